@@ -1,0 +1,1 @@
+"""Neural operators in PyTorch: batch first, channels last."""

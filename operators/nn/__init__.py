@@ -1,0 +1,1 @@
+"""Layers that two or more operators use."""

@@ -1,0 +1,104 @@
+r"""Attention without softmax, and with: four maps (Q, K, V) -> values, and their normalisation.
+
+All act on tensors of shape (batch, heads, n, d), n grid points as tokens. `drop` is applied to
+the attention matrix: d x d where the product KᵀV comes first, n x n where QKᵀ does.
+
+References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, equations (5)-(6)
+and section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Heads = Float[Tensor, "batch heads n d"]
+Drop = Callable[[Tensor], Tensor]
+
+
+def _keep(matrix: Tensor) -> Tensor:
+    return matrix
+
+
+def galerkin(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
+    """Q (KᵀV) / n, a Petrov-Galerkin projection (Cao 2021, eq. 6). Linear in n."""
+    return q @ drop((k.mT @ v) / q.shape[-2])
+
+
+def fourier(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
+    """(QKᵀ) V / (n √d), a Fredholm integral with a learned kernel (Cao 2021, eq. 5). Quadratic in n.
+
+    The paper's equation has no 1/√d; the published code does, and is followed.
+    """
+    n, d = q.shape[-2:]
+    return drop((q @ k.mT) / (n * d**0.5)) @ v
+
+
+def softmax(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
+    """softmax(QKᵀ/√d) V, scaled dot-product attention (Vaswani et al. 2017). Quadratic in n."""
+    return drop(torch.softmax((q @ k.mT) / q.shape[-1] ** 0.5, dim=-1)) @ v
+
+
+def linear(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
+    """Softmax of Q over features and of K over points, then as `galerkin` (Shen et al. 2021).
+
+    The published code divides by n on top of the softmax over points, and is followed.
+    """
+    return galerkin(q.softmax(dim=-1), k.softmax(dim=-2), v, drop)
+
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """An attention map and which of its arguments are layer-normalised per head."""
+
+    apply: Callable[[Heads, Heads, Heads, Drop], Heads]
+    normalizes_query: bool
+
+    @property
+    def normalizes_value(self) -> bool:
+        return not self.normalizes_query
+
+
+GALERKIN = AttentionKind(galerkin, normalizes_query=False)
+LINEAR = AttentionKind(linear, normalizes_query=False)
+FOURIER = AttentionKind(fourier, normalizes_query=True)
+SOFTMAX = AttentionKind(softmax, normalizes_query=True)
+
+
+class HeadNorm(nn.Module):
+    """Layer normalisation over the features of each head, with its own weights for every head.
+
+    One call for all heads; equal to `heads` separate LayerNorm(d) modules.
+
+    Args:
+        heads: Number of heads h.
+        features: Features per head d.
+        eps: Added to the variance.
+    """
+
+    def __init__(self, heads: int, features: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(heads, features))
+        self.bias = nn.Parameter(torch.zeros(heads, features))
+
+    def forward(self, x: Float[Tensor, "batch n h d"]) -> Float[Tensor, "batch n h d"]:
+        heads, features = self.weight.shape
+        if heads == 1:
+            return nn.functional.layer_norm(x, (features,), self.weight[0], self.bias[0], self.eps)
+        return nn.functional.layer_norm(x, (features,), eps=self.eps) * self.weight + self.bias
+
+
+class PublishedDropout(nn.Module):
+    """Dropout with p = 0.5 that is never switched off, in evaluation either.
+
+    This is what the code published with Cao (2021) does to the attention matrix, whatever rate
+    its configuration names. Kept to reproduce it; two evaluations differ.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, p=0.5, training=True)

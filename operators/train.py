@@ -1,0 +1,210 @@
+"""Training: a loop that can be stopped anywhere and continued to the same bits."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from operators.checkpoint import CheckpointError, load_state, save_checkpoint, save_state
+from operators.data import Pairs
+from operators.evaluate import scores
+from operators.transforms import Predictor
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class TrainingError(ArithmeticError):
+    """Training cannot go on."""
+
+
+class Stopped(Exception):
+    """Training was asked to stop; its state is saved."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    Args:
+        loss: (prediction, target) -> scalar, in physical units.
+        epochs: Passes over the training samples.
+        batch: Samples in a step; the last incomplete batch of an epoch is dropped.
+        lr: Peak learning rate of the 1cycle schedule: from lr/div up to lr, by a cosine down to
+            lr/(div final_div), while Adam's β₁ goes 0.95 -> 0.85 -> 0.95 (Smith and Topin 2019).
+        warmup: Share of the steps before the peak.
+        div, final_div: See `lr`.
+        clip: Largest norm of the gradient.
+        seed: Seed of order, augmentation and dropout: all are functions of (seed, step).
+        augment: Acts on each batch; None for none.
+        average: Decay of an exponential moving average of the weights, which is then what is
+            evaluated and saved; 0 for none.
+    """
+
+    loss: Loss
+    epochs: int = 100
+    batch: int = 8
+    lr: float = 1e-3
+    warmup: float = 0.3
+    div: float = 1e4
+    final_div: float = 1e4
+    clip: float = 0.999
+    seed: int = 0
+    augment: Augmentation | None = None
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1:
+            raise ValueError(f"need epochs, batch >= 1, got {self.epochs}, {self.batch}")
+        if not (self.lr > 0 and 0 < self.warmup < 1 and self.clip > 0 and 0 <= self.average < 1):
+            raise ValueError(
+                "need lr > 0, 0 < warmup < 1, clip > 0, 0 <= average < 1, got "
+                f"{self.lr}, {self.warmup}, {self.clip}, {self.average}"
+            )
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is recorded of an epoch: its mean training loss, the mean score of the selection
+    samples afterwards, the learning rate at its end, and its seconds."""
+
+    epoch: int
+    loss: float
+    score: float
+    lr: float
+    seconds: float
+
+
+def _seeded(*key: int) -> torch.Generator:
+    """A generator whose stream is a function of the key; also seeds torch's own (dropout)."""
+    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
+    torch.manual_seed(seed)
+    return torch.Generator().manual_seed(seed)
+
+
+def fit(
+    predictor: Predictor,
+    train: Pairs,
+    selection: Pairs,
+    settings: Settings,
+    folder: Path,
+    description: dict[str, Any],
+    *,
+    resume: bool = False,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Epoch]:
+    """Train, and leave best.safetensors, last.safetensors and state.pt in the folder.
+
+    Every random number of a step is a function of (seed, step), so a run that was stopped or
+    killed and is resumed ends with the same bits as one that was not (on one device with
+    deterministic kernels, the CPU among them).
+
+    Args:
+        predictor: What to train, on the device of the data.
+        train, selection: Samples to learn from; samples whose mean score chooses "best".
+        settings: How.
+        folder: Where to.
+        description: Saved with the checkpoints.
+        resume: Continue from state.pt.
+        on_epoch: Called after each epoch.
+        stop: Asked after each step; when true the state is saved and `Stopped` raised.
+
+    Raises:
+        Stopped: See `stop`.
+        TrainingError: When the loss is not finite.
+        ValueError: If a batch is larger than the data.
+    """
+    if settings.batch > len(train):
+        raise ValueError(f"batch {settings.batch} is larger than the {len(train)} training samples")
+    steps_per_epoch = len(train) // settings.batch
+    optimizer = torch.optim.Adam(predictor.parameters(), lr=settings.lr)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, settings.lr, total_steps=settings.epochs * steps_per_epoch,
+        pct_start=settings.warmup, div_factor=settings.div, final_div_factor=settings.final_div,
+    )  # fmt: skip
+    averaged = deepcopy(predictor) if settings.average else predictor
+    step, total, seconds, history = 0, torch.zeros((), device=train.a.device), 0.0, []
+    if resume:
+        saved = load_state(folder / "state.pt", train.a.device)
+        try:
+            predictor.load_state_dict(saved["predictor"])
+            averaged.load_state_dict(saved["averaged"])
+            optimizer.load_state_dict(saved["optimizer"])
+            schedule.load_state_dict(saved["schedule"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise CheckpointError(f"{folder / 'state.pt'} is of another model: {error}") from None
+        step, total, seconds = saved["step"], saved["total"], saved["seconds"]
+        history = [Epoch(**epoch) for epoch in saved["history"]]
+
+    def save() -> None:
+        state = {
+            "predictor": predictor.state_dict(), "averaged": averaged.state_dict(),
+            "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
+            "step": step, "total": total, "seconds": seconds + time.monotonic() - start,
+            "history": [vars(epoch) for epoch in history],
+        }  # fmt: skip
+        save_state(folder / "state.pt", state)
+
+    start = time.monotonic()
+    predictor.train()
+    for epoch in range(len(history), settings.epochs):
+        order = torch.randperm(len(train), generator=_seeded(settings.seed, 0, epoch))
+        for i in range(step - epoch * steps_per_epoch, steps_per_epoch):
+            chosen = order[i * settings.batch : (i + 1) * settings.batch].to(train.a.device)
+            _seeded(settings.seed, 1, step)
+            a, u = train.a[chosen], train.u[chosen]
+            if settings.augment:
+                a, u = settings.augment(a, u)
+            loss = settings.loss(predictor(a, train.x), u)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(predictor.parameters(), settings.clip)
+            optimizer.step()
+            schedule.step()
+            step += 1
+            if averaged is not predictor:
+                _average(averaged, predictor, min(settings.average, (1 + step) / (10 + step)))
+            total += loss.detach()
+            if stop():
+                save()
+                raise Stopped(f"stopped in epoch {epoch + 1}, after step {step}")
+        if not bool(total.isfinite()):
+            raise TrainingError(f"the loss is not finite in epoch {epoch + 1}: use a smaller lr")
+        score = float(scores(averaged, selection).mean())
+        best = not history or score < min(e.score for e in history)
+        lr = schedule.get_last_lr()[0]
+        now = time.monotonic()
+        history.append(Epoch(epoch + 1, float(total) / steps_per_epoch, score, lr, now - start))
+        seconds, start = seconds + now - start, now
+        total = torch.zeros_like(total)
+        for name in ("best", "last") if best else ("last",):
+            save_checkpoint(
+                folder / f"{name}.safetensors",
+                averaged,
+                {**description, "epoch": epoch + 1, "selection_score": score},
+            )
+        save()
+        _write_history(folder / "history.jsonl", history)
+        on_epoch(history[-1])
+    return history
+
+
+@torch.no_grad()
+def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
+    """averaged <- decay averaged + (1 - decay) current."""
+    for old, new in zip(averaged.parameters(), current.parameters(), strict=True):
+        old.lerp_(new, 1 - decay)
+
+
+def _write_history(path: Path, history: list[Epoch]) -> None:
+    path.write_text("".join(json.dumps(vars(epoch)) + "\n" for epoch in history), "utf-8")

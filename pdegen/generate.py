@@ -1,0 +1,145 @@
+"""Recipe -> one task for each shard -> sealed store."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import dask
+import numpy as np
+from dask.callbacks import Callback
+
+from pdegen.objects import Objects
+from pdegen.problem import compute, layout
+from pdegen.recipe import Recipe, parse_recipe
+from pdegen.store import Layout, Record, Store, StoreError, lay_out
+
+Scheduler = Literal["threads", "processes"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a job is: shards done in this run, shards to do in it, seconds since its start."""
+
+    done: int
+    total: int
+    seconds: float
+
+
+def generate(
+    recipe: Recipe,
+    url: str,
+    *,
+    workers: int | None = None,
+    scheduler: Scheduler = "threads",
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Store:
+    """Write the dataset of a recipe to a store and seal it.
+
+    The store is the same, bit for bit, for any number of workers, either scheduler, and after
+    any interruption.
+
+    Args:
+        recipe: What to make.
+        url: Where to; a path, or a URL that fsspec knows.
+        workers: Tasks at a time; by default the number of cores this process may use.
+        scheduler: Dask's local "threads" or "processes".
+        resume: Continue an unfinished store of the same recipe.
+        overwrite: Remove a store that is there.
+        progress: Called after each shard.
+
+    Raises:
+        StoreError: If something is in the way at `url`, or the store to resume is another's.
+        OSError: If the place cannot be written or has no room.
+        SampleError: If a sample cannot be computed; finished shards stay, `resume` continues.
+    """
+    workers = workers or len(os.sched_getaffinity(0))
+    store = _prepared(recipe, url, resume, overwrite)
+    if store.sealed:
+        return store
+    todo = store.missing()
+    start, done = time.monotonic(), 0
+
+    def after(key: object, value: object, graph: object, state: object, worker: object) -> None:
+        nonlocal done
+        if isinstance(value, Record):
+            done += 1
+            progress(Progress(done, len(todo), time.monotonic() - start))
+
+    content = recipe.model_dump(mode="json")
+    tasks = [dask.delayed(_shard)(content, str(url), shard, pure=False) for shard in todo]
+    with _executor(scheduler, workers) as pool, Callback(posttask=after):
+        dask.compute(*tasks, scheduler=scheduler, pool=pool, num_workers=workers)
+    store.seal()
+    return store
+
+
+def _shard(content: dict, url: str, shard: int) -> Record:
+    """The task: compute one shard and write it."""
+    start = time.monotonic()
+    recipe = parse_recipe(content)
+    store = Store(url)
+    values = compute(recipe, store.shard_range(shard))
+    return store.write_shard(shard, values, time.monotonic() - start)
+
+
+def _executor(scheduler: Scheduler, workers: int) -> Executor:
+    if scheduler == "threads":
+        return ThreadPoolExecutor(workers)
+    return ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=signal.signal,  # Ctrl-C is the driver's: a worker ends its shard
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
+
+
+def _prepared(recipe: Recipe, url: str, resume: bool, overwrite: bool) -> Store:
+    """The store to write into: laid out anew, or the one to resume."""
+    plan = layout(recipe)
+    objects = Objects(url)
+    there = objects.exists() and bool(objects.keys(""))
+    if there and not resume and not overwrite:
+        Store(url).group  # noqa: B018  (something else than a store is reported as such)
+        raise StoreError(f"{url} exists: use --resume to finish it or --overwrite to replace it")
+    if there and resume:
+        store = Store(url)
+        if store.attributes["fingerprint"] != recipe.fingerprint:
+            raise StoreError(
+                f"{url} was made from another recipe (fingerprint "
+                f"{store.attributes['fingerprint'][:12]}, this one {recipe.fingerprint[:12]})"
+            )
+        return store
+    _check_room(objects, plan)
+    if there:
+        Store(url).group  # noqa: B018  (only a store is ever removed)
+        objects.remove_all()
+    return lay_out(url, plan)
+
+
+def _check_room(objects: Objects, plan: Layout) -> None:
+    """Raise OSError before anything is written where the disk has no room for the arrays."""
+    if not objects.is_local:
+        return
+    need = sum(
+        plan.samples * int(np.prod(v.shape, dtype=np.int64)) * np.dtype(v.dtype).itemsize
+        for v in plan.variables
+    )
+    folder = os.path.abspath(objects.root)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    free = shutil.disk_usage(folder).free
+    if free < need:
+        raise OSError(
+            errno.ENOSPC, f"no room: the store may take {need:,} bytes, {free:,} are free", folder
+        )

@@ -1,0 +1,408 @@
+"""The dataset format: Zarr v3 with shards, records and a seal. `datasets/README.md` describes it.
+
+A store is laid out first, filled shard by shard by one writer each, and sealed last. A shard
+counts as written once its record, written after its data, carries the digests of the data. So an
+interrupted store is continued by writing the shards that have no valid record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec
+from zarr.errors import ZarrUserWarning
+
+from pdegen.objects import Objects
+
+FORMAT = "pdegen"
+FORMAT_VERSION = 1
+_CHUNK_BYTES = 2**19  # about half a megabyte: fast to compress, small enough to read one sample
+_COMPRESSOR = BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+
+
+class StoreError(ValueError):
+    """A store that is absent, not ours, unfinished, in the way, or damaged; one line."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An array with a value for every sample.
+
+    Args:
+        name: Name in the store.
+        dims: Names of its dimensions after `sample`.
+        shape: Sizes of these.
+        dtype: Type on disk.
+        attributes: long_name, units and what else a reader should know.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """An array shared by all samples, such as the grid points."""
+
+    name: str
+    dims: tuple[str, ...]
+    values: np.ndarray
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a store will hold: variables, coordinates and attributes; and how it is cut."""
+
+    samples: int
+    shard: int
+    variables: tuple[Variable, ...]
+    coordinates: tuple[Coordinate, ...]
+    attributes: Mapping[str, Any]
+
+    @property
+    def shards(self) -> int:
+        return math.ceil(self.samples / self.shard)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of one written shard.
+
+    Args:
+        shard: Its number.
+        samples: First and one past the last sample.
+        digest: SHA-256 of the stored object of each variable.
+        mean, mean_square: Per variable, of each sample, in float64 over the stored values.
+        seconds: Time taken to compute it.
+    """
+
+    shard: int
+    samples: tuple[int, int]
+    digest: dict[str, str]
+    mean: dict[str, list[float]]
+    mean_square: dict[str, list[float]]
+    seconds: float
+
+    @staticmethod
+    def key(shard: int) -> str:
+        return f"records/{shard:06d}.json"
+
+    @classmethod
+    def parse(cls, data: bytes) -> Record:
+        """Raises ValueError on bytes that are no record."""
+        content = json.loads(data)
+        if not isinstance(content, dict):
+            raise ValueError("not a record")
+        try:
+            return cls(**{**content, "samples": tuple(content["samples"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a record: {error}") from None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong in a store: where, and what."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+def lay_out(url: str, layout: Layout) -> Store:
+    """Create an empty store: metadata and coordinates, no data yet.
+
+    Raises:
+        OSError: If the place cannot be written.
+    """
+    group = zarr.create_group(
+        store=url,
+        attributes={
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "sealed": False,
+            "samples": layout.samples,
+            "shard": layout.shard,
+            "variables": [v.name for v in layout.variables],
+            **layout.attributes,
+        },
+    )
+    for coordinate in layout.coordinates:
+        array = group.create_array(
+            coordinate.name,
+            shape=coordinate.values.shape,
+            chunks=coordinate.values.shape,
+            dtype=coordinate.values.dtype,
+            dimension_names=coordinate.dims,
+            attributes=dict(coordinate.attributes),
+        )
+        array[...] = coordinate.values
+    for variable in layout.variables:
+        row = int(np.dtype(variable.dtype).itemsize * math.prod(variable.shape))
+        rows = _divisor(layout.shard, at_most=max(1, _CHUNK_BYTES // row))
+        group.create_array(
+            variable.name,
+            shape=(layout.samples, *variable.shape),
+            chunks=(rows, *variable.shape),
+            shards=(layout.shard, *variable.shape),
+            dtype=variable.dtype,
+            compressors=_COMPRESSOR,
+            fill_value=float("nan"),  # what was never written is no value
+            dimension_names=("sample", *variable.dims),
+            attributes=dict(variable.attributes),
+        )
+    with warnings.catch_warnings():
+        # zarr warns that readers other than zarr-python may ignore this part; they may
+        warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
+        zarr.consolidate_metadata(url, zarr_format=3)
+    return Store(url)
+
+
+def _divisor(n: int, at_most: int) -> int:
+    return max(d for d in range(1, min(n, at_most) + 1) if n % d == 0)
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store at a URL or path.
+
+    Raises:
+        StoreError: On first use, if there is no pdegen store.
+    """
+
+    url: str
+
+    @cached_property
+    def objects(self) -> Objects:
+        return Objects(self.url)
+
+    @cached_property
+    def group(self) -> zarr.Group:
+        return _open_group(self.url)
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        return self.group.attrs.asdict()
+
+    @property
+    def sealed(self) -> bool:
+        return self.attributes["sealed"] is True
+
+    @property
+    def samples(self) -> int:
+        return self.attributes["samples"]
+
+    @property
+    def shard_size(self) -> int:
+        return self.attributes["shard"]
+
+    @property
+    def shards(self) -> int:
+        return math.ceil(self.samples / self.shard_size)
+
+    @property
+    def variables(self) -> list[str]:
+        return self.attributes["variables"]
+
+    def array(self, name: str) -> zarr.Array:
+        array = self.group[name]
+        assert isinstance(array, zarr.Array)
+        return array
+
+    def shard_range(self, shard: int) -> range:
+        """The samples of a shard."""
+        start = shard * self.shard_size
+        return range(start, min(start + self.shard_size, self.samples))
+
+    def write_shard(self, shard: int, values: Mapping[str, np.ndarray], seconds: float) -> Record:
+        """Write the data of one shard, then its record.
+
+        Args:
+            shard: Number of the shard.
+            values: For each variable the values of the samples of the shard.
+            seconds: Time taken to compute them, kept in the record.
+
+        Raises:
+            ValueError: On missing variables, other shapes, or values that are not finite.
+        """
+        samples = self.shard_range(shard)
+        for name in self.variables:
+            array = self.array(name)
+            data = np.asarray(values[name], dtype=array.dtype)
+            if data.shape != (len(samples), *array.shape[1:]):
+                raise ValueError(
+                    f"{name}: expected shape {(len(samples), *array.shape[1:])}, got {data.shape}"
+                )
+            if not np.isfinite(data).all():
+                bad = np.flatnonzero(~np.isfinite(data.reshape(len(samples), -1)).all(axis=1))
+                raise ValueError(f"{name}: sample {samples[int(bad[0])]} is not finite")
+            array[samples.start : samples.stop] = data
+        mean, mean_square = {}, {}
+        for name in self.variables:
+            rows = np.asarray(values[name], dtype=self.array(name).dtype).reshape(len(samples), -1)
+            mean[name] = [float(np.mean(row, dtype=np.float64)) for row in rows]
+            mean_square[name] = [float(np.mean(np.square(row, dtype=np.float64))) for row in rows]
+        record = Record(
+            shard=shard,
+            samples=(samples.start, samples.stop),
+            digest={name: self.digest(name, shard) for name in self.variables},
+            mean=mean,
+            mean_square=mean_square,
+            seconds=seconds,
+        )
+        self.objects.write(Record.key(shard), json.dumps(asdict(record)).encode())
+        return record
+
+    def digest(self, name: str, shard: int) -> str:
+        """SHA-256 of the stored object that holds a variable's shard."""
+        rank = self.array(name).ndim
+        key = "/".join([name, "c", str(shard), *["0"] * (rank - 1)])
+        return hashlib.sha256(self.objects.read(key)).hexdigest()
+
+    def record(self, shard: int) -> Record:
+        """The record of a shard.
+
+        Raises:
+            StoreError: If there is none, or it does not fit the store.
+        """
+        try:
+            record = Record.parse(self.objects.read(Record.key(shard)))
+        except FileNotFoundError:
+            raise StoreError(f"{self.url}: shard {shard} has no record") from None
+        except ValueError as error:
+            raise StoreError(f"{self.url}: {Record.key(shard)}: {error}") from None
+        samples = self.shard_range(shard)
+        if record.shard != shard or record.samples != (samples.start, samples.stop):
+            raise StoreError(f"{self.url}: {Record.key(shard)} is the record of another shard")
+        return record
+
+    def faults_of(self, shard: int) -> Iterator[Fault]:
+        """What is wrong with the record of a shard or with its data's digests."""
+        try:
+            record = self.record(shard)
+        except StoreError as error:
+            yield Fault(f"shard {shard}", str(error).removeprefix(f"{self.url}: "))
+            return
+        for name in self.variables:
+            try:
+                digest = self.digest(name, shard)
+            except FileNotFoundError:
+                yield Fault(f"{name}, shard {shard}", "the data are missing")
+                continue
+            if digest != record.digest.get(name):
+                yield Fault(f"{name}, shard {shard}", "the data differ from the recorded digest")
+
+    def missing(self) -> list[int]:
+        """The shards without a valid record: what remains to be computed."""
+        return [k for k in range(self.shards) if any(self.faults_of(k))]
+
+    def seal(self) -> None:
+        """Close the store: statistics, content digest, and the seal.
+
+        Raises:
+            StoreError: If a shard has no record.
+        """
+        records = [self.record(shard) for shard in range(self.shards)]
+        final = {
+            "statistics": self.statistics(records),
+            "content": content_digest(records),
+            "sealed": True,
+        }
+        self.group.attrs.update(final)
+        self.__dict__.pop("attributes", None)
+        self.__dict__.pop("group", None)
+
+    def statistics(self, records: list[Record]) -> dict[str, dict[str, float]]:
+        """Mean and standard deviation of each variable over the training split, in float64.
+
+        Sums over samples are rounded once, so they do not depend on how the samples are cut
+        into shards.
+        """
+        start, stop = self.attributes["splits"]["train"]
+        result = {}
+        for name in self.variables:
+            means = [m for record in records for m in record.mean[name]][start:stop]
+            squares = [m for record in records for m in record.mean_square[name]][start:stop]
+            mean = math.fsum(means) / len(means)
+            variance = math.fsum(squares) / len(squares) - mean**2
+            result[name] = {"mean": mean, "std": math.sqrt(max(variance, 0.0))}
+        return result
+
+    def verify(self) -> list[Fault]:
+        """All faults of a sealed store: records, digests, values, statistics, content digest."""
+        faults = [] if self.sealed else [Fault("store", "not sealed")]
+        records = []
+        for shard in range(self.shards):
+            found = list(self.faults_of(shard))
+            faults += found
+            if found:
+                continue
+            records.append(self.record(shard))
+            samples = self.shard_range(shard)
+            for name in self.variables:
+                values = self.array(name)[samples.start : samples.stop]
+                if not np.isfinite(values).all():
+                    faults.append(Fault(f"{name}, shard {shard}", "values are not finite"))
+        if not faults:
+            if self.statistics(records) != self.attributes["statistics"]:
+                faults.append(Fault("statistics", "differ from the recorded samples"))
+            if content_digest(records) != self.attributes["content"]:
+                faults.append(Fault("content", "the digest differs from the records"))
+        return faults
+
+
+def content_digest(records: list[Record]) -> str:
+    """One SHA-256 over the digests of all shards, in order: the identity of the data."""
+    digests = [sorted(record.digest.items()) for record in records]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+
+
+def _open_group(url: str) -> zarr.Group:
+    objects = Objects(url)
+    if not objects.exists():
+        raise StoreError(f"{url}: no such store")
+    try:
+        group = zarr.open_group(url, mode="r+", zarr_format=3, use_consolidated=True)
+        attributes = group.attrs.asdict()
+    except FileNotFoundError:
+        raise StoreError(f"{url} is not a pdegen store") from None
+    except Exception as error:  # zarr raises many kinds on damaged metadata
+        raise StoreError(f"{url}: the metadata are damaged: {error}") from error
+    if attributes.get("format") != FORMAT:
+        raise StoreError(f"{url} is a Zarr group, but not a pdegen store")
+    if attributes.get("format_version") != FORMAT_VERSION:
+        raise StoreError(
+            f"{url} has format version {attributes.get('format_version')}, "
+            f"this version reads {FORMAT_VERSION}"
+        )
+    return group
+
+
+def open_sealed(url: str) -> Store:
+    """A finished store.
+
+    Raises:
+        StoreError: If it is absent, not ours, or not sealed (saying how to resume).
+    """
+    store = Store(url)
+    if not store.sealed:
+        done = len(store.objects.keys("records"))
+        raise StoreError(
+            f"{url} is not sealed ({done} of {store.shards} shards are written): finish it with "
+            f"pdegen generate {store.attributes['recipe']['name']} --out {url} --resume"
+        )
+    return store
