@@ -65,7 +65,7 @@ def load_checkpoint(
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})[_KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
         if header["format_version"] != FORMAT_VERSION:
             raise CheckpointError(
                 f"{path} has format version {header['format_version']}, "
@@ -75,7 +75,9 @@ def load_checkpoint(
         channels = header["channels"]
     except (SafetensorError, KeyError, json.JSONDecodeError, TypeError, OSError) as error:
         raise CheckpointError(f"{path} is not a checkpoint of this project: {error}") from None
-    predictor = Predictor(operator, Normalizer.identity(channels[0]), Normalizer.identity(channels[1]))
+    predictor = Predictor(
+        operator, Normalizer.identity(channels[0]), Normalizer.identity(channels[1])
+    )
     try:
         predictor.load_state_dict(tensors)
     except RuntimeError as error:

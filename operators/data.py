@@ -60,7 +60,7 @@ def read_pairs(url: str, split: str | tuple[int, int], resolution: int | None = 
             or the resolution does not divide the store's.
     """
     group = _open(url)
-    attributes = group.attrs.asdict()
+    attributes: dict[str, Any] = group.attrs.asdict()
     try:
         splits = attributes["splits"]
         start, stop = splits[split] if isinstance(split, str) else split

@@ -22,8 +22,6 @@ def predictions(
     return torch.cat(parts)
 
 
-def scores(
-    predictor: nn.Module, pairs: Pairs, batch: int = 50
-) -> Float[Tensor, " samples"]:
+def scores(predictor: nn.Module, pairs: Pairs, batch: int = 50) -> Float[Tensor, " samples"]:
     """Relative L² error ‖p - u‖/‖u‖ of every sample, in float64."""
     return relative_l2(predictions(predictor, pairs, batch).double(), pairs.u.double())

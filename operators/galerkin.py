@@ -231,9 +231,16 @@ class GalerkinTransformer(Operator):
         self.embed = nn.Linear(in_channels, width)
         self.encoder = nn.ModuleList(
             EncoderLayer(
-                Attention(width, heads, positions, attention, head_norm, drop(), eps, gain, diagonal),
-                width, feedforward, not head_norm, eps, dropout, feedforward_dropout,
-            )  # fmt: skip
+                Attention(
+                    width, heads, positions, attention, head_norm, drop(), eps, gain, diagonal
+                ),
+                width,
+                feedforward,
+                not head_norm,
+                eps,
+                dropout,
+                feedforward_dropout,
+            )
             for _ in range(depth)
         )
         self.decoder = nn.Sequential(

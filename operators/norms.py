@@ -11,13 +11,13 @@ from torch import Tensor
 Function = Float[Tensor, "batch n c"]
 
 
-def l2(u: Float[Tensor, "batch *rest"]) -> Float[Tensor, " batch"]:
+def l2(u: Float[Tensor, "batch ..."]) -> Float[Tensor, " batch"]:
     """‖u‖ = (mean |u|²)^½ per sample: the L² norm on a grid of equal cells of a unit domain."""
     return u.flatten(1).square().mean(dim=1).sqrt()
 
 
 def relative_l2(
-    prediction: Float[Tensor, "batch *rest"], target: Float[Tensor, "batch *rest"]
+    prediction: Float[Tensor, "batch ..."], target: Float[Tensor, batch * rest]
 ) -> Float[Tensor, " batch"]:
     """‖p - u‖ / ‖u‖ per sample. The quadrature weight cancels on a uniform grid.
 

@@ -182,7 +182,7 @@ def fit(
             raise TrainingError(f"the loss is not finite in epoch {epoch + 1}: use a smaller lr")
         score = float(scores(averaged, selection).mean())
         best = not history or score < min(e.score for e in history)
-        lr = schedule.get_last_lr()[0]
+        lr = float(schedule.get_last_lr()[0])
         now = time.monotonic()
         history.append(Epoch(epoch + 1, float(total) / steps_per_epoch, score, lr, now - start))
         seconds, start = seconds + now - start, now

@@ -38,7 +38,7 @@ class Step:
         e = np.exp(z)
 
         def mean(value: Complex[np.ndarray, "k points"]) -> Symbol:
-            return h * value.real.mean(axis=1)
+            return h * np.real(value).mean(axis=1)
 
         return cls(
             half=np.exp(h * linear / 2),

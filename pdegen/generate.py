@@ -13,13 +13,14 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
-import dask
 import numpy as np
+from dask.base import compute as dask_compute
 from dask.callbacks import Callback
+from dask.delayed import delayed
 
 from pdegen.objects import Objects
 from pdegen.problem import compute, layout
-from pdegen.recipe import Recipe, parse_recipe
+from pdegen.recipe import Recipe
 from pdegen.store import Layout, Record, Store, StoreError, lay_out
 
 Scheduler = Literal["threads", "processes"]
@@ -77,9 +78,9 @@ def generate(
             progress(Progress(done, len(todo), time.monotonic() - start))
 
     content = recipe.model_dump(mode="json")
-    tasks = [dask.delayed(_shard)(content, str(url), shard, pure=False) for shard in todo]
+    tasks = [delayed(_shard)(content, str(url), shard, pure=False) for shard in todo]
     with _executor(scheduler, workers) as pool, Callback(posttask=after):
-        dask.compute(*tasks, scheduler=scheduler, pool=pool, num_workers=workers)
+        dask_compute(*tasks, scheduler=scheduler, pool=pool, num_workers=workers)
     store.seal()
     return store
 
@@ -87,7 +88,7 @@ def generate(
 def _shard(content: dict, url: str, shard: int) -> Record:
     """The task: compute one shard and write it."""
     start = time.monotonic()
-    recipe = parse_recipe(content)
+    recipe = Recipe.parse(content, "recipe")
     store = Store(url)
     values = compute(recipe, store.shard_range(shard))
     return store.write_shard(shard, values, time.monotonic() - start)

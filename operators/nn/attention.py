@@ -30,7 +30,7 @@ def galerkin(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
 
 
 def fourier(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
-    """(QKᵀ) V / (n √d), a Fredholm integral with a learned kernel (Cao 2021, eq. 5). Quadratic in n.
+    """(QKᵀ) V / (n √d), a Fredholm integral (Cao 2021, eq. 5). Quadratic in n.
 
     The paper's equation has no 1/√d; the published code does, and is followed.
     """

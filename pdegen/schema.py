@@ -1,0 +1,161 @@
+"""Strict declarations read from TOML: unknown or impossible keys are errors in one line."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class SchemaError(ValueError):
+    """A declaration or an override that cannot be; one line: what, where, what is allowed."""
+
+
+class Strict(BaseModel):
+    """A frozen declaration: no unknown keys, no conversion between types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any], where: str) -> Self:
+        """Build from a dictionary; `where` names it in errors.
+
+        Raises:
+            SchemaError: On the first unknown key or impossible value.
+        """
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise SchemaError(f"{where}: {_explained(cls, error)}") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a TOML file.
+
+        Raises:
+            SchemaError: If it cannot be read, is not TOML, or declares what cannot be.
+        """
+        try:
+            content = tomllib.loads(path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise SchemaError(f"cannot read {path}: {error}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise SchemaError(f"{path} is not valid TOML: {error}") from None
+        return cls.parse(content, str(path))
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """All dotted keys."""
+        return list(dict.fromkeys(_keys(cls)))
+
+    @classmethod
+    def full_key(cls, key: str) -> str:
+        """The dotted key that `key` ends: the one nearest the top.
+
+        Raises:
+            SchemaError: If there is none (naming the near ones), or more than one.
+        """
+        known = cls.keys()
+        matches = [k for k in known if f".{k}".endswith(f".{key}")]
+        depth = min((k.count(".") for k in matches), default=0)
+        matches = [k for k in matches if k.count(".") == depth]
+        if not matches:
+            last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
+            close = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(last), 3, 0.5)
+            hint = (
+                f"did you mean {either([last[c] for c in close])}?" if close else near(key, known)
+            )
+            raise SchemaError(f"unknown key {key!r}: {hint}")
+        if len(matches) > 1:
+            raise SchemaError(f"key {key!r} is ambiguous: {either(matches)}")
+        return matches[0]
+
+    def replaced(self, changes: Mapping[str, Any], where: str) -> Self:
+        """A copy with other values at full dotted keys, checked as a whole."""
+        content = self.model_dump()
+        for key, value in changes.items():
+            *parents, last = key.split(".")
+            target = content
+            for parent in parents:
+                if not isinstance(target.get(parent), dict):
+                    raise SchemaError(f"{where}: key {key!r} does not apply here")
+                target = target[parent]
+            target[last] = value
+        return self.parse(content, where)
+
+
+def either(words: list[str]) -> str:
+    """Words joined by "or"."""
+    return " or ".join(words)
+
+
+def near(word: str, known: list[str]) -> str:
+    """What may have been meant by an unknown word."""
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"did you mean {either(close)}?" if close else f"known: {', '.join(known)}"
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """KEY=VALUE, the value as in TOML, a bare word as a string.
+
+    >>> parse_override("problem.viscosity=0.01")
+    ('problem.viscosity', 0.01)
+    """
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise SchemaError(f"an override is KEY=VALUE, got {text!r}")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def _models(annotation: Any) -> Iterator[type[Strict]]:
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
+
+
+def _keys(model: type[Strict]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        inner = list(_models(field.annotation))
+        for one in inner:
+            yield from (f"{name}.{key}" for key in _keys(one))
+        if not inner:
+            yield name
+
+
+def _explained(model: type[Strict], error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    known = model.keys()
+    # a discriminated union puts its tag into the path; keep what leads to a known key
+    parts = [str(p) for p in first["loc"]]
+    key = next(
+        (k for k in sorted(known, key=len, reverse=True) if _skips(parts, k.split("."))), path
+    )
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        word = parts[-1]
+        last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
+        close = difflib.get_close_matches(word, list(last), 3, 0.5)
+        hint = f"did you mean {either(close)}?" if close else f"known: {', '.join(known)}"
+        return f"unknown key {path!r}: {hint}"
+    if first["type"] in ("missing", "value_error"):
+        return f"{path}: {message}" if path else message
+    return f"{key}: {message}, got {first['input']!r}"
+
+
+def _skips(path: list[str], key: list[str]) -> bool:
+    """Whether `key` is `path` without some of its inner parts."""
+    rest = iter(path)
+    return path[-1] == key[-1] and all(part in rest for part in key)

@@ -1,0 +1,405 @@
+"""The console script `pdegen`: words in, results out. The only file that prints."""
+
+from __future__ import annotations
+
+import os
+
+# Threads that wait by spinning slow each other down many times over on a machine that is shared.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import errno
+import json
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from pdegen.generate import Progress, generate
+from pdegen.problem import SampleError
+from pdegen.recipe import Recipe, load_recipe, recipe_names
+from pdegen.schema import SchemaError, parse_override
+from pdegen.store import Store, StoreError, open_sealed
+
+app = typer.Typer(
+    name="pdegen",
+    help="Datasets of PDE solutions from recipes, and neural operators trained on them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue what was interrupted.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Tasks at a time; default: the cores.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+INTERRUPTED = 130
+
+
+class Failed(Exception):
+    """A job that ran and failed: exit status 1."""
+
+
+def main() -> None:
+    """Run the command line. Exit status: 0 success, 1 the job failed, 2 a wrong request,
+    130 interrupted."""
+    debug = "--debug" in sys.argv
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    try:
+        status = app(args=arguments, prog_name="pdegen", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except Exception as error:
+        status = _status(error)
+        if debug or status is None:
+            traceback.print_exc()
+        else:
+            message = error.format_message() if isinstance(error, click.ClickException) else error
+            print(f"pdegen: {' '.join(str(message).split())}", file=sys.stderr)
+        sys.exit(1 if status is None else status)
+    except KeyboardInterrupt:
+        print("pdegen: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def _status(error: Exception) -> int | None:
+    """Exit status of an error that is explained in one line; None for one that is a bug."""
+    from operators.checkpoint import CheckpointError
+    from operators.data import DataError
+    from operators.train import TrainingError
+    from pipelines.report import ReportError
+    from pipelines.run import RunError
+
+    wrong_request = (
+        SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError,
+        click.ClickException,
+    )  # fmt: skip
+    no_room = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+    if isinstance(error, wrong_request):
+        return 2
+    if isinstance(error, OSError) and error.errno in no_room:
+        return 2
+    if isinstance(error, (Failed, SampleError, TrainingError)):
+        return 1
+    return None
+
+
+def _overrides(texts: list[str] | None) -> dict[str, Any]:
+    return dict(parse_override(text) for text in texts or [])
+
+
+def _number(value: float) -> str:
+    return f"{value:.3e}"
+
+
+class _Reporter:
+    """Progress: one line redrawn on a terminal, else a plain line now and then."""
+
+    def __init__(self, what: str, every: float = 10.0) -> None:
+        self.what, self.every = what, every
+        self._terminal = sys.stderr.isatty()
+        self._printed = time.monotonic()
+
+    def __call__(self, done: int, total: int, seconds: float, note: str = "") -> None:
+        now = time.monotonic()
+        last = done == total
+        if not (self._terminal or last or now - self._printed >= self.every):
+            return
+        self._printed = now
+        rate = done / seconds if seconds > 0 else float("inf")
+        left = (total - done) / rate if rate > 0 else float("inf")
+        text = f"{self.what}: {done}/{total}, {_rate(rate)}, {left:.0f} s left{note}"
+        if self._terminal:
+            print(f"\r\033[K{text}", end="\n" if last else "", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.3g}/s" if rate >= 1 else f"{1 / rate:.3g} s each"
+
+
+@app.command("recipes")
+def recipes_command() -> None:
+    """List the recipes, with the size of their stores, and the experiments."""
+    from pipelines.experiment import experiment_names, load_experiment
+
+    print("Recipes (pdegen generate NAME)")
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        problem = recipe.problem
+        size = 4 * recipe.samples * problem.resolution * (1 + len(problem.times))
+        print(f"  {name:24} {recipe.samples:6} x {problem.resolution:<6} {size / 1e6:7.1f} MB  "
+              f"{recipe.summary}")  # fmt: skip
+    print("\nExperiments (pdegen run NAME)")
+    for name in experiment_names():
+        print(f"  {name:24} {load_experiment(name).summary}")
+
+
+@app.command("generate")
+def generate_command(
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a TOML file.")],
+    out: Annotated[str | None, typer.Option(help="Path or URL of the store.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Number of samples.")] = None,
+    resolution: Annotated[int | None, typer.Option(help="Points of the output grid.")] = None,
+    set_: Set = None,
+    workers: Workers = None,
+    scheduler: Annotated[str, typer.Option(help="threads or processes.")] = "threads",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a dataset from a recipe."""
+    overrides = _overrides(set_)
+    if samples is not None:
+        overrides["samples"] = samples
+    if resolution is not None:
+        overrides["problem.resolution"] = resolution
+    declared = load_recipe(recipe).with_overrides(overrides)
+    store = _generate(declared, out, workers, scheduler, resume, overwrite)
+    print(store.url)
+
+
+def _generate(
+    recipe: Recipe,
+    out: str | None,
+    workers: int | None = None,
+    scheduler: str = "threads",
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Store:
+    from pipelines.run import default_store
+
+    if scheduler not in ("threads", "processes"):
+        raise SchemaError(f"unknown scheduler {scheduler!r}: known: threads, processes")
+    if resume and overwrite:
+        raise SchemaError("--resume and --overwrite exclude each other")
+    url = out or default_store(recipe)
+    report = _Reporter(f"generating {recipe.name}, shards")
+
+    def progress(p: Progress) -> None:
+        report(p.done, p.total, p.seconds)
+
+    try:
+        return generate(
+            recipe, url, workers=workers, scheduler=scheduler, resume=resume,
+            overwrite=overwrite, progress=progress,
+        )  # fmt: skip
+    except (KeyboardInterrupt, SampleError) as error:
+        print(f"\nfinished shards are kept in {url}: continue with --resume", file=sys.stderr)
+        raise error
+    except OSError as error:
+        raise OSError(error.errno, f"{url}: {error.strerror or error}") from error
+
+
+@app.command("info")
+def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
+    """Say what a store holds."""
+    opened = Store(store)
+    attributes = opened.attributes
+    state = "sealed" if opened.sealed else "not sealed (pdegen generate ... --resume finishes it)"
+    print(f"{store}: {attributes['title']}\n{state}, fingerprint {attributes['fingerprint']}")
+    print(f"equation    {attributes['equation']}")
+    for name in opened.variables:
+        array = opened.array(name)
+        print(f"{name:11} {array.shape} {array.dtype}  {array.attrs['long_name']}")
+    for name, (start, stop) in attributes["splits"].items():
+        print(f"{name:11} samples {start} to {stop - 1}")
+    for name, values in attributes.get("statistics", {}).items():
+        print(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
+    print(f"recipe      {json.dumps(attributes['recipe'])}")
+    print(f"made by     {json.dumps(attributes['provenance'])}")
+
+
+@app.command("verify")
+def verify_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
+    """Check a store: digests of all shards, finite values, statistics."""
+    _verify(store)
+    print(f"{store}: verified")
+
+
+def _verify(store: str) -> None:
+    faults = open_sealed(store).verify()
+    for fault in faults:
+        print(f"{store}: {fault}", file=sys.stderr)
+    if faults:
+        raise Failed(f"{store} has {len(faults)} fault{'s' if len(faults) > 1 else ''}")
+
+
+@app.command("plot")
+def plot_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
+    sample: Annotated[int | None, typer.Option(help="Number of the sample.")] = None,
+    out: Annotated[Path, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = Path(
+        "samples.png"
+    ),
+) -> None:
+    """Draw samples of a store."""
+    from pipelines.pictures import plot_store
+
+    print(plot_store(store, sample, out))
+
+
+@app.command("train")
+def train_command(
+    experiment: Annotated[str | None, typer.Argument(help="Experiment, or a TOML file.")] = None,
+    data: Annotated[str | None, typer.Option(help="Store to train on.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model, where no experiment is named.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    set_: Set = None,
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train an experiment, or a model on a store."""
+    from pdegen.schema import near
+    from pipelines.experiment import Experiment, load_experiment
+    from pipelines.registry import MODELS
+
+    if (experiment is None) == (model is None):
+        raise SchemaError("name an experiment, or give --data STORE --model NAME")
+    if experiment is not None:
+        declared = load_experiment(experiment)
+    else:
+        if data is None:
+            raise SchemaError("--model needs --data STORE")
+        if model not in MODELS:
+            raise SchemaError(f"unknown model {model!r}: {near(str(model), list(MODELS))}")
+        declared = Experiment.on_store(data, str(model))
+    declared = declared.with_overrides(_overrides(set_))
+    folder = out or Path("runs") / declared.name
+    store = data or _generate_if_absent(declared.data.load_recipe())
+    _train(declared, store, folder, device, resume, overwrite)
+    print(folder / f"{declared.training.reported[0]}.safetensors")
+
+
+def _generate_if_absent(recipe: Recipe) -> str:
+    """The default store of a recipe: made, or finished, where it is not there yet."""
+    from pdegen.objects import Objects
+    from pipelines.run import default_store
+
+    url = default_store(recipe)
+    return _generate(recipe, url, resume=Objects(url).exists()).url
+
+
+def _train(
+    experiment: Any, store: str, folder: Path, device: str, resume: bool, overwrite: bool
+) -> None:
+    from operators.train import Epoch, Stopped
+    from pipelines.run import check_device, train
+
+    report = _Reporter(f"training {experiment.name}, epochs")
+    total, started = experiment.training.epochs, time.monotonic()
+    first: list[int] = []
+
+    def on_epoch(epoch: Epoch) -> None:
+        first.append(epoch.epoch)
+        done = epoch.epoch
+        seconds = (time.monotonic() - started) / len(first) * done
+        split = experiment.training.selection_split
+        report(done, total, seconds, f", loss {epoch.loss:.3e}, {split} {epoch.score:.3e}")
+
+    with _Interrupts() as interrupts:
+        try:
+            train(
+                experiment, store, folder, check_device(device), resume=resume,
+                overwrite=overwrite, on_epoch=on_epoch, stop=interrupts.asked,
+            )  # fmt: skip
+        except Stopped as stopped:
+            print(f"\n{stopped}: continue with --resume", file=sys.stderr)
+            raise KeyboardInterrupt from None
+
+
+class _Interrupts:
+    """Ctrl-C and SIGTERM as a question that a loop asks; a second Ctrl-C interrupts at once."""
+
+    def __enter__(self) -> _Interrupts:
+        self._asked = False
+        self._old = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: object) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def asked(self) -> bool:
+        return self._asked
+
+
+@app.command("evaluate")
+def evaluate_command(
+    checkpoint: Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")],
+    data: Annotated[str, typer.Option(help="Store to evaluate on.")],
+    resolution: Annotated[int | None, typer.Option(help="Grid points; default: all.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the store.")] = "test",
+    device: Device = "cpu",
+    out: Annotated[Path | None, typer.Option(help="JSON file for the scores.")] = None,
+) -> None:
+    """Relative L2 error of a checkpoint on every sample of a split."""
+    from pipelines.run import check_device, evaluate
+
+    score = evaluate(checkpoint, data, check_device(device), split=split, resolution=resolution)
+    summary = score.summary()
+    if out is not None:
+        out.write_text(json.dumps(summary, indent=2), "utf-8")
+    _print_score(summary)
+
+
+def _print_score(summary: dict[str, Any]) -> None:
+    print(
+        f"{summary['checkpoint']} (epoch {summary['epoch']}) on {summary['split']} at "
+        f"n={summary['resolution']}, {summary['samples']} samples: relative L2 mean "
+        f"{_number(summary['mean'])}, median {_number(summary['median'])}, worst "
+        f"{_number(summary['worst'])}, std {_number(summary['std'])}"
+    )
+
+
+@app.command("run")
+def run_command(
+    experiment: Annotated[str, typer.Argument(help="Experiment, or a TOML file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    data: Annotated[str | None, typer.Option(help="Store; default: made where absent.")] = None,
+    set_: Set = None,
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Generate (if absent), verify, train, evaluate and report an experiment."""
+    from pipelines.experiment import load_experiment
+    from pipelines.report import write_report
+    from pipelines.run import check_device, evaluate_run
+
+    declared = load_experiment(experiment).with_overrides(_overrides(set_))
+    place = check_device(device)
+    folder = out or Path("runs") / declared.name
+    store = data or _generate_if_absent(declared.data.load_recipe())
+    _verify(store)
+    _train(declared, store, folder, device, resume, overwrite)
+    for summary in evaluate_run(declared, store, folder, place)["results"]:
+        _print_score(summary)
+    print(write_report(folder, store, place))
+
+
+@app.command("report")
+def report_command(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    data: Annotated[str | None, typer.Option(help="Its store; default: where it was.")] = None,
+    device: Device = "cpu",
+) -> None:
+    """Write report.html and report.md of a finished run again."""
+    from pipelines.report import write_report
+    from pipelines.run import check_device, store_of_run
+
+    print(write_report(folder, data or store_of_run(folder), check_device(device)))

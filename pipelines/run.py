@@ -1,0 +1,241 @@
+"""Generate (if absent) -> verify -> train -> evaluate -> report, each step also by itself."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import pdegen
+from operators.checkpoint import CheckpointError, check_fit, load_checkpoint
+from operators.data import Pairs, read_pairs
+from operators.evaluate import scores
+from operators.train import Epoch, fit
+from operators.transforms import Normalizer, Predictor
+from pdegen.recipe import Recipe
+from pdegen.schema import SchemaError
+from pipelines.experiment import Experiment
+from pipelines.registry import build_operator
+
+
+class RunError(ValueError):
+    """A run folder that is in the way or is another's; one line."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Relative L² errors of the samples of one split at one resolution."""
+
+    checkpoint: str
+    epoch: int
+    split: str
+    resolution: int
+    first_sample: int
+    errors: tuple[float, ...]
+    seconds: float
+
+    def summary(self) -> dict[str, Any]:
+        errors = np.array(self.errors)
+        return {
+            "checkpoint": self.checkpoint,
+            "epoch": self.epoch,
+            "split": self.split,
+            "resolution": self.resolution,
+            "first_sample": self.first_sample,
+            "samples": len(errors),
+            "mean": float(errors.mean()),
+            "median": float(np.median(errors)),
+            "worst": float(errors.max()),
+            "std": float(errors.std()),
+            "seconds": self.seconds,
+            "errors": list(self.errors),
+        }
+
+
+def default_store(recipe: Recipe) -> str:
+    """Where a recipe's dataset is kept by default: one place for each fingerprint."""
+    return f"data/{recipe.name}-{recipe.fingerprint[:12]}.zarr"
+
+
+def check_device(name: str) -> torch.device:
+    """Raise SchemaError for a device that this machine lacks."""
+    if name not in ("cpu", "cuda"):
+        raise SchemaError(f"unknown device {name!r}: known: cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SchemaError("device cuda was asked for, but PyTorch finds none here: use cpu")
+    return torch.device(name)
+
+
+def train(
+    experiment: Experiment,
+    store: str,
+    folder: Path,
+    device: torch.device,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Epoch]:
+    """Train an experiment on a store; leaves its checkpoints and history in the folder.
+
+    Raises:
+        RunError: If the folder holds a run already, or another one than is to be resumed.
+        DataError: If the store cannot be read as asked.
+    """
+    settings = experiment.training.settings()
+    resolution = experiment.data.resolution
+    pairs = read_pairs(store, "train", resolution).to(device)
+    selection = read_pairs(store, experiment.training.selection_split, resolution).to(device)
+    if settings.batch > len(pairs):
+        raise SchemaError(
+            f"batch {settings.batch} is larger than the {len(pairs)} samples to train"
+        )
+    declared = {"experiment": experiment.model_dump(mode="json"), "data": _identity(pairs)}
+    if not _claim(folder, declared, resume, overwrite):
+        resume = False
+    torch.manual_seed(settings.seed)
+    model = {
+        "model": experiment.model.model_dump(mode="json"),
+        "in_channels": pairs.a.shape[-1],
+        "out_channels": pairs.u.shape[-1],
+    }
+    operator = build_operator(model)
+    predictor = Predictor(
+        operator,
+        Normalizer.identity(operator.in_channels),
+        Normalizer.identity(operator.out_channels),
+    ).to(device)
+    description = {"operator": model, **declared, "parameters": operator.parameter_count}
+    return fit(
+        predictor, pairs, selection, settings, folder, description,
+        resume=resume, on_epoch=on_epoch, stop=stop,
+    )  # fmt: skip
+
+
+def store_of_run(folder: Path) -> str:
+    """The store that a finished run was evaluated on.
+
+    Raises:
+        RunError: If the folder is no finished run.
+    """
+    try:
+        return json.loads((folder / "scores.json").read_text("utf-8"))["data"]["url"]
+    except FileNotFoundError:
+        raise RunError(f"{folder} is no finished run: it has no scores.json") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / 'scores.json'} is damaged: {error}") from None
+
+
+def _identity(pairs: Pairs) -> dict[str, Any]:
+    """What the data are, wherever they lie."""
+    return {key: value for key, value in pairs.source.items() if key != "url"}
+
+
+def _claim(folder: Path, declared: dict[str, Any], resume: bool, overwrite: bool) -> bool:
+    """Take a folder for a run; true where a state is there to resume from."""
+    path = folder / "run.json"
+    if path.exists() and not overwrite:
+        if not resume:
+            raise RunError(f"{folder} holds a run: use --resume to continue or --overwrite")
+        there = json.loads(path.read_text("utf-8"))
+        for key in declared:
+            if there.get(key) != declared[key]:
+                raise RunError(
+                    f"{folder} holds a run of another {key}: it cannot be resumed as this"
+                )
+        return (folder / "state.pt").exists()
+    if folder.exists() and not path.exists() and any(folder.iterdir()):
+        raise RunError(f"{folder} exists and is no run folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (
+        "state.pt",
+        "history.jsonl",
+        "best.safetensors",
+        "last.safetensors",
+        "scores.json",
+    ):
+        (folder / name).unlink(missing_ok=True)
+    path.write_text(json.dumps(declared, indent=2), "utf-8")
+    return False
+
+
+def evaluate(
+    checkpoint: Path,
+    store: str,
+    device: torch.device,
+    *,
+    split: str = "test",
+    resolution: int | None = None,
+) -> Score:
+    """Scores of a checkpoint on a split of a store.
+
+    Raises:
+        CheckpointError: If it is none, or of data with other channels.
+        DataError: If the store cannot be read as asked.
+    """
+    predictor, description = load_checkpoint(checkpoint, build_operator)
+    pairs = read_pairs(store, split, resolution).to(device)
+    check_fit(predictor, pairs)
+    start = time.perf_counter()
+    try:
+        errors = scores(predictor.to(device), pairs)
+    except ValueError as error:  # such as a grid too coarse for the modes
+        raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
+    return Score(
+        checkpoint=checkpoint.stem,
+        epoch=description["epoch"],
+        split=split,
+        resolution=pairs.source["resolution"],
+        first_sample=pairs.samples[0],
+        errors=tuple(errors.tolist()),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
+    """Scores of the reported checkpoints on the test split at all resolutions, in scores.json."""
+    results = [
+        evaluate(folder / f"{name}.safetensors", store, device, resolution=resolution).summary()
+        for name in experiment.training.reported
+        for resolution in experiment.resolutions
+    ]
+    pairs = read_pairs(store, "test")
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    summary = {
+        "experiment": experiment.model_dump(mode="json"),
+        "protocol": experiment.training.protocol,
+        "data": pairs.source,
+        "parameters": build_operator(
+            {
+                "model": experiment.model.model_dump(mode="json"),
+                "in_channels": pairs.a.shape[-1],
+                "out_channels": pairs.u.shape[-1],
+            }
+        ).parameter_count,
+        "training_seconds": sum(epoch["seconds"] for epoch in history),
+        "provenance": provenance(device),
+        "results": results,
+    }
+    (folder / "scores.json").write_text(json.dumps(summary, indent=2), "utf-8")
+    return summary
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Software and hardware of a run."""
+    name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor()
+    return {
+        "pdegen": pdegen.__version__,
+        "python": platform.python_version(),
+        **{package: version(package) for package in ("torch", "numpy", "scipy", "zarr")},
+        "device": f"{device.type} ({name or platform.machine()})",
+        "threads": torch.get_num_threads(),
+    }
