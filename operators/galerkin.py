@@ -109,9 +109,9 @@ class Attention(nn.Module):
         w_out = self.out.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (h, p+d/h, d)
         product = self.drop(matrix) @ w_out  # (batch, h, p + d/h, d)
         a, b = product[:, :, :p].sum(1), product[:, :, p:].flatten(1, 2)  # (batch, p|d, d)
-        offset = self.project.bias[0] @ b + self.out.bias  # (batch, d)
-        y = torch.baddbmm(offset[:, None], u, self.project.weight[0].T @ b)
-        return y + x @ a if p else y
+        offset = (self.project.bias[0] @ b + self.out.bias)[:, None]  # (batch, 1, d)
+        base = torch.baddbmm(offset, x.expand(len(u), n, p), a)
+        return base.baddbmm_(u, self.project.weight[0].T @ b)
 
 
 class EncoderLayer(nn.Module):

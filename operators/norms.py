@@ -17,7 +17,7 @@ def l2(u: Float[Tensor, "batch ..."]) -> Float[Tensor, " batch"]:
 
 
 def relative_l2(
-    prediction: Float[Tensor, "batch ..."], target: Float[Tensor, batch * rest]
+    prediction: Float[Tensor, "batch ..."], target: Float[Tensor, "batch ..."]
 ) -> Float[Tensor, " batch"]:
     """‖p - u‖ / ‖u‖ per sample. The quadrature weight cancels on a uniform grid.
 

@@ -127,7 +127,7 @@ def fit(
     if settings.batch > len(train):
         raise ValueError(f"batch {settings.batch} is larger than the {len(train)} training samples")
     steps_per_epoch = len(train) // settings.batch
-    optimizer = torch.optim.Adam(predictor.parameters(), lr=settings.lr)
+    optimizer = torch.optim.Adam(predictor.parameters(), lr=settings.lr, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, settings.lr, total_steps=settings.epochs * steps_per_epoch,
         pct_start=settings.warmup, div_factor=settings.div, final_div_factor=settings.final_div,

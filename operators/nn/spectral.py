@@ -68,11 +68,12 @@ class SpectralConv1d(nn.Module):
                 f"{self.modes} modes need a grid of at least {2 * self.modes} points, got {n}"
             )
         forward, inverse = _dft(n, self.modes, u.dtype, u.device)
-        u_hat = (forward @ u).view(-1, 2, self.modes, u.shape[-1])  # (batch, re/im, modes, c_in)
+        batch = len(u)
+        u_hat = torch.bmm(forward.expand(batch, -1, -1), u).unflatten(1, (2, self.modes))  # (batch, re/im, modes, c_in)
         re, im = u_hat[:, 0].transpose(0, 1), u_hat[:, 1].transpose(0, 1)  # (modes, batch, c_in)
         w_re, w_im = self.weight.unbind(-1)
         # the complex product as one real product of twice the size
         w = torch.cat([torch.cat([w_re, w_im], -1), torch.cat([-w_im, w_re], -1)], -2)
         v_hat = torch.cat([re, im], -1) @ w  # (modes, batch, 2 c_out)
         v_hat = v_hat.unflatten(-1, (2, -1)).permute(1, 2, 0, 3).flatten(1, 2)
-        return inverse @ v_hat
+        return torch.bmm(inverse.expand(batch, -1, -1), v_hat)

@@ -1,0 +1,1 @@
+"""Independent, plain versions of what the project computes fast."""
