@@ -39,7 +39,10 @@ def main() -> None:
     for n, batch, rounds in ((512, 8, 15), (2048, 4, 7)):
         model, plain = GalerkinTransformer(), PlainGalerkinTransformer()
         plain.copy_from(model)
-        jobs = {"plain": step_of(plain, n, batch, fused=False), "ours": step_of(model, n, batch, fused=True)}
+        jobs = {
+            "plain": step_of(plain, n, batch, fused=False),
+            "ours": step_of(model, n, batch, fused=True),
+        }
         seconds = interleaved(jobs, rounds=rounds, repeats=3)
         figures[f"n={n}, batch {batch}"] = {
             "plain / ours": round(ratio(seconds, "plain", "ours"), 3),

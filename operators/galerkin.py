@@ -61,6 +61,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.kind, self.drop = heads, kind, drop
+        self.as_one_map = kind is GALERKIN
         self.project = Projections(width, gain, diagonal)
         features = width // heads
         if normalization:
@@ -76,7 +77,7 @@ class Attention(nn.Module):
         return y.unflatten(-1, (self.heads, -1))
 
     def forward(self, u: Values, x: Points) -> Values:
-        if self.kind is GALERKIN:
+        if self.as_one_map:
             return self._as_one_map(u, x)
         q, k, v = (self._head(u, which) for which in range(3))
         k = self.norm_key(k)

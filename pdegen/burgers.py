@@ -141,7 +141,9 @@ class ColeHopf(BurgersSolver):
             self._decay[t] = np.exp(-self._symbols[2] * t)
         return self._decay[t]
 
-    def _integrate(self, u0: Rows, times: list[float]) -> tuple[np.ndarray, Rows]:
+    def _integrate(
+        self, u0: Rows, times: list[float]
+    ) -> tuple[Float[np.ndarray, "b t n"], Float[np.ndarray, "b t"]]:
         u = np.empty((len(u0), len(times), self.grid.n))
         error = np.empty((len(u0), len(times)))
         # one sample at a time stays in cache, and its bits cannot depend on its neighbours
@@ -194,7 +196,7 @@ class ColeHopf(BurgersSolver):
         )
 
     def _error(
-        self, u0: Rows, times: list[float], u: np.ndarray, state: Rows
+        self, u0: Rows, times: list[float], u: np.ndarray, state: Float[np.ndarray, "b t"]
     ) -> Float[np.ndarray, " b"]:
         return state.max(axis=1)
 

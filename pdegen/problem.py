@@ -57,7 +57,8 @@ def layout(recipe: Recipe) -> Layout:
                 "long_name": "position on the circle of length 1", "units": "1",
                 "grid": "periodic"}),
             Coordinate("time", () if one_time else ("time",),
-                       times[0] if one_time else times, {"long_name": "time", "units": "1"}),
+                       times.reshape(()) if one_time else times,
+                       {"long_name": "time", "units": "1"}),
         ),
         attributes={
             "title": recipe.summary,

@@ -8,19 +8,19 @@ from jaxtyping import Bool, Complex, Float
 from pdegen.grid import PeriodicGrid
 
 
-def wave_numbers(grid: PeriodicGrid) -> Float[np.ndarray, " n/2+1"]:
+def wave_numbers(grid: PeriodicGrid) -> Float[np.ndarray, " k"]:
     """Angular wave numbers 2πk of the modes k = 0 ... n/2."""
     return 2 * np.pi * np.arange(grid.n // 2 + 1)
 
 
-def derivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " n/2+1"]:
+def derivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " k"]:
     """2πik, the symbol of d/dx. The mode n/2 has no derivative on the grid and gets 0."""
     symbol = 1j * wave_numbers(grid)
     symbol[-1] = 0
     return symbol
 
 
-def antiderivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " n/2+1"]:
+def antiderivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " k"]:
     """1/(2πik), the inverse of d/dx on functions without mean; 0 for the modes 0 and n/2."""
     symbol = derivative_symbol(grid)
     inside = symbol != 0
@@ -28,6 +28,6 @@ def antiderivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " n/2+1"]:
     return symbol
 
 
-def dealiased(grid: PeriodicGrid) -> Bool[np.ndarray, " n/2+1"]:
+def dealiased(grid: PeriodicGrid) -> Bool[np.ndarray, " k"]:
     """The modes k < n/3, on which a quadratic product is free of aliasing (Orszag's 2/3 rule)."""
     return 3 * np.arange(grid.n // 2 + 1) < grid.n

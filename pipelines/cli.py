@@ -16,7 +16,6 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from pdegen.generate import Progress, generate
@@ -28,7 +27,6 @@ from pdegen.store import Store, StoreError, open_sealed
 app = typer.Typer(
     name="pdegen",
     help="Datasets of PDE solutions from recipes, and neural operators trained on them.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -43,6 +41,8 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Tasks at a time; defau
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 INTERRUPTED = 130
+# typer brings its own copy of click and exports only some of its classes; this is their base
+UsageError: type[Exception] = typer.BadParameter.mro()[1]
 
 
 class Failed(Exception):
@@ -53,7 +53,7 @@ def main() -> None:
     """Run the command line. Exit status: 0 success, 1 the job failed, 2 a wrong request,
     130 interrupted."""
     debug = "--debug" in sys.argv
-    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    arguments = [word for word in sys.argv[1:] if word != "--debug"] or ["--help"]
     try:
         status = app(args=arguments, prog_name="pdegen", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
@@ -62,8 +62,8 @@ def main() -> None:
         if debug or status is None:
             traceback.print_exc()
         else:
-            message = error.format_message() if isinstance(error, click.ClickException) else error
-            print(f"pdegen: {' '.join(str(message).split())}", file=sys.stderr)
+            message = getattr(error, "format_message", error.__str__)()  # of a UsageError
+            print(f"pdegen: {' '.join(message.split())}", file=sys.stderr)
         sys.exit(1 if status is None else status)
     except KeyboardInterrupt:
         print("pdegen: interrupted", file=sys.stderr)
@@ -79,13 +79,15 @@ def _status(error: Exception) -> int | None:
     from pipelines.run import RunError
 
     wrong_request = (
-        SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError,
-        click.ClickException,
+        SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError, UsageError,
     )  # fmt: skip
-    no_room = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+    no_place = (
+        errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
+        errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG,
+    )  # fmt: skip
     if isinstance(error, wrong_request):
         return 2
-    if isinstance(error, OSError) and error.errno in no_room:
+    if isinstance(error, OSError) and error.errno in no_place:
         return 2
     if isinstance(error, (Failed, SampleError, TrainingError)):
         return 1

@@ -148,7 +148,7 @@ def best_median_worst(
             above.plot(x, u, color=ink, lw=1.6, alpha=0.5 if several else 1.0)
             above.plot(x, p, color=ink if several else MODEL, ls="--", lw=1.3)
             below.plot(x, p - u, color=ink if several else ERROR, lw=1.0)
-        above.set_title(f"{name}: sample {first_sample + i}, error {scientific(errors[i])}")
+        above.set_title(f"{name}: sample {first_sample + i}, error {scientific(float(errors[i]))}")
         below.axhline(0, color=QUIET, lw=0.6)
         below.set(xlabel="x", xlim=(x[0], x[-1]))
     axes[0, 0].set_ylabel("u")
@@ -165,7 +165,7 @@ def best_median_worst(
 
 @_styled
 def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None) -> Figure:
-    """Mean |û_k| of the target and of the error against the mode k >= 1, û = DFT(u)/n.
+    """Mean |û(k)| of the target and of the error against the mode k >= 1, û = DFT(u)/n.
 
     Args:
         target, prediction: Shape (samples, n, channels), on a periodic grid.
@@ -183,7 +183,7 @@ def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None
     if modes is not None and modes <= k[-1]:
         label = f"decoder keeps k < {modes}"
         axes.axvline(modes, color=MODEL, lw=1.0, ls=":", label=label)
-    axes.set(xlabel="mode k", ylabel="mean |û_k|")
+    axes.set(xlabel="mode k", ylabel="mean |û(k)|")
     _logarithmic(axes, "x", k)
     _logarithmic(axes, "y", np.concatenate(spectra))
     _legend(figure, axes)
@@ -201,7 +201,7 @@ def error_histogram(errors: np.ndarray) -> Figure:
     axes.hist(errors, bins=bins.tolist(), color="#9CC5E0", edgecolor="white", lw=0.5)
     for name, value, ink, dashes in (
         ("mean", errors.mean(), MODEL, "-"),
-        ("median", np.median(errors), TRUTH, "--"),
+        ("median", float(np.median(errors)), TRUTH, "--"),
         ("worst", errors.max(), ERROR, ":"),
     ):
         axes.axvline(value, color=ink, ls=dashes, label=f"{name} {scientific(value)}")
@@ -277,7 +277,7 @@ def _samples(store: Store, numbers: range) -> _Samples:
         {
             "x": _with_units("x", attributes["x"]),
             "time": time_label,
-            **{name: attributes[name].get("long_name", name) for name in ("a", "u")},
+            **{name: str(attributes[name].get("long_name", name)) for name in ("a", "u")},
             "values": _with_units("a, u", attributes["u"]),
         },
     )  # fmt: skip
@@ -345,7 +345,7 @@ def _finish(figure: Figure, axes: np.ndarray, drawn: _Samples, prefix: str = "")
     if trajectory:
         _time_bar(figure, axes, Normalize(drawn.times[0], drawn.times[-1]), drawn.labels["time"])
     figure.suptitle(f"{prefix}{drawn.title}", x=0.01, ha="left", fontsize=10.5)
-    _legend(figure, axes[0, 0], place="lower left")
+    _legend(figure, axes[0, 0], below=True)
 
 
 def _short(value: Any) -> str:
@@ -361,10 +361,13 @@ def _time_bar(figure: Figure, axes: Any, colour: Normalize, label: str = "time t
     figure.colorbar(ScalarMappable(colour, TIMES), ax=axes, label=label, aspect=30, pad=0.02)
 
 
-def _legend(figure: Figure, *axes: Axes, place: str = "upper left") -> None:
+def _legend(figure: Figure, *axes: Axes, below: bool = False) -> None:
+    """One legend of all labelled curves, in a row above or below the axes."""
     pairs = [a.get_legend_handles_labels() for a in axes]
-    handles = [h for found, _ in pairs for h in found]
-    figure.legend(handles, [t for _, texts in pairs for t in texts], loc=f"outside {place}", ncols=4)
+    handles = [handle for found, _ in pairs for handle in found]
+    labels = [label for _, found in pairs for label in found]
+    place = "outside lower left" if below else "outside upper left"
+    figure.legend(handles, labels, loc=place, ncols=4)
 
 
 def _power_of_ten(value: float, position: int | None = None) -> str:
@@ -384,7 +387,7 @@ def _logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
     scale("log")
     positive = values[values > 0]
     decades = np.log10(positive.max() / positive.min()) if len(positive) else 0.0
-    axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0)))
+    axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 3 else (1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(_power_of_ten))
     axis.set_minor_formatter(NullFormatter())
 

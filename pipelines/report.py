@@ -40,6 +40,7 @@ _LAWS = {
     "periodic-gaussian": "N(0, {sigma}²(−Δ + {tau}²)^(−{alpha})) on the circle of length 1, "
     "without its mean, {modes} modes",
 }
+_TAGS = ("equation", "law", "method", "name")  # keys whose value says what a part is
 _MARKDOWN = str.maketrans({c: f"\\{c}" for c in r"\`*_[]<>|~#$&"} | {"\n": " ", "\r": " "})
 
 
@@ -170,18 +171,14 @@ def _read(folder: Path, url: str, device: torch.device) -> _Run:
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(folder, "run.json", "EXPERIMENT", "--overwrite", error) from None
     name = experiment.name
-    again = f"pdegen run {shlex.quote(name)} --out {shlex.quote(str(folder))} --resume"
-    scores = _scores(folder, name)
-    if scores.experiment != experiment.model_dump(mode="json"):
-        raise ReportError(f"{folder}/scores.json is of another experiment: evaluate by {again}")
-    lines = _text(folder, "history.jsonl", name).splitlines()
+    again = f"evaluate again by {_command(folder, name, '--resume')}"
     try:
-        history = [TypeAdapter(Epoch).validate_json(line) for line in lines]
+        scores = _Scores.model_validate_json(_text(folder, "scores.json", name))
     except ValidationError as error:
-        raise _damaged(folder, "history.jsonl", name, "--overwrite", error) from None
-    if len(history) < experiment.training.epochs:
-        done = f"{len(history)} of {experiment.training.epochs} epochs"
-        raise ReportError(f"{folder} is not finished, {done}: continue by {again}")
+        raise _damaged(folder, "scores.json", name, "--resume", error) from None
+    if scores.experiment != experiment.model_dump(mode="json"):
+        raise ReportError(f"{folder}/scores.json is of another experiment: {again}")
+    history = _history(folder, name, experiment.training.epochs)
     store = open_sealed(url)
     if store.attributes["content"] != scores.data.get("content"):
         raise ReportError(f"{url} holds other data than {folder} was evaluated on: give its store")
@@ -192,30 +189,41 @@ def _read(folder: Path, url: str, device: torch.device) -> _Run:
         predictor, description = load_checkpoint(path, build_operator)
         check_fit(predictor, pairs)
     except (CheckpointError, SchemaError) as error:
-        raise ReportError(f"{error}: train again by {again[:-8]}--overwrite") from error
-    epochs = [r.epoch for r in scores.results if r.checkpoint == checkpoint]
-    if set(epochs) != {description.get("epoch")}:
-        raise ReportError(f"{folder}/scores.json is not of {path.name}: evaluate by {again}")
+        train = _command(folder, name, "--overwrite")
+        raise ReportError(f"{error}: train again by {train}") from error
+    if {r.epoch for r in scores.results if r.checkpoint == checkpoint} != {description["epoch"]}:
+        raise ReportError(f"{folder}/scores.json is not of {path.name}: {again}")
     prediction = predictions(predictor.to(device), pairs.to(device)).cpu()
     return _Run(experiment, scores, history, store, pairs, prediction, checkpoint)
 
 
+def _history(folder: Path, name: str, epochs: int) -> list[Epoch]:
+    lines = _text(folder, "history.jsonl", name).splitlines()
+    try:
+        history = [TypeAdapter(Epoch).validate_json(line) for line in lines]
+    except ValidationError as error:
+        raise _damaged(folder, "history.jsonl", name, "--overwrite", error) from None
+    if len(history) < epochs:
+        raise ReportError(
+            f"{folder} is not finished, {len(history)} of {epochs} epochs: "
+            f"continue by {_command(folder, name, '--resume')}"
+        )
+    return history
+
+
 def _text(folder: Path, file: str, name: str = "EXPERIMENT") -> str:
-    finish = f"pdegen run {shlex.quote(name)} --out {shlex.quote(str(folder))}"
     try:
         return (folder / file).read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        finish += " --resume" if name != "EXPERIMENT" else ""
+        option = "" if name == "EXPERIMENT" else "--resume"
+        finish = _command(folder, name, option)
         raise ReportError(f"{folder} is no finished run, {file} is missing: {finish}") from None
     except UnicodeDecodeError as error:
         raise _damaged(folder, file, name, "--overwrite", error) from None
 
 
-def _scores(folder: Path, name: str) -> _Scores:
-    try:
-        return _Scores.model_validate_json(_text(folder, "scores.json", name))
-    except ValidationError as error:
-        raise _damaged(folder, "scores.json", name, "--resume", error) from None
+def _command(folder: Path, name: str, option: str) -> str:
+    return f"pdegen run {shlex.quote(name)} --out {shlex.quote(str(folder))} {option}".strip()
 
 
 def _damaged(folder: Path, file: str, name: str, option: str, error: Exception) -> ReportError:
@@ -223,7 +231,7 @@ def _damaged(folder: Path, file: str, name: str, option: str, error: Exception) 
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         reason = f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
-    repair = f"pdegen run {shlex.quote(name)} --out {shlex.quote(str(folder))} {option}"
+    repair = _command(folder, name, option)
     return ReportError(f"{folder / file} is damaged ({reason}): make it again by {repair}")
 
 
@@ -263,10 +271,8 @@ def _facts(run: _Run) -> list[tuple[str, ...]]:
     parts = [
         (key.capitalize(), _law(part)) for key, part in problem.items() if isinstance(part, dict)
     ]
-    constants = {k: v for k, v in problem.items() if not isinstance(v, dict)}
+    constants = {k: v for k, v in problem.items() if not isinstance(v, dict) and k not in _TAGS}
     protocol = training.pop("protocol")
-    selection = experiment.training.selection_split
-    selected = f" Selection: {'test slice' if run.published else selection}."
     return [
         ("Equation", attributes["equation"]),
         ("Data", f"{recipe['name']}: {attributes['title']}"),
@@ -278,7 +284,7 @@ def _facts(run: _Run) -> list[tuple[str, ...]]:
         ("Model settings", _words(model)),
         ("Trained on", f"n = {experiment.data.resolution} points"),
         ("Training", _words(training)),
-        ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}{selected}"),
+        ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),
     ]
 
 
@@ -298,11 +304,14 @@ def _solver_error(run: _Run) -> Iterable[tuple[str, str]]:
 
 
 def _words(values: Mapping[str, Any]) -> str:
+    """Names and values: "epochs 8, loss h1 (gamma 0.1)"."""
     parts = []
     for key, value in values.items():
-        name = key.replace("_", " ")
-        parts.append(f"{name} ({_words(value)})" if isinstance(value, dict)
-                     else f"{name} {_value(value)}")  # fmt: skip
+        words = _value(value)
+        if isinstance(value, dict):
+            tag = "".join(f"{value[t]} " for t in _TAGS if t in value)
+            words = f"{tag}({_words({k: v for k, v in value.items() if k not in _TAGS})})"
+        parts.append(f"{key.replace('_', ' ')} {words}")
     return ", ".join(parts)
 
 
@@ -362,14 +371,17 @@ def _prediction_section(run: _Run) -> Section:
         times = np.atleast_1d(np.asarray(run.store.array("time")[...], dtype=float))
     order = np.argsort(errors)
     named = ", ".join(
-        f"{name} (sample {start + order[i]}) {scientific(errors[order[i]])}"
+        f"{name} (sample {start + order[i]}) {scientific(float(errors[order[i]]))}"
         for name, i in (("best", 0), ("median", (len(order) - 1) // 2), ("worst", -1))
     )
-    c = pictures.closed(x) if run.pairs.periodic else x
-    shown = [pictures.periodic(v, axis=1) if run.pairs.periodic else v for v in (u, p)]
-    drawn = pictures.best_median_worst(c, *shown, errors, start, times.tolist())
-    found = [_picture(drawn, "predictions", f"Prediction p over the truth u, and beneath it "
-                      f"the error p − u on its own scale. Relative L² error: {named}.")]  # fmt: skip
+    curves = (x, u, p)
+    if run.pairs.periodic:
+        curves = (pictures.closed(x), pictures.periodic(u, 1), pictures.periodic(p, 1))
+    found = [_picture(
+        pictures.best_median_worst(*curves, errors, start, times.tolist()), "predictions",
+        "Prediction p over the truth u, and beneath it the error p − u on its own scale. "
+        f"Relative L² error: {named}.",
+    )]  # fmt: skip
     if run.pairs.periodic:
         modes = getattr(run.experiment.model, "modes", None)
         mark = f" The decoder keeps the modes below {modes}." if modes else ""
@@ -379,7 +391,7 @@ def _prediction_section(run: _Run) -> Section:
         ))  # fmt: skip
     found.append(_picture(
         pictures.error_histogram(errors), "error-histogram",
-        f"Errors of the {len(errors)} test samples: median {scientific(np.median(errors))}, "
+        f"Errors of the {len(errors)} test samples: median {scientific(float(np.median(errors)))}, "
         f"worst {scientific(errors.max())}.", True,
     ))  # fmt: skip
     text = f"The checkpoint “{run.checkpoint}” on the test samples at n = {n}."
@@ -397,7 +409,7 @@ def _cost_section(run: _Run) -> Section:
         ("Training", f"{_duration(seconds)} for {len(run.history)} epochs"),
         ("Each epoch", _duration(seconds / len(run.history))),
         ("Parameters", f"{run.scores.parameters:,}"),
-        ("Device", f"{device}, {run.scores.provenance.get('threads', '?')} threads (evaluation)"),
+        ("Evaluated on", f"{device}, threads {run.scores.provenance.get('threads', '?')}"),
     ]
     rows: list[tuple[str, ...]] = [
         (r.checkpoint, f"{r.resolution:,}", f"{r.samples:,}", f"{r.seconds:.3g}",
@@ -477,7 +489,8 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Values by dotted keys."""
     flat = {}
     for key, value in content.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        path = prefix + key
+        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
     return flat
 
 

@@ -69,7 +69,9 @@ class SpectralConv1d(nn.Module):
             )
         forward, inverse = _dft(n, self.modes, u.dtype, u.device)
         batch = len(u)
-        u_hat = torch.bmm(forward.expand(batch, -1, -1), u).unflatten(1, (2, self.modes))  # (batch, re/im, modes, c_in)
+        u_hat = torch.bmm(forward.expand(batch, -1, -1), u).unflatten(
+            1, (2, self.modes)
+        )  # (batch, re/im, modes, c_in)
         re, im = u_hat[:, 0].transpose(0, 1), u_hat[:, 1].transpose(0, 1)  # (modes, batch, c_in)
         w_re, w_im = self.weight.unbind(-1)
         # the complex product as one real product of twice the size

@@ -85,7 +85,10 @@ class PlainGalerkinTransformer(nn.Module):
         self.layers = nn.ModuleList(PlainLayer(width, heads, feedforward) for _ in range(depth))
         self.spectral1 = PlainSpectralLayer(width, decoder_width, modes)
         self.spectral2 = PlainSpectralLayer(decoder_width, decoder_width, modes)
-        self.head1, self.head2 = nn.Linear(decoder_width, decoder_width), nn.Linear(decoder_width, 1)
+        self.head1, self.head2 = (
+            nn.Linear(decoder_width, decoder_width),
+            nn.Linear(decoder_width, 1),
+        )
 
     def forward(self, a: Tensor, x: Tensor) -> Tensor:
         u = self.embed(a)

@@ -1,0 +1,190 @@
+"""The Fourier/Galerkin Transformer against its plain transcription and its specification."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from operators.galerkin import GalerkinTransformer
+from operators.nn.attention import FOURIER, GALERKIN, LINEAR, SOFTMAX
+from tests.oracles.plain_galerkin import PlainGalerkinTransformer
+
+KINDS = {"galerkin": GALERKIN, "fourier": FOURIER, "softmax": SOFTMAX, "linear": LINEAR}
+
+
+def points(n, dtype=torch.float64):
+    return torch.arange(n, dtype=dtype)[:, None] / n
+
+
+def shaken(model):
+    """The model in float64 with weights of order one, so that every term counts."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.double()
+
+
+def small(**settings):
+    return GalerkinTransformer(
+        **{"width": 12, "depth": 2, "feedforward": 16, "modes": 5, "decoder_width": 6} | settings
+    )
+
+
+def test_has_the_published_number_of_parameters():
+    assert GalerkinTransformer().parameter_count == 530_305
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("normalization", ["head", "layer"])
+def test_parameter_count_is_the_same_for_all_attentions(kind, normalization):
+    model = GalerkinTransformer(attention=KINDS[kind], normalization=normalization)
+    assert model.parameter_count == 530_305
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_equals_the_plain_transcription(heads):
+    model = shaken(small(heads=heads))
+    plain = PlainGalerkinTransformer(12, 2, heads, 16, 5, 6).double()
+    plain.copy_from(model)
+    a, x = torch.randn(3, 16, 1, dtype=torch.float64), points(16)
+    torch.testing.assert_close(model(a, x), plain(a, x), rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_equal_those_of_the_plain_transcription():
+    model = shaken(small())
+    plain = PlainGalerkinTransformer(12, 2, 1, 16, 5, 6).double()
+    plain.copy_from(model)
+    a, x = torch.randn(3, 16, 1, dtype=torch.float64), points(16)
+    model(a, x).square().sum().backward()
+    plain(a, x).square().sum().backward()
+    attention, expected = model.encoder[0].attention, plain.layers[0].attention
+    for i, name in enumerate(("query", "key", "value")):
+        weight = getattr(expected, name).weight
+        torch.testing.assert_close(
+            attention.project.weight.grad[i], weight.grad, rtol=1e-8, atol=1e-10
+        )
+    torch.testing.assert_close(
+        model.embed.weight.grad, plain.embed.weight.grad, rtol=1e-8, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("coordinates", ["raw", "periodic", "none"])
+def test_fused_galerkin_attention_equals_the_general_path(coordinates):
+    model = shaken(small(heads=2, coordinates=coordinates))
+    a, x = torch.randn(2, 16, 1, dtype=torch.float64), points(16)
+    fused = model(a, x)
+    for layer in model.encoder:
+        assert layer.attention.as_one_map
+        layer.attention.as_one_map = False
+    torch.testing.assert_close(model(a, x), fused, rtol=1e-10, atol=1e-10)
+
+
+def test_each_of_query_key_value_starts_as_xavier_plus_a_diagonal():
+    torch.manual_seed(0)
+    project = GalerkinTransformer(gain=1e-2, diagonal=1e-2).encoder[0].attention.project
+    bound = 1e-2 * math.sqrt(3 / 96)  # gain √(6/(fan_in + fan_out))
+    for weight in project.weight.detach():
+        off = weight - 1e-2 * torch.eye(96)
+        assert float(off.abs().max()) == pytest.approx(bound, rel=0.01)  # of 9,216 draws
+        assert float(off.std()) == pytest.approx(bound / math.sqrt(3), rel=0.03)
+    assert not torch.equal(project.weight[0], project.weight[1])
+    assert torch.count_nonzero(project.bias.detach()) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradient_reaches_every_parameter(kind):
+    model = shaken(small(attention=KINDS[kind]))
+    model(torch.randn(2, 16, 1, dtype=torch.float64), points(16)).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_equals_its_samples(kind):
+    model = shaken(small(attention=KINDS[kind]))
+    a, x = torch.randn(3, 16, 1, dtype=torch.float64), points(16)
+    singles = torch.cat([model(one[None], x) for one in a])
+    torch.testing.assert_close(model(a, x), singles, rtol=1e-10, atol=1e-10)
+
+
+def test_two_evaluations_are_bit_equal_with_every_dropout_on():
+    model = small(
+        attention_dropout=0.5, dropout=0.3, feedforward_dropout=0.3, decoder_dropout=0.3
+    ).eval()
+    a, x = torch.randn(2, 16, 1), points(16, torch.float32)
+    assert torch.equal(model(a, x), model(a, x))
+
+
+def test_attention_dropout_acts_in_training():
+    model = shaken(small(attention_dropout=0.5)).train()
+    a, x = torch.randn(2, 16, 1, dtype=torch.float64), points(16)
+    assert not torch.equal(model(a, x), model(a, x))
+
+
+def test_published_dropout_makes_two_evaluations_differ():
+    model = shaken(small(attention_dropout="published")).eval()
+    a, x = torch.randn(2, 16, 1, dtype=torch.float64), points(16)
+    assert not torch.equal(model(a, x), model(a, x))
+
+
+def test_a_copy_is_bit_equal():
+    model = small().eval()
+    a, x = torch.randn(2, 16, 1), points(16, torch.float32)
+    assert torch.equal(copy.deepcopy(model)(a, x), model(a, x))
+
+
+def test_without_coordinates_it_commutes_with_shifts():
+    model = shaken(small(coordinates="none"))
+    a, x = torch.randn(2, 16, 1, dtype=torch.float64), points(16)
+    shifted = model(a.roll(5, dims=1), x)
+    torch.testing.assert_close(shifted, model(a, x).roll(5, dims=1), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_converges_under_refinement(kind):
+    """The attention is a quadrature: halving the spacing of a smooth function changes little."""
+    model = shaken(small(attention=KINDS[kind], coordinates="periodic"))
+
+    def values(n):
+        x = points(n)
+        return model(torch.sin(2 * torch.pi * x)[None] + 0.3, x)[0]
+
+    if kind == "linear":  # its extra 1/n makes the attention vanish as n grows: first order
+        assert (values(128)[::2] - values(64)).abs().max() < 0.1
+    else:
+        torch.testing.assert_close(values(128)[::2], values(64), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 16), r"expected input of shape \(batch, n1, 1\), got \(2, 16\)"),
+        ((2, 16, 2), r"expected input of shape \(batch, n1, 1\), got \(2, 16, 2\)"),
+        ((2, 15, 1), r"expected coordinates of shape \(15, 1\), got \(16, 1\)"),
+    ],
+)
+def test_refuses_input_of_another_shape(shape, message):
+    with pytest.raises(ValueError, match=message):
+        small()(torch.zeros(shape), points(16, torch.float32))
+
+
+def test_refuses_heads_that_do_not_divide_the_width():
+    with pytest.raises(ValueError, match="heads must divide width, got heads=5, width=12"):
+        small(heads=5)
+
+
+def test_overfits_eight_samples():
+    torch.manual_seed(0)
+    model = small(width=32, feedforward=64, decoder_width=24)
+    x = points(32, torch.float32)
+    a = torch.stack([torch.sin(2 * torch.pi * (x + s / 8)) * (1 + s / 8) for s in range(8)])
+    u = a.square() - 0.5
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(250):
+        loss = (model(a, x) - u).square().mean() / u.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float(loss.detach().sqrt()) < 0.05

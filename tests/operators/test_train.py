@@ -1,0 +1,180 @@
+"""Training: schedule, exact continuation, selection, refusals."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from operators.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from operators.evaluate import predictions, scores
+from operators.galerkin import GalerkinTransformer
+from operators.norms import RelativeH1, RelativeL2
+from operators.train import Settings, Stopped, TrainingError, fit
+from operators.transforms import BurgersSymmetries, Normalizer, Predictor
+
+
+def build(words=None):
+    return GalerkinTransformer(
+        width=8, depth=1, feedforward=8, modes=4, decoder_width=6, attention_dropout=0.2
+    )
+
+
+def predictor():
+    torch.manual_seed(0)
+    return Predictor(build(), Normalizer.identity(1), Normalizer.identity(1))
+
+
+SETTINGS = Settings(
+    loss=RelativeH1(), epochs=4, batch=8, lr=3e-3, seed=3, augment=BurgersSymmetries(), average=0.9
+)
+
+
+def weights(folder, name="last"):
+    return load_checkpoint(folder / f"{name}.safetensors", build)[0].state_dict()
+
+
+def assert_same(first, second):
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(train_pairs, test_pairs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    history = fit(predictor(), train_pairs, test_pairs, SETTINGS, folder, {"operator": {}})
+    return folder, history
+
+
+@pytest.mark.parametrize("step", [1, 4, 6])  # first step, end of an epoch, middle of one
+def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(
+    uninterrupted, train_pairs, test_pairs, tmp_path, step
+):
+    steps = iter(range(1, 100))
+    with pytest.raises(Stopped, match=f"after step {step}$"):
+        fit(
+            predictor(), train_pairs, test_pairs, SETTINGS, tmp_path, {"operator": {}},
+            stop=lambda: next(steps) == step,
+        )  # fmt: skip
+    torch.manual_seed(99)  # whatever the process did in between must not matter
+    history = fit(
+        predictor(), train_pairs, test_pairs, SETTINGS, tmp_path, {"operator": {}}, resume=True
+    )
+    folder, expected = uninterrupted
+    for name in ("best", "last"):
+        assert_same(weights(tmp_path, name), weights(folder, name))
+    assert [replace(e, seconds=0) for e in history] == [replace(e, seconds=0) for e in expected]
+
+
+def test_schedule_is_one_cycle_from_and_to_the_specified_ends(
+    train_pairs, test_pairs, tmp_path, monkeypatch
+):
+    """1e-7 -> 1e-3 -> 1e-11, β₁ 0.95 -> 0.85 -> 0.95, peak at 30 % of the steps."""
+    seen = []
+    step = torch.optim.Adam.step
+
+    def watched(self, *args, **kwargs):
+        group = self.param_groups[0]
+        seen.append((float(group["lr"]), group["betas"][0]))
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", watched)
+    settings = Settings(loss=RelativeL2(), epochs=10, batch=8)
+    fit(predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
+    lr, beta = zip(*seen, strict=True)
+    assert len(lr) == 40
+    assert lr[0] == pytest.approx(1e-7, rel=1e-6)
+    assert max(lr) == lr[11] == pytest.approx(1e-3, rel=1e-6)  # the 12th of 40 steps
+    assert lr[-1] == pytest.approx(1e-11, rel=1e-6)
+    assert beta[0] == beta[-1] == pytest.approx(0.95)
+    assert min(beta) == beta[11] == pytest.approx(0.85)
+
+
+def test_best_is_the_epoch_with_the_lowest_selection_score(uninterrupted, test_pairs):
+    folder, history = uninterrupted
+    best, description = load_checkpoint(folder / "best.safetensors", build)
+    lowest = min(history, key=lambda epoch: epoch.score)
+    assert description["epoch"] == lowest.epoch
+    assert float(scores(best, test_pairs).mean()) == lowest.score
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert lines == [vars(epoch) for epoch in history]
+
+
+def test_training_reduces_the_loss(uninterrupted):
+    _, history = uninterrupted
+    assert history[-1].loss < 0.9 * history[0].loss
+
+
+def test_a_loss_that_is_not_finite_ends_training(train_pairs, test_pairs, tmp_path):
+    settings = Settings(loss=lambda p, u: RelativeL2()(p, u) * float("nan"), epochs=2)
+    with pytest.raises(TrainingError, match="not finite in epoch 1: use a smaller lr"):
+        fit(predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
+
+
+def test_a_batch_larger_than_the_data_is_refused(train_pairs, test_pairs, tmp_path):
+    settings = Settings(loss=RelativeL2(), batch=33)
+    with pytest.raises(ValueError, match="batch 33 is larger than the 32 training samples"):
+        fit(predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": 0}, {"batch": 0}, {"lr": 0.0}, {"warmup": 1.0}, {"average": 1.0}]
+)
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(ValueError, match="need "):
+        Settings(loss=RelativeL2(), **wrong)
+
+
+def test_scores_are_relative_errors_in_any_batch(test_pairs):
+    model = predictor().eval()
+    p = predictions(model, test_pairs, batch=3).double()
+    expected = (p - test_pairs.u).flatten(1).norm(dim=1) / test_pairs.u.double().flatten(1).norm(
+        dim=1
+    )
+    torch.testing.assert_close(scores(model, test_pairs), expected, rtol=1e-6, atol=0)
+
+
+def test_two_evaluations_are_bit_equal(test_pairs):
+    model = predictor()  # in training mode, with dropout: evaluation must switch it off
+    assert torch.equal(scores(model, test_pairs), scores(model, test_pairs))
+    assert model.training
+
+
+def test_checkpoint_keeps_weights_and_normalisers(test_pairs, tmp_path):
+    model = Predictor(
+        build(), Normalizer(torch.tensor([0.3]), torch.tensor([2.0])),
+        Normalizer(torch.tensor([-0.1]), torch.tensor([0.7])),
+    )  # fmt: skip
+    path = tmp_path / "model.safetensors"
+    save_checkpoint(path, model, {"operator": {"any": "words"}, "epoch": 7})
+    seen = []
+    loaded, description = load_checkpoint(path, lambda words: seen.append(words) or build())
+    assert seen == [{"any": "words"}]
+    assert description["epoch"] == 7
+    assert_same(loaded.state_dict(), model.state_dict())
+    assert torch.equal(scores(loaded, test_pairs), scores(model, test_pairs))
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        load_checkpoint(path, build)
+    save_checkpoint(path, predictor(), {"operator": {}})
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+        load_checkpoint(path, build)
+    with pytest.raises(CheckpointError, match="does not fit its description"):
+        path.write_bytes(whole)
+        load_checkpoint(path, lambda words: GalerkinTransformer(width=16))
+
+
+def test_a_state_of_another_model_is_refused(train_pairs, test_pairs, tmp_path):
+    once = replace(SETTINGS, epochs=1)
+    fit(predictor(), train_pairs, test_pairs, once, tmp_path, {"operator": {}})
+    other = Predictor(
+        GalerkinTransformer(width=16, modes=4), Normalizer.identity(1), Normalizer.identity(1)
+    )
+    with pytest.raises(CheckpointError, match="is of another model"):
+        fit(other, train_pairs, test_pairs, once, tmp_path, {"operator": {}}, resume=True)

@@ -1,0 +1,170 @@
+"""Pictures show what they are given, in every format, and leave nothing behind."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+
+from pdegen.generate import generate
+from pdegen.recipe import Recipe, load_recipe
+from pdegen.schema import SchemaError
+from pdegen.store import StoreError, lay_out
+from pipelines import pictures
+
+SMALL = {
+    "samples": 8,
+    "shard": 8,
+    "problem.resolution": 32,
+    "solver.resolution": 128,
+    "initial.modes": 31,
+}
+
+
+def small(name: str) -> Recipe:
+    return load_recipe(name).with_overrides(SMALL)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return generate(small("burgers-quick"), str(tmp_path_factory.mktemp("one") / "s.zarr")).url
+
+
+@pytest.fixture(scope="module")
+def trajectories(tmp_path_factory: pytest.TempPathFactory) -> str:
+    recipe = small("burgers-quick").with_overrides({"times": [0.05, 0.1, 0.15]})
+    return generate(recipe, str(tmp_path_factory.mktemp("many") / "s.zarr")).url
+
+
+def texts(svg: str) -> str:
+    return " ".join("".join(e.itertext()) for e in ElementTree.fromstring(svg).iter())
+
+
+@pytest.mark.parametrize(
+    ("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")]
+)
+def test_a_store_is_drawn_in_every_format(
+    store: str, tmp_path: Path, suffix: str, magic: bytes
+) -> None:
+    out = tmp_path / "new folder" / f"samples{suffix}"
+    assert pictures.plot_store(store, None, out) == out
+    assert out.read_bytes().startswith(magic)
+
+
+def test_a_sample_is_drawn_with_its_title_parameters_and_time(store: str, tmp_path: Path) -> None:
+    out = pictures.plot_store(store, 3, tmp_path / "sample.svg")
+    words = texts(out.read_text("utf-8"))
+    assert "sample 3 of A small burgers-r10" in words
+    assert "viscosity = 0.01592" in words
+    assert "at t = 0.1592" in words
+
+
+@pytest.mark.parametrize("sample", [None, 0])
+def test_trajectories_are_drawn_against_time(
+    trajectories: str, tmp_path: Path, sample: int | None
+) -> None:
+    out = pictures.plot_store(trajectories, sample, tmp_path / "trajectory.svg")
+    assert "time t" in texts(out.read_text("utf-8"))
+
+
+def test_a_picture_is_the_same_file_each_time(store: str, tmp_path: Path) -> None:
+    first, second = (pictures.plot_store(store, 1, tmp_path / f"{i}.svg") for i in (1, 2))
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize("sample", [-1, 8])
+def test_a_sample_that_is_not_there_is_refused(store: str, tmp_path: Path, sample: int) -> None:
+    with pytest.raises(StoreError, match=f"samples 0 to 7, got {sample}"):
+        pictures.plot_store(store, sample, tmp_path / "sample.png")
+
+
+def test_an_unknown_format_is_refused(store: str, tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"\.png, \.svg, \.pdf"):
+        pictures.plot_store(store, None, tmp_path / "sample.jpg")
+
+
+def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
+    from pdegen.problem import layout
+
+    url = str(tmp_path / "unfinished.zarr")
+    lay_out(url, layout(small("burgers-quick")))
+    with pytest.raises(StoreError, match="not sealed"):
+        pictures.plot_store(url, None, tmp_path / "sample.png")
+
+
+def test_the_learning_curve_says_what_was_watched() -> None:
+    history = [{"epoch": e, "loss": 1 / e, "score": 0.5 / e, "lr": 1e-3} for e in (1, 2, 3)]
+    validation, published = (
+        texts(pictures.svg(pictures.learning_curve(history, "h1", split, flag), "c", "curve"))
+        for split, flag in (("validation", False), ("test", True))
+    )
+    assert "validation split" in validation
+    assert "test slice (published protocol)" in published
+    assert "best: 1.67e-1, epoch 3" in validation
+
+
+def test_best_median_and_worst_are_those_of_the_errors() -> None:
+    x, errors = np.linspace(0, 1, 16), np.array([0.3, 0.1, 0.2])
+    u = np.ones((3, 16, 1)) * np.sin(x)[:, None]
+    figure = pictures.best_median_worst(x, u, u + errors[:, None, None], errors, 100, [0.5])
+    titles = [axes.get_title(loc="left") for axes in figure.axes[:3]]
+    assert titles == [
+        "best: sample 101, error 1.00e-1",
+        "median: sample 102, error 2.00e-1",
+        "worst: sample 100, error 3.00e-1",
+    ]
+    beneath = [axes.lines[0].get_ydata() for axes in figure.axes[3:]]
+    np.testing.assert_allclose(beneath, np.broadcast_to([[0.1], [0.2], [0.3]], (3, 16)))
+
+
+def test_the_spectrum_of_a_sine_is_half_its_amplitude_at_its_mode() -> None:
+    x = np.arange(32) / 32
+    u = 3.0 * np.sin(2 * np.pi * 5 * x)[None, :, None]
+    figure = pictures.error_spectrum(u, 1.1 * u, modes=8)
+    target, error, mark = figure.axes[0].lines
+    assert target.get_ydata()[4] == pytest.approx(1.5)
+    assert error.get_ydata()[4] == pytest.approx(0.15)
+    assert list(target.get_xdata()) == list(range(1, 17))
+    assert mark.get_xdata()[0] == 8
+
+
+@pytest.mark.parametrize("errors", [[0.0], [0.1, 0.1], [1e-5, 1e-3, 2.0], [0.02, 0.03]])
+def test_the_histogram_counts_every_sample(errors: list[float]) -> None:
+    axes = pictures.error_histogram(np.array(errors)).axes[0]
+    assert sum(bar.get_height() for bar in axes.patches) == len(errors)
+
+
+def test_ids_of_two_pictures_in_a_page_differ() -> None:
+    def drawn(name: str) -> str:
+        return pictures.svg(pictures.error_histogram(np.array([0.1, 0.2])), name, "errors")
+
+    first, second = (set(re.findall(r'\bid="([^"]*)"', drawn(name))) for name in ("p", "q"))
+    assert first
+    assert not first & second
+    used = set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', drawn("p")))
+    assert {a or b for a, b in used} <= first
+
+
+def test_a_picture_is_labelled_and_hostile_labels_are_escaped() -> None:
+    label = '"><script>alert(1)</script>'
+    drawn = pictures.svg(pictures.error_histogram(np.array([0.1])), "p", label)
+    root = ElementTree.fromstring(drawn)
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == label
+    assert "<script" not in drawn
+
+
+def test_global_settings_are_left_alone(store: str, tmp_path: Path) -> None:
+    with matplotlib.rc_context({"font.size": 31.0}):
+        before = dict(matplotlib.rcParams)
+        pictures.plot_store(store, None, tmp_path / "samples.png")
+        assert dict(matplotlib.rcParams) == before
+
+
+def test_powers_of_ten_are_written_out() -> None:
+    values = {1e-3: "10⁻³", 5e-3: "5·10⁻³", 0.2: "2·10⁻¹", 1.0: "1", 20.0: "20", 1e4: "10⁴"}
+    assert {v: pictures._power_of_ten(v) for v in values} == values

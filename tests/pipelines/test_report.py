@@ -1,0 +1,313 @@
+"""A report says what the files of a run say, stands by itself, and refuses what is no run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pdegen.generate import generate
+from pdegen.schema import parse_override
+from pipelines.experiment import Experiment, load_experiment
+from pipelines.report import ReportError, reproduction, write_report
+from pipelines.run import evaluate_run, train
+
+CPU = torch.device("cpu")
+DATA = {
+    "samples": 24,
+    "shard": 24,
+    "problem.resolution": 64,
+    "solver.resolution": 128,
+    "initial.modes": 63,
+}
+SMALL = {
+    "resolutions": [32, 64],
+    "data.resolution": 32,
+    "model.width": 8,
+    "model.depth": 1,
+    "model.feedforward": 8,
+    "model.modes": 4,
+    "model.decoder_width": 8,
+    "training.epochs": 2,
+    "training.batch": 4,
+    **{f"data.overrides.{key}": value for key, value in DATA.items()},
+}
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Text, attributes and table rows of a page; fails on tags that do not close."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.words: list[str] = []
+        self.rows: list[list[str]] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+
+def a_run(
+    folder: Path, name: str, overrides: dict[str, Any], summary: str | None = None
+) -> tuple[Path, str]:
+    """Train and evaluate a tiny experiment; its folder and store."""
+    experiment = load_experiment("burgers-quick").with_overrides({**SMALL, **overrides})
+    experiment = experiment.model_copy(update={"name": name})
+    if summary is not None:
+        experiment = experiment.model_copy(update={"summary": summary})
+    recipe = experiment.data.load_recipe()
+    store = str(folder / f"{recipe.fingerprint[:8]}.zarr")
+    generate(recipe, store)
+    train(experiment, store, folder / "run", CPU)
+    evaluate_run(experiment, store, folder / "run", CPU)
+    return folder / "run", store
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    run, store = a_run(tmp_path_factory.mktemp("validation"), "burgers-quick", {})
+    write_report(run, store, CPU)
+    return run, store
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    overrides = {"training.protocol": "published", "data.overrides.times": [0.05, 0.1, 0.15]}
+    folder = tmp_path_factory.mktemp("published")
+    run, store = a_run(folder, '<script>alert("1")</script>', overrides, "a | b `c` $d$ <b>")
+    write_report(run, store, CPU)
+    return run, store
+
+
+@pytest.fixture
+def copy(finished: tuple[Path, str], tmp_path: Path) -> tuple[Path, str]:
+    """A run folder that a test may damage."""
+    run, store = finished
+    return shutil.copytree(run, tmp_path / "run"), store
+
+
+def page(run: Path) -> Page:
+    return Page((run / "report.html").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("kind", ["finished", "published"])
+def test_the_page_needs_no_other_file(kind: str, request: pytest.FixtureRequest) -> None:
+    run, _ = request.getfixturevalue(kind)
+    html = (run / "report.html").read_text("utf-8")
+    read = Page(html)
+    loading = {"src", "srcset", "href", "xlink:href", "data", "poster", "action", "background"}
+    links = [value or "" for name, value in read.attributes if name in loading]
+    assert all(link.startswith(("#", "data:image/png")) for link in links)
+    assert not read.tags & {"script", "link", "iframe", "object", "embed", "img", "base"}
+    assert not re.search(r"@import|url\((?!#)", html)
+    assert not any(name.startswith("on") for name, _ in read.attributes)
+
+
+@pytest.mark.parametrize("kind", ["finished", "published"])
+def test_ids_in_the_page_are_unique(kind: str, request: pytest.FixtureRequest) -> None:
+    run, _ = request.getfixturevalue(kind)
+    ids = [value for name, value in page(run).attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("kind", ["finished", "published"])
+def test_scores_are_those_of_the_file(kind: str, request: pytest.FixtureRequest) -> None:
+    run, _ = request.getfixturevalue(kind)
+    results = json.loads((run / "scores.json").read_text("utf-8"))["results"]
+    read = page(run)
+    header = ["checkpoint", "epoch", "points", "samples", "mean", "median", "worst", "spread"]
+    at = read.rows.index(header)
+    rows = read.rows[at + 1 : at + 1 + len(results)]
+    assert len(results) == (4 if kind == "published" else 2)
+    for row, result in zip(rows, results, strict=True):
+        assert row[0].split()[0] == result["checkpoint"]
+        assert [int(word) for word in row[1:4]] == [
+            result[key] for key in ("epoch", "resolution", "samples")
+        ]
+        expected = [result[key] for key in ("mean", "median", "worst", "std")]
+        # three digits are written
+        assert [float(word) for word in row[4:]] == pytest.approx(expected, rel=5.1e-3)
+        assert all(re.fullmatch(r"\d\.\d\de-?\d+", word) for word in row[4:])
+    markdown = (run / "report.md").read_text("utf-8")
+    assert all(f"| {' | '.join(row[1:])} |" in markdown for row in rows)
+
+
+def test_a_published_run_is_labelled_as_watched_on_the_test_slice(
+    published: tuple[Path, str], finished: tuple[Path, str]
+) -> None:
+    label = "selected/watched on the test slice, for comparison with published tables"
+    read = page(published[0])
+    assert label in "".join(read.words)
+    assert label in (published[0] / "report.md").read_text("utf-8")
+    assert {row[0] for row in read.rows} > {
+        "last (watched on the test slice)",
+        "best (selected on the test slice)",
+    }
+    assert "test slice" not in "".join(page(finished[0]).words)
+
+
+def test_hostile_names_are_text(published: tuple[Path, str]) -> None:
+    read = page(published[0])
+    assert '<script>alert("1")</script>' in "".join(read.words)
+    markdown = (published[0] / "report.md").read_text("utf-8")
+    assert "# \\<script\\>alert" in markdown
+    assert "a \\| b \\`c\\` \\$d\\$ \\<b\\>" in markdown
+
+
+@pytest.mark.parametrize("kind", ["finished", "published"])
+def test_pictures_are_beside_the_markdown_and_labelled(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    run, _ = request.getfixturevalue(kind)
+    links = re.findall(r"!\[(.+)\]\((.+)\)", (run / "report.md").read_text("utf-8"))
+    assert len(links) == 4
+    assert all((run / link).read_text("utf-8").startswith("<svg") for _, link in links)
+    labels = [value for name, value in page(run).attributes if name == "aria-label"]
+    assert len(labels) == 4
+    assert all(labels)
+
+
+def test_provenance_is_that_of_the_store(finished: tuple[Path, str]) -> None:
+    run, store = finished
+    attributes = json.loads((Path(store) / "zarr.json").read_text("utf-8"))["attributes"]
+    rows = {row[0]: row[1] for row in page(run).rows if len(row) == 2}
+    assert rows["Fingerprint"] == attributes["fingerprint"]
+    assert rows["Content digest"] == attributes["content"]
+    assert "torch" in rows["Run"]
+
+
+def test_the_command_leads_to_the_same_experiment(finished: tuple[Path, str]) -> None:
+    run, store = finished
+    declared = json.loads((run / "run.json").read_text("utf-8"))["experiment"]
+    command = next(word for word in page(run).words if word.startswith("pdegen run"))
+    _, _, name, *options = shlex.split(command)
+    assert set(options[::2]) == {"--set"}
+    again = load_experiment(name).with_overrides(dict(map(parse_override, options[1::2])))
+    assert again.model_dump(mode="json") == declared
+    assert reproduction(load_experiment(name), _store(store)).endswith(f"--data {store}")
+
+
+def test_the_declaration_leads_to_the_same_experiment(
+    published: tuple[Path, str], tmp_path: Path
+) -> None:
+    run, _ = published
+    words = page(run).words
+    assert "pdegen run experiment.toml" in words
+    file = tmp_path / "experiment.toml"
+    file.write_text(next(w for w in words if w.startswith("# experiment\n")), "utf-8")
+    declared = json.loads((run / "run.json").read_text("utf-8"))["experiment"]
+    assert load_experiment(str(file)).model_dump(mode="json") == declared
+
+
+def test_another_loss_cannot_be_set_key_by_key() -> None:
+    shipped = load_experiment("burgers-quick").model_dump(mode="json")
+    shipped["training"]["loss"] = {"name": "l2"}
+    other = Experiment.parse(shipped, "experiment")
+    store = _Fingerprint(other.data.load_recipe().fingerprint)
+    assert reproduction(other, store) == "pdegen run experiment.toml"  # type: ignore[arg-type]
+
+
+def test_a_report_is_the_same_each_time(copy: tuple[Path, str]) -> None:
+    run, store = copy
+    before = (run / "report.html").read_bytes()
+    assert write_report(run, store, CPU) == run / "report.html"
+    assert (run / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("file", ["run.json", "scores.json", "history.jsonl", "best.safetensors"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        lambda path: path.write_bytes(path.read_bytes()[:-10]),
+        lambda path: path.write_bytes(b"\xff\xfe"),
+        lambda path: path.write_text("[1, 2]\n"),
+    ],
+    ids=["absent", "cut", "binary", "other"],
+)
+def test_damaged_files_are_named_with_the_remedy(
+    copy: tuple[Path, str], file: str, damage: Callable[[Path], Any]
+) -> None:
+    run, store = copy
+    damage(run / file)
+    with pytest.raises(ReportError) as caught:
+        write_report(run, store, CPU)
+    message = str(caught.value)
+    assert file in message
+    assert "pdegen run" in message
+    assert "\n" not in message
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"run\.json is missing: pdegen run EXPERIMENT"):
+        write_report(tmp_path / "none", "none.zarr", CPU)
+
+
+def test_an_unfinished_training_is_refused(copy: tuple[Path, str]) -> None:
+    run, store = copy
+    lines = (run / "history.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (run / "history.jsonl").write_text(lines[0], "utf-8")
+    with pytest.raises(ReportError, match=r"1 of 2 epochs: continue by .*--resume"):
+        write_report(run, store, CPU)
+
+
+def test_scores_of_another_checkpoint_are_refused(copy: tuple[Path, str]) -> None:
+    run, store = copy
+    scores = json.loads((run / "scores.json").read_text("utf-8"))
+    for result in scores["results"]:
+        result["epoch"] += 1
+    (run / "scores.json").write_text(json.dumps(scores), "utf-8")
+    with pytest.raises(ReportError, match=r"not of best\.safetensors: evaluate again"):
+        write_report(run, store, CPU)
+
+
+def test_the_store_of_other_data_is_refused(
+    copy: tuple[Path, str], published: tuple[Path, str]
+) -> None:
+    with pytest.raises(ReportError, match="holds other data"):
+        write_report(copy[0], published[1], CPU)
+
+
+class _Fingerprint:
+    """A store as far as `reproduction` reads it."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self.url, self.attributes = "data.zarr", {"fingerprint": fingerprint}
+
+
+def _store(url: str) -> Any:
+    from pdegen.store import open_sealed
+
+    return open_sealed(url)
