@@ -57,7 +57,7 @@ def read_pairs(url: str, split: str | tuple[int, int], resolution: int | None = 
 
     Raises:
         DataError: If the store is absent, unfinished or of another kind, the split is unknown,
-            or the resolution does not divide the store's.
+            the data are damaged, or the resolution does not divide the store's.
     """
     group = _open(url)
     attributes: dict[str, Any] = group.attrs.asdict()
@@ -74,8 +74,8 @@ def read_pairs(url: str, split: str | tuple[int, int], resolution: int | None = 
     if resolution < 1 or n % resolution:
         raise DataError(f"resolution must divide the {n} points of {url}, got {resolution}")
     every = slice(None, None, n // resolution)
-    inputs = np.asarray(a[start:stop])[..., every]
-    targets = np.asarray(u[start:stop])[..., every]
+    inputs = _values(a, url, start, stop)[..., every]
+    targets = _values(u, url, start, stop)[..., every]
     return Pairs(
         a=_channels_last(inputs),
         u=_channels_last(targets),
@@ -92,6 +92,18 @@ def read_pairs(url: str, split: str | tuple[int, int], resolution: int | None = 
     )
 
 
+def _values(array: zarr.Array, url: str, start: int, stop: int) -> np.ndarray:
+    """The values of some samples, which must be there and whole."""
+    damaged = f"{url}: {array.basename}, samples {start} to {stop - 1}: the data are damaged"
+    try:
+        values = np.asarray(array[start:stop])
+    except Exception as error:  # zarr raises many kinds on damaged data
+        raise DataError(f"{damaged} ({error}); pdegen verify names the shards") from error
+    if not np.isfinite(values).all():  # where nothing is stored, zarr reads NaN
+        raise DataError(f"{damaged} (values are missing); pdegen verify names the shards")
+    return values
+
+
 def _channels_last(values: np.ndarray) -> Tensor:
     """(samples, n) or (samples, times, n) -> (samples, n, channels)."""
     if values.ndim == 2:
@@ -103,7 +115,7 @@ def _open(url: str) -> zarr.Group:
     try:
         group = zarr.open_group(str(url), mode="r", zarr_format=3)
         attributes = group.attrs.asdict()
-    except FileNotFoundError:
+    except (FileNotFoundError, FileExistsError, NotADirectoryError):
         raise DataError(f"{url}: no such store") from None
     except Exception as error:  # zarr raises many kinds on damaged metadata
         raise DataError(f"{url}: the metadata are damaged: {error}") from error

@@ -152,7 +152,7 @@ class SpectralLayer(nn.Module):
         self.convolution = SpectralConv1d(in_channels, out_channels, modes)
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, u: Values) -> Values:
+    def forward(self, u: Float[Tensor, "batch n c_in"]) -> Float[Tensor, "batch n c_out"]:
         return nn.functional.silu(self.pointwise(u) + self.convolution(self.drop(u)))
 
 
@@ -252,7 +252,7 @@ class GalerkinTransformer(Operator):
             nn.Linear(decoder_width, out_channels),
         )
 
-    def positions(self, x: Points) -> Points:
+    def positions(self, x: Float[Tensor, "n 1"]) -> Points:
         """The coordinate features of the heads, shape (n, p)."""
         if self.coordinates == "raw":
             return x

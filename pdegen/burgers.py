@@ -116,7 +116,7 @@ class ColeHopf(BurgersSolver):
     >>> grid = PeriodicGrid(256)
     >>> u0 = np.sin(2 * np.pi * grid.x)
     >>> float(ColeHopf(grid, viscosity=0.05)(u0, t=1.0).max().round(4))
-    0.1369
+    0.1094
     """
 
     grid: PeriodicGrid
@@ -221,7 +221,7 @@ class ETDRK4(BurgersSolver):
     >>> grid = PeriodicGrid(128)
     >>> u0 = np.sin(2 * np.pi * grid.x)
     >>> float(ETDRK4(grid, viscosity=0.05, dt=0.01)(u0, t=1.0).max().round(4))
-    0.1369
+    0.1094
     """
 
     grid: PeriodicGrid

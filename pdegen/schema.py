@@ -144,6 +144,8 @@ def _explained(model: type[Strict], error: ValidationError) -> str:
         (k for k in sorted(known, key=len, reverse=True) if _skips(parts, k.split("."))), path
     )
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden" and key != path:
+        return f"key {key!r} does not apply to {parts[-2]}"
     if first["type"] == "extra_forbidden":
         word = parts[-1]
         last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
@@ -158,4 +160,4 @@ def _explained(model: type[Strict], error: ValidationError) -> str:
 def _skips(path: list[str], key: list[str]) -> bool:
     """Whether `key` is `path` without some of its inner parts."""
     rest = iter(path)
-    return path[-1] == key[-1] and all(part in rest for part in key)
+    return path[-1:] == key[-1:] and all(part in rest for part in key)

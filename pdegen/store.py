@@ -240,9 +240,10 @@ class Store:
             ValueError: On missing variables, other shapes, or values that are not finite.
         """
         samples = self.shard_range(shard)
+        stored = {}
         for name in self.variables:
             array = self.array(name)
-            data = np.asarray(values[name], dtype=array.dtype)
+            data = stored[name] = np.asarray(values[name], dtype=array.dtype)
             if data.shape != (len(samples), *array.shape[1:]):
                 raise ValueError(
                     f"{name}: expected shape {(len(samples), *array.shape[1:])}, got {data.shape}"
@@ -250,10 +251,10 @@ class Store:
             if not np.isfinite(data).all():
                 bad = np.flatnonzero(~np.isfinite(data.reshape(len(samples), -1)).all(axis=1))
                 raise ValueError(f"{name}: sample {samples[int(bad[0])]} is not finite")
-            array[samples.start : samples.stop] = data
         mean, mean_square = {}, {}
-        for name in self.variables:
-            rows = np.asarray(values[name], dtype=self.array(name).dtype).reshape(len(samples), -1)
+        for name, data in stored.items():
+            self.array(name)[samples.start : samples.stop] = data
+            rows = data.reshape(len(samples), -1)
             mean[name] = [float(np.mean(row, dtype=np.float64)) for row in rows]
             mean_square[name] = [float(np.mean(np.square(row, dtype=np.float64))) for row in rows]
         record = Record(
@@ -378,7 +379,7 @@ def _open_group(url: str) -> zarr.Group:
     try:
         group = zarr.open_group(url, mode="r+", zarr_format=3, use_consolidated=True)
         attributes = group.attrs.asdict()
-    except FileNotFoundError:
+    except (FileNotFoundError, FileExistsError, NotADirectoryError):  # no metadata, or a file
         raise StoreError(f"{url} is not a pdegen store") from None
     except Exception as error:  # zarr raises many kinds on damaged metadata
         raise StoreError(f"{url}: the metadata are damaged: {error}") from error

@@ -371,24 +371,34 @@ def _legend(figure: Figure, *axes: Axes, below: bool = False) -> None:
 
 
 def _power_of_ten(value: float, position: int | None = None) -> str:
-    """10⁻³, 5·10⁻³, and plain numbers from 1 to 99."""
+    """10⁻³ or 1.5·10⁻³."""
     exponent = int(np.floor(np.log10(value) + 1e-9))
-    factor = round(value / 10.0**exponent)
-    if 0 <= exponent <= 1:
-        return str(factor * 10**exponent)
     power = f"10{str(exponent).translate(_SUPERSCRIPT)}"
-    return power if factor == 1 else f"{factor}·{power}"
+    factor = f"{value / 10.0**exponent:.3g}"
+    return power if factor == "1" else f"{factor}·{power}"
+
+
+def _decimal(value: float, position: int | None = None) -> str:
+    """0.02 or 50 where that is short, else with a power of ten."""
+    if value <= 0:  # a tick beyond the end of the axis, which is not drawn
+        return ""
+    return f"{value:.4g}" if 1e-3 <= value < 1e4 else _power_of_ten(value)
 
 
 def _logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
-    """A logarithmic axis whose ticks are labelled in words that need no typesetting."""
+    """A logarithmic axis with labels at every power, at 1, 2, 5, or between, as the range asks."""
     axis: Axis = getattr(axes, f"{direction}axis")
     scale: Callable[..., Any] = getattr(axes, f"set_{direction}scale")
     scale("log")
     positive = values[values > 0]
     decades = np.log10(positive.max() / positive.min()) if len(positive) else 0.0
-    axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 3 else (1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(_power_of_ten))
+    if decades > 3:
+        axis.set_major_locator(LogLocator())
+        axis.set_major_formatter(FuncFormatter(_power_of_ten))
+    else:
+        near = MaxNLocator(5, steps=[1, 2, 5, 10])
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if decades > 0.9 else near)
+        axis.set_major_formatter(FuncFormatter(_decimal))
     axis.set_minor_formatter(NullFormatter())
 
 

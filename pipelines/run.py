@@ -90,6 +90,7 @@ def train(
     Raises:
         RunError: If the folder holds a run already, or another one than is to be resumed.
         DataError: If the store cannot be read as asked.
+        SchemaError: If the model or the batch does not fit the data; nothing is written.
     """
     settings = experiment.training.settings()
     resolution = experiment.data.resolution
@@ -100,8 +101,6 @@ def train(
             f"batch {settings.batch} is larger than the {len(pairs)} samples to train"
         )
     declared = {"experiment": experiment.model_dump(mode="json"), "data": _identity(pairs)}
-    if not _claim(folder, declared, resume, overwrite):
-        resume = False
     torch.manual_seed(settings.seed)
     model = {
         "model": experiment.model.model_dump(mode="json"),
@@ -114,6 +113,13 @@ def train(
         Normalizer.identity(operator.in_channels),
         Normalizer.identity(operator.out_channels),
     ).to(device)
+    try:
+        with torch.no_grad():
+            predictor.eval()(pairs.a[:1], pairs.x)
+    except ValueError as error:  # such as a grid too coarse for the modes
+        raise SchemaError(f"model {experiment.model.name} on {store}: {error}") from error
+    if not _claim(folder, declared, resume, overwrite):
+        resume = False
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
     return fit(
         predictor, pairs, selection, settings, folder, description,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 # before the first import of what they name; modules of arrays alone, for beartype knows no `Self`
 # outside classes that it decorates itself
@@ -21,7 +22,7 @@ install_import_hook(
         "pdegen.generate",
         "operators",
     ],
-    "beartype.beartype",
+    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # an int is a float
 )
 
 
@@ -29,3 +30,11 @@ install_import_hook(
 def root() -> Path:
     """The root of the repository."""
     return Path(__file__).parents[1]
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Without the checks of shapes: for what the code itself says of a wrong one."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)

@@ -15,16 +15,20 @@ def pair():
     return tuple(torch.from_numpy(rng.standard_normal((3, 10, 1))) for _ in range(2))
 
 
+def slope_at(v, j):
+    n = len(v)
+    return (v[(j + 1) % n] - v[(j - 1) % n]) * n / 2
+
+
 def dense_h1(p, u, gamma, periodic):
     total = 0.0
     for prediction, target in zip(p[..., 0].tolist(), u[..., 0].tolist(), strict=True):
         n = len(target)
         error = math.sqrt(sum((a - b) ** 2 for a, b in zip(prediction, target, strict=True)))
-        d = lambda v, j: (v[(j + 1) % n] - v[(j - 1) % n]) * n / 2  # noqa: E731
         points = range(n) if periodic else range(1, n - 1)
-        slope = math.sqrt(sum((d(prediction, j) - d(target, j)) ** 2 for j in points))
+        slope = math.sqrt(sum((slope_at(prediction, j) - slope_at(target, j)) ** 2 for j in points))
         size = math.sqrt(sum(v**2 for v in target))
-        steepness = math.sqrt(sum(d(target, j) ** 2 for j in range(n)))
+        steepness = math.sqrt(sum(slope_at(target, j) ** 2 for j in range(n)))
         total += error / size + math.sqrt(gamma / n) * slope / steepness
     return total / len(p)
 

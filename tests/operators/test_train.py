@@ -165,8 +165,8 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(CheckpointError, match="is not a checkpoint"):
         load_checkpoint(path, build)
+    path.write_bytes(whole)
     with pytest.raises(CheckpointError, match="does not fit its description"):
-        path.write_bytes(whole)
         load_checkpoint(path, lambda words: GalerkinTransformer(width=16))
 
 

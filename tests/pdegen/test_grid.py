@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from pdegen.grid import PeriodicGrid
+
+
+def test_the_points_start_at_zero_and_do_not_repeat_the_end():
+    grid = PeriodicGrid(64)
+    assert grid.x[0] == 0
+    assert grid.x[-1] == 63 / 64
+    assert grid.x.shape == (64,)
+    np.testing.assert_array_equal(np.diff(grid.x), grid.spacing)
+
+
+def test_the_spacing_integrates_trigonometric_polynomials_exactly():
+    grid = PeriodicGrid(16)
+    values = 2 + np.cos(2 * np.pi * 7 * grid.x)
+    assert grid.spacing * values.sum() == pytest.approx(2, abs=1e-14)  # a few roundings
+
+
+@pytest.mark.parametrize("n", [-2, 0, 2, 3, 7, 65])
+def test_an_odd_or_tiny_number_of_points_is_refused(n):
+    with pytest.raises(ValueError, match=f"even number of points >= 4, got {n}"):
+        PeriodicGrid(n)
+
+
+def test_every_stride_th_fine_point_is_a_coarse_point():
+    fine, coarse = PeriodicGrid(8192), PeriodicGrid(512)
+    np.testing.assert_array_equal(fine.x[:: fine.stride_to(coarse)], coarse.x)
+    assert fine.stride_to(fine) == 1
+
+
+@pytest.mark.parametrize("coarse", [6, 128])
+def test_points_that_are_not_a_part_of_the_grid_are_refused(coarse):
+    with pytest.raises(ValueError, match=f"{coarse} points is not a part of one of 64"):
+        PeriodicGrid(64).stride_to(PeriodicGrid(coarse))

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from pdegen.grid import PeriodicGrid
+from pdegen.spectral import antiderivative_symbol, dealiased, derivative_symbol, wave_numbers
+
+
+def transform(grid, symbol, values):
+    return np.fft.irfft(symbol * np.fft.rfft(values), grid.n)
+
+
+@pytest.mark.parametrize("k", [1, 5, 31])
+def test_the_derivative_of_a_wave_is_exact(k):
+    grid = PeriodicGrid(64)
+    phase = 2 * np.pi * k * grid.x
+    values = np.sin(phase) + 0.3 * np.cos(phase) + 7
+    expected = 2 * np.pi * k * (np.cos(phase) - 0.3 * np.sin(phase))
+    # round-off of values of size 7, enlarged by the largest wave number, 2π 32
+    assert np.abs(transform(grid, derivative_symbol(grid), values) - expected).max() < 1e-12
+
+
+def test_the_antiderivative_inverts_the_derivative_up_to_the_mean():
+    grid = PeriodicGrid(64)
+    values = np.random.default_rng(0).standard_normal(64)
+    u_hat = np.fft.rfft(values)
+    u_hat[-1] = 0  # the mode n/2 has no derivative
+    values = np.fft.irfft(u_hat, 64)
+    both = derivative_symbol(grid) * antiderivative_symbol(grid)
+    np.testing.assert_allclose(transform(grid, both, values), values - values.mean(), atol=1e-14)
+
+
+def test_the_highest_mode_and_the_mean_are_dropped():
+    grid = PeriodicGrid(32)
+    assert derivative_symbol(grid)[-1] == 0
+    assert antiderivative_symbol(grid)[0] == antiderivative_symbol(grid)[-1] == 0
+    np.testing.assert_array_equal(wave_numbers(grid), 2 * np.pi * np.arange(17))
+
+
+@pytest.mark.parametrize("n", [24, 32, 34, 64])
+def test_a_square_has_no_aliasing_on_the_modes_kept(n):
+    grid = PeriodicGrid(n)
+    keep = dealiased(grid)
+    rng = np.random.default_rng(n)
+    v_hat = np.where(keep, rng.standard_normal(n // 2 + 1), 0) + 0j
+    coarse = np.fft.rfft(np.fft.irfft(v_hat, n) ** 2)
+    padded = np.zeros(2 * n + 1, complex)  # four times the points: no aliasing at all
+    padded[: n // 2 + 1] = v_hat
+    fine = np.fft.rfft(np.fft.irfft(4 * padded, 4 * n) ** 2)[: n // 2 + 1] / 4
+    np.testing.assert_allclose(coarse[keep], fine[keep], atol=1e-14)
+    # the rule is sharp: with one mode more there would be aliasing
+    assert 3 * keep.sum() >= n
+    assert 3 * (keep.sum() - 1) < n
