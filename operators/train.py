@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,12 @@ from operators.transforms import Predictor
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+MakeOptimizer = Callable[[Iterable[nn.Parameter], float], torch.optim.Optimizer]
+
+
+def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """Adam with its default constants, all parameters in one pass."""
+    return torch.optim.Adam(parameters, lr=lr, fused=True)
 
 
 class TrainingError(ArithmeticError):
@@ -39,8 +45,10 @@ class Settings:
         loss: (prediction, target) -> scalar, in physical units.
         epochs: Passes over the training samples.
         batch: Samples in a step; the last incomplete batch of an epoch is dropped.
-        lr: Peak learning rate of the 1cycle schedule: from lr/div up to lr, by a cosine down to
-            lr/(div final_div), while Adam's β₁ goes 0.95 -> 0.85 -> 0.95 (Smith and Topin 2019).
+        optimizer: Makes the optimizer from parameters and learning rate.
+        lr: Peak learning rate of the 1cycle schedule (Smith and Topin 2019): from lr/div by a
+            cosine up to lr and down to lr/(div final_div).
+        cycle_momentum: Let β₁ go 0.95 -> 0.85 -> 0.95 meanwhile, as published.
         warmup: Share of the steps before the peak.
         div, final_div: See `lr`.
         clip: Largest norm of the gradient.
@@ -53,7 +61,9 @@ class Settings:
     loss: Loss
     epochs: int = 100
     batch: int = 8
+    optimizer: MakeOptimizer = adam
     lr: float = 1e-3
+    cycle_momentum: bool = True
     warmup: float = 0.3
     div: float = 1e4
     final_div: float = 1e4
@@ -127,11 +137,16 @@ def fit(
     if settings.batch > len(train):
         raise ValueError(f"batch {settings.batch} is larger than the {len(train)} training samples")
     steps_per_epoch = len(train) // settings.batch
-    optimizer = torch.optim.Adam(predictor.parameters(), lr=settings.lr, fused=True)
+    optimizer = settings.optimizer(predictor.parameters(), settings.lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, settings.lr, total_steps=settings.epochs * steps_per_epoch,
-        pct_start=settings.warmup, div_factor=settings.div, final_div_factor=settings.final_div,
-    )  # fmt: skip
+        optimizer,
+        settings.lr,
+        total_steps=settings.epochs * steps_per_epoch,
+        pct_start=settings.warmup,
+        cycle_momentum=settings.cycle_momentum,
+        div_factor=settings.div,
+        final_div_factor=settings.final_div,
+    )
     averaged = deepcopy(predictor) if settings.average else predictor
     step, total, seconds, history = 0, torch.zeros((), device=train.a.device), 0.0, []
     if resume:

@@ -53,7 +53,9 @@ class Predictor(nn.Module):
         super().__init__()
         self.operator, self.input, self.target = operator, input, target
 
-    def forward(self, a: Function, x: Float[Tensor, "*grid dim"]) -> Function:
+    def forward(
+        self, a: Float[Tensor, "batch *grid c_in"], x: Float[Tensor, "*grid dim"]
+    ) -> Float[Tensor, "batch *grid c_out"]:
         return self.target.inverse(self.operator(self.input(a), x))
 
 
@@ -72,8 +74,8 @@ class BurgersSymmetries:
         self.shift, self.reflection = shift, reflection
 
     def __call__(
-        self, a: Float[Tensor, "batch n c"], u: Float[Tensor, "batch n c"]
-    ) -> tuple[Float[Tensor, "batch n c"], Float[Tensor, "batch n c"]]:
+        self, a: Float[Tensor, "batch n c_in"], u: Float[Tensor, "batch n c_out"]
+    ) -> tuple[Float[Tensor, "batch n c_in"], Float[Tensor, "batch n c_out"]]:
         batch, n = a.shape[:2]
         point = torch.arange(n, device=a.device).expand(batch, n)
         sign = torch.ones(batch, 1, 1, device=a.device, dtype=a.dtype)

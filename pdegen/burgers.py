@@ -176,16 +176,16 @@ class ColeHopf(BurgersSolver):
                 phi_hat *= np.exp(-differentiate * (mean * t))
             tail = 2 * float(np.abs(phi_hat[-(n // 64) - 1 :]).sum()) / n
             phi = np.fft.irfft(phi_hat, n)
-            phi_hat *= differentiate
-            np.fft.irfft(phi_hat, n, out=u[i])
-            u[i] *= -2 * nu
-            u[i] /= phi
-            u[i] += mean
             smallest = float(phi.min())
             round_off = np.finfo(float).eps * np.exp((high - low) / (4 * nu))
             error[i] = (round_off + tail) / smallest if smallest > 0 else np.inf
             if not error[i] <= self.tolerance:
                 raise self._lost(row, (high - low) / (2 * nu))
+            phi_hat *= differentiate
+            np.fft.irfft(phi_hat, n, out=u[i])
+            u[i] *= -2 * nu
+            u[i] /= phi
+            u[i] += mean - u[i].mean()  # the mean of φₓ/φ is round-off
 
     def _lost(self, row: int, exponent: float) -> SolveError:
         return SolveError(

@@ -135,7 +135,9 @@ def _keys(model: type[Strict]) -> Iterator[str]:
 
 
 def _explained(model: type[Strict], error: ValidationError) -> str:
-    first = error.errors()[0]
+    errors = error.errors()
+    # a misspelt key comes before the one that is then missing
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     path = ".".join(str(part) for part in first["loc"])
     known = model.keys()
     # a discriminated union puts its tag into the path; keep what leads to a known key

@@ -12,7 +12,13 @@ from operators.train import Settings
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Positive, SchemaError, Strict, near
 from pdegen.store import open_sealed
-from pipelines.registry import GalerkinTransformerModel, LossSpec, Symmetries
+from pipelines.registry import (
+    AdamOptimizer,
+    GalerkinTransformerModel,
+    LossSpec,
+    OptimizerSpec,
+    Symmetries,
+)
 
 
 class Data(Strict):
@@ -40,17 +46,22 @@ class Training(Strict):
     batch: Count = 8
     lr: Positive = 1e-3
     warmup: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    div: Annotated[float, Field(ge=1)] = 1e4
+    final_div: Annotated[float, Field(ge=1)] = 1e4
     clip: Positive = 0.999
     seed: Annotated[int, Field(ge=0)] = 0
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     loss: LossSpec
+    optimizer: OptimizerSpec = AdamOptimizer(name="adam")
     symmetries: Symmetries = Symmetries()
 
     def settings(self) -> Settings:
         return Settings(
             loss=self.loss.build(),
+            optimizer=self.optimizer.build(),
+            cycle_momentum=self.optimizer.cycle_momentum,
             augment=self.symmetries.build(),
-            **self.model_dump(exclude={"protocol", "loss", "symmetries"}),
+            **self.model_dump(exclude={"protocol", "loss", "optimizer", "symmetries"}),
         )
 
     @property

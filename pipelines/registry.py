@@ -10,7 +10,8 @@ from operators.base import Operator
 from operators.galerkin import GalerkinTransformer
 from operators.nn.attention import FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
 from operators.norms import RelativeH1, RelativeL2
-from operators.train import Augmentation, Loss
+from operators.soap import SOAP
+from operators.train import Augmentation, Loss, MakeOptimizer, adam
 from operators.transforms import BurgersSymmetries
 from pdegen.schema import Count, NonNegative, SchemaError, Strict, near
 
@@ -105,6 +106,40 @@ class H1Loss(Strict):
 
 
 LossSpec = Annotated[L2Loss | H1Loss, Field(discriminator="name")]
+
+
+class AdamOptimizer(Strict):
+    """`operators.train.adam`, with the published cycle of its momentum."""
+
+    name: Literal["adam"]
+
+    def build(self) -> MakeOptimizer:
+        return adam
+
+    @property
+    def cycle_momentum(self) -> bool:
+        return True
+
+
+class SOAPOptimizer(Strict):
+    """`operators.soap.SOAP`, momentum constant."""
+
+    name: Literal["soap"]
+    beta1: Rate = 0.95
+    beta2: Rate = 0.95
+    every: Count = 10
+
+    def build(self) -> MakeOptimizer:
+        return lambda parameters, lr: SOAP(
+            parameters, lr=lr, betas=(self.beta1, self.beta2), every=self.every
+        )
+
+    @property
+    def cycle_momentum(self) -> bool:
+        return False
+
+
+OptimizerSpec = Annotated[AdamOptimizer | SOAPOptimizer, Field(discriminator="name")]
 
 
 class Symmetries(Strict):

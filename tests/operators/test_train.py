@@ -10,6 +10,7 @@ from operators.checkpoint import CheckpointError, load_checkpoint, save_checkpoi
 from operators.evaluate import predictions, scores
 from operators.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1, RelativeL2
+from operators.soap import SOAP
 from operators.train import Settings, Stopped, TrainingError, fit
 from operators.transforms import BurgersSymmetries, Normalizer, Predictor
 
@@ -65,6 +66,25 @@ def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(
     for name in ("best", "last"):
         assert_same(weights(tmp_path, name), weights(folder, name))
     assert [replace(e, seconds=0) for e in history] == [replace(e, seconds=0) for e in expected]
+
+
+def test_resumes_soap_to_the_same_bits(train_pairs, test_pairs, tmp_path):
+    settings = replace(
+        SETTINGS, optimizer=lambda p, lr: SOAP(p, lr=lr, every=3), cycle_momentum=False
+    )
+
+    def run(name, **options):
+        return fit(
+            predictor(), train_pairs, test_pairs, settings, tmp_path / name, {"operator": {}},
+            **options,
+        )  # fmt: skip
+
+    run("whole")
+    steps = iter(range(1, 100))
+    with pytest.raises(Stopped):
+        run("parts", stop=lambda: next(steps) == 7)
+    run("parts", resume=True)
+    assert_same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
 
 
 def test_schedule_is_one_cycle_from_and_to_the_specified_ends(

@@ -37,7 +37,7 @@ def test_the_deviation_of_a_mode_is_the_root_of_the_covariance_operator():
     ("sigma", "tau", "alpha", "deviation"),
     [
         (25.0, 5.0, 2.0, 0.59357),  # burgers_data_R10.mat
-        (25.0, 5.0, 4.0, 0.21434),  # the data of PINO
+        (625.0, 5.0, 4.0, 0.21434),  # the data of PINO
         (49.0, 7.0, 2.5, 0.27410),  # burgers_v1000
     ],
 )

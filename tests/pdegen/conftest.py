@@ -1,0 +1,37 @@
+"""A small recipe, and a store of it."""
+
+import shutil
+
+import pytest
+
+from pdegen.generate import generate
+from pdegen.recipe import load_recipe
+from pdegen.store import Store
+
+SMALL = {
+    "samples": 12,
+    "shard": 5,  # the last of the three shards is shorter
+    "problem.resolution": 32,
+    "problem.initial.modes": 31,
+    "problem.solver.resolution": 64,
+    "splits.train": 7,  # more than one shard
+    "splits.validation": 2,
+    "splits.test": 2,
+}
+
+
+@pytest.fixture(scope="session")
+def small():
+    return load_recipe("burgers-quick").with_overrides(SMALL)
+
+
+@pytest.fixture(scope="session")
+def finished(small, tmp_path_factory):
+    """A sealed store, to be read only."""
+    return generate(small, str(tmp_path_factory.mktemp("finished") / "small.zarr"), workers=1)
+
+
+@pytest.fixture
+def store(finished, tmp_path):
+    """A copy of it, to be changed."""
+    return Store(str(shutil.copytree(finished.url, tmp_path / "store.zarr")))

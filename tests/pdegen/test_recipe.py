@@ -1,0 +1,244 @@
+import math
+
+import pytest
+
+from pdegen import recipe as module
+from pdegen.burgers import ETDRK4, ColeHopf
+from pdegen.recipe import Recipe, load_recipe, recipe_folder, recipe_names
+from pdegen.schema import SchemaError
+
+SHIPPED = [
+    "burgers-quick",
+    "burgers-r10",
+    "burgers-r10-as-printed",
+    "burgers-shock",
+    "burgers-trajectory",
+]
+
+
+def refusal(recipe, **overrides):
+    with pytest.raises(SchemaError) as error:
+        recipe.with_overrides({key.replace("__", "."): v for key, v in overrides.items()})
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+# what is shipped
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_recipe_loads_and_builds(name):
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.summary
+    problem = recipe.problem
+    solver = problem.solver.build(problem.viscosity)
+    assert solver.grid.n == problem.solver.resolution
+    assert solver.viscosity == problem.viscosity
+    assert problem.initial.build().modes == problem.initial.modes
+
+
+def test_all_shipped_recipes_are_known():
+    assert set(SHIPPED) <= set(recipe_names())
+    assert all((recipe_folder() / f"{name}.toml").is_file() for name in recipe_names())
+
+
+def test_r10_is_what_the_published_file_holds():
+    recipe = load_recipe("burgers-r10")
+    problem = recipe.problem
+    assert (recipe.samples, problem.resolution) == (2048, 8192)
+    assert problem.viscosity == 0.1 / (2 * math.pi)
+    assert problem.times == (1 / (2 * math.pi),)
+    assert problem.initial.build().pointwise_variance == pytest.approx(0.35233, abs=1e-5)
+    assert isinstance(problem.solver.build(problem.viscosity), ColeHopf)
+    assert recipe.splits.ranges(recipe.samples) == {
+        "train": (0, 1024),
+        "validation": (1848, 1948),
+        "test": (1948, 2048),
+    }
+
+
+def test_as_printed_differs_from_r10_in_the_time_alone():
+    printed, r10 = load_recipe("burgers-r10-as-printed"), load_recipe("burgers-r10")
+    assert printed.problem.times == (1.0,)
+    assert printed.with_overrides({"times": list(r10.problem.times)}).fingerprint == r10.fingerprint
+
+
+def test_shock_is_thin_and_solved_by_time_steps():
+    problem = load_recipe("burgers-shock").problem
+    assert problem.viscosity <= 1e-3
+    assert isinstance(problem.solver.build(problem.viscosity), ETDRK4)
+
+
+def test_trajectory_has_several_times_up_to_that_of_r10():
+    times = load_recipe("burgers-trajectory").problem.times
+    assert len(times) > 5
+    assert times[-1] == 1 / (2 * math.pi)
+
+
+# fingerprints
+
+
+def test_fingerprints_differ():
+    fingerprints = {load_recipe(name).fingerprint for name in recipe_names()}
+    assert len(fingerprints) == len(recipe_names())
+    assert all(len(f) == 64 and int(f, 16) >= 0 for f in fingerprints)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("samples", 13),
+        ("seed", 1),
+        ("shard", 4),
+        ("problem.viscosity", 0.02),
+        ("problem.times", [0.1]),
+        ("problem.resolution", 16),
+        ("problem.initial.sigma", 24.0),
+        ("problem.initial.tau", 4.0),
+        ("problem.initial.alpha", 2.5),
+        ("problem.initial.modes", 30),
+        ("problem.solver.resolution", 128),
+        ("splits.test", 3),
+    ],
+)
+def test_every_value_enters_the_fingerprint(small, key, value):
+    assert small.with_overrides({key: value}).fingerprint != small.fingerprint
+
+
+def test_the_algorithm_enters_the_fingerprint_and_the_name_does_not(small, monkeypatch):
+    before = small.fingerprint
+    assert small.replaced({"name": "other", "summary": "other"}, "").fingerprint == before
+    monkeypatch.setattr(module, "ALGORITHM_VERSION", 2)
+    assert small.fingerprint != before
+
+
+# overrides
+
+
+def test_the_end_of_a_key_is_enough(small):
+    assert small.with_overrides({"viscosity": 0.02}).problem.viscosity == 0.02
+    assert small.with_overrides({"modes": 7}).problem.initial.modes == 7
+    # of the two resolutions the output's, which is nearer the top
+    assert small.with_overrides({"resolution": 16}).problem.resolution == 16
+    assert small.with_overrides({"solver.resolution": 128}).problem.solver.resolution == 128
+
+
+def test_splits_keep_their_shares_of_another_number_of_samples():
+    recipe = load_recipe("burgers-r10").with_overrides({"samples": 512})
+    assert recipe.splits.model_dump() == {"train": 256, "validation": 25, "test": 25}
+    tiny = load_recipe("burgers-r10").with_overrides({"samples": 4})
+    assert tiny.splits.model_dump() == {"train": 2, "validation": 1, "test": 1}
+
+
+def test_splits_are_as_overridden():
+    recipe = load_recipe("burgers-quick").with_overrides({"samples": 1000, "test": 200})
+    assert recipe.splits.model_dump() == {"train": 512, "validation": 64, "test": 200}
+    assert recipe.splits.ranges(1000) == {
+        "train": (0, 512),
+        "validation": (736, 800),
+        "test": (800, 1000),
+    }
+
+
+def test_another_solver_is_another_recipe(small):
+    changed = small.with_overrides({"method": "etdrk4", "dt": 0.01})
+    assert isinstance(changed.problem.solver.build(0.1), ETDRK4)
+    assert changed.fingerprint != small.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"problem__viscosity": -1.0}, "problem.viscosity: Input should be greater than 0, got -1"),
+        ({"viscosity": "thick"}, "problem.viscosity: Input should be a valid number, got 'thick'"),
+        ({"samples": 0}, "samples: Input should be greater than or equal to 1, got 0"),
+        ({"samples": -3}, "samples: Input should be greater than or equal to 1, got -3"),
+        ({"samples": 2}, "splits need 3 samples, got samples = 2"),
+        ({"train": 9}, "splits need 13 samples, got samples = 12"),
+        ({"shard": 0}, "shard: Input should be greater than or equal to 1, got 0"),
+        ({"seed": -1}, "seed: Input should be greater than or equal to 0, got -1"),
+        ({"seed": 2**64}, "seed: Input should be less than 18446744073709551616"),
+        ({"alpha": 0.5}, "problem.initial.alpha: Input should be greater than 0.5, got 0.5"),
+        ({"law": "white"}, "problem.initial.law: Input should be 'periodic-gaussian', got 'white'"),
+        ({"times": []}, "problem.times: "),
+        ({"times": [0.2, 0.1]}, "problem: times must increase, got [0.2, 0.1]"),
+        ({"times": [0.1, 0.1]}, "problem: times must increase, got [0.1, 0.1]"),
+        ({"times": [-0.1]}, "problem.times"),
+        ({"resolution": 5}, "problem: resolution must be even and >= 4, got 5"),
+        ({"resolution": 24}, "problem: resolution must divide solver.resolution = 64, got 24"),
+        ({"resolution": 128}, "problem: resolution must divide solver.resolution = 64, got 128"),
+        ({"modes": 32}, "problem: initial.modes = 32 need solver.resolution >= 66, got 64"),
+        (
+            {"problem__solver__resolution": 32},
+            "problem: initial.modes = 31 need solver.resolution >= 64, got 32",
+        ),
+        ({"dt": 0.1}, "key 'problem.solver.dt' does not apply to cole-hopf"),
+        ({"method": "etdrk4"}, "problem.solver.etdrk4.dt: Field required"),
+    ],
+)
+def test_an_impossible_value_is_refused_in_one_line(small, overrides, message):
+    assert refusal(small, **overrides).startswith(f"recipe burgers-quick: {message}")
+
+
+def test_an_unknown_method_names_the_known_ones(small):
+    message = refusal(small, method="etdrk")
+    assert all(word in message for word in ("problem.solver", "cole-hopf", "etdrk4", "'etdrk'"))
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("problem.viscositi", "did you mean problem.viscosity?"),
+        ("sample", "did you mean samples"),
+        ("solver.mode", "did you mean problem.initial.modes"),
+        ("nothing-like-it", "known: name, summary, samples"),
+    ],
+)
+def test_an_unknown_key_names_the_near_ones(small, key, hint):
+    with pytest.raises(SchemaError) as error:
+        small.with_overrides({key: 1})
+    assert str(error.value).startswith(f"unknown key {key!r}: {hint}")
+
+
+# files and names
+
+
+@pytest.mark.parametrize("name", ["burgers-quik", "burger-r10", "Burgers-Quick", "../datasets/x"])
+def test_an_unknown_recipe_names_the_near_ones(name):
+    with pytest.raises(SchemaError, match=f"unknown recipe '{name}': (did you mean|known:) .*burg"):
+        load_recipe(name)
+
+
+def test_a_file_of_ones_own_is_a_recipe(tmp_path):
+    path = tmp_path / "mine.toml"
+    text = (recipe_folder() / "burgers-quick.toml").read_text("utf-8")
+    path.write_text(text.replace('"burgers-quick"', '"mine"'), "utf-8")
+    assert load_recipe(path).name == "mine"
+    assert load_recipe(str(path)).fingerprint == load_recipe("burgers-quick").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("samples = 640", "sample = 640", r"unknown key 'sample': did you mean samples"),
+        ("samples = 640", "", "samples: Field required"),
+        ("seed = 0", "seed = 0.5", "seed: Input should be a valid integer, got 0.5"),
+        ("[splits]", "[split]", "split"),
+        ("viscosity = 0", "viscosity = -0", "problem.viscosity: Input should be greater than 0"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_its_path_and_key(tmp_path, old, new, message):
+    path = tmp_path / "mine.toml"
+    text = (recipe_folder() / "burgers-quick.toml").read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), "utf-8")
+    with pytest.raises(SchemaError, match=message) as error:
+        load_recipe(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_a_recipe_survives_its_own_json(small):
+    assert Recipe.parse(small.model_dump(mode="json"), "again") == small
