@@ -78,7 +78,10 @@ def generate(
             progress(Progress(done, len(todo), time.monotonic() - start))
 
     content = recipe.model_dump(mode="json")
-    tasks = [delayed(_shard)(content, str(url), shard, pure=False) for shard in todo]
+    tasks = [  # Dask begins with the last name: the first shard
+        delayed(_shard)(content, str(url), shard, dask_key_name=f"shard-{999_999_999 - shard:09}")
+        for shard in todo
+    ]
     with _executor(scheduler, workers) as pool, Callback(posttask=after):
         dask_compute(*tasks, scheduler=scheduler, pool=pool, num_workers=workers)
     store.seal()

@@ -71,6 +71,11 @@ class Objects:
         names = filesystem.ls(self._path(prefix), detail=False)
         return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in names)
 
+    def remove(self, key: str) -> None:
+        """Remove one object, where there is one."""
+        if self.exists(key):
+            self._location[0].rm_file(self._path(key))
+
     def remove_all(self) -> None:
         """Remove everything below the URL."""
         self._location[0].rm(self.root, recursive=True)

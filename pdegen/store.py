@@ -129,8 +129,9 @@ def lay_out(url: str, layout: Layout) -> Store:
     Raises:
         OSError: If the place cannot be written.
     """
+    place = _place(url)
     group = zarr.create_group(
-        store=url,
+        store=place,
         attributes={
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -168,7 +169,7 @@ def lay_out(url: str, layout: Layout) -> Store:
     with warnings.catch_warnings():
         # zarr warns that readers other than zarr-python may ignore this part; they may
         warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
-        zarr.consolidate_metadata(url, zarr_format=3)
+        zarr.consolidate_metadata(place, zarr_format=3)
     return Store(url)
 
 
@@ -242,6 +243,8 @@ class Store:
         samples = self.shard_range(shard)
         stored = {}
         for name in self.variables:
+            if name not in values:
+                raise ValueError(f"{name}: no values are given")
             array = self.array(name)
             data = stored[name] = np.asarray(values[name], dtype=array.dtype)
             if data.shape != (len(samples), *array.shape[1:]):
@@ -253,10 +256,10 @@ class Store:
                 raise ValueError(f"{name}: sample {samples[int(bad[0])]} is not finite")
         mean, mean_square = {}, {}
         for name, data in stored.items():
+            # into what is there Zarr would merge the values, and fail if that is damaged
+            self.objects.remove(self._key(name, shard))
             self.array(name)[samples.start : samples.stop] = data
-            rows = data.reshape(len(samples), -1)
-            mean[name] = [float(np.mean(row, dtype=np.float64)) for row in rows]
-            mean_square[name] = [float(np.mean(np.square(row, dtype=np.float64))) for row in rows]
+            mean[name], mean_square[name] = _moments(data)
         record = Record(
             shard=shard,
             samples=(samples.start, samples.stop),
@@ -270,9 +273,10 @@ class Store:
 
     def digest(self, name: str, shard: int) -> str:
         """SHA-256 of the stored object that holds a variable's shard."""
-        rank = self.array(name).ndim
-        key = "/".join([name, "c", str(shard), *["0"] * (rank - 1)])
-        return hashlib.sha256(self.objects.read(key)).hexdigest()
+        return hashlib.sha256(self.objects.read(self._key(name, shard))).hexdigest()
+
+    def _key(self, name: str, shard: int) -> str:
+        return "/".join([name, "c", str(shard), *["0"] * (self.array(name).ndim - 1)])
 
     def record(self, shard: int) -> Record:
         """The record of a shard.
@@ -352,12 +356,15 @@ class Store:
             faults += found
             if found:
                 continue
-            records.append(self.record(shard))
+            record = self.record(shard)
+            records.append(record)
             samples = self.shard_range(shard)
             for name in self.variables:
-                values = self.array(name)[samples.start : samples.stop]
+                values = np.asarray(self.array(name)[samples.start : samples.stop])
                 if not np.isfinite(values).all():
                     faults.append(Fault(f"{name}, shard {shard}", "values are not finite"))
+                if _moments(values) != (record.mean.get(name), record.mean_square.get(name)):
+                    faults.append(Fault(f"{name}, shard {shard}", "the recorded means differ"))
         if not faults:
             if self.statistics(records) != self.attributes["statistics"]:
                 faults.append(Fault("statistics", "differ from the recorded samples"))
@@ -366,10 +373,23 @@ class Store:
         return faults
 
 
+def _moments(values: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and mean square of each sample, in float64."""
+    rows = values.reshape(len(values), -1)
+    mean = [float(np.mean(row, dtype=np.float64)) for row in rows]
+    return mean, [float(np.mean(np.square(row, dtype=np.float64))) for row in rows]
+
+
 def content_digest(records: list[Record]) -> str:
     """One SHA-256 over the digests of all shards, in order: the identity of the data."""
     digests = [sorted(record.digest.items()) for record in records]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+
+
+def _place(url: str) -> str:
+    """What Zarr is given: a local path without its protocol, for it makes no folders by URL."""
+    objects = Objects(url)
+    return objects.root if objects.is_local else url
 
 
 def _open_group(url: str) -> zarr.Group:
@@ -377,7 +397,7 @@ def _open_group(url: str) -> zarr.Group:
     if not objects.exists():
         raise StoreError(f"{url}: no such store")
     try:
-        group = zarr.open_group(url, mode="r+", zarr_format=3, use_consolidated=True)
+        group = zarr.open_group(_place(url), mode="r+", zarr_format=3)
         attributes = group.attrs.asdict()
     except (FileNotFoundError, FileExistsError, NotADirectoryError):  # no metadata, or a file
         raise StoreError(f"{url} is not a pdegen store") from None
@@ -390,6 +410,8 @@ def _open_group(url: str) -> zarr.Group:
             f"{url} has format version {attributes.get('format_version')}, "
             f"this version reads {FORMAT_VERSION}"
         )
+    if group.metadata.consolidated_metadata is None:  # what `lay_out` writes last
+        raise StoreError(f"{url} was interrupted while it was laid out: remove it, start again")
     return group
 
 

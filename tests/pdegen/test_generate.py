@@ -1,0 +1,375 @@
+import errno
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+from pdegen import generate as module
+from pdegen.burgers import ColeHopf, Solution, SolveError
+from pdegen.generate import Progress, generate
+from pdegen.objects import Objects
+from pdegen.problem import SampleError
+from pdegen.random_fields import PeriodicGaussianField
+from pdegen.recipe import load_recipe
+from pdegen.store import Record, Store, StoreError
+
+
+def data_files(url):
+    """The bytes of every stored object of the arrays."""
+    root = Path(url)
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != "zarr.json" and path.parent.name != "records"
+    }
+
+
+def records(url):
+    """All records, but for the time taken."""
+    parsed = [json.loads(path.read_text()) for path in sorted(Path(url).glob("records/*"))]
+    return [{key: value for key, value in r.items() if key != "seconds"} for r in parsed]
+
+
+def everything(path):
+    return {str(p): p.read_bytes() if p.is_file() else None for p in sorted(path.rglob("*"))}
+
+
+def assert_same(store, expected):
+    assert store.sealed
+    assert data_files(store.url) == data_files(expected.url)
+    assert records(store.url) == records(expected.url)
+    for key in ("content", "statistics", "fingerprint", "splits"):
+        assert store.attributes[key] == expected.attributes[key]
+
+
+class Interrupt(BaseException):
+    """Like Ctrl-C: no error."""
+
+
+def interrupt_after(shards):
+    def progress(p):
+        if p.done == shards:
+            raise Interrupt
+
+    return progress
+
+
+# the same bits whoever computes them
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_threads_leave_the_bits_unchanged(small, finished, tmp_path, workers):
+    assert_same(generate(small, str(tmp_path / "t.zarr"), workers=workers), finished)
+
+
+def test_processes_leave_the_bits_unchanged(small, finished, tmp_path):
+    store = generate(small, str(tmp_path / "p.zarr"), workers=2, scheduler="processes")
+    assert_same(store, finished)
+
+
+@pytest.mark.parametrize("shard", [1, 4, 12, 1000])
+def test_the_shard_size_leaves_the_values_unchanged(small, finished, tmp_path, shard):
+    store = generate(small.with_overrides({"shard": shard}), str(tmp_path / "s.zarr"), workers=2)
+    assert xr.open_zarr(store.url).drop_attrs().identical(xr.open_zarr(finished.url).drop_attrs())
+    assert store.attributes["statistics"] == finished.attributes["statistics"]  # to the last bit
+    assert store.verify() == []
+
+
+def test_the_first_samples_of_a_larger_store_are_those_of_a_smaller(small, finished, tmp_path):
+    fewer = small.with_overrides({"samples": 4, "shard": 3})
+    store = generate(fewer, str(tmp_path / "f.zarr"))
+    for name in ("a", "u", "error"):
+        np.testing.assert_array_equal(store.array(name)[...], finished.array(name)[:4])
+
+
+def test_the_first_ten_samples_of_r10_are_those_of_a_store_of_ten(tmp_path):
+    recipe = load_recipe("burgers-r10").with_overrides({"resolution": 512, "shard": 20})
+    ten = generate(recipe.with_overrides({"samples": 10}), str(tmp_path / "ten.zarr"))
+    more = generate(recipe.with_overrides({"samples": 40}), str(tmp_path / "more.zarr"))
+    for name in ("a", "u", "error"):
+        np.testing.assert_array_equal(ten.array(name)[...], more.array(name)[:10])
+
+
+def test_resolutions_agree_at_common_points(tmp_path):
+    recipe = load_recipe("burgers-r10").with_overrides({"samples": 4})
+    fine = generate(recipe, str(tmp_path / "fine.zarr"))
+    coarse = generate(recipe.with_overrides({"resolution": 512}), str(tmp_path / "coarse.zarr"))
+    fine, coarse = xr.open_zarr(fine.url), xr.open_zarr(coarse.url)
+    assert (fine.sizes["x"], coarse.sizes["x"]) == (8192, 512)
+    common = fine.sel(x=coarse["x"])
+    for name in ("a", "u", "error"):
+        np.testing.assert_array_equal(common[name], coarse[name])
+
+
+def test_a_url_of_a_file_is_a_path(small, finished, tmp_path):
+    store = generate(small, f"file://{tmp_path}/by-url.zarr")
+    assert store.verify() == []
+    assert_same(Store(str(tmp_path / "by-url.zarr")), finished)
+
+
+def test_an_object_store_holds_the_same(small, finished, tmp_path):
+    url = f"memory://{tmp_path}/small.zarr"
+    with pytest.raises(Interrupt):
+        generate(small, url, workers=1, progress=interrupt_after(1))
+    with pytest.raises(StoreError, match="use --resume"):
+        generate(small, url)
+    store = generate(small, url, resume=True)
+    assert store.verify() == []
+    assert store.attributes["content"] == finished.attributes["content"]
+    assert generate(small, url, overwrite=True).verify() == []
+
+
+def test_shards_are_computed_from_the_first_on(small, tmp_path, monkeypatch):
+    computed = []
+    compute = module.compute
+    monkeypatch.setattr(
+        module, "compute", lambda r, s: (computed.append(s.start), compute(r, s))[1]
+    )
+    generate(small.with_overrides({"shard": 1}), str(tmp_path / "s.zarr"), workers=1)
+    assert computed == list(range(12))
+
+
+# interruption
+
+
+@pytest.fixture(scope="module")
+def stopped(small, tmp_path_factory):
+    """A store whose making was interrupted after two of three shards, to be read only."""
+    url = str(tmp_path_factory.mktemp("stopped") / "stopped.zarr")
+    with pytest.raises(Interrupt):
+        generate(small, url, workers=1, progress=interrupt_after(2))
+    return Store(url)
+
+
+@pytest.fixture
+def unfinished(stopped, tmp_path):
+    return Store(str(shutil.copytree(stopped.url, tmp_path / "unfinished.zarr")))
+
+
+def test_an_interruption_leaves_the_finished_shards_unsealed(stopped):
+    assert not stopped.sealed
+    assert stopped.missing() == [2]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda root: None,
+        lambda root: (root / Record.key(0)).unlink(),
+        lambda root: (root / Record.key(1)).write_text('{"shard": 1, "sam'),
+        lambda root: (root / "u/c/0/0").unlink(),
+        lambda root: (root / "u/c/1/0").write_bytes((root / "u/c/1/0").read_bytes()[:-9]),
+        lambda root: (root / "a/c/0/0").write_bytes(b""),
+        lambda root: (root / "error/c/0").write_bytes(bytes(100)),
+        lambda root: shutil.rmtree(root / "records"),
+        lambda root: shutil.copytree(root / "u/c/1", root / "u/c/2"),  # the last shard half done
+        lambda root: (root / "records/000002.json.0123.partial").write_text("{"),
+    ],
+    ids=["none", "record", "cut-record", "object", "cut-object", "empty-object", "zeros",
+         "all-records", "object-without-record", "partial-file"],
+)  # fmt: skip
+def test_resumed_is_the_same_bits_as_uninterrupted(small, finished, unfinished, damage):
+    root = Path(unfinished.url)
+    damage(root)
+    resumed = generate(small, unfinished.url, workers=2, resume=True)
+    assert resumed.verify() == []
+    for partial in root.glob("records/*.partial"):  # of a process that was killed: no harm
+        partial.unlink()
+    assert_same(resumed, finished)
+
+
+def test_resume_computes_only_what_is_missing(small, unfinished, monkeypatch):
+    computed = []
+
+    def spy(recipe, samples):
+        computed.append(samples)
+        return compute(recipe, samples)
+
+    compute = module.compute
+    monkeypatch.setattr(module, "compute", spy)
+    (Path(unfinished.url) / Record.key(0)).unlink()
+    generate(small, unfinished.url, workers=1, resume=True)
+    assert computed == [range(5), range(10, 12)]
+    generate(small, unfinished.url, workers=1, resume=True)  # it is finished
+    assert len(computed) == 2
+
+
+def test_resume_without_a_store_begins(small, finished, tmp_path):
+    assert_same(generate(small, str(tmp_path / "new.zarr"), resume=True), finished)
+
+
+def test_another_recipe_is_not_resumed(small, unfinished, tmp_path):
+    before = everything(tmp_path)
+    other = small.with_overrides({"seed": 1})
+    with pytest.raises(StoreError, match="was made from another recipe") as error:
+        generate(other, unfinished.url, resume=True)
+    assert small.fingerprint[:12] in str(error.value)
+    assert other.fingerprint[:12] in str(error.value)
+    assert everything(tmp_path) == before
+
+
+def test_progress_counts_the_shards_of_this_run(small, unfinished, tmp_path):
+    seen: list[Progress] = []
+    generate(small, str(tmp_path / "new.zarr"), workers=1, progress=seen.append)
+    assert [(p.done, p.total) for p in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert sorted(p.seconds for p in seen) == [p.seconds for p in seen]
+    seen.clear()
+    generate(small, unfinished.url, resume=True, progress=seen.append)
+    assert [(p.done, p.total) for p in seen] == [(1, 1)]
+
+
+# what stands in the way
+
+
+def test_a_store_that_exists_is_left_alone(small, store, tmp_path):
+    before = everything(tmp_path)
+    with pytest.raises(StoreError, match="exists: use --resume to finish it or --overwrite"):
+        generate(small.with_overrides({"seed": 1}), store.url)
+    assert everything(tmp_path) == before
+
+
+def test_a_store_is_overwritten_when_asked(small, store):
+    other = small.with_overrides({"seed": 1, "samples": 11})
+    replaced = generate(other, store.url, overwrite=True)
+    assert replaced.attributes["fingerprint"] == other.fingerprint
+    assert replaced.verify() == []
+
+
+@pytest.mark.parametrize("flags", [{}, {"resume": True}, {"overwrite": True}])
+def test_what_is_no_store_is_never_touched(small, tmp_path, flags):
+    folder, file, group = tmp_path / "folder", tmp_path / "file", tmp_path / "group"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    file.write_text("mine")
+    zarr.create_group(str(group)).create_array("a", shape=(3,), dtype="float32")
+    before = everything(tmp_path)
+    for path in (folder, file, group):
+        with pytest.raises(StoreError, match="not a pdegen store"):
+            generate(small, str(path), **flags)
+    assert everything(tmp_path) == before
+
+
+def test_an_empty_folder_is_a_place(small, finished, tmp_path):
+    assert_same(generate(small, str(tmp_path)), finished)
+
+
+def test_a_full_disk_is_refused_before_anything_is_written(small, tmp_path, monkeypatch):
+    url = tmp_path / "deep" / "er" / "store.zarr"
+    need = 12 * (32 * 4 + 32 * 4 + 8)
+
+    def disk(free):
+        return lambda folder: shutil._ntuple_diskusage(10**9, 10**9 - free, free)
+
+    monkeypatch.setattr(shutil, "disk_usage", disk(need - 1))
+    with pytest.raises(OSError, match=f"no room: the store may take {need:,} bytes") as error:
+        generate(small, str(url))
+    assert error.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(shutil, "disk_usage", disk(need))
+    assert generate(small, str(url)).sealed
+
+
+def test_no_room_to_overwrite_leaves_the_old_store(small, store, tmp_path, monkeypatch):
+    before = everything(tmp_path)
+    nothing = shutil._ntuple_diskusage(10**9, 10**9, 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: nothing)
+    with pytest.raises(OSError, match="no room"):
+        generate(small, store.url, overwrite=True)
+    assert everything(tmp_path) == before
+
+
+def test_a_disk_that_fills_up_midway_leaves_a_store_to_resume(
+    small, finished, tmp_path, monkeypatch
+):
+    url, write = str(tmp_path / "full.zarr"), Objects.write
+
+    def full(self, key, data):
+        if key == Record.key(1):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, key, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Objects, "write", full)
+        with pytest.raises(OSError, match="No space left") as error:
+            generate(small, url, workers=1)
+        assert error.value.errno == errno.ENOSPC
+    store = Store(url)
+    assert not store.sealed
+    assert store.missing() == [1, 2]
+    assert_same(generate(small, url, resume=True), finished)
+
+
+def test_a_place_below_a_file_is_refused(small, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(NotADirectoryError):
+        generate(small, str(tmp_path / "file" / "store.zarr"))
+    assert everything(tmp_path) == {str(tmp_path / "file"): b"mine"}
+
+
+# samples that cannot be computed
+
+
+def assert_stopped_at_seven(small, finished, url):
+    """Sample 7, of shard 1, stopped the job; shard 0 is kept, and the job can be finished."""
+    store = Store(url)
+    assert not store.sealed
+    assert store.missing() == [1, 2]
+    for name in ("a", "u", "error"):
+        assert store.objects.keys(f"{name}/c") == ["0"]
+    assert store.objects.keys("records") == ["000000.json"]
+
+
+def test_no_number_in_a_field_stops_with_the_sample(small, finished, tmp_path, monkeypatch):
+    url, field = str(tmp_path / "nan.zarr"), PeriodicGaussianField.__call__
+
+    def broken(self, grid, seed, samples):
+        u0 = field(self, grid, seed, samples)
+        u0[[i for i, sample in enumerate(samples) if sample == 7], 3] = np.nan
+        return u0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PeriodicGaussianField, "__call__", broken)
+        with pytest.raises(SampleError, match=r"^sample 7: ") as error:
+            generate(small, url, workers=1)
+    assert error.value.sample == 7
+    assert_stopped_at_seven(small, finished, url)
+    assert_same(generate(small, url, resume=True), finished)
+
+
+def test_no_number_in_a_solution_stops_with_the_sample(small, finished, tmp_path, monkeypatch):
+    url, solve = str(tmp_path / "nan.zarr"), ColeHopf.solve
+    bad = small.problem.initial.build()(small.problem.solver.build(0.1).grid, small.seed, [7])
+
+    def broken(self, u0, t):
+        solution = solve(self, u0, t)
+        solution.u[(u0 == bad).all(axis=1), 0, 3] = np.inf
+        return Solution(solution.u, solution.error)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ColeHopf, "solve", broken)
+        with pytest.raises(SampleError, match=r"^sample 7: the solution is not finite"):
+            generate(small, url, workers=1)
+    assert_stopped_at_seven(small, finished, url)
+
+
+def test_a_solve_that_fails_names_the_sample_in_processes_too(small, tmp_path):
+    thin = small.with_overrides({"viscosity": 0.01})
+    problem = thin.problem
+    solver = problem.solver.build(problem.viscosity)
+    fields = problem.initial.build()(solver.grid, thin.seed, range(12))
+    failing = []
+    for sample in range(12):
+        try:
+            solver(fields[sample], problem.times)
+        except SolveError:
+            failing.append(sample)
+    assert 0 < len(failing) < 12
+    for scheduler in ("threads", "processes"):
+        with pytest.raises(SampleError, match="etdrk4") as error:
+            generate(thin, str(tmp_path / scheduler), workers=1, scheduler=scheduler)
+        assert error.value.sample == failing[0]
+        assert str(error.value).startswith(f"sample {failing[0]}: ")

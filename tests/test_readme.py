@@ -1,0 +1,35 @@
+"""Every command and program of the README runs as it stands there."""
+
+import re
+import shlex
+import sys
+
+import pytest
+
+from pipelines import cli
+
+
+def blocks(root, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", (root / "README.md").read_text(), re.M | re.S)
+
+
+def test_commands_run_in_their_order(root, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    commands = [line for block in blocks(root, "sh") for line in block.splitlines()]
+    assert len(commands) > 8
+    for command in commands:
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert end.value.code == 0, f"{command}: {capsys.readouterr().err}"
+    for program in blocks(root, "python"):
+        exec(compile(program, "README.md", "exec"), {})
+    for result in ("burgers.png", "runs/second/report.html", "runs/second/report.md"):
+        assert (tmp_path / result).stat().st_size > 1000
+
+
+def test_links_lead_to_files(root):
+    text = (root / "README.md").read_text()
+    links = re.findall(r"\]\(([^)#:]+)\)", text)
+    assert links
+    assert [link for link in links if not (root / link).exists()] == []
