@@ -127,19 +127,25 @@ class ColeHopf(BurgersSolver):
         _check_viscosity(self.viscosity)
 
     @cached_property
-    def _symbols(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        k = wave_numbers(self.grid)
-        return antiderivative_symbol(self.grid), derivative_symbol(self.grid), self.viscosity * k**2
+    def _to_exponent(self) -> Complex[np.ndarray, " k"]:
+        """From u₀ to -V/2ν."""
+        return antiderivative_symbol(self.grid) * (-1 / (2 * self.viscosity))
 
     @cached_property
-    def _decay(self) -> dict[float, np.ndarray]:
+    def _to_flux(self) -> Complex[np.ndarray, " k"]:
+        """From φ to -2ν φₓ."""
+        return derivative_symbol(self.grid) * (-2 * self.viscosity)
+
+    @cached_property
+    def _decays(self) -> dict[float, Float[np.ndarray, " m"]]:
         return {}
 
-    def _decay_to(self, t: float) -> np.ndarray:
-        """exp(-νk²t), kept for the next sample."""
-        if t not in self._decay:
-            self._decay[t] = np.exp(-self._symbols[2] * t)
-        return self._decay[t]
+    def _decay(self, t: float) -> Float[np.ndarray, " m"]:
+        """exp(-νk²t), shape (2k,): each for the real and for the imaginary part of its mode."""
+        if t not in self._decays:
+            decay = np.exp(-self.viscosity * wave_numbers(self.grid) ** 2 * t)
+            self._decays[t] = np.repeat(decay, 2)
+        return self._decays[t]
 
     def _integrate(
         self, u0: Rows, times: list[float]
@@ -154,36 +160,32 @@ class ColeHopf(BurgersSolver):
     def _integrate_one(
         self, row: int, u0: np.ndarray, times: list[float], u: np.ndarray, error: np.ndarray
     ) -> None:
-        n, nu = self.grid.n, self.viscosity
-        integrate, differentiate, _ = self._symbols
+        n = self.grid.n
         u0_hat = np.fft.rfft(u0)
         mean = float(u0_hat[0].real) / n
         drifts = abs(mean) > np.finfo(float).eps * np.abs(u0).max()  # more than round-off
-        potential = np.fft.irfft(u0_hat * integrate, n)
-        low, high = float(potential.min()), float(potential.max())
-        if not (high - low) / (2 * nu) < _LARGEST_EXPONENT:
-            raise self._lost(row, (high - low) / (2 * nu))
-        potential -= (high + low) / 2
-        potential *= -1 / (2 * nu)
-        phi0 = np.exp(potential, out=potential)
-        phi0_hat = np.fft.rfft(phi0)
+        exponent = np.fft.irfft(u0_hat * self._to_exponent, n)
+        low, high = float(exponent.min()), float(exponent.max())
+        if not high - low < _LARGEST_EXPONENT:
+            raise self._lost(row, high - low)
+        exponent -= (high + low) / 2
+        phi0_hat = np.fft.rfft(np.exp(exponent, out=exponent))
+        round_off = np.finfo(float).eps * np.exp((high - low) / 2)
         for i, t in enumerate(times):
             if t == 0:
                 u[i], error[i] = u0, 0.0
                 continue
-            phi_hat = phi0_hat * self._decay_to(t)
+            phi_hat = (phi0_hat.view(np.float64) * self._decay(t)).view(np.complex128)
             if drifts:
-                phi_hat *= np.exp(-differentiate * (mean * t))
-            tail = 2 * float(np.abs(phi_hat[-(n // 64) - 1 :]).sum()) / n
+                phi_hat *= np.exp(-derivative_symbol(self.grid) * (mean * t))
             phi = np.fft.irfft(phi_hat, n)
             smallest = float(phi.min())
-            round_off = np.finfo(float).eps * np.exp((high - low) / (4 * nu))
+            tail = 2 * float(np.abs(phi_hat[-(n // 64) - 1 :]).sum()) / n
             error[i] = (round_off + tail) / smallest if smallest > 0 else np.inf
             if not error[i] <= self.tolerance:
-                raise self._lost(row, (high - low) / (2 * nu))
-            phi_hat *= differentiate
+                raise self._lost(row, high - low)
+            phi_hat *= self._to_flux
             np.fft.irfft(phi_hat, n, out=u[i])
-            u[i] *= -2 * nu
             u[i] /= phi
             u[i] += mean - u[i].mean()  # the mean of φₓ/φ is round-off
 

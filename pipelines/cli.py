@@ -75,7 +75,7 @@ def _status(error: Exception) -> int | None:
     from operators.checkpoint import CheckpointError
     from operators.data import DataError
     from operators.train import TrainingError
-    from pipelines.report import ReportError
+    from pipelines.finished import ReportError
     from pipelines.run import RunError
 
     wrong_request = (

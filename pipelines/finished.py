@@ -1,0 +1,156 @@
+"""Folder and store -> a finished run; an error says which file is wrong and what makes it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from operators.checkpoint import CheckpointError, load_checkpoint
+from operators.data import Pairs, read_pairs
+from operators.evaluate import predictions
+from operators.train import Epoch
+from pdegen.schema import SchemaError
+from pdegen.store import Store, open_sealed
+from pipelines.experiment import Experiment
+from pipelines.registry import build_operator
+
+_EPOCH = TypeAdapter(Epoch)
+_T = TypeVar("_T")
+
+
+class ReportError(ValueError):
+    """A folder that is no finished run, or is damaged; one line that says what to do."""
+
+
+class Result(BaseModel):
+    """Scores of one checkpoint at one resolution, as in scores.json."""
+
+    checkpoint: str
+    epoch: int
+    resolution: int
+    samples: int = Field(ge=1)
+    mean: float
+    median: float
+    worst: float
+    std: float
+    seconds: float
+
+
+class Scores(BaseModel):
+    """What a report needs of scores.json."""
+
+    data: dict[str, Any]
+    parameters: int
+    training_seconds: float
+    provenance: dict[str, Any]
+    results: list[Result] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run, its store, and predictions of the first reported checkpoint on test."""
+
+    experiment: Experiment
+    scores: Scores
+    history: list[Epoch]
+    store: Store
+    pairs: Pairs
+    prediction: torch.Tensor
+
+    @property
+    def published(self) -> bool:
+        return self.experiment.training.protocol == "published"
+
+    @property
+    def checkpoint(self) -> str:
+        return self.experiment.training.reported[0]
+
+    @property
+    def main(self) -> Result:
+        """The score of the first reported checkpoint on the grid nearest to that of training."""
+        grid = self.experiment.data.resolution
+        results = [r for r in self.scores.results if r.checkpoint == self.checkpoint]
+        return min(results, key=lambda r: abs(r.resolution - grid))
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """Files of a run, and the commands that make them."""
+
+    path: Path
+    experiment: str = "EXPERIMENT"
+
+    def command(self, option: str) -> str:
+        return shlex.join(["pdegen", "run", self.experiment, "--out", str(self.path), option])
+
+    def read(self, file: str, parse: Callable[[str], _T], repair: str) -> _T:
+        """The content of a file; `repair` is the option that makes a damaged one again."""
+        try:
+            return parse((self.path / file).read_text("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise ReportError(
+                f"{self.path} is no finished run, {file} is missing: {self.command('--resume')}"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            reason = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                reason = f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
+            raise ReportError(
+                f"{self.path / file} is damaged ({reason}): make it again by {self.command(repair)}"
+            ) from None
+
+
+def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
+    """Read a finished run, and predict the test split by its first reported checkpoint.
+
+    Args:
+        path: Folder of the run.
+        url: The store that it was evaluated on.
+        device: Where to predict.
+
+    Raises:
+        ReportError: If the folder is no finished run, is damaged, or is of other data.
+        StoreError: If the store is absent or unfinished.
+    """
+    experiment = _Folder(path).read("run.json", _experiment, "--overwrite")
+    folder = _Folder(path, experiment.name)
+    scores = folder.read("scores.json", Scores.model_validate_json, "--resume")
+    history = folder.read("history.jsonl", _history, "--overwrite")
+    if len(history) < experiment.training.epochs:
+        raise ReportError(
+            f"{path} is not finished, {len(history)} of {experiment.training.epochs} epochs: "
+            f"continue by {folder.command('--resume')}"
+        )
+    store = open_sealed(url)
+    if store.attributes["content"] != scores.data.get("content"):
+        raise ReportError(f"{url} holds other data than {path} was evaluated on: give its store")
+    checkpoint = path / f"{experiment.training.reported[0]}.safetensors"
+    try:
+        predictor, description = load_checkpoint(checkpoint, build_operator)
+    except (CheckpointError, SchemaError) as error:
+        raise ReportError(f"{error}: train again by {folder.command('--overwrite')}") from error
+    epochs = {r.epoch for r in scores.results if r.checkpoint == checkpoint.stem}
+    if epochs != {description["epoch"]}:
+        raise ReportError(
+            f"{path}/scores.json is not of {checkpoint.name}: "
+            f"evaluate again by {folder.command('--resume')}"
+        )
+    pairs = read_pairs(url, "test", experiment.data.resolution)
+    prediction = predictions(predictor.to(device), pairs.to(device)).cpu()
+    return FinishedRun(experiment, scores, history, store, pairs, prediction)
+
+
+def _experiment(text: str) -> Experiment:
+    return Experiment.parse(json.loads(text)["experiment"], "experiment")
+
+
+def _history(text: str) -> list[Epoch]:
+    return [_EPOCH.validate_json(line) for line in text.splitlines()]

@@ -1,0 +1,91 @@
+"""What runs an experiment again: a command, or its declaration as TOML."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from pdegen.schema import SchemaError, parse_override
+from pdegen.store import Store
+from pipelines.experiment import Experiment, experiment_names, load_experiment
+
+
+def reproduction(experiment: Experiment, store: Store) -> str:
+    """The command that runs an experiment again, from the shipped one of its name if possible,
+    else from its declaration in experiment.toml."""
+    words = ["pdegen", "run", *(_overriding(experiment) or ["experiment.toml"])]
+    try:
+        made_here = experiment.data.load_recipe().fingerprint == store.attributes["fingerprint"]
+    except SchemaError:  # the store's recipe does not come with the project
+        made_here = False
+    if not made_here:
+        words += ["--data", str(store.url)]
+    return shlex.join(words)
+
+
+def toml(content: Mapping[str, Any], path: str = "") -> str:
+    """A declaration as a TOML document.
+
+    >>> print(toml({"name": "one", "data": {"overrides": {"splits.test": 2}}}))
+    name = "one"
+    <BLANKLINE>
+    [data]
+    <BLANKLINE>
+    [data.overrides]
+    "splits.test" = 2
+    """
+    simple = {k: v for k, v in content.items() if not isinstance(v, dict)}
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in simple.items()]
+    for key, value in content.items():
+        if isinstance(value, dict) and value:
+            inner = f"{path}.{_key(key)}" if path else _key(key)
+            lines += ["", f"[{inner}]", toml(value, inner)]
+    return "\n".join(lines)
+
+
+def _overriding(experiment: Experiment) -> list[str] | None:
+    """`NAME --set ...`; None where no overrides lead there."""
+    if experiment.name not in experiment_names():
+        return None
+    shipped = load_experiment(experiment.name)
+    there = _flat(shipped.model_dump(mode="json"))
+    changes = [
+        f"{key}={_bare(value)}"
+        for key, value in _flat(experiment.model_dump(mode="json")).items()
+        if there.get(key) != value
+    ]
+    try:
+        reached = shipped.with_overrides(dict(map(parse_override, changes)))
+    except SchemaError:  # such as a loss whose settings those of the shipped one are not
+        return None
+    if reached != experiment:
+        return None
+    return [experiment.name, *(word for change in changes for word in ("--set", change))]
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by dotted keys."""
+    flat = {}
+    for key, value in content.items():
+        path = prefix + key
+        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat
+
+
+def _bare(value: Any) -> str:
+    """A value of --set: without quotes where it is read as the same word."""
+    if isinstance(value, str) and parse_override(f"k={value}") == ("k", value):
+        return value
+    return _value(value)
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() else json.dumps(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,56 @@
+"""Numbers and settings in words, as a report writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+TAGS = ("equation", "law", "method", "name")  # keys whose value says what a part is
+
+
+def scientific(value: float) -> str:
+    """Three digits and a power of ten.
+
+    >>> scientific(0.0010314)
+    '1.03e-3'
+    """
+    return f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+
+
+def duration(seconds: float) -> str:
+    """Seconds, or minutes, or hours.
+
+    >>> duration(754)
+    '12 min 34 s'
+    """
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def settings(values: Mapping[str, Any]) -> str:
+    """Names and values.
+
+    >>> settings({"epochs": 8, "loss": {"name": "h1", "gamma": 0.1}})
+    'epochs 8, loss h1 (gamma 0.1)'
+    """
+    return ", ".join(f"{key.replace('_', ' ')} {in_words(v)}" for key, v in values.items())
+
+
+def in_words(value: Any) -> str:
+    """One value of a declaration; a part of it as its tag and its settings."""
+    if isinstance(value, dict):
+        tags = [value[tag] for tag in TAGS if tag in value]
+        rest = settings({k: v for k, v in value.items() if k not in TAGS})
+        return " ".join([*tags, f"({rest})"] if rest else tags)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        if len(value) > 4:
+            return f"{in_words(value[0])} … {in_words(value[-1])} ({len(value)} values)"
+        return " ".join(map(in_words, value))
+    return str(value)
