@@ -116,16 +116,22 @@ class Attention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """u <- u + attention(u), u <- u + MLP(u).
+    """u <- u + attention(u), u <- u + MLP(u); the former only where there is an attention.
 
     With `normalization` "head" the only norms are inside the attention; with "layer" a LayerNorm
     follows each of the two sums, and none is inside.
     """
 
     def __init__(
-        self, attention: Attention, width: int, feedforward: int, post_norm: bool, eps: float,
-        dropout: float, feedforward_dropout: float,
-    ) -> None:  # fmt: skip
+        self,
+        attention: Attention | None,
+        width: int,
+        feedforward: int,
+        post_norm: bool,
+        eps: float,
+        dropout: float,
+        feedforward_dropout: float,
+    ) -> None:
         super().__init__()
         self.attention = attention
         self.mlp = nn.Sequential(
@@ -139,7 +145,8 @@ class EncoderLayer(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, u: Values, x: Points) -> Values:
-        u = self.norm1(u + self.drop(self.attention(u, x)))
+        if self.attention is not None:
+            u = self.norm1(u + self.drop(self.attention(u, x)))
         return self.norm2(u + self.drop(self.mlp(u)))
 
 
@@ -166,7 +173,8 @@ class GalerkinTransformer(Operator):
         width: Features d of the encoder.
         depth: Number of attention layers.
         heads: Heads h; must divide the width.
-        attention: The attention map; GALERKIN, FOURIER, SOFTMAX or LINEAR.
+        attention: The attention map; GALERKIN, FOURIER, SOFTMAX or LINEAR. None leaves the layers
+            their MLPs alone, to measure what attention contributes.
         normalization: "head" (the paper's scheme: two of Q, K, V normalised per head), or
             "layer" (LayerNorm after each residual sum).
         feedforward: Hidden features of the MLP in each layer.
@@ -202,7 +210,7 @@ class GalerkinTransformer(Operator):
         width: int = 96,
         depth: int = 4,
         heads: int = 1,
-        attention: AttentionKind = GALERKIN,
+        attention: AttentionKind | None = GALERKIN,
         normalization: Literal["head", "layer"] = "head",
         feedforward: int = 192,
         modes: int = 16,
@@ -229,21 +237,16 @@ class GalerkinTransformer(Operator):
                 return PublishedDropout()
             return nn.Dropout(attention_dropout)
 
-        self.embed = nn.Linear(in_channels, width)
-        self.encoder = nn.ModuleList(
-            EncoderLayer(
-                Attention(
-                    width, heads, positions, attention, head_norm, drop(), eps, gain, diagonal
-                ),
-                width,
-                feedforward,
-                not head_norm,
-                eps,
-                dropout,
-                feedforward_dropout,
+        def layer() -> EncoderLayer:
+            heads_map = attention and Attention(
+                width, heads, positions, attention, head_norm, drop(), eps, gain, diagonal
             )
-            for _ in range(depth)
-        )
+            return EncoderLayer(
+                heads_map, width, feedforward, not head_norm, eps, dropout, feedforward_dropout
+            )
+
+        self.embed = nn.Linear(in_channels, width)
+        self.encoder = nn.ModuleList(layer() for _ in range(depth))
         self.decoder = nn.Sequential(
             SpectralLayer(width, decoder_width, modes, decoder_dropout),
             SpectralLayer(decoder_width, decoder_width, modes, decoder_dropout),

@@ -1,4 +1,4 @@
-"""How figures look and are saved: one style, logarithmic axes, legends. Nothing global is changed."""
+"""How figures look and are saved: style, logarithmic axes, legends. Nothing global is changed."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def time_bar(figure: Figure, axes: np.ndarray, colour: Normalize) -> None:
 
 def legend(figure: Figure, *axes: Axes, below: bool = False) -> None:
     """One legend of all labelled curves, in a row above or below the axes."""
-    found = [a.get_legend_handles_labels() for a in axes]
-    handles, labels = (sum(part, []) for part in zip(*found, strict=True))
+    curves = [pair for a in axes for pair in zip(*a.get_legend_handles_labels(), strict=True)]
+    handles, labels = zip(*curves, strict=True)
     place = "outside lower left" if below else "outside upper left"
     figure.legend(handles, labels, loc=place, ncols=4)
 

@@ -15,11 +15,12 @@ from operators.train import Augmentation, Loss, MakeOptimizer, adam
 from operators.transforms import BurgersSymmetries
 from pdegen.schema import Count, NonNegative, SchemaError, Strict, near
 
-ATTENTIONS: dict[str, AttentionKind] = {
+ATTENTIONS: dict[str, AttentionKind | None] = {
     "galerkin": GALERKIN,
     "fourier": FOURIER,
     "softmax": SOFTMAX,
     "linear": LINEAR,
+    "none": None,
 }
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
@@ -31,7 +32,7 @@ class GalerkinTransformerModel(Strict):
     width: Count = 96
     depth: Count = 4
     heads: Count = 1
-    attention: Literal["galerkin", "fourier", "softmax", "linear"] = "galerkin"
+    attention: Literal["galerkin", "fourier", "softmax", "linear", "none"] = "galerkin"
     normalization: Literal["head", "layer"] = "head"
     feedforward: Count = 192
     modes: Count = 16

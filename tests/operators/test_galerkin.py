@@ -129,6 +129,17 @@ def test_published_dropout_makes_two_evaluations_differ():
     assert not torch.equal(model(a, x), model(a, x))
 
 
+def test_without_attention_it_acts_pointwise_before_the_decoder():
+    model = GalerkinTransformer(attention=None)
+    assert model.parameter_count == 530_305 - 4 * (3 * (96**2 + 96) + 4 * 96 + 97 * 96 + 96)
+    x = points(64, torch.float32)
+    a = torch.randn(1, 64, 1)
+    changed = a.clone()
+    changed[:, 5] += 1.0
+    u, v = (model.encoder[0](model.embed(f), x) for f in (a, changed))
+    assert (u != v).any(dim=2).nonzero()[:, 1].tolist() == [5]
+
+
 def test_a_copy_is_bit_equal():
     model = small().eval()
     a, x = torch.randn(2, 16, 1), points(16, torch.float32)

@@ -14,33 +14,14 @@ from typing import Any
 import pytest
 import torch
 
-from pdegen.generate import generate
 from pdegen.schema import parse_override
 from pdegen.store import open_sealed
 from pipelines.experiment import Experiment, load_experiment
-from pipelines.report import ReportError, reproduction, write_report
-from pipelines.run import evaluate_run, train
+from pipelines.finished import ReportError
+from pipelines.report import write_report
+from pipelines.reproduction import reproduction
 
 CPU = torch.device("cpu")
-DATA = {
-    "samples": 24,
-    "shard": 24,
-    "problem.resolution": 64,
-    "solver.resolution": 128,
-    "initial.modes": 63,
-}
-SMALL = {
-    "resolutions": [32, 64],
-    "data.resolution": 32,
-    "model.width": 8,
-    "model.depth": 1,
-    "model.feedforward": 8,
-    "model.modes": 4,
-    "model.decoder_width": 8,
-    "training.epochs": 2,
-    "training.batch": 4,
-    **{f"data.overrides.{key}": value for key, value in DATA.items()},
-}
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
@@ -78,42 +59,6 @@ class Page(HTMLParser):
         self.words.append(data)
         if self.open and self.open[-1] in ("td", "th"):
             self.rows[-1][-1] += data
-
-
-def a_run(
-    folder: Path, name: str, overrides: dict[str, Any], summary: str | None = None
-) -> tuple[Path, str]:
-    """Train and evaluate a tiny experiment; its folder and store."""
-    experiment = load_experiment("burgers-quick").with_overrides({**SMALL, **overrides})
-    experiment = experiment.model_copy(update={"name": name})
-    if summary is not None:
-        experiment = experiment.model_copy(update={"summary": summary})
-    recipe = experiment.data.load_recipe()
-    store = str(folder / f"{recipe.fingerprint[:8]}.zarr")
-    generate(recipe, store)
-    train(experiment, store, folder / "run", CPU)
-    evaluate_run(experiment, store, folder / "run", CPU)
-    return folder / "run", store
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    run, store = a_run(tmp_path_factory.mktemp("validation"), "burgers-quick", {})
-    write_report(run, store, CPU)
-    return run, store
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    overrides = {
-        "training.protocol": "published",
-        "training.epochs": 1,
-        "data.overrides.seed": 1,
-    }
-    folder = tmp_path_factory.mktemp("published")
-    run, store = a_run(folder, '<script>alert("1")</script>', overrides, "a | b `c` $d$ <b>")
-    write_report(run, store, CPU)
-    return run, store
 
 
 @pytest.fixture
@@ -181,6 +126,47 @@ def test_a_published_run_is_labelled_as_watched_on_the_test_slice(
         "best (selected on the test slice)",
     }
     assert "test slice" not in "".join(page(finished[0]).words)
+
+
+def test_the_learning_curve_says_what_was_watched(
+    finished: tuple[Path, str], published: tuple[Path, str]
+) -> None:
+    for run, watched in (
+        (finished[0], "validation split"),
+        (published[0], "test slice (published protocol)"),
+    ):
+        assert f"error, {watched}" in (run / "pictures" / "learning-curve.svg").read_text("utf-8")
+
+
+def test_the_optimizer_is_told(finished: tuple[Path, str], published: tuple[Path, str]) -> None:
+    told = [
+        next(row[1] for row in page(run).rows if row[0] == "Optimizer")
+        for run in (finished[0], published[0])
+    ]
+    assert told == [
+        "adam, momentum cycled",
+        "soap (beta1 0.95, beta2 0.95, every 10), momentum constant",
+    ]
+
+
+def test_other_resolutions_are_said_to_be_evaluated_without_training_again(
+    copy: tuple[Path, str],
+) -> None:
+    run, store = copy
+    words = "".join(page(run).words)
+    assert "Trained on n = 16 points alone. On n = 32 the same weights" in words
+    assert "without training again (zero-shot)" in words
+    scores = json.loads((run / "scores.json").read_text("utf-8"))
+    scores["results"] = [r for r in scores["results"] if r["resolution"] == 16]
+    (run / "scores.json").write_text(json.dumps(scores), "utf-8")
+    write_report(run, store, CPU)
+    words = "".join(page(run).words)
+    assert "Trained and evaluated on n = 16 points." in words
+    assert "zero-shot" not in words
+
+
+def test_trajectories_are_predicted_at_all_times(published: tuple[Path, str]) -> None:
+    assert "time t" in (published[0] / "pictures" / "predictions.svg").read_text("utf-8")
 
 
 def test_hostile_names_are_text(published: tuple[Path, str]) -> None:

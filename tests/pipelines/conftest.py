@@ -1,0 +1,78 @@
+"""Two tiny finished runs with their reports, and their stores; all to be read only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pdegen.generate import generate
+from pipelines.experiment import load_experiment
+from pipelines.report import write_report
+from pipelines.run import evaluate_run, train
+
+CPU = torch.device("cpu")
+DATA = {
+    "samples": 24,
+    "shard": 24,
+    "problem.resolution": 32,
+    "solver.resolution": 128,
+    "initial.modes": 31,
+}
+SMALL = {
+    "resolutions": [16, 32],
+    "data.resolution": 16,
+    "model.width": 8,
+    "model.depth": 1,
+    "model.feedforward": 8,
+    "model.modes": 4,
+    "model.decoder_width": 8,
+    "training.batch": 8,
+    **{f"data.overrides.{key}": value for key, value in DATA.items()},
+}
+
+
+def a_run(folder: Path, overrides: dict[str, Any], **words: str) -> tuple[Path, str]:
+    """Train, evaluate and report a tiny experiment; its folder and store."""
+    experiment = load_experiment("burgers-quick").with_overrides({**SMALL, **overrides})
+    experiment = experiment.model_copy(update=words)
+    store = generate(experiment.data.load_recipe(), str(folder / "data.zarr"), workers=1).url
+    train(experiment, store, folder / "run", CPU)
+    evaluate_run(experiment, store, folder / "run", CPU)
+    write_report(folder / "run", store, CPU)
+    return folder / "run", store
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Protocol "validation", two epochs."""
+    return a_run(tmp_path_factory.mktemp("validation"), {"training.epochs": 2})
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Protocol "published", trajectories, another optimizer, hostile words."""
+    overrides = {
+        "training.protocol": "published",
+        "training.epochs": 1,
+        "training.optimizer.name": "soap",
+        "data.overrides.times": [0.05, 0.1, 0.15],
+    }
+    return a_run(
+        tmp_path_factory.mktemp("published"), overrides,
+        name='<script>alert("1")</script>', summary="a | b `c` $d$ <b>",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def store(finished: tuple[Path, str]) -> str:
+    """24 samples at one time."""
+    return finished[1]
+
+
+@pytest.fixture(scope="session")
+def trajectories(published: tuple[Path, str]) -> str:
+    """24 samples at three times."""
+    return published[1]
