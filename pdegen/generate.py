@@ -114,7 +114,7 @@ def _prepared(recipe: Recipe, url: str, resume: bool, overwrite: bool) -> Store:
     objects = Objects(url)
     there = objects.exists() and bool(objects.keys(""))
     if there and not resume and not overwrite:
-        Store(url).group  # noqa: B018  (something else than a store is reported as such)
+        Store(url).check()  # something else than a store is reported as such
         raise StoreError(f"{url} exists: use --resume to finish it or --overwrite to replace it")
     if there and resume:
         store = Store(url)
@@ -126,7 +126,7 @@ def _prepared(recipe: Recipe, url: str, resume: bool, overwrite: bool) -> Store:
         return store
     _check_room(objects, plan)
     if there:
-        Store(url).group  # noqa: B018  (only a store is ever removed)
+        Store(url).check()  # only a store is ever removed
         objects.remove_all()
     return lay_out(url, plan)
 

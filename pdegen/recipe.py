@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -158,8 +157,9 @@ class Recipe(Strict):
 
 def recipe_folder() -> Path:
     """The folder of the recipes that come with the project."""
-    beside = Path(__file__).parents[1] / "datasets"  # a checkout; in a wheel it is package data
-    return beside if beside.is_dir() else Path(str(files("pdegen"))) / "datasets"
+    package = Path(__file__).parent
+    installed = package / "datasets"  # in a wheel it is package data; a checkout has it beside
+    return installed if installed.is_dir() else package.parent / "datasets"
 
 
 def recipe_names() -> list[str]:

@@ -195,6 +195,10 @@ class Store:
     def group(self) -> zarr.Group:
         return _open_group(self.url)
 
+    def check(self) -> None:
+        """Raise StoreError unless there is a pdegen store."""
+        _open_group(self.url)
+
     @cached_property
     def attributes(self) -> dict[str, Any]:
         return self.group.attrs.asdict()
