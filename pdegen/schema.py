@@ -79,7 +79,11 @@ class Strict(BaseModel):
         return matches[0]
 
     def replaced(self, changes: Mapping[str, Any], where: str) -> Self:
-        """A copy with other values at full dotted keys, checked as a whole."""
+        """A copy with other values at full dotted keys, checked as a whole.
+
+        A word that says which kind of thing a table declares, such as solver.method, takes away
+        the keys that the new kind does not know.
+        """
         content = self.model_dump()
         for key, value in changes.items():
             *parents, last = key.split(".")
@@ -89,6 +93,11 @@ class Strict(BaseModel):
                     raise SchemaError(f"{where}: key {key!r} does not apply here")
                 target = target[parent]
             target[last] = value
+            for kind in _kinds(type(self), parents):
+                field = kind.model_fields.get(last)
+                if field is not None and value in get_args(field.annotation):
+                    for unknown in target.keys() - kind.model_fields.keys():
+                        del target[unknown]
         return self.parse(content, where)
 
 
@@ -123,6 +132,15 @@ def _models(annotation: Any) -> Iterator[type[Strict]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models(argument)
+
+
+def _kinds(model: type[Strict], path: list[str]) -> list[type[Strict]]:
+    """The models of a union at a path; none where there is no choice."""
+    models = [model]
+    for name in path:
+        fields = [m.model_fields[name] for m in models if name in m.model_fields]
+        models = [one for field in fields for one in _models(field.annotation)]
+    return models if len(models) > 1 else []
 
 
 def _keys(model: type[Strict]) -> Iterator[str]:

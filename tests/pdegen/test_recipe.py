@@ -242,3 +242,13 @@ def test_a_wrong_file_is_refused_by_its_path_and_key(tmp_path, old, new, message
 
 def test_a_recipe_survives_its_own_json(small):
     assert Recipe.parse(small.model_dump(mode="json"), "again") == small
+
+
+def test_another_kind_takes_away_the_keys_it_does_not_know():
+    recipe = load_recipe("burgers-shock").with_overrides({"method": "cole-hopf"})
+    assert recipe.problem.solver.model_dump() == {"method": "cole-hopf", "resolution": 4096}
+
+
+def test_another_kind_still_asks_for_the_keys_it_needs():
+    with pytest.raises(SchemaError, match="dt: Field required"):
+        load_recipe("burgers-r10").with_overrides({"method": "etdrk4"})
