@@ -228,6 +228,21 @@ class Store:
         assert isinstance(array, zarr.Array)
         return array
 
+    def values(self, name: str, samples: range) -> np.ndarray:
+        """What is stored of a variable for these samples.
+
+        Raises:
+            StoreError: If it is damaged or missing.
+        """
+        damaged = f"{self.url}: {name}, samples {samples.start} to {samples.stop - 1} are damaged"
+        try:
+            values = np.asarray(self.array(name)[samples.start : samples.stop])
+        except Exception as error:  # zarr raises many kinds on damaged data
+            raise StoreError(f"{damaged} ({error}); pdegen verify names the shards") from error
+        if not np.isfinite(values).all():  # where nothing is stored, zarr reads NaN
+            raise StoreError(f"{damaged} (values are missing); pdegen verify names the shards")
+        return values
+
     def shard_range(self, shard: int) -> range:
         """The samples of a shard."""
         start = shard * self.shard_size

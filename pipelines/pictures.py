@@ -74,7 +74,7 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
 def _samples(store: Store, numbers: range) -> _Samples:
     x, a, u = store.array("x"), store.array("a"), store.array("u")
     points = np.asarray(x[:])
-    inputs, targets = (np.asarray(v[numbers.start : numbers.stop], dtype=float) for v in (a, u))
+    inputs, targets = (store.values(name, numbers).astype(float) for name in ("a", "u"))
     if x.attrs["grid"] == "periodic":
         points, inputs, targets = closed(points), periodic(inputs), periodic(targets)
     words = {"long_name", "role", "units", "coordinates"}

@@ -133,18 +133,22 @@ def _score_section(run: FinishedRun) -> Section:
         f"{'slice' if run.published else 'split'}; spread is the standard deviation over the "
         "samples."
     )
-    return Section("Scores", (meaning, _resolutions(run)), (Table(rows, header),))
+    points = grids(run.experiment.data.resolution, {r.resolution for r in run.scores.results})
+    return Section("Scores", (meaning, points), (Table(rows, header),))
 
 
-def _resolutions(run: FinishedRun) -> str:
-    """On which grids it was trained and evaluated."""
-    trained = run.experiment.data.resolution
-    others = sorted({r.resolution for r in run.scores.results} - {trained})
+def grids(trained: int, evaluated: set[int]) -> str:
+    """On how many points it was trained and evaluated, in words.
+
+    >>> grids(512, {512})
+    'Trained and evaluated on n = 512 points.'
+    """
+    others = ", ".join(map(str, sorted(evaluated - {trained})))
     if not others:
         return f"Trained and evaluated on n = {trained} points."
     return (
-        f"Trained on n = {trained} points alone. On n = {', '.join(map(str, others))} the same "
-        "weights are evaluated without training again (zero-shot)."
+        f"Trained on n = {trained} points alone. On n = {others} the same weights are evaluated "
+        "without training again (zero-shot)."
     )
 
 

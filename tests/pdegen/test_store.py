@@ -161,6 +161,25 @@ def test_missing_values_are_refused(empty, small):
         empty.write_shard(0, values, 0.0)
 
 
+# reading
+
+
+def test_values_are_those_of_the_samples_asked_for(finished, small):
+    expected = compute(small, range(3, 8))
+    for name in ("a", "u", "error"):
+        np.testing.assert_array_equal(finished.values(name, range(3, 8)), expected[name])
+
+
+def test_damaged_or_missing_values_are_refused(store):
+    cut = path_of(store, "u/c/0/0")
+    cut.write_bytes(cut.read_bytes()[:-9])
+    path_of(store, "a/c/1/0").unlink()
+    for name, samples in (("u", range(2)), ("a", range(4, 6))):
+        with pytest.raises(StoreError, match=f"{name}, samples .* are damaged .*pdegen verify"):
+            store.values(name, samples)
+    assert store.values("u", range(5, 12)).shape == (7, 32)
+
+
 # sealing
 
 

@@ -452,12 +452,12 @@ def test_a_folder_without_permission_is_refused(refused, tmp_path):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A file system of half a megabyte."""
+    """A file system of a quarter of a megabyte."""
     path = tmp_path / "disk"
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(path)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(path)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("a small file system needs root: mount -t tmpfs -o size=512k tmpfs FOLDER")
+        pytest.skip("a small file system needs root: mount -t tmpfs -o size=256k tmpfs FOLDER")
     yield path
     subprocess.run(["umount", str(path)], check=True)
 
@@ -470,7 +470,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(refused, disk
 
 def test_a_disk_that_fills_up_leaves_a_store_to_resume(pdegen, disk):
     # little data, but 4 files of at least a page of 4096 bytes for every sample
-    words = ["generate", "burgers-quick", *SMALL, "--samples", "60", "--set", "shard=1",
+    words = ["generate", "burgers-quick", *SMALL, "--samples", "30", "--set", "shard=1",
              "--out", disk / "s.zarr", "--workers", "1"]  # fmt: skip
     outcome = pdegen(*words)
     assert outcome.status == 2
@@ -478,7 +478,7 @@ def test_a_disk_that_fills_up_leaves_a_store_to_resume(pdegen, disk):
     assert "No space left on device" in line
     store = Store(str(disk / "s.zarr"))
     assert not store.sealed
-    assert 0 < len(store.missing()) < 60
+    assert 0 < len(store.missing()) < 30
     subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
     assert pdegen(*words, "--resume").status == 0
     assert Store(str(disk / "s.zarr")).verify() == []
@@ -542,7 +542,7 @@ def start(*words, **options):
     )  # fmt: skip
 
 
-def interrupt(process, ready, seconds=60):
+def interrupt(process, ready, seconds=120):
     """Send Ctrl-C as soon as `ready()`; returns the status and stderr."""
     end = time.monotonic() + seconds
     while not ready():
@@ -556,7 +556,7 @@ def interrupt(process, ready, seconds=60):
 
 def test_the_console_script_refuses_in_one_line(tmp_path):
     process = start("generate", "burgers-quik", cwd=tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
     assert err.count("\n") == 1
     assert err.startswith("pdegen: unknown recipe 'burgers-quik'")
@@ -571,9 +571,10 @@ def data_files(store):
     }
 
 
+@pytest.mark.usefixtures("unchecked")  # the checks would take most of the time
 def test_interrupted_generation_is_resumed_to_the_same_bytes(pdegen, tmp_path):
-    slow = ["generate", "burgers-quick", *SMALL, "--samples", "32", "--set", "shard=2",
-            "--set", "method=etdrk4", "--set", "dt=1e-4", "--set", "tolerance=1.0"]  # fmt: skip
+    slow = ["generate", "burgers-quick", *SMALL, "--samples", "40", "--set", "shard=2",
+            "--set", "method=etdrk4", "--set", "dt=3e-4", "--set", "tolerance=1.0"]  # fmt: skip
     out = tmp_path / "s.zarr"
     process = start(*slow, "--out", out, cwd=tmp_path)
     status, err = interrupt(process, lambda: len(list((out / "records").glob("*.json"))) >= 2)
@@ -582,7 +583,7 @@ def test_interrupted_generation_is_resumed_to_the_same_bytes(pdegen, tmp_path):
     assert f"finished shards are kept in {out}: continue with --resume" in err
     store = Store(str(out))
     assert not store.sealed
-    assert 0 < len(store.missing()) < 16
+    assert 0 < len(store.missing()) < 20
     assert pdegen(*slow, "--out", out, "--resume").status == 0
     assert pdegen(*slow, "--out", "uninterrupted.zarr").status == 0
     assert Store(str(out)).verify() == []
@@ -591,6 +592,7 @@ def test_interrupted_generation_is_resumed_to_the_same_bytes(pdegen, tmp_path):
     assert contents[0] == contents[1]
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_interrupted_training_is_resumed_to_the_same_bits(pdegen, made, tmp_path):
     words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY,
              "--set", "epochs=50", "--set", "model.dropout=0.1"]  # fmt: skip

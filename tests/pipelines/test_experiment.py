@@ -1,0 +1,80 @@
+"""The experiments that come with the project, and what overrides do to one."""
+
+import pytest
+
+from operators.soap import SOAP
+from operators.train import adam
+from pdegen.schema import SchemaError
+from pipelines.experiment import experiment_names, load_experiment
+from pipelines.registry import build_operator
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_builds_what_it_declares(name):
+    experiment = load_experiment(name)
+    assert experiment.name == name
+    recipe = experiment.data.load_recipe()
+    for resolution in (experiment.data.resolution, *experiment.resolutions):
+        assert recipe.problem.resolution % resolution == 0
+    model = {"model": experiment.model.model_dump(), "in_channels": 1, "out_channels": 1}
+    assert build_operator(model).parameter_count < 600_000
+    assert experiment.training.settings().epochs > 0
+
+
+@pytest.mark.parametrize(("n", "batch"), [(512, 8), (2048, 8), (8192, 4)])
+def test_published_settings(n, batch):
+    """Table 2a of Cao (2021) and its code: 530,305 parameters, 1024 samples, 100 epochs."""
+    experiment = load_experiment(f"burgers-gt-{n}")
+    training = experiment.training
+    model = {"model": experiment.model.model_dump(), "in_channels": 1, "out_channels": 1}
+    assert build_operator(model).parameter_count == 530_305
+    assert (experiment.data.resolution, training.batch, training.epochs) == (n, batch, 100)
+    assert (training.lr, training.clip, training.div, training.final_div) == (1e-3, 0.999, 1e4, 1e4)
+    assert training.settings().optimizer is adam
+    assert training.settings().cycle_momentum
+    splits = experiment.data.load_recipe().splits.ranges(2048)
+    assert splits["train"] == (0, 1024)
+    assert splits[training.selection_split] == (1948, 2048)
+    assert training.reported == ("last", "best")
+
+
+def test_best_uses_the_same_samples_epochs_and_nearly_the_same_parameters():
+    best, published = load_experiment("burgers-gt-512-best"), load_experiment("burgers-gt-512")
+    assert best.data.load_recipe() == published.data.load_recipe()
+    assert best.training.epochs == published.training.epochs
+    model = {"model": best.model.model_dump(), "in_channels": 1, "out_channels": 1}
+    assert build_operator(model).parameter_count == pytest.approx(530_305, rel=0.001)
+
+
+def test_overrides_reach_the_recipe_below_data():
+    experiment = load_experiment("burgers-quick").with_overrides(
+        {"epochs": 3, "data.overrides.viscosity": 0.1}
+    )
+    assert experiment.training.epochs == 3
+    assert experiment.data.load_recipe().problem.viscosity == 0.1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"epoch": 3}, "unknown key 'epoch': did you mean training.epochs"),
+        ({"training.optimizer.name": "sopa"}, "optimizer.*'sopa'.*'adam', 'soap'"),
+        ({"model.heads": 5}, "heads must divide width = 64, got 5"),
+        ({"model.attention": "galerkni"}, "model.attention: .*got 'galerkni'"),
+        ({"training.lr": -1.0}, "training.lr: .*greater than 0, got -1.0"),
+        ({"data.overrides.viscosty": 1.0}, "unknown key 'viscosty': did you mean"),
+    ],
+)
+def test_wrong_overrides_are_refused(overrides, message):
+    with pytest.raises(SchemaError, match=message):
+        load_experiment("burgers-quick").with_overrides(overrides)
+
+
+def test_a_word_chooses_the_optimizer():
+    experiment = load_experiment("burgers-quick")
+    soap = experiment.with_overrides({"training.optimizer.name": "soap"}).training.settings()
+    parameter = build_operator(
+        {"model": experiment.model.model_dump(), "in_channels": 1, "out_channels": 1}
+    ).parameters()
+    assert isinstance(soap.optimizer(parameter, 1e-3), SOAP)
+    assert not soap.cycle_momentum
