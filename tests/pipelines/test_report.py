@@ -215,12 +215,22 @@ def test_the_declaration_leads_to_the_same_experiment(
     assert load_experiment(str(file)).model_dump(mode="json") == declared
 
 
-def test_another_loss_cannot_be_set_key_by_key(finished: tuple[Path, str]) -> None:
+@pytest.mark.parametrize(
+    ("table", "content", "words"),
+    [
+        ("training.loss", {"name": "l2"}, "burgers-quick --set training.loss.name=l2"),
+        ("data.overrides", {"viscosity": 0.02}, "experiment.toml"),  # --set writes the full key
+    ],
+)
+def test_an_experiment_of_a_shipped_name_is_reached_by_overrides_or_declared(
+    finished: tuple[Path, str], table: str, content: dict[str, Any], words: str
+) -> None:
     shipped = load_experiment("burgers-quick").model_dump(mode="json")
-    shipped["training"]["loss"] = {"name": "l2"}
+    outer, inner = table.split(".")
+    shipped[outer][inner] = content
     other = Experiment.parse(shipped, "experiment")
     command = reproduction(other, open_sealed(finished[1]))
-    assert command == f"pdegen run experiment.toml --data {finished[1]}"
+    assert command == f"pdegen run {words} --data {finished[1]}"
 
 
 @pytest.mark.parametrize("file", ["run.json", "scores.json", "history.jsonl", "best.safetensors"])
