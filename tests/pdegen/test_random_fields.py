@@ -54,6 +54,14 @@ def test_samples_have_the_pointwise_variance_everywhere():
     assert np.abs(np.square(u).mean(axis=0) / FIELD.pointwise_variance - 1).max() < 0.06
 
 
+def test_a_sample_is_the_series_with_the_coefficients_of_its_stream():
+    grid, k = PeriodicGrid(96), 2 * np.pi * np.arange(1, 32)
+    pairs = NormalStream(5).pairs(3, 31) * FIELD.mode_deviations
+    phase = grid.x[:, None] * k
+    expected = np.cos(phase) @ pairs.real - np.sin(phase) @ pairs.imag
+    np.testing.assert_allclose(FIELD(grid, 5, [3])[0], expected, atol=1e-14)
+
+
 def test_samples_have_no_mean():
     assert np.abs(FIELD(PeriodicGrid(128), 0, range(50)).mean(axis=1)).max() < 1e-15
 
