@@ -116,7 +116,7 @@ def _open(url: str) -> zarr.Group:
         group = zarr.open_group(str(url), mode="r", zarr_format=3)
         attributes = group.attrs.asdict()
     except (FileNotFoundError, FileExistsError, NotADirectoryError):
-        raise DataError(f"{url}: no such store") from None
+        raise DataError(f"{url}: no such store, or not a pdegen store") from None
     except Exception as error:  # zarr raises many kinds on damaged metadata
         raise DataError(f"{url}: the metadata are damaged: {error}") from error
     if attributes.get("format") != "pdegen":

@@ -169,23 +169,25 @@ class ColeHopf(BurgersSolver):
         if not high - low < _LARGEST_EXPONENT:
             raise self._lost(row, high - low)
         exponent -= (high + low) / 2
-        phi0_hat = np.fft.rfft(np.exp(exponent, out=exponent))
+        # ψ = φ - 1 obeys the same equation, and keeps its digits where u is small
+        psi0_hat = np.fft.rfft(np.expm1(exponent, out=exponent))
         round_off = np.finfo(float).eps * np.exp((high - low) / 2)
         for i, t in enumerate(times):
             if t == 0:
                 u[i], error[i] = u0, 0.0
                 continue
-            phi_hat = (phi0_hat.view(np.float64) * self._decay(t)).view(np.complex128)
+            psi_hat = (psi0_hat.view(np.float64) * self._decay(t)).view(np.complex128)
             if drifts:
-                phi_hat *= np.exp(-derivative_symbol(self.grid) * (mean * t))
-            phi = np.fft.irfft(phi_hat, n)
+                psi_hat *= np.exp(-derivative_symbol(self.grid) * (mean * t))
+            phi = np.fft.irfft(psi_hat, n)
+            phi += 1
             smallest = float(phi.min())
-            tail = 2 * float(np.abs(phi_hat[-(n // 64) - 1 :]).sum()) / n
+            tail = 2 * float(np.abs(psi_hat[-(n // 64) - 1 :]).sum()) / n
             error[i] = (round_off + tail) / smallest if smallest > 0 else np.inf
             if not error[i] <= self.tolerance:
                 raise self._lost(row, high - low)
-            phi_hat *= self._to_flux
-            np.fft.irfft(phi_hat, n, out=u[i])
+            psi_hat *= self._to_flux
+            np.fft.irfft(psi_hat, n, out=u[i])
             u[i] /= phi
             u[i] += mean - u[i].mean()  # the mean of φₓ/φ is round-off
 

@@ -55,7 +55,7 @@ def generate(
         url: Where to; a path, or a URL that fsspec knows.
         workers: Tasks at a time; by default the number of cores this process may use.
         scheduler: Dask's local "threads" or "processes".
-        resume: Continue an unfinished store of the same recipe.
+        resume: Continue an unfinished store of the same recipe, or make again what is damaged.
         overwrite: Remove a store that is there.
         progress: Called after each shard.
 
@@ -66,9 +66,11 @@ def generate(
     """
     workers = workers or len(os.sched_getaffinity(0))
     store = _prepared(recipe, url, resume, overwrite)
-    if store.sealed:
-        return store
     todo = store.missing()
+    if store.sealed:
+        if not todo:
+            return store
+        store.unseal()
     start, done = time.monotonic(), 0
 
     def after(key: object, value: object, graph: object, state: object, worker: object) -> None:

@@ -346,7 +346,14 @@ class Store:
             "content": content_digest(records),
             "sealed": True,
         }
-        self.group.attrs.update(final)
+        self._update(final)
+
+    def unseal(self) -> None:
+        """Open a sealed store for writing again: readers refuse it until it is sealed anew."""
+        self._update({"sealed": False})
+
+    def _update(self, attributes: dict[str, Any]) -> None:
+        self.group.attrs.update(attributes)
         self.__dict__.pop("attributes", None)
         self.__dict__.pop("group", None)
 
@@ -444,7 +451,8 @@ def open_sealed(url: str) -> Store:
     if not store.sealed:
         done = len(store.objects.keys("records"))
         raise StoreError(
-            f"{url} is not sealed ({done} of {store.shards} shards are written): finish it with "
-            f"pdegen generate {store.attributes['recipe']['name']} --out {url} --resume"
+            f"{url} is not sealed ({done} of {store.shards} shards are written): finish it by "
+            f"the command that made it, pdegen generate {store.attributes['recipe']['name']} ... "
+            f"--out {url}, with --resume"
         )
     return store

@@ -198,6 +198,14 @@ def test_resume_computes_only_what_is_missing(small, unfinished, monkeypatch):
     assert len(computed) == 2
 
 
+def test_resume_makes_a_damaged_shard_of_a_sealed_store_again(small, finished, tmp_path):
+    store = Store(str(shutil.copytree(finished.url, tmp_path / "damaged.zarr")))
+    path = Path(store.url) / "u/c/1/0"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert store.verify()
+    assert_same(generate(small, store.url, workers=1, resume=True), finished)
+
+
 def test_resume_without_a_store_begins(small, finished, tmp_path):
     assert_same(generate(small, str(tmp_path / "new.zarr"), resume=True), finished)
 

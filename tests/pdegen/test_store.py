@@ -204,7 +204,7 @@ def test_an_unsealed_store_is_refused_with_the_way_to_finish_it(empty, small):
         open_sealed(empty.url)
     message = str(error.value)
     assert "is not sealed (1 of 3 shards are written)" in message
-    assert f"pdegen generate burgers-quick --out {empty.url} --resume" in message
+    assert f"pdegen generate burgers-quick ... --out {empty.url}, with --resume" in message
 
 
 def test_the_content_digest_is_of_the_data_alone(finished, small, tmp_path):
