@@ -401,9 +401,13 @@ class Store:
 
 def _moments(values: np.ndarray) -> tuple[list[float], list[float]]:
     """Mean and mean square of each sample, in float64."""
-    rows = values.reshape(len(values), -1)
-    mean = [float(np.mean(row, dtype=np.float64)) for row in rows]
-    return mean, [float(np.mean(np.square(row, dtype=np.float64))) for row in rows]
+    mean, mean_square = [], []
+    for row in values.reshape(len(values), -1):  # one at a time: no copy of all in float64
+        row = row.astype(np.float64)
+        mean.append(float(row.mean()))
+        row *= row
+        mean_square.append(float(row.mean()))
+    return mean, mean_square
 
 
 def content_digest(records: list[Record]) -> str:
