@@ -56,6 +56,8 @@ class Objects:
         try:
             with open(partial, "wb") as file:
                 file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(partial, path)
         finally:
             if os.path.exists(partial):
