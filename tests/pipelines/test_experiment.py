@@ -72,7 +72,7 @@ def test_wrong_overrides_are_refused(overrides, message):
 
 def test_a_word_chooses_the_optimizer():
     experiment = load_experiment("burgers-quick")
-    soap = experiment.with_overrides({"training.optimizer.name": "soap"}).training.settings()
+    soap = experiment.training.settings()
     parameter = build_operator(
         {"model": experiment.model.model_dump(), "in_channels": 1, "out_channels": 1}
     ).parameters()
