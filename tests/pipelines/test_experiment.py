@@ -71,7 +71,9 @@ def test_wrong_overrides_are_refused(overrides, message):
 
 
 def test_a_word_chooses_the_optimizer():
-    experiment = load_experiment("burgers-quick")
+    experiment = load_experiment("burgers-gt-512").with_overrides(
+        {"training.optimizer.name": "soap"}
+    )
     soap = experiment.training.settings()
     parameter = build_operator(
         {"model": experiment.model.model_dump(), "in_channels": 1, "out_channels": 1}
