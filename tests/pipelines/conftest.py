@@ -57,7 +57,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     overrides = {
         "training.protocol": "published",
         "training.epochs": 1,
-        "training.optimizer.name": "soap",
+        "training.optimizer.name": "adam",
         "data.overrides.times": [0.05, 0.1, 0.15],
     }
     return a_run(

@@ -144,8 +144,8 @@ def test_the_optimizer_is_told(finished: tuple[Path, str], published: tuple[Path
         for run in (finished[0], published[0])
     ]
     assert told == [
-        "adam, momentum cycled",
         "soap (beta1 0.95, beta2 0.95, every 10), momentum constant",
+        "adam, momentum cycled",
     ]
 
 
