@@ -1,6 +1,6 @@
 # make demo      environment, then recipe -> store -> trained operator -> report.html
 # make test      environment, linters, types, import contracts, doctests and tests
-# make validate  published numbers and slow studies
+# make validate  published numbers
 # make bench     speed, as ratios inside one run
 # make format    fix what ruff can fix
 
@@ -29,7 +29,7 @@ test: lint
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow" --durations=10
 
 validate: $(READY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m slow tests/validation --durations=10
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest tests/validation --durations=10
 
 bench: $(READY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m benchmarks.burgers
