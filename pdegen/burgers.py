@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Complex, Float
 
 from pdegen.etdrk import Step
+from pdegen.failure import SolveError
 from pdegen.grid import PeriodicGrid
 from pdegen.spectral import antiderivative_symbol, dealiased, derivative_symbol, wave_numbers
 
@@ -30,20 +31,6 @@ class Solution(NamedTuple):
 
     u: Float[np.ndarray, "batch times n"]
     error: Float[np.ndarray, " batch"]
-
-
-class SolveError(ArithmeticError):
-    """A sample could not be solved.
-
-    Attributes:
-        row: Its place in the batch.
-        reason: What went wrong and what to do, in words.
-    """
-
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(f"sample {row} of the batch: {reason}")
-        self.row = row
-        self.reason = reason
 
 
 def _checked_times(t: float | Sequence[float]) -> list[float]:

@@ -13,10 +13,10 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 from dask.base import compute as dask_compute
 from dask.callbacks import Callback
 from dask.delayed import delayed
+from threadpoolctl import threadpool_limits
 
 from pdegen.objects import Objects
 from pdegen.problem import compute, layout
@@ -84,9 +84,9 @@ def generate(
         delayed(_shard)(content, str(url), shard, dask_key_name=f"shard-{999_999_999 - shard:09}")
         for shard in todo
     ]
-    with _executor(scheduler, workers) as pool, Callback(posttask=after):
+    with _one_thread(), _executor(scheduler, workers) as pool, Callback(posttask=after):
         dask_compute(*tasks, scheduler=scheduler, pool=pool, num_workers=workers)
-    store.seal()
+    store.seal(recipe.problem.measured(recipe.seed, recipe.samples))
     return store
 
 
@@ -105,9 +105,18 @@ def _executor(scheduler: Scheduler, workers: int) -> Executor:
     return ProcessPoolExecutor(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=signal.signal,  # Ctrl-C is the driver's: a worker ends its shard
-        initargs=(signal.SIGINT, signal.SIG_IGN),
+        initializer=_start_worker,
     )
+
+
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: a worker ends its shard
+    _one_thread()
+
+
+def _one_thread() -> threadpool_limits:
+    """Matrix products on one thread each: faster beside other tasks, and always the same bits."""
+    return threadpool_limits(1)
 
 
 def _prepared(recipe: Recipe, url: str, resume: bool, overwrite: bool) -> Store:
@@ -137,10 +146,7 @@ def _check_room(objects: Objects, plan: Layout) -> None:
     """Raise OSError before anything is written where the disk has no room for the arrays."""
     if not objects.is_local:
         return
-    need = sum(
-        plan.samples * int(np.prod(v.shape, dtype=np.int64)) * np.dtype(v.dtype).itemsize
-        for v in plan.variables
-    )
+    need = plan.bytes
     folder = os.path.abspath(objects.root)
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)

@@ -47,3 +47,70 @@ class PeriodicGrid:
         if self.n % coarse.n:
             raise ValueError(f"a grid of {coarse.n} points is not a part of one of {self.n}")
         return self.n // coarse.n
+
+
+@dataclass(frozen=True)
+class CellGrid:
+    """Centres x_i = (i + 1/2)/n, i = 0 ... n-1, of n equal cells of (0, 1).
+
+    Args:
+        n: Number of cells, at least 1.
+
+    Raises:
+        ValueError: If there is none.
+
+    >>> CellGrid(64).x[0] == 1 / 128
+    np.True_
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise ValueError(f"a cell grid has at least one cell, got {self.n}")
+
+    @cached_property
+    def x(self) -> Float[np.ndarray, " n"]:
+        return (np.arange(self.n) + 0.5) / self.n
+
+    @property
+    def spacing(self) -> float:
+        """h = 1/n, which is also the weight of every cell in a quadrature."""
+        return 1 / self.n
+
+
+@dataclass(frozen=True)
+class NodalGrid:
+    """Points x_i = i/(n-1), i = 0 ... n-1, of [0, 1], both ends included.
+
+    Args:
+        n: Number of points, at least 2.
+
+    Raises:
+        ValueError: If there are fewer.
+
+    >>> NodalGrid(65).x[-1]
+    np.float64(1.0)
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 2:
+            raise ValueError(f"a nodal grid has at least its two ends, got {self.n}")
+
+    @cached_property
+    def x(self) -> Float[np.ndarray, " n"]:
+        return np.arange(self.n) / (self.n - 1)
+
+    @property
+    def spacing(self) -> float:
+        """h = 1/(n - 1)."""
+        return 1 / (self.n - 1)
+
+    @cached_property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """The trapezoidal rule: h inside, h/2 at the ends."""
+        weights = np.full(self.n, self.spacing)
+        weights[[0, -1]] /= 2
+        return weights

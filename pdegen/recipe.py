@@ -6,81 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.burgers import ETDRK4, BurgersSolver, ColeHopf
-from pdegen.grid import PeriodicGrid
-from pdegen.random_fields import PeriodicGaussianField
-from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict, near
+from pdegen.problems.burgers import Burgers
+from pdegen.problems.darcy import Darcy
+from pdegen.schema import Count, SchemaError, Strict, near
 
 # Enters every fingerprint: raised when a change of this code changes the numbers of a recipe.
 ALGORITHM_VERSION = 1
-
-
-class PeriodicGaussian(Strict):
-    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle of length 1, without its mean."""
-
-    law: Literal["periodic-gaussian"]
-    sigma: Positive
-    tau: NonNegative
-    alpha: Annotated[float, Field(gt=0.5, allow_inf_nan=False)]
-    modes: Count
-
-    def build(self) -> PeriodicGaussianField:
-        return PeriodicGaussianField(self.sigma, self.tau, self.alpha, self.modes)
-
-
-class ColeHopfMethod(Strict):
-    method: Literal["cole-hopf"]
-    resolution: Count
-
-    def build(self, viscosity: float) -> BurgersSolver:
-        return ColeHopf(PeriodicGrid(self.resolution), viscosity)
-
-
-class ETDRK4Method(Strict):
-    method: Literal["etdrk4"]
-    resolution: Count
-    dt: Positive
-    tolerance: Positive = 1e-3
-
-    def build(self, viscosity: float) -> BurgersSolver:
-        return ETDRK4(PeriodicGrid(self.resolution), viscosity, self.dt, self.tolerance)
-
-
-class Burgers(Strict):
-    """uₜ + u uₓ = viscosity uₓₓ on the circle of length 1: the map u(0) -> u(times)."""
-
-    equation: Literal["burgers"]
-    viscosity: Positive
-    times: Annotated[tuple[NonNegative, ...], Field(min_length=1, strict=False)]
-    resolution: Count
-    initial: PeriodicGaussian
-    solver: Annotated[ColeHopfMethod | ETDRK4Method, Field(discriminator="method")]
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        for name, n in (
-            ("resolution", self.resolution),
-            ("solver.resolution", self.solver.resolution),
-        ):
-            if n < 4 or n % 2:
-                raise ValueError(f"{name} must be even and >= 4, got {n}")
-        solving = self.solver.resolution
-        if solving < 2 * self.initial.modes + 2:
-            raise ValueError(
-                f"initial.modes = {self.initial.modes} need solver.resolution >= "
-                f"{2 * self.initial.modes + 2}, got {solving}"
-            )
-        if solving % self.resolution:
-            raise ValueError(
-                f"resolution must divide solver.resolution = {solving}, got {self.resolution}"
-            )
-        if list(self.times) != sorted(set(self.times)):
-            raise ValueError(f"times must increase, got {list(self.times)}")
-        return self
 
 
 class Splits(Strict):
@@ -121,7 +56,7 @@ class Recipe(Strict):
     samples: Count
     seed: Annotated[int, Field(ge=0, lt=2**64)]
     shard: Count
-    problem: Burgers
+    problem: Annotated[Burgers | Darcy, Field(discriminator="equation")]
     splits: Splits
 
     @model_validator(mode="after")
@@ -147,7 +82,7 @@ class Recipe(Strict):
         Raises:
             SchemaError: On an unknown or ambiguous key, or an impossible value.
         """
-        changes = {self.full_key(key): value for key, value in overrides.items()}
+        changes = {self.own_key(key): value for key, value in overrides.items()}
         samples = changes.get("samples")
         if isinstance(samples, int) and not any(key.startswith("splits.") for key in changes):
             scaled = self.splits.scaled(samples / self.samples)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
@@ -57,14 +57,15 @@ class Strict(BaseModel):
         return list(dict.fromkeys(_keys(cls)))
 
     @classmethod
-    def full_key(cls, key: str) -> str:
-        """The dotted key that `key` ends: the one nearest the top.
+    def full_key(cls, key: str, preferred: Collection[str] = ()) -> str:
+        """The dotted key that `key` ends: the one nearest the top, of several a preferred one.
 
         Raises:
             SchemaError: If there is none (naming the near ones), or more than one.
         """
         known = cls.keys()
         matches = [k for k in known if f".{k}".endswith(f".{key}")]
+        matches = [k for k in matches if k in preferred] or matches
         depth = min((k.count(".") for k in matches), default=0)
         matches = [k for k in matches if k.count(".") == depth]
         if not matches:
@@ -77,6 +78,10 @@ class Strict(BaseModel):
         if len(matches) > 1:
             raise SchemaError(f"key {key!r} is ambiguous: {either(matches)}")
         return matches[0]
+
+    def own_key(self, key: str) -> str:
+        """`full_key`, of several the one that this declaration has a value for."""
+        return self.full_key(key, list(_leaves(self.model_dump())))
 
     def replaced(self, changes: Mapping[str, Any], where: str) -> Self:
         """A copy with other values at full dotted keys, checked as a whole.
@@ -99,6 +104,14 @@ class Strict(BaseModel):
                     for unknown in target.keys() - kind.model_fields.keys():
                         del target[unknown]
         return self.parse(content, where)
+
+
+def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
 
 
 def either(words: list[str]) -> str:
@@ -156,28 +169,36 @@ def _explained(model: type[Strict], error: ValidationError) -> str:
     errors = error.errors()
     # a misspelt key comes before the one that is then missing
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-    path = ".".join(str(part) for part in first["loc"])
+    path, tag = _without_tags(model, first["loc"])
     known = model.keys()
-    # a discriminated union puts its tag into the path; keep what leads to a known key
-    parts = [str(p) for p in first["loc"]]
-    key = next(
-        (k for k in sorted(known, key=len, reverse=True) if _skips(parts, k.split("."))), path
-    )
     message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden" and key != path:
-        return f"key {key!r} does not apply to {parts[-2]}"
+    if first["type"] == "extra_forbidden" and path in known:
+        return f"key {path!r} does not apply to {tag}"
     if first["type"] == "extra_forbidden":
-        word = parts[-1]
         last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
-        close = difflib.get_close_matches(word, list(last), 3, 0.5)
-        hint = f"did you mean {either(close)}?" if close else f"known: {', '.join(known)}"
+        close = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), 3, 0.5)
+        hint = f"did you mean {either([last[c] for c in close])}?" if close else near(path, known)
         return f"unknown key {path!r}: {hint}"
     if first["type"] in ("missing", "value_error"):
         return f"{path}: {message}" if path else message
-    return f"{key}: {message}, got {first['input']!r}"
+    return f"{path}: {message}, got {first['input']!r}"
 
 
-def _skips(path: list[str], key: list[str]) -> bool:
-    """Whether `key` is `path` without some of its inner parts."""
-    rest = iter(path)
-    return path[-1:] == key[-1:] and all(part in rest for part in key)
+def _without_tags(model: type[Strict], location: tuple[str | int, ...]) -> tuple[str, str]:
+    """The dotted key of a place, where pydantic puts the tag of each discriminated union; and
+    the last tag."""
+    path, models, tag = [], [model], ""
+    for part in map(str, location):
+        fields = [m.model_fields[part] for m in models if part in m.model_fields]
+        if fields:
+            models = [one for field in fields for one in _models(field.annotation)]
+        elif any(part in get_args(f.annotation) for m in models for f in m.model_fields.values()):
+            tag = part
+            models = [
+                m
+                for m in models
+                if any(part in get_args(f.annotation) for f in m.model_fields.values())
+            ]
+            continue
+        path.append(part)
+    return ".".join(path), tag

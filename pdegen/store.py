@@ -76,6 +76,13 @@ class Layout:
     def shards(self) -> int:
         return math.ceil(self.samples / self.shard)
 
+    @property
+    def bytes(self) -> int:
+        """Size of the variables before compression."""
+        return sum(
+            self.samples * math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in self.variables
+        )
+
 
 @dataclass(frozen=True)
 class Record:
@@ -334,14 +341,18 @@ class Store:
         """The shards without a valid record: what remains to be computed."""
         return [k for k in range(self.shards) if any(self.faults_of(k))]
 
-    def seal(self) -> None:
+    def seal(self, measured: Mapping[str, Any] | None = None) -> None:
         """Close the store: statistics, content digest, and the seal.
+
+        Args:
+            measured: Further attributes.
 
         Raises:
             StoreError: If a shard has no record.
         """
         records = [self.record(shard) for shard in range(self.shards)]
         final = {
+            **(measured or {}),
             "statistics": self.statistics(records),
             "content": content_digest(records),
             "sealed": True,

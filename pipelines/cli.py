@@ -19,7 +19,8 @@ from typing import Annotated, Any
 import typer
 
 from pdegen.generate import Progress, generate
-from pdegen.problem import SampleError
+from pdegen.problem import layout
+from pdegen.problems.base import SampleError
 from pdegen.recipe import Recipe, load_recipe, recipe_names
 from pdegen.schema import SchemaError, parse_override
 from pdegen.store import Store, StoreError, open_sealed
@@ -137,10 +138,9 @@ def recipes_command() -> None:
     print("Recipes (pdegen generate NAME)")
     for name in recipe_names():
         recipe = load_recipe(name)
-        problem = recipe.problem
-        size = 4 * recipe.samples * problem.resolution * (1 + len(problem.times))
-        print(f"  {name:24} {recipe.samples:6} x {problem.resolution:<6} {size / 1e6:7.1f} MB  "
-              f"{recipe.summary}")  # fmt: skip
+        grid = "x".join(map(str, recipe.problem.variables()[0].shape))
+        size = layout(recipe).bytes
+        print(f"  {name:24} {recipe.samples:6} x {grid:<8} {size / 1e6:7.1f} MB  {recipe.summary}")
     print("\nExperiments (pdegen run NAME)")
     for name in experiment_names():
         print(f"  {name:24} {load_experiment(name).summary}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,13 @@ install_import_hook(
         "pdegen.spectral",
         "pdegen.etdrk",
         "pdegen.burgers",
-        "pdegen.problem",
+        "pdegen.coefficients",
+        "pdegen.darcy.finite_element",
+        "pdegen.darcy.finite_volume",
+        "pdegen.darcy.interface",
+        "pdegen.darcy.operator",
+        "pdegen.darcy.poisson",
+        "pdegen.darcy.published",
         "pdegen.store",
         "pdegen.generate",
         "operators",
@@ -38,3 +45,14 @@ def unchecked() -> Iterator[None]:
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def dolfinx() -> str:
+    """A Python that has it. Without one, tests are skipped, and fail where CI=true."""
+    from pdegen.darcy.fenicsx.client import MissingDolfinxError, interpreter
+
+    try:
+        return interpreter()
+    except MissingDolfinxError as missing:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(str(missing))

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from pdegen.burgers import ETDRK4, ColeHopf, SolveError
+from pdegen.burgers import ETDRK4, ColeHopf
+from pdegen.failure import SolveError
 from pdegen.grid import PeriodicGrid
 from pdegen.random_fields import PeriodicGaussianField
 from tests.oracles.cole_hopf import cole_hopf

@@ -9,10 +9,11 @@ import xarray as xr
 import zarr
 
 from pdegen import generate as module
-from pdegen.burgers import ColeHopf, Solution, SolveError
+from pdegen.burgers import ColeHopf, Solution
+from pdegen.failure import SolveError
 from pdegen.generate import Progress, generate
 from pdegen.objects import Objects
-from pdegen.problem import SampleError
+from pdegen.problems.base import SampleError
 from pdegen.random_fields import PeriodicGaussianField
 from pdegen.recipe import load_recipe
 from pdegen.store import Record, Store, StoreError

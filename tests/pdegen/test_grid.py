@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pdegen.grid import PeriodicGrid
+from pdegen.grid import CellGrid, NodalGrid, PeriodicGrid
 
 
 def test_the_points_start_at_zero_and_do_not_repeat_the_end():
@@ -34,3 +34,20 @@ def test_every_stride_th_fine_point_is_a_coarse_point():
 def test_points_that_are_not_a_part_of_the_grid_are_refused(coarse):
     with pytest.raises(ValueError, match=f"{coarse} points is not a part of one of 64"):
         PeriodicGrid(64).stride_to(PeriodicGrid(coarse))
+
+
+def test_cell_centres_tile_the_interval():
+    grid = CellGrid(5)
+    assert grid.x == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9])
+    assert grid.spacing * grid.n == 1
+    with pytest.raises(ValueError, match="at least one cell, got 0"):
+        CellGrid(0)
+
+
+def test_nodes_hold_both_ends():
+    grid = NodalGrid(5)
+    assert grid.x.tolist() == [0, 0.25, 0.5, 0.75, 1]
+    # the trapezoidal rule is exact for linear functions
+    assert grid.weights @ (2 + 3 * grid.x) == pytest.approx(3.5)
+    with pytest.raises(ValueError, match="at least its two ends, got 1"):
+        NodalGrid(1)

@@ -175,7 +175,7 @@ def test_another_solver_is_another_recipe(small):
             "problem: initial.modes = 31 need solver.resolution >= 64, got 32",
         ),
         ({"dt": 0.1}, "key 'problem.solver.dt' does not apply to cole-hopf"),
-        ({"method": "etdrk4"}, "problem.solver.etdrk4.dt: Field required"),
+        ({"method": "etdrk4"}, "problem.solver.dt: Field required"),
     ],
 )
 def test_an_impossible_value_is_refused_in_one_line(small, overrides, message):

@@ -1,0 +1,1 @@
+"""-div(a grad u) = f on the unit square."""

@@ -1,0 +1,1 @@
+"""One file for each equation: its declaration, and how samples of it are made."""

@@ -1,0 +1,54 @@
+"""What the declaration of every problem offers to recipes and stores."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from pdegen.schema import Count, Strict
+from pdegen.store import Coordinate, Variable
+
+
+class SampleError(ArithmeticError):
+    """A sample of a dataset could not be computed; says which and why."""
+
+    def __init__(self, sample: int, reason: str) -> None:
+        super().__init__(sample, reason)
+        self.sample = sample
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"sample {self.sample}: {self.reason}"
+
+
+class Problem(Strict):
+    """An equation with its law of random inputs, its resolution and its solver."""
+
+    resolution: Count
+
+    @property
+    @abstractmethod
+    def formula(self) -> str:
+        """The equation in one line."""
+
+    @abstractmethod
+    def variables(self) -> tuple[Variable, ...]:
+        """What a store holds of every sample."""
+
+    @abstractmethod
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """What it holds once."""
+
+    @abstractmethod
+    def compute(self, seed: int, samples: range) -> dict[str, np.ndarray]:
+        """The values of these samples for each variable; sample i depends on (seed, i) alone.
+
+        Raises:
+            SampleError: If a sample cannot be solved or is not finite.
+        """
+
+    def measured(self, seed: int, samples: int) -> dict[str, Any]:
+        """Attributes of a store that are measured once it is complete, such as label errors."""
+        return {}

@@ -1,0 +1,137 @@
+"""Burgers' equation on the circle: the map from the initial value to the solution."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from pdegen.burgers import ETDRK4, BurgersSolver, ColeHopf
+from pdegen.failure import SolveError
+from pdegen.grid import PeriodicGrid
+from pdegen.problems.base import Problem, SampleError
+from pdegen.random_fields import PeriodicGaussianField
+from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.store import Coordinate, Variable
+
+_BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
+
+
+class PeriodicGaussian(Strict):
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle of length 1, without its mean."""
+
+    law: Literal["periodic-gaussian"]
+    sigma: Positive
+    tau: NonNegative
+    alpha: Annotated[float, Field(gt=0.5, allow_inf_nan=False)]
+    modes: Count
+
+    def build(self) -> PeriodicGaussianField:
+        return PeriodicGaussianField(self.sigma, self.tau, self.alpha, self.modes)
+
+
+class ColeHopfMethod(Strict):
+    method: Literal["cole-hopf"]
+    resolution: Count
+
+    def build(self, viscosity: float) -> BurgersSolver:
+        return ColeHopf(PeriodicGrid(self.resolution), viscosity)
+
+
+class ETDRK4Method(Strict):
+    method: Literal["etdrk4"]
+    resolution: Count
+    dt: Positive
+    tolerance: Positive = 1e-3
+
+    def build(self, viscosity: float) -> BurgersSolver:
+        return ETDRK4(PeriodicGrid(self.resolution), viscosity, self.dt, self.tolerance)
+
+
+class Burgers(Problem):
+    """uₜ + u uₓ = viscosity uₓₓ on the circle of length 1: the map u(0) -> u(times)."""
+
+    equation: Literal["burgers"]
+    viscosity: Positive
+    times: Annotated[tuple[NonNegative, ...], Field(min_length=1, strict=False)]
+    resolution: Count
+    initial: PeriodicGaussian
+    solver: Annotated[ColeHopfMethod | ETDRK4Method, Field(discriminator="method")]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for name, n in (
+            ("resolution", self.resolution),
+            ("solver.resolution", self.solver.resolution),
+        ):
+            if n < 4 or n % 2:
+                raise ValueError(f"{name} must be even and >= 4, got {n}")
+        solving = self.solver.resolution
+        if solving < 2 * self.initial.modes + 2:
+            raise ValueError(
+                f"initial.modes = {self.initial.modes} need solver.resolution >= "
+                f"{2 * self.initial.modes + 2}, got {solving}"
+            )
+        if solving % self.resolution:
+            raise ValueError(
+                f"resolution must divide solver.resolution = {solving}, got {self.resolution}"
+            )
+        if list(self.times) != sorted(set(self.times)):
+            raise ValueError(f"times must increase, got {list(self.times)}")
+        return self
+
+    @property
+    def formula(self) -> str:
+        return "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
+
+    def variables(self) -> tuple[Variable, ...]:
+        n, one_time = self.resolution, len(self.times) == 1
+        u_dims, u_shape = (("x",), (n,)) if one_time else (("time", "x"), (len(self.times), n))
+        parameters = {"viscosity": self.viscosity, "units": "1"}
+        return (
+            Variable("a", ("x",), (n,), "float32", {
+                "long_name": "initial value u(x, 0)", "role": "input", **parameters}),
+            Variable("u", u_dims, u_shape, "float32", {
+                "long_name": "solution u(x, t)", "role": "target", "coordinates": "time",
+                **parameters}),
+            Variable("error", (), (), "float64", {
+                "long_name": "estimate of the relative L2 error of u by the solver",
+                "role": "quality", "units": "1"}),
+        )  # fmt: skip
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        times = np.array(self.times)
+        one_time = len(times) == 1
+        return (
+            Coordinate("x", ("x",), PeriodicGrid(self.resolution).x, {
+                "long_name": "position on the circle of length 1", "units": "1",
+                "grid": "periodic"}),
+            Coordinate("time", () if one_time else ("time",),
+                       times.reshape(()) if one_time else times,
+                       {"long_name": "time", "units": "1"}),
+        )  # fmt: skip
+
+    def compute(self, seed: int, samples: range) -> dict[str, np.ndarray]:
+        """Fields and solutions are computed on the solver's grid, where they are resolved, and
+        then taken at the points of the output grid."""
+        field, solver = self.initial.build(), self.solver.build(self.viscosity)
+        stride = solver.grid.stride_to(PeriodicGrid(self.resolution))
+        times = list(self.times)
+        a = np.empty((len(samples), self.resolution), dtype=np.float32)
+        u = np.empty((len(samples), len(times), self.resolution), dtype=np.float32)
+        error = np.empty(len(samples))
+        for start in range(0, len(samples), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            u0 = field(solver.grid, seed, samples[block])
+            try:
+                solution = solver.solve(u0, times)
+            except SolveError as failure:
+                raise SampleError(samples[start + failure.row], failure.reason) from failure
+            finite = np.isfinite(u0.sum(axis=1)) & np.isfinite(solution.u.sum(axis=(1, 2)))
+            if not finite.all():
+                row = int(np.flatnonzero(~finite)[0])
+                raise SampleError(samples[start + row], "the solution is not finite")
+            a[block], u[block] = u0[:, ::stride], solution.u[:, :, ::stride]
+            error[block] = solution.error
+        return {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}

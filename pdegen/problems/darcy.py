@@ -1,0 +1,183 @@
+"""Darcy flow through a random medium: the map from the coefficient to the pressure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field
+
+from pdegen.coefficients import LogNormal, TwoPhase
+from pdegen.darcy.finite_volume import FiniteVolume, Solution
+from pdegen.darcy.published import PublishedScheme
+from pdegen.failure import SolveError
+from pdegen.grid import CellGrid
+from pdegen.problems.base import Problem, SampleError
+from pdegen.random_fields import SquareGaussianField
+from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.store import Coordinate, Variable
+
+_BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
+_MEASURED = 4  # samples whose label error is measured
+_REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
+
+
+class SquareGaussian(Strict):
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on (0,1)² with Neumann or Dirichlet conditions."""
+
+    law: Literal["neumann-gaussian", "dirichlet-gaussian"]
+    sigma: Positive
+    tau: NonNegative
+    alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
+    modes: Annotated[int, Field(ge=2)]
+
+    def build(self) -> SquareGaussianField:
+        boundary: Any = self.law.removesuffix("-gaussian")
+        return SquareGaussianField(boundary, self.sigma, self.tau, self.alpha, self.modes)
+
+
+class TwoPhaseCoefficient(Strict):
+    """a = above where the field is >= 0, below elsewhere."""
+
+    kind: Literal["two-phase"]
+    above: Positive
+    below: Positive
+
+    def build(self) -> TwoPhase:
+        return TwoPhase(self.above, self.below)
+
+
+class LogNormalCoefficient(Strict):
+    """a = scale exp(field)."""
+
+    kind: Literal["log-normal"]
+    scale: Positive = 1.0
+
+    def build(self) -> LogNormal:
+        return LogNormal(self.scale)
+
+
+class FiniteVolumeMethod(Strict):
+    """`pdegen.darcy.finite_volume.FiniteVolume`, on cells finer by the odd factor `refinement`."""
+
+    method: Literal["finite-volume"]
+    faces: Literal["harmonic", "arithmetic"] = "harmonic"
+    rtol: Annotated[float, Field(gt=0, lt=1)] = 1e-8
+    limit: Count = 300
+    refinement: Annotated[int, Field(ge=1, multiple_of=1)] = 1
+
+    def build(self, n: int) -> FiniteVolume:
+        return FiniteVolume(CellGrid(n), self.faces, self.rtol, self.limit)
+
+
+class PublishedMethod(Strict):
+    """`pdegen.darcy.published.PublishedScheme`."""
+
+    method: Literal["published-splines"]
+
+    @property
+    def refinement(self) -> int:
+        return 1
+
+    def build(self, n: int) -> PublishedScheme:
+        return PublishedScheme(CellGrid(n))
+
+
+class Solver(Protocol):
+    """Solves -div(a grad u) = f for coefficients that are constant on each cell."""
+
+    def solve(self, a: Any, f: float) -> Solution: ...
+
+
+class Darcy(Problem):
+    """-div(a grad u) = source on (0,1)², u = 0 on the boundary: the map a -> u.
+
+    The coefficient is constant on each of the resolution² cells, and u is taken at their centres.
+    """
+
+    equation: Literal["darcy"]
+    source: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    resolution: Annotated[int, Field(ge=4)]
+    field: SquareGaussian
+    coefficient: Annotated[TwoPhaseCoefficient | LogNormalCoefficient, Field(discriminator="kind")]
+    solver: Annotated[FiniteVolumeMethod | PublishedMethod, Field(discriminator="method")]
+
+    @property
+    def formula(self) -> str:
+        return "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
+
+    @property
+    def grid(self) -> CellGrid:
+        return CellGrid(self.resolution)
+
+    def variables(self) -> tuple[Variable, ...]:
+        dims, shape = ("x", "y"), (self.resolution, self.resolution)
+        return (
+            Variable("a", dims, shape, "float32", {
+                "long_name": "coefficient a, constant on each cell", "role": "input",
+                "units": "1"}),
+            Variable("u", dims, shape, "float32", {
+                "long_name": "solution u at the cell centre", "role": "target",
+                "source": self.source, "units": "1"}),
+            Variable("residual", (), (), "float64", {
+                "long_name": "relative residual of the discrete equations", "role": "quality",
+                "units": "1"}),
+        )  # fmt: skip
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        return tuple(
+            Coordinate(name, (name,), self.grid.x, {
+                "long_name": f"position {name}, cell centres of (0, 1)", "units": "1",
+                "grid": "cell"})
+            for name in ("x", "y")
+        )  # fmt: skip
+
+    def coefficients(self, seed: int, samples: range) -> Float[np.ndarray, "batch n n"]:
+        """a of these samples in float64."""
+        return self.coefficient.build()(self.field.build()(self.grid, seed, samples))
+
+    def compute(self, seed: int, samples: range) -> dict[str, np.ndarray]:
+        shape = (len(samples), self.resolution, self.resolution)
+        a, u = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        residual = np.empty(len(samples))
+        solver, factor = self.solver.build(self.solver.refinement * self.resolution), self.solver
+        for start in range(0, len(samples), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            a[block] = self.coefficients(seed, samples[block])
+            try:  # what is stored is what is solved
+                solution = _refined(solver, factor.refinement, a[block], self.source)
+            except SolveError as failure:
+                raise SampleError(samples[start + failure.row], failure.reason) from failure
+            u[block], residual[block] = solution.u, solution.residual
+        finite = np.isfinite(u.sum(axis=(1, 2)))
+        if not finite.all():
+            raise SampleError(samples[int(np.flatnonzero(~finite)[0])], "u is not finite")
+        return {"a": a, "u": u, "residual": residual}
+
+    def measured(self, seed: int, samples: int) -> dict[str, Any]:
+        """The error of the first labels against harmonic finite volumes on cells three times
+        finer than the solver's, for the same piecewise constant coefficient."""
+        chosen = range(min(_MEASURED, samples))
+        values = self.compute(seed, chosen)
+        factor = _REFERENCE * self.solver.refinement
+        fine = FiniteVolume(CellGrid(factor * self.resolution), rtol=1e-9)
+        errors = []
+        for a, u in zip(values["a"], values["u"], strict=True):
+            reference = _refined(fine, factor, a[None], self.source).u[0]
+            errors.append(float(np.linalg.norm(u - reference) / np.linalg.norm(reference)))
+        return {
+            "label_error": {
+                "relative_l2": errors,
+                "samples": list(chosen),
+                "reference": f"harmonic finite volumes on {fine.grid.n} x {fine.grid.n} cells",
+            }
+        }
+
+
+def _refined(solver: Solver, factor: int, a: np.ndarray, source: float) -> Solution:
+    """Solve with each cell cut into factor² cells of the same coefficient; u at the centres."""
+    fine = np.repeat(np.repeat(a.astype(np.float64), factor, axis=1), factor, axis=2)
+    solution = solver.solve(fine, source)
+    centres = slice(factor // 2, None, factor)
+    return solution._replace(u=solution.u[:, centres, centres])
