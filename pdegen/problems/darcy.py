@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from jaxtyping import Float
 from pydantic import Field
 
 from pdegen.coefficients import LogNormal, TwoPhase
@@ -133,20 +132,18 @@ class Darcy(Problem):
             for name in ("x", "y")
         )  # fmt: skip
 
-    def coefficients(self, seed: int, samples: range) -> Float[np.ndarray, "batch n n"]:
-        """a of these samples in float64."""
-        return self.coefficient.build()(self.field.build()(self.grid, seed, samples))
-
     def compute(self, seed: int, samples: range) -> dict[str, np.ndarray]:
+        field, coefficient = self.field.build(), self.coefficient.build()
+        factor = self.solver.refinement
+        solver = self.solver.build(factor * self.resolution)
         shape = (len(samples), self.resolution, self.resolution)
         a, u = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
         residual = np.empty(len(samples))
-        solver, factor = self.solver.build(self.solver.refinement * self.resolution), self.solver
         for start in range(0, len(samples), _BLOCK):
             block = slice(start, start + _BLOCK)
-            a[block] = self.coefficients(seed, samples[block])
+            a[block] = coefficient(field(self.grid, seed, samples[block]))
             try:  # what is stored is what is solved
-                solution = _refined(solver, factor.refinement, a[block], self.source)
+                solution = _refined(solver, factor, a[block], self.source)
             except SolveError as failure:
                 raise SampleError(samples[start + failure.row], failure.reason) from failure
             u[block], residual[block] = solution.u, solution.residual
