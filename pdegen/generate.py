@@ -86,7 +86,7 @@ def generate(
     ]
     with _one_thread(), _executor(scheduler, workers) as pool, Callback(posttask=after):
         dask_compute(*tasks, scheduler=scheduler, pool=pool, num_workers=workers)
-    store.seal(recipe.problem.measured(recipe.seed, recipe.samples))
+        store.seal(recipe.problem.measured(recipe.seed, recipe.samples))
     return store
 
 
