@@ -1,0 +1,49 @@
+"""How well a reconstructed two-phase coefficient meets the interface."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.spatial import cKDTree
+
+_DIAMETER = float(np.sqrt(2))  # of the unit square
+
+
+def phases(a: Float[np.ndarray, "..."], values: tuple[float, float]) -> Bool[np.ndarray, "..."]:
+    """Where a is nearer to the larger of the two values.
+
+    >>> phases(np.array([3.0, 7.0, 8.0]), (3.0, 12.0))
+    array([False, False,  True])
+    """
+    return a > sum(values) / 2
+
+
+def intersection_over_union(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
+    """|P ∩ Q| / |P ∪ Q|, the mean over both phases; a phase that is in neither counts 1."""
+
+    def of(v: np.ndarray, w: np.ndarray) -> float:
+        union = np.count_nonzero(v | w)
+        return np.count_nonzero(v & w) / union if union else 1.0
+
+    return (of(p, q) + of(~p, ~q)) / 2
+
+
+def hausdorff(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
+    """Hausdorff distance of the interfaces of P and Q, the side of the square being 1.
+
+    The interface of a phase is the set of midpoints of the faces between its cells and others.
+    Where just one of the two has an interface it is √2, the diameter of the square; 0 where none.
+    """
+    first, second = interface_points(p), interface_points(q)
+    if not len(first) or not len(second):
+        return 0.0 if len(first) == len(second) else _DIAMETER
+    there, _ = cKDTree(second).query(first)
+    back, _ = cKDTree(first).query(second)
+    return float(max(there.max(), back.max()))
+
+
+def interface_points(p: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "points 2"]:
+    """Midpoints of the faces between the phases, cells being those of the unit square."""
+    across_x, across_y = np.argwhere(p[1:] != p[:-1]), np.argwhere(p[:, 1:] != p[:, :-1])
+    points = np.concatenate([across_x + (1.0, 0.5), across_y + (0.5, 1.0)])
+    return points / len(p)

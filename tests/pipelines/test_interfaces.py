@@ -1,0 +1,51 @@
+"""Measures of reconstructed phases."""
+
+import numpy as np
+import pytest
+
+from pipelines.interfaces import hausdorff, interface_points, intersection_over_union, phases
+
+
+def disc(radius, n=200, centre=0.5):
+    x = (np.arange(n) + 0.5) / n
+    return (x[:, None] - centre) ** 2 + (x - 0.5) ** 2 < radius**2
+
+
+def test_equal_phases():
+    assert intersection_over_union(disc(0.3), disc(0.3)) == 1
+    assert hausdorff(disc(0.3), disc(0.3)) == 0
+
+
+def test_discs_one_in_the_other():
+    small, large = disc(0.2), disc(0.3)
+    inside = 0.2**2 / 0.3**2
+    outside = (1 - np.pi * 0.3**2) / (1 - np.pi * 0.2**2)
+    assert intersection_over_union(small, large) == pytest.approx((inside + outside) / 2, abs=5e-3)
+    assert hausdorff(small, large) == pytest.approx(0.1, abs=1 / 200)
+    assert hausdorff(large, small) == hausdorff(small, large)
+
+
+def test_a_lost_inclusion_counts_in_full():
+    assert hausdorff(disc(0.1, centre=0.2) | disc(0.1, centre=0.8), disc(0.1, centre=0.2)) == (
+        pytest.approx(0.6, abs=0.02)
+    )
+
+
+def test_without_an_interface():
+    none, one = np.zeros((8, 8), bool), disc(0.3, 8)
+    assert hausdorff(none, none) == 0
+    assert hausdorff(none, one) == np.sqrt(2)
+    assert intersection_over_union(none, none) == 1
+    assert intersection_over_union(none, ~none) == 0
+
+
+def test_interface_points_lie_on_faces():
+    p = np.zeros((4, 4), bool)
+    p[:2] = True
+    assert interface_points(p).tolist() == [[0.5, (j + 0.5) / 4] for j in range(4)]
+
+
+def test_averaged_cells_belong_to_the_nearer_value():
+    assert phases(np.array([[3.0, 7.4], [7.6, 12.0]]), (3.0, 12.0)).tolist() == [
+        [False, False], [True, True],
+    ]  # fmt: skip
