@@ -45,5 +45,5 @@ def hausdorff(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
 def interface_points(p: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "points 2"]:
     """Midpoints of the faces between the phases, cells being those of the unit square."""
     across_x, across_y = np.argwhere(p[1:] != p[:-1]), np.argwhere(p[:, 1:] != p[:, :-1])
-    points = np.concatenate([across_x + (1.0, 0.5), across_y + (0.5, 1.0)])
+    points = np.concatenate([np.add(across_x, (1.0, 0.5)), np.add(across_y, (0.5, 1.0))])
     return points / len(p)

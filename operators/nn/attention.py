@@ -86,11 +86,34 @@ class HeadNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(heads, features))
         self.bias = nn.Parameter(torch.zeros(heads, features))
 
-    def forward(self, x: Float[Tensor, "batch n h d"]) -> Float[Tensor, "batch n h d"]:
+    def standardized(self, x: Float[Tensor, "batch n h d"]) -> Float[Tensor, "batch n h d"]:
+        """Mean 0 and variance 1 over the features of each head, before scale and shift."""
+        return nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps)
+
+    def beside(self, p: int) -> Float[Tensor, "h _ _"]:
+        """Scale and shift as a matrix, (1, x, k) -> (x, k'), for p features x that pass as is.
+
+        Shape (h, p + d, 1 + p + d). Sums over points commute with it: the product [x K']ᵀ[x V']
+        is this, for K, times [1 x K]ᵀ[1 x V] times the transpose of this, for V.
+        """
         heads, features = self.weight.shape
-        if heads == 1:
-            return nn.functional.layer_norm(x, (features,), self.weight[0], self.bias[0], self.eps)
-        return nn.functional.layer_norm(x, (features,), eps=self.eps) * self.weight + self.bias
+        same = torch.eye(p, 1 + p + features, device=self.weight.device, dtype=self.weight.dtype)
+        shifted = torch.cat(
+            [
+                self.bias[:, :, None],
+                self.bias.new_zeros(heads, features, p),
+                self.weight.diag_embed(),
+            ],
+            dim=-1,
+        )
+        return torch.cat([same.roll(1, dims=1).expand(heads, -1, -1), shifted], dim=1)
+
+    def forward(self, x: Float[Tensor, "batch n h d"]) -> Float[Tensor, "batch n h d"]:
+        if len(self.weight) == 1:
+            return nn.functional.layer_norm(
+                x, x.shape[-1:], self.weight[0], self.bias[0], self.eps
+            )
+        return self.standardized(x) * self.weight + self.bias
 
 
 class PublishedDropout(nn.Module):

@@ -9,6 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from operators.nn.dropout import Dropout
+
+
+def _angles(k: Tensor, n: int) -> Tensor:
+    """2πkj/n for j = 0 ... n - 1, shape (len(k), n)."""
+    # k j mod n in integers: the angle keeps full precision on large grids
+    return (2 * math.pi / n) * ((k[:, None] * torch.arange(n)) % n).double()
+
 
 @lru_cache(maxsize=32)
 def _dft(n: int, modes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -17,10 +25,8 @@ def _dft(n: int, modes: int, dtype: torch.dtype, device: torch.device) -> tuple[
     forward (2 modes, n): rows cos and -sin, so that forward @ f = (Re, Im) of rfft(f)[:modes].
     inverse (n, 2 modes): irfft of a spectrum that is zero beyond `modes`.
     """
-    k = torch.arange(modes, dtype=torch.float64)
-    j = torch.arange(n, dtype=torch.int64)
-    # k j mod n in integers: the angle keeps full precision on large grids
-    angle = (2 * math.pi / n) * ((k[:, None].long() * j) % n).double()
+    k = torch.arange(modes)
+    angle = _angles(k, n)
     forward = torch.cat([angle.cos(), -angle.sin()]) / math.sqrt(n)
     # a real signal has each mode twice, except 0 and (for even n) n/2, whose sine part is void
     once = (k == 0) | (2 * k == n)
@@ -79,3 +85,110 @@ class SpectralConv1d(nn.Module):
         v_hat = torch.cat([re, im], -1) @ w  # (modes, batch, 2 c_out)
         v_hat = v_hat.unflatten(-1, (2, -1)).permute(1, 2, 0, 3).flatten(1, 2)
         return torch.bmm(inverse.expand(batch, -1, -1), v_hat)
+
+
+@lru_cache(maxsize=32)
+def _dft2(
+    n1: int, n2: int, modes: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Real matrices of the orthonormal DFT of a real field, cut off at `modes` along both axes.
+
+    With θ = 2πkj/n, e^{-iθ₂} (cos θ₁ ∓ i sin θ₁) is the wave of the frequencies (±k₁, k₂).
+    first (2 (modes + 1), n1): rows cos θ₁ and sin θ₁ of k₁ = 0 ... modes, interleaved.
+    second (4 modes, 2 n2): from (cos, sin) x n2 to (+, -) x (Re, Im) x modes.
+    inverse (2 n2, 4 modes): second, transposed, with each column k₂ > 0 counted twice, for it
+        stands for -k₂ also. The other factor of the inverse is the transpose of first.
+    """
+    angle = _angles(torch.arange(modes + 1), n1)
+    first = torch.stack([angle.cos(), angle.sin()], 1).flatten(0, 1) / math.sqrt(n1)
+    angle = _angles(torch.arange(modes), n2)
+    c, s = angle.cos(), angle.sin()
+    rows = [torch.cat(row, 1) for row in ((c, -s), (-s, -c), (c, s), (-s, c))]
+    second = torch.cat(rows) / math.sqrt(n2)
+    counted = torch.full((modes, 1), 2.0, dtype=torch.float64)
+    counted[0] = 1.0
+    inverse = (second * counted.repeat(4, 1)).T.contiguous()
+    return first.to(device, dtype), second.to(device, dtype), inverse.to(device, dtype)
+
+
+class SpectralConv2d(nn.Module):
+    """v = irfft2(W · rfft2(u)) with the modes |k₁| < modes, 0 <= k₂ < modes, and k₁ = -modes.
+
+    The frequencies k₁ = -modes ... modes - 1 of the first axis are those of the published code:
+    two blocks of weights, for k₁ >= 0 and k₁ < 0. Transforms are orthonormal and done as products
+    with small matrices, as in `SpectralConv1d`. Of the result of W at k₂ = 0 only the part that
+    belongs to a real field counts, as in irfft2.
+
+    Args:
+        in_channels, out_channels: Channels c_in and c_out.
+        modes: Modes m kept along each axis; needs grids of n >= 2m points along both.
+        std: Standard deviation of the initial real and imaginary parts of W. By default that of
+            the published code, 1/(c_in c_out m): close to zero.
+
+    Raises:
+        ValueError: On a grid too coarse for the modes.
+
+    References: Z. Li et al., Fourier Neural Operator, ICLR 2021.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, modes: int, std: float | None = None
+    ) -> None:
+        super().__init__()
+        self.modes = modes
+        if std is None:
+            std = 1 / (in_channels * out_channels * modes)
+        # weight[0, k₁, k₂] is that of (k₁, k₂), weight[1, k₁, k₂] of (-1 - k₁, k₂)
+        shape = (2, modes, modes, in_channels, out_channels, 2)
+        self.weight = nn.Parameter(std * torch.randn(shape))
+
+    def forward(self, u: Float[Tensor, "batch n1 n2 c_in"]) -> Float[Tensor, "batch n1 n2 c_out"]:
+        batch, n1, n2, _ = u.shape
+        m = self.modes
+        if min(n1, n2) < 2 * m:
+            raise ValueError(f"{m} modes need a grid of at least {2 * m} points, got {n1} x {n2}")
+        first, second, inverse = _dft2(n1, n2, m, u.dtype, u.device)
+        waves = torch.bmm(first.expand(batch, -1, -1), u.flatten(2))
+        waves = waves.view(batch * (m + 1), 2 * n2, -1)
+        u_hat = torch.bmm(second.expand(len(waves), -1, -1), waves)
+        u_hat = u_hat.view(batch, m + 1, 2, 2, m, -1)  # (batch, |k₁|, ±, re/im, k₂, c_in)
+        u_hat = torch.stack([u_hat[:, :-1, 0], u_hat[:, 1:, 1]])  # (±, batch, k₁, re/im, k₂, c_in)
+        u_hat = torch.view_as_complex(u_hat.permute(0, 2, 4, 1, 5, 3).contiguous())
+        v_hat = u_hat.flatten(0, 2) @ torch.view_as_complex(self.weight).flatten(0, 2)
+        v_hat = torch.view_as_real(v_hat).unflatten(0, (2, m, m))
+        plus, minus = v_hat.permute(0, 3, 1, 5, 2, 4)  # (batch, k₁, re/im, k₂, c_out)
+        empty = torch.zeros_like(plus[:, :1])
+        v_hat = torch.stack(
+            [torch.cat([plus, empty], 1), torch.cat([empty, minus], 1)], dim=2
+        )  # (batch, |k₁|, ±, re/im, k₂, c_out)
+        waves = torch.bmm(inverse.expand(batch * (m + 1), -1, -1), v_hat.view(len(waves), 4 * m, -1))
+        v = torch.bmm(first.mT.expand(batch, -1, -1), waves.view(batch, 2 * (m + 1), -1))
+        return v.view(batch, n1, n2, -1)
+
+
+class SpectralLayer(nn.Module):
+    """v = SiLU(W u + b + spectral convolution of u).
+
+    Args:
+        kind: The spectral convolution.
+        in_channels, out_channels, modes: Its channels and modes.
+        dropout: Rate on what is transformed.
+    """
+
+    def __init__(
+        self,
+        kind: type[SpectralConv1d] | type[SpectralConv2d],
+        in_channels: int,
+        out_channels: int,
+        modes: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.pointwise = nn.Linear(in_channels, out_channels)
+        self.convolution = kind(in_channels, out_channels, modes)
+        self.drop = Dropout(dropout)
+
+    def forward(
+        self, u: Float[Tensor, "batch *grid c_in"]
+    ) -> Float[Tensor, "batch *grid c_out"]:
+        return nn.functional.silu(self.pointwise(u) + self.convolution(self.drop(u)))

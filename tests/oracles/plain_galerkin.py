@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from operators.galerkin import GalerkinTransformer
+from operators.nn.encoder import EncoderLayer
 
 
 class PlainAttention(nn.Module):
@@ -39,14 +40,33 @@ class PlainAttention(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    def __init__(self, width: int, heads: int, feedforward: int) -> None:
+    def __init__(
+        self, width: int, heads: int, feedforward: int, positions: int = 1, eps: float = 1e-5,
+        dropout: float = 0.0, feedforward_dropout: float = 0.0,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.attention = PlainAttention(width, heads)
+        self.drop, self.drop_hidden = nn.Dropout(dropout), nn.Dropout(feedforward_dropout)
+        self.attention = PlainAttention(width, heads, positions, eps)
         self.up, self.down = nn.Linear(width, feedforward), nn.Linear(feedforward, width)
 
     def forward(self, u: Tensor, x: Tensor) -> Tensor:
-        u = u + self.attention(u, x)
-        return u + self.down(torch.relu(self.up(u)))
+        u = u + self.drop(self.attention(u, x))
+        return u + self.drop(self.down(self.drop_hidden(torch.relu(self.up(u)))))
+
+    @torch.no_grad()
+    def copy_from(self, layer: EncoderLayer) -> None:
+        """Take over the weights of a layer of the project's models."""
+        attention = layer.attention
+        for i, name in enumerate(("query", "key", "value")):
+            getattr(self.attention, name).weight.copy_(attention.project.weight[i])
+            getattr(self.attention, name).bias.copy_(attention.project.bias[i])
+        for name, norm in (("norms_key", "norm_key"), ("norms_value", "norm_other")):
+            for h, one in enumerate(getattr(self.attention, name)):
+                one.weight.copy_(getattr(attention, norm).weight[h])
+                one.bias.copy_(getattr(attention, norm).bias[h])
+        self.attention.out.load_state_dict(attention.out.state_dict())
+        self.up.load_state_dict(layer.mlp[0].state_dict())
+        self.down.load_state_dict(layer.mlp[3].state_dict())
 
 
 class PlainSpectralLayer(nn.Module):
@@ -102,17 +122,7 @@ class PlainGalerkinTransformer(nn.Module):
         """Take over the weights of the project's model."""
         self.embed.load_state_dict(model.embed.state_dict())
         for plain, layer in zip(self.layers, model.encoder, strict=True):
-            attention = layer.attention
-            for i, name in enumerate(("query", "key", "value")):
-                getattr(plain.attention, name).weight.copy_(attention.project.weight[i])
-                getattr(plain.attention, name).bias.copy_(attention.project.bias[i])
-            for name, norm in (("norms_key", "norm_key"), ("norms_value", "norm_other")):
-                for h, one in enumerate(getattr(plain.attention, name)):
-                    one.weight.copy_(getattr(attention, norm).weight[h])
-                    one.bias.copy_(getattr(attention, norm).bias[h])
-            plain.attention.out.load_state_dict(attention.out.state_dict())
-            plain.up.load_state_dict(layer.mlp[0].state_dict())
-            plain.down.load_state_dict(layer.mlp[3].state_dict())
+            plain.copy_from(layer)
         for plain, layer in zip((self.spectral1, self.spectral2), model.decoder[:2], strict=True):
             plain.pointwise.load_state_dict(layer.pointwise.state_dict())
             plain.weight.copy_(layer.convolution.weight.permute(1, 2, 0, 3))
