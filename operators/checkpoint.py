@@ -40,6 +40,7 @@ def save_checkpoint(path: Path, predictor: Predictor, description: dict[str, Any
         "format_version": FORMAT_VERSION,
         "channels": [operator.in_channels, operator.out_channels],
         "dim": operator.dim,
+        "vanishes": predictor.vanishes,
     }
     tensors = {k: v.detach().contiguous() for k, v in predictor.state_dict().items()}
     partial = path.with_suffix(".partial")
@@ -72,12 +73,11 @@ def load_checkpoint(
                 f"this version reads {FORMAT_VERSION}"
             )
         operator = build(header["operator"])
-        channels = header["channels"]
+        input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))
+        vanishes = header.get("vanishes", False)
     except (SafetensorError, KeyError, json.JSONDecodeError, TypeError, OSError) as error:
         raise CheckpointError(f"{path} is not a checkpoint of this project: {error}") from None
-    predictor = Predictor(
-        operator, Normalizer.identity(channels[0]), Normalizer.identity(channels[1])
-    )
+    predictor = Predictor(operator, input, target, vanishes)
     try:
         predictor.load_state_dict(tensors)
     except RuntimeError as error:

@@ -16,6 +16,7 @@ from operators.nn.attention import GALERKIN, AttentionKind
 from operators.nn.encoder import Points, attention_layers
 from operators.nn.spectral import SpectralConv1d, SpectralLayer
 
+
 class GalerkinTransformer(Operator):
     """Encoder of attention layers over the grid points, decoder of spectral convolutions (1-D).
 

@@ -1,4 +1,4 @@
-"""Norms and losses of functions on a grid, one value per sample."""
+"""Norms of functions on a grid, one value per sample, and losses (prediction, target, input)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 Function = Float[Tensor, "batch n c"]
 
@@ -38,7 +38,7 @@ def central_difference(u: Function, spacing: float) -> Function:
 class RelativeL2:
     """Mean over the batch of ‖p - u‖ / ‖u‖."""
 
-    def __call__(self, prediction: Function, target: Function) -> Tensor:
+    def __call__(self, prediction: Tensor, target: Tensor, a: Tensor) -> Tensor:
         return relative_l2(prediction, target).mean()
 
 
@@ -60,7 +60,7 @@ class RelativeH1:
         self.gamma = gamma
         self.periodic = periodic
 
-    def __call__(self, prediction: Function, target: Function) -> Tensor:
+    def __call__(self, prediction: Function, target: Function, a: Tensor) -> Tensor:
         h = 1 / target.shape[1]
         du = central_difference(target, h)
         error = central_difference(prediction, h) - du
@@ -71,3 +71,52 @@ class RelativeH1:
             torch.linalg.vector_norm(du.flatten(1), dim=1)
         )
         return (relative_l2(prediction, target) + weight * slope).mean()
+
+
+class WeightedH1:
+    """Mean over the batch of ‖p - u‖/‖u‖ + √(γh) ‖a^½ (Dp - Du)‖/‖a^½ Du‖ on the square.
+
+    D is the central difference at the inner points, for target and prediction alike, so that the
+    term can vanish; a is the coefficient, so that its norm is the energy of -div(a grad u) = f.
+
+    Args:
+        gamma: Weight γ of the derivative term; it is scaled by the spacing h = 1/n.
+        published: Use instead the term of the published code, √(γh N/(2M + 10^-10)) with
+            N = mean |a (Dp - Du)|² over the inner points, M = mean a |Du|² over all points and both
+            components, u continued by 0. (a² in N, but a in M; the factor 2 in M alone.)
+
+    References: Cao 2021, section 5.2.
+    """
+
+    def __init__(self, gamma: float = 0.5, published: bool = False) -> None:
+        if gamma < 0:
+            raise ValueError(f"gamma must be >= 0, got {gamma}")
+        self.gamma, self.published = gamma, published
+
+    def __call__(
+        self,
+        prediction: Float[Tensor, "batch n1 n2 1"],
+        target: Float[Tensor, "batch n1 n2 1"],
+        a: Float[Tensor, "batch n1 n2 1"],
+    ) -> Tensor:
+        n = target.shape[1]
+        error, slope = gradient(prediction - target), gradient(target)
+        inner = a[:, 1:-1, 1:-1]
+        if self.published:
+            everywhere = nn.functional.pad(target, (0, 0, 1, 1, 1, 1))
+            upper = (inner * error).square().flatten(1).mean(1) * n**2
+            lower = (a * gradient(everywhere).square()).flatten(1).mean(1) * n**2
+            ratio = (upper / (2 * lower + 1e-10)).sqrt()
+        else:
+            weight = inner.sqrt()
+            ratio = torch.linalg.vector_norm((weight * error).flatten(1), dim=1) / (
+                torch.linalg.vector_norm((weight * slope).flatten(1), dim=1)
+            )
+        return (relative_l2(prediction, target) + math.sqrt(self.gamma / n) * ratio).mean()
+
+
+def gradient(u: Float[Tensor, "batch n1 n2 1"]) -> Float[Tensor, "batch m1 m2 2"]:
+    """h ∂u/∂x and h ∂u/∂y at the inner points, by central differences."""
+    x = u[:, 2:, 1:-1] - u[:, :-2, 1:-1]
+    y = u[:, 1:-1, 2:] - u[:, 1:-1, :-2]
+    return torch.cat([x, y], dim=-1) / 2

@@ -19,7 +19,7 @@ from operators.data import Pairs
 from operators.evaluate import scores
 from operators.transforms import Predictor
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 MakeOptimizer = Callable[[Iterable[nn.Parameter], float], torch.optim.Optimizer]
 
@@ -42,7 +42,7 @@ class Settings:
     """How to train.
 
     Args:
-        loss: (prediction, target) -> scalar, in physical units.
+        loss: (prediction, target, input) -> scalar, in physical units.
         epochs: Passes over the training samples.
         batch: Samples in a step; the last incomplete batch of an epoch is dropped.
         optimizer: Makes the optimizer from parameters and learning rate.
@@ -54,6 +54,8 @@ class Settings:
         clip: Largest norm of the gradient.
         seed: Seed of order, augmentation and dropout: all are functions of (seed, step).
         augment: Acts on each batch; None for none.
+        renewed: The training inputs of an epoch, a function of its number alone, such as with
+            fresh noise; None for the same in every epoch.
         average: Decay of an exponential moving average of the weights, which is then what is
             evaluated and saved; 0 for none.
     """
@@ -70,6 +72,7 @@ class Settings:
     clip: float = 0.999
     seed: int = 0
     augment: Augmentation | None = None
+    renewed: Callable[[int], Tensor] | None = None
     average: float = 0.0
 
     def __post_init__(self) -> None:
@@ -174,13 +177,14 @@ def fit(
     predictor.train()
     for epoch in range(len(history), settings.epochs):
         order = torch.randperm(len(train), generator=_seeded(settings.seed, 0, epoch))
+        inputs = settings.renewed(epoch) if settings.renewed else train.a
         for i in range(step - epoch * steps_per_epoch, steps_per_epoch):
             chosen = order[i * settings.batch : (i + 1) * settings.batch].to(train.a.device)
             _seeded(settings.seed, 1, step)
-            a, u = train.a[chosen], train.u[chosen]
+            a, u = inputs[chosen], train.u[chosen]
             if settings.augment:
                 a, u = settings.augment(a, u)
-            loss = settings.loss(predictor(a, train.x), u)
+            loss = settings.loss(predictor(a, train.x, train.y), u, a)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(predictor.parameters(), settings.clip)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
+from torch import Tensor
 
 from operators.train import Settings
 from pdegen.recipe import Recipe, load_recipe
@@ -14,19 +15,32 @@ from pdegen.schema import Count, Positive, SchemaError, Strict, near
 from pdegen.store import open_sealed
 from pipelines.registry import (
     AdamOptimizer,
-    GalerkinTransformerModel,
+    InputNoise,
     LossSpec,
+    ModelSpec,
+    Normalization,
     OptimizerSpec,
     Symmetries,
 )
 
 
 class Data(Strict):
-    """The recipe of the dataset, overrides of it, and the grid to train on."""
+    """The recipe of the dataset, overrides of it, the grid to train on, and what is learned.
+
+    Args:
+        recipe, overrides: Of the dataset.
+        resolution: Points of each axis of the inputs, and of the targets by default.
+        input, target: Names of the variables; ("a", "u") is the forward operator, ("u", "a") the
+            inverse one.
+        target_resolution: Average the targets over so many cells of each axis.
+    """
 
     recipe: str
     overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
     resolution: Count
+    input: str = "a"
+    target: str = "u"
+    target_resolution: Count | None = None
 
     def load_recipe(self) -> Recipe:
         return load_recipe(self.recipe).with_overrides(self.overrides)
@@ -55,8 +69,10 @@ class Training(Strict):
     optimizer: OptimizerSpec = AdamOptimizer(name="adam")
     symmetries: Symmetries = Symmetries()
 
-    def settings(self) -> Settings:
+    def settings(self, renewed: Callable[[int], Tensor] | None = None) -> Settings:
+        """For `fit`; `renewed` are the inputs of an epoch."""
         return Settings(
+            renewed=renewed,
             loss=self.loss.build(),
             optimizer=self.optimizer.build(),
             cycle_momentum=self.optimizer.cycle_momentum,
@@ -79,7 +95,8 @@ class Experiment(Strict):
 
     Args:
         name, summary: For people.
-        data, model, training: See there.
+        data, model, training, normalization: See there.
+        noise: Of the inputs; none by default.
         resolutions: Grids to evaluate on, without training again.
     """
 
@@ -87,8 +104,10 @@ class Experiment(Strict):
     summary: str
     resolutions: Annotated[tuple[Count, ...], Field(min_length=1, strict=False)]
     data: Data
-    model: GalerkinTransformerModel
+    model: ModelSpec
     training: Training
+    normalization: Normalization = Normalization()
+    noise: InputNoise | None = None
 
     @classmethod
     def on_store(cls, store: str, model: str) -> Experiment:
@@ -99,13 +118,15 @@ class Experiment(Strict):
         """
         opened = open_sealed(store)
         recipe, resolution = opened.attributes["recipe"]["name"], opened.array("x").shape[0]
+        plane = "y" in opened.group
         content = {
             "name": f"{model}-on-{recipe}",
             "summary": f"{model} on a store of {recipe}",
             "resolutions": [resolution],
             "data": {"recipe": recipe, "resolution": resolution},
             "model": {"name": model},
-            "training": {"loss": {"name": "h1"}},
+            "training": {"loss": {"name": "weighted-h1" if plane else "h1"}},
+            "normalization": dict.fromkeys(("input", "target"), "scalar" if plane else "none"),
         }
         return cls.parse(content, f"model {model} on {store}")
 

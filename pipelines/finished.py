@@ -13,11 +13,12 @@ import torch
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from operators.checkpoint import CheckpointError, load_checkpoint
-from operators.data import Pairs, read_pairs
+from operators.data import Pairs
 from operators.evaluate import predictions
 from operators.train import Epoch
 from pdegen.schema import SchemaError
 from pdegen.store import Store, open_sealed
+from pipelines.data import Source
 from pipelines.experiment import Experiment
 from pipelines.registry import build_operator
 
@@ -143,7 +144,7 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
             f"{path}/scores.json is not of {checkpoint.name}: "
             f"evaluate again by {folder.command('--resume')}"
         )
-    pairs = read_pairs(url, "test", experiment.data.resolution)
+    pairs = Source(url, experiment).noisy("test")
     prediction = predictions(predictor.to(device), pairs.to(device)).cpu()
     return FinishedRun(experiment, scores, history, store, pairs, prediction)
 

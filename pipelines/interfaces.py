@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 _DIAMETER = float(np.sqrt(2))  # of the unit square
 
@@ -37,8 +37,8 @@ def hausdorff(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
     first, second = interface_points(p), interface_points(q)
     if not len(first) or not len(second):
         return 0.0 if len(first) == len(second) else _DIAMETER
-    there, _ = cKDTree(second).query(first)
-    back, _ = cKDTree(first).query(second)
+    there, _ = KDTree(second).query(first)
+    back, _ = KDTree(first).query(second)
     return float(max(there.max(), back.max()))
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from operators.base import Operator
 from operators.galerkin import GalerkinTransformer
+from operators.galerkin2d import GalerkinTransformer2d
 from operators.nn.attention import FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
-from operators.norms import RelativeH1, RelativeL2
+from operators.norms import RelativeH1, RelativeL2, WeightedH1
 from operators.soap import SOAP
 from operators.train import Augmentation, Loss, MakeOptimizer, adam
-from operators.transforms import BurgersSymmetries
+from operators.transforms import BurgersSymmetries, Normalizer, SquareSymmetries
+from pdegen.noise import Noise
 from pdegen.schema import Count, NonNegative, SchemaError, Strict, near
 
 ATTENTIONS: dict[str, AttentionKind | None] = {
@@ -62,9 +65,53 @@ class GalerkinTransformerModel(Strict):
         )
 
 
-Model = GalerkinTransformerModel
+class GalerkinTransformer2dModel(Strict):
+    """`operators.galerkin2d.GalerkinTransformer2d`; the defaults are those of Darcy flow."""
+
+    name: Literal["galerkin-transformer-2d"]
+    width: Count = 128
+    depth: Count = 6
+    heads: Count = 4
+    attention: Literal["galerkin", "fourier", "softmax", "linear", "none"] = "galerkin"
+    normalization: Literal["head", "layer"] = "head"
+    feedforward: Count = 256
+    latent: Annotated[int, Field(ge=2)] | Literal["output"] = 43
+    decoder: Literal["spectral", "pointwise"] = "spectral"
+    modes: Count = 12
+    decoder_width: Count = 32
+    head_width: Count = 128
+    activation: Literal["relu", "silu"] = "relu"
+    downscaler_dropout: Rate = 0.05
+    upscaler_dropout: Rate = 0.0
+    dropout: Rate = 0.05
+    feedforward_dropout: Rate = 0.1
+    decoder_dropout: Rate = 0.0
+    head_dropout: Rate = 0.0
+    attention_dropout: Rate | Literal["published"] = 0.0
+    gain: NonNegative = 1e-2
+    diagonal: float = 1e-2
+    eps: Annotated[float, Field(gt=0)] = 1e-7
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide width = {self.width}, got {self.heads}")
+        return self
+
+    def build(self, in_channels: int, out_channels: int) -> Operator:
+        settings = self.model_dump(exclude={"name", "attention"})
+        return GalerkinTransformer2d(
+            in_channels=in_channels,
+            out_channels=out_channels,
+            attention=ATTENTIONS[self.attention],
+            **settings,
+        )
+
+
+Model = GalerkinTransformerModel | GalerkinTransformer2dModel
+ModelSpec = Annotated[Model, Field(discriminator="name")]
 MODELS: dict[str, type[Model]] = {
-    get_args(kind.model_fields["name"].annotation)[0]: kind for kind in (GalerkinTransformerModel,)
+    get_args(kind.model_fields["name"].annotation)[0]: kind for kind in get_args(Model)
 }
 
 
@@ -106,7 +153,18 @@ class H1Loss(Strict):
         return RelativeH1(self.gamma, self.periodic)
 
 
-LossSpec = Annotated[L2Loss | H1Loss, Field(discriminator="name")]
+class WeightedH1Loss(Strict):
+    """`operators.norms.WeightedH1`; `published = true` is its published form."""
+
+    name: Literal["weighted-h1"]
+    gamma: NonNegative = 0.5
+    published: bool = False
+
+    def build(self) -> Loss:
+        return WeightedH1(self.gamma, self.published)
+
+
+LossSpec = Annotated[L2Loss | H1Loss | WeightedH1Loss, Field(discriminator="name")]
 
 
 class AdamOptimizer(Strict):
@@ -144,12 +202,55 @@ OptimizerSpec = Annotated[AdamOptimizer | SOAPOptimizer, Field(discriminator="na
 
 
 class Symmetries(Strict):
-    """`operators.transforms.BurgersSymmetries`."""
+    """`operators.transforms.BurgersSymmetries`, or `SquareSymmetries` where `square`."""
 
     shift: bool = False
     reflection: bool = False
+    square: bool = False
+
+    @model_validator(mode="after")
+    def _of_one_domain(self) -> Self:
+        if self.square and (self.shift or self.reflection):
+            raise ValueError("square excludes shift and reflection, which are for the circle")
+        return self
 
     def build(self) -> Augmentation | None:
-        if not (self.shift or self.reflection):
-            return None
-        return BurgersSymmetries(self.shift, self.reflection)
+        if self.square:
+            return SquareSymmetries()
+        if self.shift or self.reflection:
+            return BurgersSymmetries(self.shift, self.reflection)
+        return None
+
+
+Scaling = Literal["none", "scalar", "pointwise"]
+
+
+class Normalization(Strict):
+    """`operators.transforms.Normalizer` of inputs and of targets, from the training samples.
+
+    Args:
+        input, target: One mean and deviation for each channel ("scalar"), or for each point too.
+        eps: Added to pointwise deviations; the default is a thousandth of their mean square root.
+            1e-5 is the published value.
+    """
+
+    input: Scaling = "none"
+    target: Scaling = "none"
+    eps: NonNegative | None = None
+
+    def of(self, scaling: Scaling, values: Tensor, x: Tensor) -> Normalizer:
+        if scaling == "pointwise":
+            return Normalizer.pointwise(values, x, self.eps)
+        return Normalizer.of(values) if scaling == "scalar" else (
+            Normalizer.identity(values.shape[-1])
+        )  # fmt: skip
+
+
+class InputNoise(Noise):
+    """Noise on the inputs, `pdegen.noise`. Validation and test have it frozen.
+
+    Args:
+        fresh: Draw it anew in every epoch of training, or once, as published.
+    """
+
+    fresh: bool = True

@@ -16,14 +16,15 @@ import torch
 
 import pdegen
 from operators.checkpoint import CheckpointError, check_fit, load_checkpoint
-from operators.data import Pairs, read_pairs
+from operators.data import Pairs
 from operators.evaluate import scores
 from operators.train import Epoch, fit
-from operators.transforms import Normalizer, Predictor
+from operators.transforms import Predictor, SquareSymmetries
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
+from pipelines.data import Source
 from pipelines.experiment import Experiment
-from pipelines.registry import build_operator
+from pipelines.registry import InputNoise, build_operator
 
 
 class RunError(ValueError):
@@ -92,10 +93,10 @@ def train(
         DataError: If the store cannot be read as asked.
         SchemaError: If the model or the batch does not fit the data; nothing is written.
     """
-    settings = experiment.training.settings()
-    resolution = experiment.data.resolution
-    pairs = read_pairs(store, "train", resolution).to(device)
-    selection = read_pairs(store, experiment.training.selection_split, resolution).to(device)
+    source = Source(store, experiment)
+    pairs, renewed = source.training(device)
+    selection = source.noisy(experiment.training.selection_split).to(device)
+    settings = experiment.training.settings(renewed)
     if settings.batch > len(pairs):
         raise SchemaError(
             f"batch {settings.batch} is larger than the {len(pairs)} samples to train"
@@ -108,15 +109,20 @@ def train(
         "out_channels": pairs.u.shape[-1],
     }
     operator = build_operator(model)
+    scaling = experiment.normalization
     predictor = Predictor(
         operator,
-        Normalizer.identity(operator.in_channels),
-        Normalizer.identity(operator.out_channels),
+        scaling.of(scaling.input, pairs.a, pairs.x),
+        scaling.of(scaling.target, pairs.u, pairs.target_points),
+        vanishes=pairs.grid == "nodal" and experiment.data.target == "u",
     ).to(device)
     try:
+        if isinstance(settings.augment, SquareSymmetries):
+            settings.augment.check(pairs.x)
         with torch.no_grad():
-            predictor.eval()(pairs.a[:1], pairs.x)
-    except ValueError as error:  # such as a grid too coarse for the modes
+            predicted = predictor.eval()(pairs.a[:1], pairs.x, pairs.y)
+            settings.loss(predicted, pairs.u[:1], pairs.a[:1])
+    except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
         raise SchemaError(f"model {experiment.model.name} on {store}: {error}") from error
     if not _claim(folder, declared, resume, overwrite):
         resume = False
@@ -181,15 +187,18 @@ def evaluate(
     *,
     split: str = "test",
     resolution: int | None = None,
+    noise: InputNoise | None = None,
 ) -> Score:
-    """Scores of a checkpoint on a split of a store.
+    """Scores of a checkpoint on a split of a store, with the noise that it was trained for or
+    another.
 
     Raises:
         CheckpointError: If it is none, or of data with other channels.
         DataError: If the store cannot be read as asked.
     """
     predictor, description = load_checkpoint(checkpoint, build_operator)
-    pairs = read_pairs(store, split, resolution).to(device)
+    source = Source(store, Experiment.parse(description["experiment"], str(checkpoint)))
+    pairs = source.noisy(split, resolution or source.stored_resolution, noise).to(device)
     check_fit(predictor, pairs)
     start = time.perf_counter()
     try:
@@ -214,7 +223,7 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
         for name in experiment.training.reported
         for resolution in experiment.resolutions
     ]
-    pairs = read_pairs(store, "test")
+    pairs = Source(store, experiment).clean("test")
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     summary = {
         "experiment": experiment.model_dump(mode="json"),

@@ -20,30 +20,34 @@ Heads = Float[Tensor, "batch heads n d"]
 Drop = Callable[[Tensor], Tensor]
 
 
-def _keep(matrix: Tensor) -> Tensor:
+def keep(matrix: Tensor) -> Tensor:
+    """No dropout."""
     return matrix
 
 
-def galerkin(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
+def galerkin(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
     """Q (KᵀV) / n, a Petrov-Galerkin projection (Cao 2021, eq. 6). Linear in n."""
     return q @ drop((k.mT @ v) / q.shape[-2])
 
 
-def fourier(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
-    """(QKᵀ) V / (n √d), a Fredholm integral (Cao 2021, eq. 5). Quadratic in n.
+def fourier(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
+    """(QKᵀ) V / (n √d), a Fredholm integral (Cao 2021, eq. 5).
 
-    The paper's equation has no 1/√d; the published code does, and is followed.
+    The paper's equation has no 1/√d; the published code does, and is followed. Quadratic in n
+    where QKᵀ meets a dropout; without one the product is Q (KᵀV), linear in n.
     """
     n, d = q.shape[-2:]
+    if drop is keep:
+        return q @ ((k.mT @ v) / (n * d**0.5))
     return drop((q @ k.mT) / (n * d**0.5)) @ v
 
 
-def softmax(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
+def softmax(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
     """softmax(QKᵀ/√d) V, scaled dot-product attention (Vaswani et al. 2017). Quadratic in n."""
     return drop(torch.softmax((q @ k.mT) / q.shape[-1] ** 0.5, dim=-1)) @ v
 
 
-def linear(q: Heads, k: Heads, v: Heads, drop: Drop = _keep) -> Heads:
+def linear(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
     """Softmax of Q over features and of K over points, then as `galerkin` (Shen et al. 2021).
 
     The published code divides by n on top of the softmax over points, and is followed.
@@ -110,9 +114,7 @@ class HeadNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch n h d"]) -> Float[Tensor, "batch n h d"]:
         if len(self.weight) == 1:
-            return nn.functional.layer_norm(
-                x, x.shape[-1:], self.weight[0], self.bias[0], self.eps
-            )
+            return nn.functional.layer_norm(x, x.shape[-1:], self.weight[0], self.bias[0], self.eps)
         return self.standardized(x) * self.weight + self.bias
 
 

@@ -161,7 +161,9 @@ class SpectralConv2d(nn.Module):
         v_hat = torch.stack(
             [torch.cat([plus, empty], 1), torch.cat([empty, minus], 1)], dim=2
         )  # (batch, |k₁|, ±, re/im, k₂, c_out)
-        waves = torch.bmm(inverse.expand(batch * (m + 1), -1, -1), v_hat.view(len(waves), 4 * m, -1))
+        waves = torch.bmm(
+            inverse.expand(batch * (m + 1), -1, -1), v_hat.view(len(waves), 4 * m, -1)
+        )
         v = torch.bmm(first.mT.expand(batch, -1, -1), waves.view(batch, 2 * (m + 1), -1))
         return v.view(batch, n1, n2, -1)
 
@@ -188,7 +190,5 @@ class SpectralLayer(nn.Module):
         self.convolution = kind(in_channels, out_channels, modes)
         self.drop = Dropout(dropout)
 
-    def forward(
-        self, u: Float[Tensor, "batch *grid c_in"]
-    ) -> Float[Tensor, "batch *grid c_out"]:
+    def forward(self, u: Float[Tensor, "batch *grid c_in"]) -> Float[Tensor, "batch *grid c_out"]:
         return nn.functional.silu(self.pointwise(u) + self.convolution(self.drop(u)))

@@ -13,6 +13,7 @@ from operators.nn.attention import (
     HeadNorm,
     PublishedDropout,
 )
+from operators.nn.encoder import Attention
 
 SHAPE = (2, 3, 6, 5)  # (batch, heads, n, d)
 
@@ -43,6 +44,10 @@ def test_fourier_has_the_extra_root_of_the_published_code(qkv):
     q, k, v = qkv
     expected = dense(q, k, v, lambda a, b: (a * b).sum(-1) / (SHAPE[2] * math.sqrt(SHAPE[3])))
     torch.testing.assert_close(FOURIER.apply(q, k, v, lambda m: m), expected)
+
+
+def test_fourier_without_dropout_is_associative(qkv):
+    torch.testing.assert_close(FOURIER.apply(*qkv), FOURIER.apply(*qkv, lambda m: m))
 
 
 def test_softmax_equals_scaled_dot_product_attention(qkv):
@@ -92,3 +97,49 @@ def test_published_dropout_is_on_in_evaluation():
     y = PublishedDropout().eval()(x)
     assert set(y.unique().tolist()) == {0.0, 2.0}
     assert 0.4 < (y == 0).float().mean() < 0.6
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("normalization", [True, False])
+@pytest.mark.parametrize("kind", [GALERKIN, FOURIER, SOFTMAX, LINEAR])
+def test_attention_equals_its_formula_token_by_token(kind, normalization, heads):
+    """With two coordinates: Q, K, V, norms, concatenation and sums for each head in turn."""
+    torch.manual_seed(3)
+    n, width, p, f = 6, 8, 2, 8 // heads
+    module = Attention(
+        width, heads, p, kind, normalization, torch.nn.Dropout(0.0), 1e-5, 1.0, 0.1
+    ).double()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter)
+    u, x = torch.randn(2, n, width, dtype=torch.float64), torch.rand(n, p, dtype=torch.float64)
+
+    def scaled(y, norm, head):
+        y = (y - y.mean(-1, keepdim=True)) / (y.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+        return y * norm.weight[head] + norm.bias[head]
+
+    features = []
+    for head in range(heads):
+        rows = slice(head * f, (head + 1) * f)
+        q, k, v = (
+            u @ weight[rows].T + bias[rows]
+            for weight, bias in zip(module.project.weight, module.project.bias, strict=True)
+        )
+        if normalization:
+            k = scaled(k, module.norm_key, head)
+            if kind in (FOURIER, SOFTMAX):
+                q = scaled(q, module.norm_other, head)
+            else:
+                v = scaled(v, module.norm_other, head)
+        q, k, v = (torch.cat([x.expand(2, n, p), y], -1) for y in (q, k, v))
+        if kind is LINEAR:
+            q, k = torch.softmax(q, -1), torch.softmax(k, -2)
+        products = torch.einsum("bif,bjf->bij", q, k)
+        if kind is FOURIER:
+            products = products / (n * math.sqrt(p + f))
+        elif kind is SOFTMAX:
+            products = torch.softmax(products / math.sqrt(p + f), -1)
+        else:
+            products = products / n
+        features.append(torch.einsum("bij,bjf->bif", products, v))
+    expected = torch.cat(features, -1) @ module.out.weight.T + module.out.bias
+    torch.testing.assert_close(module(u, x), expected, rtol=1e-10, atol=1e-10)

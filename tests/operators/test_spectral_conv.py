@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from operators.nn.spectral import SpectralConv1d
+from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 
 
 @pytest.mark.parametrize("n", [14, 33, 64])  # exactly enough points, odd, even
@@ -40,3 +40,46 @@ def test_starts_as_the_published_code_does():
 def test_refuses_a_grid_too_coarse_for_its_modes():
     with pytest.raises(ValueError, match="16 modes need a grid of at least 32 points, got 31"):
         SpectralConv1d(1, 1, modes=16)(torch.zeros(1, 31, 1))
+
+
+@pytest.mark.parametrize("grid", [(10, 10), (11, 13), (24, 17), (12, 20)])
+def test_on_the_square_it_equals_the_product_in_fourier_space(grid):
+    torch.manual_seed(0)
+    m = 5
+    layer = SpectralConv2d(3, 4, modes=m, std=1.0).double()
+    u = torch.randn(2, *grid, 3, dtype=torch.float64, requires_grad=True)
+    u_hat = torch.fft.rfft2(u, dim=(1, 2), norm="ortho")
+    v_hat = torch.zeros(2, grid[0], grid[1] // 2 + 1, 4, dtype=torch.complex128)
+    weight = torch.view_as_complex(layer.weight)
+    for k1 in range(-m, m):
+        w = weight[0, k1] if k1 >= 0 else weight[1, -1 - k1]
+        v_hat[:, k1, :m] = torch.einsum("bki,kio->bko", u_hat[:, k1, :m], w)
+    expected = torch.fft.irfft2(v_hat, s=grid, dim=(1, 2), norm="ortho")
+    torch.testing.assert_close(layer(u), expected, rtol=1e-12, atol=1e-12)
+    seed = torch.randn_like(expected)
+    ours = torch.autograd.grad(layer(u), (u, layer.weight), seed)
+    theirs = torch.autograd.grad(expected, (u, layer.weight), seed)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_on_the_square_it_is_the_same_convolution_on_every_grid():
+    torch.manual_seed(0)
+    layer = SpectralConv2d(1, 1, modes=6, std=1.0).double()
+
+    def values(n):
+        x = torch.arange(n, dtype=torch.float64) * (2 * torch.pi / n)
+        u = torch.sin(3 * x[:, None] - 2 * x) + torch.cos(5 * x[:, None]) + 0.5
+        return layer(u[None, ..., None])[0, ..., 0]
+
+    torch.testing.assert_close(values(48)[::4, ::4], values(12))
+
+
+def test_on_the_square_it_starts_as_the_published_code_does():
+    torch.manual_seed(0)
+    weight = SpectralConv2d(32, 32, modes=12).weight
+    assert float(weight.detach().std()) == pytest.approx(8.13e-5, rel=0.01)  # 590,000 draws
+
+
+def test_on_the_square_it_refuses_a_grid_too_coarse_for_its_modes():
+    with pytest.raises(ValueError, match="12 modes need a grid of at least 24 points, got 30 x 23"):
+        SpectralConv2d(1, 1, modes=12)(torch.zeros(1, 30, 23, 1))

@@ -1,0 +1,245 @@
+r"""The Fourier/Galerkin Transformer on a square: attention on a coarse grid between convolutions.
+
+References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, sections 5.2 and 5.3.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Operator, check_input
+from operators.nn.attention import GALERKIN, AttentionKind
+from operators.nn.dropout import Dropout
+from operators.nn.encoder import attention_layers
+from operators.nn.resample import interpolated, resized, resized_grid
+from operators.nn.spectral import SpectralConv2d, SpectralLayer
+
+Function = Float[Tensor, "batch n1 n2 c"]
+Grid = Float[Tensor, "n1 n2 2"]
+TargetGrid = Float[Tensor, "m1 m2 2"]
+Size = tuple[int, int]
+
+
+def size(x: Tensor) -> Size:
+    """Points along the two axes of a grid."""
+    return x.shape[0], x.shape[1]
+
+
+def middle(fine: Size, coarse: Size) -> Size:
+    """√(n m) along each axis: between the two sizes lie two steps of one ratio.
+
+    The published rule rounds the ratio first; it gives 78 and 77 between 141 and 43, this 78.
+    """
+    return round(math.sqrt(fine[0] * coarse[0])), round(math.sqrt(fine[1] * coarse[1]))
+
+
+class Convolution(nn.Module):
+    """Convolution with 3 x 3 weights, zeros outside the grid and no bias; then dropout."""
+
+    def __init__(self, in_channels: int, out_channels: int, dropout: float) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Function) -> Float[Tensor, "batch n1 n2 c_out"]:
+        # channels stay last in memory: the permutations move no data
+        return self.drop(self.convolution(u.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
+
+
+class Downscaler(nn.Module):
+    """From the fine grid to the coarse one: convolutions on it and on an intermediate grid.
+
+    The activation stands before and after each interpolation, as published. The second is left
+    out for ReLU, which changes nothing where interpolated values are nonnegative already.
+
+    Args:
+        in_channels, width: Channels before and after.
+        activation: "relu" or "silu".
+        dropout: Rate after each convolution.
+    """
+
+    def __init__(
+        self, in_channels: int, width: int, activation: Literal["relu", "silu"], dropout: float
+    ) -> None:
+        super().__init__()
+        third = width // 3
+        channels = (width, third, third, width - 2 * third)
+        self.lift = Convolution(in_channels, width, dropout)
+        self.convolutions = nn.ModuleList(
+            Convolution(c_in, c_out, dropout) for c_in, c_out in pairwise(channels)
+        )
+        self.activation = nn.ReLU() if activation == "relu" else nn.SiLU()
+        self.again = nn.Identity() if activation == "relu" else nn.SiLU()
+
+    def forward(
+        self, a: Function, x: Grid, coarse: Size, y: TargetGrid | None
+    ) -> Float[Tensor, "batch _ _ width"]:
+        """To the points y; None, to `coarse` points between the ends of x."""
+        between = middle(size(x), coarse)
+        u = self.again(resized(self.activation(self.lift(a)), *between))
+        parts = []
+        for convolution in self.convolutions:
+            u = self.activation(convolution(u))
+            parts.append(u)
+        u = torch.cat(parts, dim=-1)
+        u = resized(u, *coarse) if y is None else interpolated(u, resized_grid(x, *between), y)
+        return self.again(u)
+
+
+class Upscaler(nn.Module):
+    """From the coarse grid to an intermediate one: convolution, then twice dropout and SiLU."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.convolution = Convolution(width, width, dropout)
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Function, between: Size) -> Float[Tensor, "batch _ _ c"]:
+        u = self.convolution(resized(u, *between))
+        return nn.functional.silu(self.drop(nn.functional.silu(u)))
+
+
+class GalerkinTransformer2d(Operator):
+    """Convolutions down to a coarse grid, attention over its points, convolutions up, a decoder.
+
+    The defaults are the published settings of the Darcy example, 2,220,829 parameters. Those of
+    its inverse problem, 2,383,873 parameters, have width 192, feedforward 384, latent "output",
+    the pointwise decoder, activation "silu", and 0.05 for every dropout.
+
+    Grids are products of two uniform axes; their coordinates are the true ones, component i along
+    axis i. Attention and decoder have the coordinates as features, and take those of the points
+    where they act. Two grids with the same ends, as all without `y`, are interpolated by indices,
+    which is the same there and the fastest; to points y it goes by coordinates, so that cell
+    centres of another grid are met where they lie. Beyond the outermost points x values are
+    continued as constants.
+
+    The kernels of the convolutions are 3 x 3 points of the grid, not a length: the operator acts
+    on every resolution, but the limit of fine grids is not that of one function.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        width: Features d of the encoder.
+        depth, heads, attention, normalization, feedforward: As in
+            `operators.galerkin.GalerkinTransformer`.
+        latent: Points along each side of the coarse grid, from end to end of x; "output": the
+            coarse grid is that of the output, y (or x, where y is None).
+        decoder: "spectral", two spectral convolutions, for smooth functions; "pointwise", an MLP
+            at each point, for functions with jumps.
+        modes, decoder_width: Modes and channels of the spectral convolutions.
+        head_width: Hidden features of the last two linear layers of the spectral decoder.
+        activation: That of the convolutions before the encoder, "relu" or "silu".
+        downscaler_dropout, upscaler_dropout: Rates after the convolutions.
+        dropout, feedforward_dropout: Rates on the residual branches and inside the MLP.
+        decoder_dropout: Rate before the decoder's transforms.
+        head_dropout: Rate inside the pointwise decoder.
+        attention_dropout: Rate on the attention matrix, in training only; "published" is p = 0.5
+            in training and evaluation (`PublishedDropout`).
+        gain, diagonal: η and δ of the initial projections, Xavier(η) + δI.
+        eps: Added to the variance in layer norms. Published: 1e-7 on grids of fewer than 211
+            points a side and in the inverse problem, else 1e-5.
+
+    Raises:
+        ValueError: On impossible sizes, and on input of another shape than declared.
+
+    >>> model = GalerkinTransformer2d(latent=15)
+    >>> model.parameter_count
+    2220829
+    >>> axis = (torch.arange(31) + 0.5) / 31
+    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+    >>> model(torch.randn(2, 31, 31, 1), x).shape
+    torch.Size([2, 31, 31, 1])
+    """
+
+    dim = 2
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        width: int = 128,
+        depth: int = 6,
+        heads: int = 4,
+        attention: AttentionKind | None = GALERKIN,
+        normalization: Literal["head", "layer"] = "head",
+        feedforward: int = 256,
+        latent: int | Literal["output"] = 43,
+        decoder: Literal["spectral", "pointwise"] = "spectral",
+        modes: int = 12,
+        decoder_width: int = 32,
+        head_width: int = 128,
+        activation: Literal["relu", "silu"] = "relu",
+        downscaler_dropout: float = 0.05,
+        upscaler_dropout: float = 0.0,
+        dropout: float = 0.05,
+        feedforward_dropout: float = 0.1,
+        decoder_dropout: float = 0.0,
+        head_dropout: float = 0.0,
+        attention_dropout: float | Literal["published"] = 0.0,
+        gain: float = 1e-2,
+        diagonal: float = 1e-2,
+        eps: float = 1e-7,
+    ) -> None:
+        super().__init__()
+        if latent != "output" and latent < 2:
+            raise ValueError(f"latent must be at least 2, got {latent}")
+        if width < 3:
+            raise ValueError(f"width must be at least 3, got {width}")
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.latent: int | Literal["output"] = latent
+        self.downscaler = Downscaler(in_channels, width, activation, downscaler_dropout)
+        self.encoder = attention_layers(
+            depth, width, heads, self.dim, attention, normalization, feedforward, dropout,
+            feedforward_dropout, attention_dropout, eps, gain, diagonal,
+        )  # fmt: skip
+        self.upscaler = Upscaler(width, upscaler_dropout)
+        channels = decoder_width if decoder == "spectral" else width
+        self.embed = nn.Linear(width + self.dim, channels)
+        if decoder == "spectral":
+            self.decoder = nn.Sequential(
+                SpectralLayer(SpectralConv2d, channels, channels, modes, decoder_dropout),
+                SpectralLayer(SpectralConv2d, channels, channels, modes, decoder_dropout),
+                nn.Linear(channels, head_width),
+                nn.SiLU(),
+                nn.Linear(head_width, out_channels),
+            )
+        else:
+            self.decoder = nn.Sequential(
+                nn.Linear(channels, channels),
+                nn.SiLU(),
+                Dropout(head_dropout),
+                nn.Linear(channels, out_channels),
+            )
+
+    def forward(
+        self, a: Function, x: Grid, y: TargetGrid | None = None
+    ) -> Float[Tensor, "batch _ _ c_out"]:
+        check_input(self, a, x, y)
+        target = x if y is None else y
+        if self.latent == "output":
+            coarse, points = size(target), target
+            u = self.downscaler(a, x, coarse, y)
+        else:
+            coarse = self.latent, self.latent
+            points = resized_grid(x, *coarse)
+            u = self.downscaler(a, x, coarse, None)
+        u, positions = u.flatten(1, 2), points.flatten(0, 1)  # points as tokens
+        for layer in self.encoder:
+            u = layer(u, positions)
+        between = middle(size(target), coarse)
+        u = self.upscaler(u.unflatten(1, coarse), between)
+        # a linear map of the features commutes with interpolation, whose weights sum to 1: it
+        # comes first, for it leaves fewer features to interpolate
+        w, p = self.embed.weight, self.dim
+        u = nn.functional.linear(u, w[:, :-p])
+        if y is None or self.latent == "output":
+            u = resized(u, *size(target))
+        else:
+            u = interpolated(u, resized_grid(x, *between), y)
+        return self.decoder(u + nn.functional.linear(target, w[:, -p:], self.embed.bias))

@@ -1,0 +1,202 @@
+r"""Layers of attention over the points of a grid, each followed by a pointwise MLP.
+
+References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.nn.attention import GALERKIN, AttentionKind, HeadNorm, PublishedDropout, keep
+from operators.nn.dropout import Dropout
+
+Values = Float[Tensor, "batch n width"]
+Points = Float[Tensor, "n p"]
+
+
+class Projections(nn.Module):
+    """The linear maps to queries, keys and values, with the initialisation that training needs.
+
+    W = Xavier-uniform(gain η) + δ I for each of the three maps, biases 0 (Cao 2021, section 4).
+    """
+
+    def __init__(self, width: int, gain: float, diagonal: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(3, width, width))
+        self.bias = nn.Parameter(torch.zeros(3, width))
+        for w in self.weight.data:
+            nn.init.xavier_uniform_(w, gain=gain)
+            w.add_(torch.eye(width), alpha=diagonal)
+
+
+class Attention(nn.Module):
+    """Multi-head attention with the coordinates x as extra features of Q, K and V in every head.
+
+    Args:
+        width: Features d.
+        heads: Heads h; each has d/h features of its own and the p coordinates.
+        positions: Number p of coordinates.
+        kind: The attention map.
+        normalization: True normalises two of Q, K, V per head (`HeadNorm`).
+        drop: Module applied to the attention matrix, `nn.Dropout` or `PublishedDropout`.
+        eps, gain, diagonal: See `attention_layers`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        positions: int,
+        kind: AttentionKind,
+        normalization: bool,
+        drop: nn.Module,
+        eps: float,
+        gain: float,
+        diagonal: float,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kind, self.drop = heads, kind, drop
+        self.as_one_map = kind is GALERKIN
+        self.project = Projections(width, gain, diagonal)
+        features = width // heads
+        if normalization:
+            self.norm_key = HeadNorm(heads, features, eps)
+            self.norm_other = HeadNorm(heads, features, eps)  # of the query or of the value
+        else:
+            self.norm_key = self.norm_other = nn.Identity()
+        self.out = nn.Linear(width + heads * positions, width)
+
+    def _head(self, u: Values, which: int) -> Tensor:
+        """Project to heads: 0 queries, 1 keys, 2 values, each (batch, n, h, d/h)."""
+        y = nn.functional.linear(u, self.project.weight[which], self.project.bias[which])
+        return y.unflatten(-1, (self.heads, -1))
+
+    def forward(self, u: Values, x: Points) -> Values:
+        if self.as_one_map:
+            return self._as_one_map(u, x)
+        q, k, v = (self._head(u, which) for which in range(3))
+        k = self.norm_key(k)
+        if self.kind.normalizes_query:
+            q = self.norm_other(q)
+        else:
+            v = self.norm_other(v)
+        x = x[:, None].expand(*k.shape[:3], x.shape[-1])  # (batch, n, h, p)
+        q, k, v = (torch.cat([x, y], dim=-1).transpose(1, 2) for y in (q, k, v))
+        idle = isinstance(self.drop, nn.Dropout) and not (self.training and self.drop.p)
+        y = self.kind.apply(q, k, v, keep if idle else self.drop)  # (batch, h, n, p + d/h)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def _as_one_map(self, u: Values, x: Points) -> Values:
+        """Galerkin attention, evaluated as the one affine map of (x, u) that it is.
+
+        With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is
+        x A + (u W_q + b_q) B + b with A, B = M_h W_h split by rows. Neither Q nor any n x (p + d)
+        concatenation is formed: only d x d products remain beside K, V, KᵀV and u (W_q B).
+        With several heads, scale and shift of the norms of K and V act on M (`HeadNorm.beside`).
+        """
+        (n, p), batch = x.shape, len(u)
+        k, v, z, maps = self._head(u, 1), self._head(u, 2), x, None
+        norm_k, norm_v = self.norm_key, self.norm_other
+        if self.heads > 1 and isinstance(norm_k, HeadNorm) and isinstance(norm_v, HeadNorm):
+            k, v = norm_k.standardized(k), norm_v.standardized(v)
+            z = torch.cat([x.new_ones(n, 1), x], 1)
+            maps = norm_k.beside(p), norm_v.beside(p)
+        else:
+            k, v = norm_k(k), norm_v(v)
+        k, v = k.flatten(2), v.flatten(2)
+        # all heads in one product, whose diagonal blocks are theirs: no data is rearranged
+        blocks = torch.bmm(k.mT, v).unflatten(2, (self.heads, -1)).unflatten(1, (self.heads, -1))
+        kv = blocks.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)  # (batch, h, d/h, d/h)
+        zk, zv = (
+            torch.bmm(z.T.expand(batch, -1, -1), y).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for y in (k, v)
+        )  # (batch, h, [1 +] p, d/h)
+        zz = (z.T @ z).expand(batch, self.heads, -1, -1)
+        matrix = torch.cat([torch.cat([zz, zv], -1), torch.cat([zk.mT, kv], -1)], -2) / n
+        if maps:
+            matrix = maps[0] @ matrix @ maps[1].mT
+        w_out = self.out.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (h, p+d/h, d)
+        product = self.drop(matrix) @ w_out  # (batch, h, p + d/h, d)
+        a, b = product[:, :, :p].sum(1), product[:, :, p:].flatten(1, 2)  # (batch, p|d, d)
+        offset = (self.project.bias[0] @ b + self.out.bias)[:, None]  # (batch, 1, d)
+        base = torch.baddbmm(offset, x.expand(len(u), n, p), a)
+        return base.baddbmm_(u, self.project.weight[0].T @ b)
+
+
+class EncoderLayer(nn.Module):
+    """u <- u + attention(u), u <- u + MLP(u); the former only where there is an attention.
+
+    With `normalization` "head" the only norms are inside the attention; with "layer" a LayerNorm
+    follows each of the two sums, and none is inside.
+    """
+
+    def __init__(
+        self,
+        attention: Attention | None,
+        width: int,
+        feedforward: int,
+        post_norm: bool,
+        eps: float,
+        dropout: float,
+        feedforward_dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.mlp = nn.Sequential(
+            nn.Linear(width, feedforward),
+            nn.ReLU(),
+            Dropout(feedforward_dropout),
+            nn.Linear(feedforward, width),
+        )
+        self.norm1 = nn.LayerNorm(width, eps) if post_norm else nn.Identity()
+        self.norm2 = nn.LayerNorm(width, eps) if post_norm else nn.Identity()
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Values, x: Points) -> Values:
+        if self.attention is not None:
+            u = self.norm1(u + self.drop(self.attention(u, x)))
+        return self.norm2(u + self.drop(self.mlp(u)))
+
+
+def attention_layers(
+    depth: int,
+    width: int,
+    heads: int,
+    positions: int,
+    attention: AttentionKind | None,
+    normalization: Literal["head", "layer"],
+    feedforward: int,
+    dropout: float,
+    feedforward_dropout: float,
+    attention_dropout: float | Literal["published"],
+    eps: float,
+    gain: float,
+    diagonal: float,
+) -> nn.ModuleList:
+    """The encoder of a Galerkin Transformer; see there for the arguments.
+
+    Raises:
+        ValueError: If the heads do not divide the width.
+    """
+    if heads < 1 or width % heads:
+        raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
+    head_norm = normalization == "head"
+
+    def drop() -> nn.Module:
+        if attention_dropout == "published":
+            return PublishedDropout()
+        return nn.Dropout(attention_dropout)
+
+    def layer() -> EncoderLayer:
+        heads_map = attention and Attention(
+            width, heads, positions, attention, head_norm, drop(), eps, gain, diagonal
+        )
+        return EncoderLayer(
+            heads_map, width, feedforward, not head_norm, eps, dropout, feedforward_dropout
+        )
+
+    return nn.ModuleList(layer() for _ in range(depth))

@@ -1,0 +1,327 @@
+"""The finite elements proper, and a worker that serves them: one file for any Python with dolfinx.
+
+Nothing but dolfinx and what it needs is imported, and dolfinx 0.5 to 0.11 understand every call.
+Run as `[mpirun -n k] python -I worker.py FOLDER`: one JSON request on each line of stdin, one JSON
+reply on each line of stdout, arrays in .npy files in FOLDER, which is removed at the end of input.
+"""
+
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import os
+import queue
+import shutil
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import dolfinx
+import dolfinx.fem.petsc
+import numpy as np
+import ufl
+from dolfinx import fem, mesh
+from mpi4py import MPI
+from petsc4py import PETSc
+
+PROTOCOL = 1
+_GRACE = 1.0  # seconds for an orderly end; afterwards nobody waits for a result
+_function_space = getattr(fem, "functionspace", None) or fem.FunctionSpace
+_REASONS = {
+    value: name for name, value in vars(PETSc.KSP.ConvergedReason).items() if name[:1].isalpha()
+}
+
+
+class UnsolvedError(ArithmeticError):
+    """A row of the batch could not be solved."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row = row
+        self.reason = reason
+
+
+class Discretisation:
+    """∫ a ∇u·∇v = ∫ f v for all v, u = g on the walls, for a constant on each of n x n cells.
+
+    Values at nodes are arrays over the lattice of (p n + 1)² points for elements of degree p,
+    indexed [x, y] as the cells are.
+
+    Args:
+        comm: Whose processes share the mesh.
+        n: Cells of each axis.
+        element: "Q1" or "Q2" on the cells, "P1" or "P2" on halves of them (the diagonal from
+            lower left to upper right).
+    """
+
+    def __init__(self, comm: MPI.Comm, n: int, element: str) -> None:
+        shapes = {"Q": mesh.CellType.quadrilateral, "P": mesh.CellType.triangle}
+        if element[:1] not in shapes or element[1:] not in ("1", "2"):
+            raise ValueError(f"the element is Q1, Q2, P1 or P2, got {element!r}")
+        self.comm, self.element, self.degree = comm, element, int(element[1])
+        domain = mesh.create_rectangle(
+            comm, [np.zeros(2), np.ones(2)], [n, n], cell_type=shapes[element[0]],
+            diagonal=mesh.DiagonalType.right,
+        )  # fmt: skip
+        nodal = _function_space(domain, ("Lagrange", self.degree))
+        cellwise = _function_space(domain, ("DG", 0))
+
+        last = self.degree * n
+        self.points = last + 1
+        self.node = tuple(np.rint(last * nodal.tabulate_dof_coordinates()[:, :2].T).astype(int))
+        self.cell = tuple(np.floor(n * cellwise.tabulate_dof_coordinates()[:, :2].T).astype(int))
+        self.owned = nodal.dofmap.index_map.size_local
+        on_walls = (self.node[0] % last == 0) | (self.node[1] % last == 0)
+        self.walls = np.flatnonzero(on_walls[: self.owned])
+
+        self.a, self.f_cells = fem.Function(cellwise), fem.Function(cellwise)
+        self.f_nodes, self.g = fem.Function(nodal), fem.Function(nodal)
+        self.bc = fem.dirichletbc(self.g, np.flatnonzero(on_walls).astype(np.int32))
+        u, v = ufl.TrialFunction(nodal), ufl.TestFunction(nodal)
+        self.form = fem.form(self.a * ufl.inner(ufl.grad(u), ufl.grad(v)) * ufl.dx)
+        self.load_cells = fem.form(self.f_cells * v * ufl.dx)
+        self.load_nodes = fem.form(self.f_nodes * v * ufl.dx)
+
+        self.matrix = fem.petsc.create_matrix(self.form)
+        self.u, self.residual = self.matrix.createVecs()
+        self.solvers: dict[str, PETSc.KSP] = {}
+
+    def solver(self, linear: str) -> PETSc.KSP:
+        """ "cg": conjugate gradients with algebraic multigrid; "cholesky": a direct solver."""
+        if linear in self.solvers:
+            return self.solvers[linear]
+        ksp = PETSc.KSP().create(self.comm)
+        if linear == "cg":
+            ksp.setType("cg")
+            ksp.setNormType(PETSc.KSP.NormType.UNPRECONDITIONED)
+            ksp.getPC().setType("hypre")
+            ksp.getPC().setHYPREType("boomeramg")
+        elif linear == "cholesky":
+            ksp.setType("preonly")
+            ksp.getPC().setType("cholesky")
+            ksp.getPC().setFactorSolverType("mumps")
+        else:
+            raise ValueError(f"the linear solver is cg or cholesky, got {linear!r}")
+        self.solvers[linear] = ksp
+        return ksp
+
+    def load(self, f: np.ndarray | float) -> PETSc.Vec:
+        """∫ f v from f on the cells or at the nodes; shares of other processes not yet added."""
+        if isinstance(f, np.ndarray) and len(f) == self.points:
+            self.f_nodes.x.array[:] = f[self.node]
+            return fem.petsc.assemble_vector(self.load_nodes)
+        self.f_cells.x.array[:] = f[self.cell] if isinstance(f, np.ndarray) else f
+        return fem.petsc.assemble_vector(self.load_cells)
+
+    def solve(
+        self, a: np.ndarray, f: np.ndarray | float, walls: np.ndarray | float,
+        linear: str, rtol: float, limit: int,
+    ) -> tuple[np.ndarray, float, int]:  # fmt: skip
+        """u at the centres of the cells (on the first process), residual and iterations.
+
+        The residual is ‖b - A w‖/‖b‖ of the system for w, which is u without its values on the
+        walls; these are in b.
+
+        Raises:
+            ArithmeticError: If the residual is above rtol.
+        """
+        self.a.x.array[:] = a[self.cell]
+        self.matrix.zeroEntries()
+        fem.petsc.assemble_matrix(self.matrix, self.form, bcs=[self.bc])
+        self.matrix.assemble()
+        self.matrix.setOption(PETSc.Mat.Option.SPD, True)  # each assembly forgets it
+        b = self.load(f)
+        if np.any(walls):
+            self.g.x.array[:] = walls[self.node] if isinstance(walls, np.ndarray) else walls
+            fem.petsc.apply_lifting(b, [self.form], [[self.bc]])
+        else:
+            self.g.x.array[:] = 0
+        b.ghostUpdate(addv=PETSc.InsertMode.ADD, mode=PETSc.ScatterMode.REVERSE)
+        b.array[self.walls] = 0
+        residual, iterations = self.solve_linear(b, linear, rtol, limit)
+        self.u.array[self.walls] = self.g.x.array[self.walls]
+        return self.at_centres(), residual, iterations
+
+    def solve_linear(self, b: PETSc.Vec, linear: str, rtol: float, limit: int) -> tuple[float, int]:
+        ksp, size = self.solver(linear), b.norm()
+        self.u.set(0)
+        if size == 0:
+            return 0.0, 0
+        ksp.setOperators(self.matrix)
+        residual, iterations, reason = np.inf, 0, 0
+        for _ in range(3):  # once; again only where CG's own residual has drifted from the true one
+            ksp.setInitialGuessNonzero(linear == "cg" and iterations > 0)
+            ksp.setTolerances(rtol=rtol / 2, max_it=limit - iterations)
+            ksp.solve(b, self.u)
+            reason = ksp.getConvergedReason()
+            self.matrix.mult(self.u, self.residual)
+            self.residual.axpy(-1, b)
+            residual = self.residual.norm() / size
+            if linear == "cg":
+                iterations += ksp.getIterationNumber()
+            if residual <= rtol or reason <= 0 or linear != "cg":
+                break
+        if not residual <= rtol or reason <= 0:
+            name, advice = {
+                "cg": ("CG + hypre", "a larger limit or rtol, or cholesky"),
+                "cholesky": ("MUMPS Cholesky", "a larger rtol"),
+            }[linear]
+            raise ArithmeticError(
+                f"{name} ended with {_REASONS.get(reason, reason)} and residual {residual:.1e} "
+                f"after {iterations} iterations, rtol = {rtol:g}: use {advice}"
+            )
+        return float(residual), iterations
+
+    def at_centres(self) -> np.ndarray:
+        owned = tuple(index[: self.owned] for index in self.node)
+        u = np.zeros((self.points, self.points))
+        u[owned] = self.u.array
+        if self.comm.size > 1:
+            total = np.empty_like(u)
+            self.comm.Reduce(u, total, root=0)
+            u = total
+        if self.degree == 2:
+            return u[1::2, 1::2]
+        diagonal = (u[:-1, :-1] + u[1:, 1:]) / 2
+        return diagonal if self.element == "P1" else (diagonal + (u[:-1, 1:] + u[1:, :-1]) / 2) / 2
+
+
+def solve_rows(
+    discretisation: Discretisation, rows: Iterable[int], a: np.ndarray, f: np.ndarray | float,
+    walls: np.ndarray | float, u: np.ndarray, **linear: Any,
+) -> dict[int, tuple[float, int]]:  # fmt: skip
+    """Solve these rows of the batch a into u; residual and iterations of each.
+
+    Raises:
+        UnsolvedError: For the first of them that has no solution.
+    """
+    figures = {}
+    for row in rows:
+        try:
+            values, *figures[row] = discretisation.solve(
+                a[row], f[row] if isinstance(f, np.ndarray) and f.ndim == 3 else f, walls, **linear
+            )
+        except (ArithmeticError, PETSc.Error) as failure:
+            raise UnsolvedError(row, " ".join(str(failure).split())) from failure
+        if discretisation.comm.rank == 0:
+            u[row] = values
+    return figures
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Forms are compiled by one process at a time; what a killed one left is removed."""
+    cache = Path(os.environ["XDG_CACHE_HOME"], "fenics")
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for source in cache.glob("*.c"):
+            if not source.with_suffix(".c.cached").exists():
+                source.unlink()
+        yield
+
+
+@functools.lru_cache(maxsize=4)
+def _discretisation(mode: str, n: int, element: str) -> Discretisation:
+    if mode not in ("sample", "domain"):
+        raise ValueError(f"the mode is sample or domain, got {mode!r}")
+    comm = MPI.COMM_SELF if mode == "sample" else MPI.COMM_WORLD
+    with _compiling() if comm.rank == 0 else nullcontext():
+        return Discretisation(comm, n, element)
+
+
+def _share(world: MPI.Comm, folder: str, line: str) -> dict[str, Any]:
+    """This process's part of the answer to a request."""
+    try:
+        request = json.loads(line)
+
+        def array(value: str | float, mode: Literal["r", "r+"] = "r") -> Any:
+            return np.load(Path(folder, value), mode) if isinstance(value, str) else value
+
+        discretisation = _discretisation(request["mode"], request["n"], request["element"])
+        a = array(request["a"])
+        rows = range(len(a))
+        if request["mode"] == "sample":
+            rows = rows[world.rank :: world.size]
+        figures = solve_rows(
+            discretisation, rows, a, array(request["f"]), array(request["walls"]),
+            array(request["u"], "r+"),
+            linear=request["linear"], rtol=request["rtol"], limit=request["limit"],
+        )  # fmt: skip
+    except UnsolvedError as failure:
+        return {"row": failure.row, "reason": failure.reason}
+    except Exception as failure:
+        traceback.print_exc()
+        return {"error": f"{type(failure).__name__}: {failure}"}
+    return {"figures": figures}
+
+
+def _answer(world: MPI.Comm, folder: str, line: str) -> dict[str, Any]:
+    for rank in range(1, world.size):
+        world.send(line, dest=rank)
+    shares = [_share(world, folder, line)]
+    shares += [_received(world, rank) for rank in range(1, world.size)]
+    for share in shares:
+        if "error" in share:
+            return share
+    unsolved = [share for share in shares if "row" in share]
+    if unsolved:
+        return min(unsolved, key=lambda share: share["row"])
+    figures = {row: values for share in shares for row, values in share["figures"].items()}
+    residual, iterations = zip(*(figures[row] for row in sorted(figures)), strict=True)
+    return {"residual": residual, "iterations": iterations}
+
+
+def _received(world: MPI.Comm, source: int) -> Any:
+    """A message, waited for without load."""
+    pause = 1e-4
+    while not world.iprobe(source=source):
+        time.sleep(pause)
+        pause = min(2 * pause, 1e-2)
+    return world.recv(source=source)
+
+
+def _read(folder: str, lines: queue.Queue[str | None]) -> None:
+    """Pass on the requests; at their end, remove the folder, and end the process if it is busy."""
+    for line in sys.stdin:
+        lines.put(line)
+    shutil.rmtree(folder, ignore_errors=True)
+    lines.put(None)
+    time.sleep(_GRACE)
+    os._exit(1)
+
+
+def _serve(world: MPI.Comm, folder: str) -> None:
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what compilers and PETSc print is no reply
+    pids = world.gather(os.getpid())
+    if world.rank > 0:
+        while line := _received(world, 0):
+            world.send(_share(world, folder, line), dest=0)
+        return
+    lines: queue.Queue[str | None] = queue.Queue()
+    threading.Thread(target=_read, args=(folder, lines), daemon=True).start()
+    reply: dict[str, Any] = {
+        "protocol": PROTOCOL, "ranks": world.size, "pids": pids,
+        "dolfinx": dolfinx.__version__, "mpi": MPI.Get_library_version().split(",")[0],
+    }  # fmt: skip
+    while True:
+        print(json.dumps(reply), file=replies, flush=True)
+        line = lines.get()
+        if line is None:
+            break
+        reply = _answer(world, folder, line)
+    for rank in range(1, world.size):
+        world.send("", dest=rank)
+
+
+if __name__ == "__main__":
+    _serve(MPI.COMM_WORLD, sys.argv[1])

@@ -1,0 +1,311 @@
+"""The Fourier/Galerkin Transformer on a square against its plain transcription."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from operators.base import check_input
+from operators.galerkin2d import GalerkinTransformer2d
+from operators.nn.attention import FOURIER, GALERKIN, LINEAR, SOFTMAX
+from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
+
+KINDS = {"galerkin": GALERKIN, "fourier": FOURIER, "softmax": SOFTMAX, "linear": LINEAR}
+# the published settings of the inverse problem
+INVERSE = {
+    "width": 192, "feedforward": 384, "latent": "output", "decoder": "pointwise",
+    "activation": "silu", "downscaler_dropout": 0.05, "upscaler_dropout": 0.05, "dropout": 0.05,
+    "feedforward_dropout": 0.05, "head_dropout": 0.05,
+}  # fmt: skip
+NO_DROPOUT = {"downscaler_dropout": 0.0, "dropout": 0.0, "feedforward_dropout": 0.0}
+SMALL = {"width": 12, "depth": 2, "heads": 2, "feedforward": 16, "modes": 4, "decoder_width": 6,
+         "head_width": 10, "latent": 9} | NO_DROPOUT  # fmt: skip
+SMALL_INVERSE = SMALL | {"latent": "output", "decoder": "pointwise", "activation": "silu"}
+
+
+def square(axis):
+    """The points (s, t) of an axis by itself, shape (n, n, 2)."""
+    return torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1)
+
+
+def nodes(n):
+    return square(torch.linspace(0, 1, n, dtype=torch.float64))
+
+
+def cells(n):
+    return square((torch.arange(n, dtype=torch.float64) + 0.5) / n)
+
+
+def shaken(model):
+    """The model in float64 with weights of order one, so that every term counts."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.double()
+
+
+def small(**settings):
+    return GalerkinTransformer2d(**SMALL | settings)
+
+
+def field(n, batch=2):
+    torch.manual_seed(2)
+    return torch.randn(batch, n, n, 1, dtype=torch.float64)
+
+
+def test_has_the_published_number_of_parameters():
+    assert GalerkinTransformer2d().parameter_count == 2_220_829
+    assert GalerkinTransformer2d(**INVERSE).parameter_count == 2_383_873
+
+
+def test_its_parts_have_the_published_numbers_of_parameters():
+    for settings, expected in (
+        ({}, (82_044, 147_456, 801_024, 1_190_305)),
+        (INVERSE, (186_048, 331_776, 1_791_360, 74_689)),
+    ):
+        model = GalerkinTransformer2d(**settings)
+        parts = (
+            [model.downscaler], [model.upscaler], [model.encoder], [model.embed, model.decoder],
+        )  # fmt: skip
+        counts = [sum(p.numel() for part in group for p in part.parameters()) for group in parts]
+        assert tuple(counts) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("normalization", ["head", "layer"])
+def test_parameter_count_is_the_same_for_all_attentions(kind, normalization):
+    model = GalerkinTransformer2d(attention=KINDS[kind], normalization=normalization)
+    assert model.parameter_count == 2_220_829
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+@pytest.mark.parametrize("grid", [nodes, cells])
+def test_forward_model_equals_the_plain_transcription(grid, activation):
+    model = shaken(small(activation=activation))
+    plain = PlainGalerkinTransformer2d(
+        12, 2, 2, 16, 9, modes=4, decoder_width=6, head_width=10, activation=activation
+    ).double()
+    plain.copy_from(model)
+    a, x = field(21), grid(21)
+    torch.testing.assert_close(model(a, x), plain(a, x), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_inverse_model_equals_the_plain_transcription(activation):
+    model = shaken(GalerkinTransformer2d(**SMALL_INVERSE | {"activation": activation}))
+    plain = PlainGalerkinTransformer2d(
+        12, 2, 2, 16, 9, inverse=True, activation=activation
+    ).double()
+    plain.copy_from(model)
+    a, x, y = field(21), nodes(21), nodes(9)
+    torch.testing.assert_close(model(a, x, y), plain(a, x, y), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("settings", "n", "m"), [({}, 85, 29), (INVERSE, 71, 36)])
+@pytest.mark.usefixtures("unchecked")
+def test_published_settings_equal_the_plain_transcription(settings, n, m):
+    torch.manual_seed(0)
+    inverse = bool(settings)
+    model = GalerkinTransformer2d(**{"latent": m} | settings).double().eval()
+    plain = PlainGalerkinTransformer2d(
+        model.embed.in_features - 2, feedforward=settings.get("feedforward", 256), n_c=m,
+        inverse=inverse, activation="silu" if inverse else "relu",
+    ).double()  # fmt: skip
+    plain.copy_from(model)
+    a, x, y = field(n, 1), nodes(n), nodes(m) if inverse else None
+    with torch.no_grad():
+        torch.testing.assert_close(model(a, x, y), plain(a, x, y), rtol=1e-8, atol=1e-8)
+
+
+def test_gradients_equal_those_of_the_plain_transcription():
+    model = shaken(small())
+    plain = PlainGalerkinTransformer2d(
+        12, 2, 2, 16, 9, modes=4, decoder_width=6, head_width=10
+    ).double()
+    plain.copy_from(model)
+    a, x = field(21), nodes(21)
+    model(a, x).square().sum().backward()
+    plain(a, x).square().sum().backward()
+    attention, expected = model.encoder[0].attention, plain.layers[0].attention
+    projections = attention.project.weight.grad
+    pairs = [
+        (projections[i], getattr(expected, name).weight.grad)
+        for i, name in enumerate(("query", "key", "value"))
+    ]
+    pairs += [
+        (norm.weight.grad[h], theirs[h].weight.grad)
+        for norm, theirs in (
+            (attention.norm_key, expected.norms_key),
+            (attention.norm_other, expected.norms_value),
+        )
+        for h in range(2)
+    ]
+    pairs += [
+        (model.downscaler.lift.convolution.weight.grad, plain.down.conv0.weight.grad),
+        (model.downscaler.convolutions[0].convolution.weight.grad, plain.down.conv1.weight.grad),
+        (model.upscaler.convolution.convolution.weight.grad, plain.up.weight.grad),
+        (model.embed.weight.grad, plain.embed.weight.grad),
+        (
+            model.decoder[0].convolution.weight.grad[0].permute(2, 3, 0, 1, 4),
+            plain.spectral1.weight1.grad,
+        ),
+    ]
+    for ours, theirs in pairs:
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7 * float(theirs.abs().max()))
+
+
+def test_latent_points_have_the_coordinates_of_what_is_interpolated():
+    """A function of the position alone reaches the coarse points as that function there."""
+    model = small(latent=7)
+    x = cells(22)[::3, ::3]  # 8 points, no half cell at the far end
+    positions = []
+    model.encoder[0].register_forward_pre_hook(lambda _, args: positions.append(args[1]))
+    model.double()(field(8), x)
+    expected = square(torch.linspace(float(x[0, 0, 0]), float(x[-1, 0, 0]), 7, dtype=x.dtype))
+    torch.testing.assert_close(positions[0], expected.flatten(0, 1))
+
+
+def test_attention_acts_on_the_points_of_the_output():
+    model = GalerkinTransformer2d(**SMALL_INVERSE).double()
+    positions = []
+    model.encoder[0].register_forward_pre_hook(lambda _, args: positions.append(args[1]))
+    assert model(field(21), cells(21), cells(9)).shape == (2, 9, 9, 1)
+    assert torch.equal(positions[0], cells(9).flatten(0, 1))
+
+
+def test_output_elsewhere_is_interpolated_by_coordinates():
+    """On a grid of nodes asked for by its coordinates, the values are those of the same grid."""
+    model = shaken(small())
+    a, x = field(21), nodes(21)
+    torch.testing.assert_close(model(a, x, x.clone()), model(a, x), rtol=1e-9, atol=1e-9)
+    assert model(a, x, cells(12)).shape == (2, 12, 12, 1)
+
+
+@pytest.mark.parametrize("settings", [SMALL, SMALL_INVERSE])
+def test_grids_of_two_sizes(settings):
+    model = shaken(GalerkinTransformer2d(**settings))
+    a, x = field(24)[:, :, :17], nodes(24)[:, :17]
+    y = None if settings is SMALL else nodes(10)[:, :9]
+    u = model(a, x, y)
+    assert u.shape[1:3] == ((24, 17) if y is None else (10, 9))
+    torch.testing.assert_close(model(a[:1], x, y), u[:1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("settings", [SMALL, SMALL_INVERSE])
+def test_gradient_reaches_every_parameter(kind, settings):
+    model = shaken(GalerkinTransformer2d(**settings | {"attention": KINDS[kind]}))
+    y = None if settings is SMALL else cells(9)
+    model(field(21), cells(21), y).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_equals_its_samples(kind):
+    model = shaken(small(attention=KINDS[kind]))
+    a, x = field(20, 3), cells(20)
+    singles = torch.cat([model(one[None], x) for one in a])
+    torch.testing.assert_close(model(a, x), singles, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [SMALL, SMALL_INVERSE])
+def test_two_evaluations_are_bit_equal_with_every_dropout_on(settings):
+    rates = (
+        "attention_dropout", "dropout", "feedforward_dropout", "decoder_dropout",
+        "downscaler_dropout", "upscaler_dropout", "head_dropout",
+    )  # fmt: skip
+    model = GalerkinTransformer2d(**settings | dict.fromkeys(rates, 0.3)).eval()
+    a, x, y = field(21).float(), cells(21).float(), cells(9).float()
+    assert torch.equal(model(a, x, y), model(a, x, y))
+
+
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        (SMALL, ("attention_dropout", "dropout", "feedforward_dropout", "decoder_dropout",
+                 "downscaler_dropout", "upscaler_dropout")),
+        (SMALL_INVERSE, ("head_dropout",)),
+    ],
+)  # fmt: skip
+def test_each_dropout_acts_in_training(settings, rates):
+    a, x = field(20), cells(20)
+    for rate in rates:
+        model = shaken(GalerkinTransformer2d(**settings | {rate: 0.2})).train()
+        assert not torch.equal(model(a, x), model(a, x)), rate
+
+
+def test_published_dropout_makes_two_evaluations_differ():
+    model = shaken(small(attention_dropout="published")).eval()
+    a, x = field(20), cells(20)
+    assert not torch.equal(model(a, x), model(a, x))
+
+
+def test_without_attention_its_layers_are_pointwise():
+    model = GalerkinTransformer2d(attention=None)
+    layer = 3 * (128**2 + 128) + 4 * 128 + (128 + 8) * 128 + 128
+    assert model.parameter_count == 2_220_829 - 6 * layer
+
+
+def test_a_copy_is_bit_equal():
+    model = small().eval()
+    a, x = field(20).float(), cells(20).float()
+    assert torch.equal(copy.deepcopy(model)(a, x), model(a, x))
+
+
+def test_converges_under_refinement():
+    """Attention on a fixed grid, so that what changes is the resolution of the data alone."""
+    model = shaken(small())
+
+    def values(n):
+        x = nodes(n)
+        a = torch.sin(math.pi * x).prod(-1)[None, ..., None]
+        return model(a, x)[0]
+
+    coarse, middle, fine = values(17), values(33), values(65)
+    first = (middle[::2, ::2] - coarse).abs().mean()
+    second = (fine[::2, ::2] - middle).abs().mean()
+    assert second < first
+
+
+@pytest.mark.parametrize(
+    ("a", "x", "y", "message"),
+    [
+        ((2, 9, 9), (9, 9, 2), None, r"input of shape \(batch, n1, n2, 1\), got \(2, 9, 9\)"),
+        ((2, 9, 9, 2), (9, 9, 2), None, r"\(batch, n1, n2, 1\), got \(2, 9, 9, 2\)"),
+        ((2, 9, 8, 1), (9, 9, 2), None, r"of shape \(9, 8, 2\), got \(9, 9, 2\)"),
+        ((2, 9, 9, 1), (9, 9, 2), (81, 2), r"of shape \(m1, m2, 2\), got \(81, 2\)"),
+        ((2, 9, 9, 1), (9, 9, 2), (9, 9, 1), r"of shape \(m1, m2, 2\), got \(9, 9, 1\)"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_input_of_another_shape(a, x, y, message):
+    with pytest.raises(ValueError, match=message):
+        check_input(small(), torch.zeros(a), torch.zeros(x), y and torch.zeros(y))
+
+
+def test_refuses_impossible_sizes():
+    with pytest.raises(ValueError, match="heads must divide width, got heads=5, width=12"):
+        small(heads=5)
+    with pytest.raises(ValueError, match="latent must be at least 2, got 1"):
+        small(latent=1)
+    with pytest.raises(ValueError, match="4 modes need a grid of at least 8 points, got 7 x 7"):
+        small()(torch.zeros(1, 7, 7, 1), cells(7).float())
+
+
+def test_overfits_four_samples():
+    torch.manual_seed(0)
+    model = small(width=24, heads=2, feedforward=48, decoder_width=12, head_width=24)
+    x = cells(18).float()
+    a = torch.stack([torch.sin(math.pi * (x[..., :1] * (s + 1) + x[..., 1:])) for s in range(4)])
+    u = a.square() - 0.5
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(60):
+        loss = (model(a, x) - u).square().mean() / u.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float(loss.detach().sqrt()) < 0.2

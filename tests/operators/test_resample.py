@@ -1,0 +1,60 @@
+"""Interpolation between grids: exact for bilinear functions of the true coordinates."""
+
+import pytest
+import torch
+
+from operators.nn.resample import interpolated, interpolation, resized, resized_grid
+
+
+def square(first, second):
+    return torch.stack(torch.meshgrid(first, second, indexing="ij"), -1)
+
+
+def nodes(n):
+    return torch.linspace(0, 1, n, dtype=torch.float64)
+
+
+def cells(n):
+    return (torch.arange(n, dtype=torch.float64) + 0.5) / n
+
+
+def bilinear(x):
+    s, t = x.unbind(-1)
+    return torch.stack([1 + 2 * s - t, 3 * s * t], -1)[None]
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (square(nodes(9), nodes(7)), square(cells(4), cells(12))),
+        (square(cells(31)[::3], cells(31)[::2]), square(cells(9), cells(9))),
+    ],
+)
+def test_by_coordinates_it_is_exact_for_bilinear_functions(x, y):
+    torch.testing.assert_close(interpolated(bilinear(x), x, y), bilinear(y))
+
+
+def test_by_indices_it_is_exact_at_the_resized_coordinates():
+    x = square(cells(21)[::2], cells(8))
+    y = resized_grid(x, 5, 13)
+    assert torch.equal(y[[0, -1]][:, [0, -1]], x[[0, -1]][:, [0, -1]])
+    torch.testing.assert_close(resized(bilinear(x), 5, 13), bilinear(y))
+
+
+def test_by_indices_equals_by_coordinates_between_common_ends():
+    torch.manual_seed(0)
+    x, y = square(nodes(11), nodes(9)), square(nodes(6), nodes(17))
+    u = torch.randn(3, 11, 9, 4, dtype=torch.float64)
+    torch.testing.assert_close(interpolated(u, x, y), resized(u, 6, 17))
+
+
+def test_continues_as_a_constant_beyond_the_ends():
+    matrix = interpolation(cells(4), nodes(5))
+    assert matrix[0].tolist() == [1, 0, 0, 0]
+    assert matrix[-1].tolist() == [0, 0, 0, 1]
+    torch.testing.assert_close(matrix.sum(1), torch.ones(5, dtype=torch.float64))
+
+
+def test_the_same_size_is_the_same_tensor():
+    u = torch.randn(1, 4, 5, 2)
+    assert resized(u, 4, 5) is u
