@@ -63,8 +63,10 @@ def generate(
         StoreError: If something is in the way at `url`, or the store to resume is another's.
         OSError: If the place cannot be written or has no room.
         SampleError: If a sample cannot be computed; finished shards stay, `resume` continues.
+        MissingDolfinxError: If the recipe needs dolfinx, and no Python here has it.
     """
     workers = workers or len(os.sched_getaffinity(0))
+    recipe.problem.check_solver()
     store = _prepared(recipe, url, resume, overwrite)
     todo = store.missing()
     if store.sealed:

@@ -76,11 +76,13 @@ def _status(error: Exception) -> int | None:
     from operators.checkpoint import CheckpointError
     from operators.data import DataError
     from operators.train import TrainingError
+    from pdegen.darcy.fenicsx.client import MissingDolfinxError, WorkerError
     from pipelines.finished import ReportError
     from pipelines.run import RunError
 
     wrong_request = (
         SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError, UsageError,
+        MissingDolfinxError,
     )  # fmt: skip
     no_place = (
         errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
@@ -90,7 +92,7 @@ def _status(error: Exception) -> int | None:
         return 2
     if isinstance(error, OSError) and error.errno in no_place:
         return 2
-    if isinstance(error, (Failed, SampleError, TrainingError)):
+    if isinstance(error, (Failed, SampleError, TrainingError, WorkerError)):
         return 1
     return None
 
@@ -177,6 +179,7 @@ def _generate(
     resume: bool = False,
     overwrite: bool = False,
 ) -> Store:
+    from pdegen.darcy.fenicsx.client import WorkerError
     from pipelines.run import default_store
 
     if scheduler not in ("threads", "processes"):
@@ -194,7 +197,7 @@ def _generate(
             recipe, url, workers=workers, scheduler=scheduler, resume=resume,
             overwrite=overwrite, progress=progress,
         )  # fmt: skip
-    except (KeyboardInterrupt, SampleError) as error:
+    except (KeyboardInterrupt, SampleError, WorkerError) as error:
         print(f"\nfinished shards are kept in {url}: continue with --resume", file=sys.stderr)
         raise error
     except OSError as error:
@@ -405,3 +408,59 @@ def report_command(
     from pipelines.run import check_device, store_of_run
 
     print(write_report(folder, data or store_of_run(folder), check_device(device)))
+
+
+study_app = typer.Typer(help="Studies: many trainings, one report.", rich_markup_mode=None)
+app.add_typer(study_app, name="study")
+
+
+@study_app.command("noise")
+def study_noise_command(
+    experiment: Annotated[str, typer.Argument(help="An inverse experiment, or a TOML file.")],
+    train_levels: Annotated[str, typer.Option(help="Noise levels to train at.")] = "0,0.01,0.1",
+    test_levels: Annotated[str, typer.Option(help="Levels to test at.")] = "0,0.01,0.05,0.1",
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings at each level.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder of the study.")] = None,
+    data: Annotated[str | None, typer.Option(help="Store; default: made where absent.")] = None,
+    set_: Set = None,
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train an inverse problem at some noise levels and test it at others, with baselines."""
+    import shutil
+
+    from operators.train import Epoch, Stopped
+    from pipelines.experiment import load_experiment
+    from pipelines.noise_study import NoiseStudy, parse_levels
+    from pipelines.run import check_device
+    from pipelines.study_report import write_study_report
+
+    declared = load_experiment(experiment).with_overrides(_overrides(set_))
+    place = check_device(device)
+    folder = out or Path("runs") / f"{declared.name}-noise-study"
+    if resume and overwrite:
+        raise SchemaError("--resume and --overwrite exclude each other")
+    levels = parse_levels(train_levels), parse_levels(test_levels)
+    store = data or _generate_if_absent(declared.data.load_recipe())
+    study = NoiseStudy(declared, store, folder, *levels, seeds)
+    if overwrite and (folder / "study.json").exists():
+        shutil.rmtree(folder)
+    report, started = _Reporter(f"studying {declared.name}, steps", every=0), time.monotonic()
+
+    def on_epoch(epoch: Epoch) -> None:
+        if sys.stderr.isatty():
+            total = declared.training.epochs
+            print(f"\r\033[Kepoch {epoch.epoch}/{total}", end="", file=sys.stderr, flush=True)
+
+    with _Interrupts() as interrupts:
+        try:
+            study.run(
+                place, resume=resume, on_epoch=on_epoch, stop=interrupts.asked,
+                progress=lambda what, done, total: report(
+                    done, total, time.monotonic() - started, f", {what}"),
+            )  # fmt: skip
+        except Stopped as stopped:
+            print(f"\n{stopped}: finished cells are kept, continue with --resume", file=sys.stderr)
+            raise KeyboardInterrupt from None
+    print(write_study_report(study, place))

@@ -1,4 +1,4 @@
-"""What an experiment is trained and evaluated on: pairs of a store, and the noise of their inputs."""
+"""What an experiment is trained and evaluated on: pairs of a store, with noise on their inputs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Source:
         return replace(pairs, a=added(0))
 
     def deviation(self, pairs: Pairs) -> np.ndarray:
-        """Pointwise deviation σ(x) of the inputs over the training split, on the grid of `pairs`."""
+        """Deviation σ(x) of the inputs over the training split, on the grid of `pairs`."""
         train = self.clean("train", pairs.source["resolution"])
         return pointwise_deviation(part[..., 0].numpy() for part in train.a.split(64))
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from pdegen.darcy.fenicsx import client
 from pdegen.darcy.finite_volume import Solution, check_positive
-from pdegen.grid import CellGrid
+from pdegen.grid import CellGrid, NodalGrid
 
 Element = Literal["Q1", "P1", "Q2", "P2"]
 Function: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray | float]
@@ -116,12 +116,12 @@ class FiniteElement:
         return Solution(*client.solve(settings, a, source, values, self.ranks, self.timeout))
 
     def _at_nodes(self, function: Function) -> Float[np.ndarray, "m m"]:
-        x = np.arange(self._nodes) / (self._nodes - 1)
+        x = self._nodes.x
         return np.array(np.broadcast_to(function(x[:, None], x), (len(x), len(x))), dtype=float)
 
     @property
-    def _nodes(self) -> int:
-        return int(self.element[1]) * self.grid.n + 1
+    def _nodes(self) -> NodalGrid:
+        return NodalGrid(int(self.element[1]) * self.grid.n + 1)
 
     def _source(
         self, f: Float[np.ndarray, "*source n n"] | Function | float, batch: int
@@ -143,12 +143,12 @@ class FiniteElement:
             return float(given)
         if given.shape != (4, n):
             raise ValueError(f"walls are a number or of shape (4, {n}), got {given.shape}")
-        at = np.arange(self._nodes) / (self._nodes - 1)
+        nodes = self._nodes
         ends = np.diff(given, axis=1)[:, [0, -1]] / 2 if n > 1 else np.zeros((4, 2))
         extended = np.column_stack([given[:, 0] - ends[:, 0], given, given[:, -1] + ends[:, 1]])
         centres = np.concatenate([[0.0], self.grid.x, [1.0]])
-        west, east, south, north = (np.interp(at, centres, wall) for wall in extended)
-        values = np.zeros((self._nodes, self._nodes))
+        west, east, south, north = (np.interp(nodes.x, centres, wall) for wall in extended)
+        values = np.zeros((nodes.n, nodes.n))
         values[0], values[-1], values[:, 0], values[:, -1] = west, east, south, north
         for i, j, x, y in ((0, 0, west, south), (0, -1, west, north),
                            (-1, 0, east, south), (-1, -1, east, north)):  # fmt: skip

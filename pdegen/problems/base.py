@@ -49,6 +49,9 @@ class Problem(Strict):
             SampleError: If a sample cannot be solved or is not finite.
         """
 
+    def check_solver(self) -> None:
+        """Raise an error where this machine lacks what the solver needs."""
+
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """Attributes of a store that are measured once it is complete, such as label errors."""
         return {}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from pdegen.coefficients import LogNormal, TwoPhase
+from pdegen.darcy.fenicsx import client
+from pdegen.darcy.finite_element import FiniteElement
 from pdegen.darcy.finite_volume import FiniteVolume, Solution
 from pdegen.darcy.published import PublishedScheme
 from pdegen.failure import SolveError
@@ -20,6 +22,15 @@ from pdegen.store import Coordinate, Variable
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _MEASURED = 4  # samples whose label error is measured
 _REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
+
+
+def _odd(factor: int) -> int:
+    if factor % 2 == 0:
+        raise ValueError("a refinement is odd, so that cell centres stay cell centres")
+    return factor
+
+
+Odd = Annotated[int, Field(ge=1), AfterValidator(_odd)]
 
 
 class SquareGaussian(Strict):
@@ -64,10 +75,28 @@ class FiniteVolumeMethod(Strict):
     faces: Literal["harmonic", "arithmetic"] = "harmonic"
     rtol: Annotated[float, Field(gt=0, lt=1)] = 1e-8
     limit: Count = 300
-    refinement: Annotated[int, Field(ge=1, multiple_of=1)] = 1
+    refinement: Odd = 1
 
     def build(self, n: int) -> FiniteVolume:
         return FiniteVolume(CellGrid(n), self.faces, self.rtol, self.limit)
+
+
+class FiniteElementMethod(Strict):
+    """`pdegen.darcy.finite_element.FiniteElement` (dolfinx), cells finer by `refinement`."""
+
+    method: Literal["finite-element"]
+    element: Literal["Q1", "P1", "Q2", "P2"] = "Q1"
+    linear: Literal["cg", "cholesky"] = "cg"
+    rtol: Annotated[float, Field(gt=0, lt=1)] = 1e-9
+    limit: Count = 200
+    ranks: Count = 1
+    mode: Literal["sample", "domain"] = "sample"
+    timeout: Positive = 300.0
+    refinement: Odd = 1
+
+    def build(self, n: int) -> FiniteElement:
+        settings = self.model_dump(exclude={"method", "refinement"})
+        return FiniteElement(CellGrid(n), **settings)
 
 
 class PublishedMethod(Strict):
@@ -100,7 +129,9 @@ class Darcy(Problem):
     resolution: Annotated[int, Field(ge=4)]
     field: SquareGaussian
     coefficient: Annotated[TwoPhaseCoefficient | LogNormalCoefficient, Field(discriminator="kind")]
-    solver: Annotated[FiniteVolumeMethod | PublishedMethod, Field(discriminator="method")]
+    solver: Annotated[
+        FiniteVolumeMethod | FiniteElementMethod | PublishedMethod, Field(discriminator="method")
+    ]
 
     @property
     def formula(self) -> str:
@@ -151,6 +182,10 @@ class Darcy(Problem):
         if not finite.all():
             raise SampleError(samples[int(np.flatnonzero(~finite)[0])], "u is not finite")
         return {"a": a, "u": u, "residual": residual}
+
+    def check_solver(self) -> None:
+        if self.solver.method == "finite-element":
+            client.interpreter()
 
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """The error of the first labels against harmonic finite volumes on cells three times

@@ -127,7 +127,6 @@ def test_a_source_may_be_a_number_cells_or_a_function(element):
     expected = solver(a, 2.0)
     each = np.arange(1.0, 6)[:, None, None]
     np.testing.assert_array_equal(solver(a, np.full((12, 12), 2.0)), expected)
-    np.testing.assert_array_equal(solver(a, np.array(2), np.array(0.0)), expected)
     np.testing.assert_allclose(solver(a, lambda x, y: 2.0), expected, rtol=1e-8)
     np.testing.assert_allclose(solver(a, each + np.zeros(a.shape)), each / 2 * expected, rtol=1e-8)
 
