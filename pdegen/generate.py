@@ -43,6 +43,7 @@ def generate(
     scheduler: Scheduler = "threads",
     resume: bool = False,
     overwrite: bool = False,
+    device: str | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Store:
     """Write the dataset of a recipe to a store and seal it.
@@ -57,6 +58,8 @@ def generate(
         scheduler: Dask's local "threads" or "processes".
         resume: Continue an unfinished store of the same recipe, or make again what is damaged.
         overwrite: Remove a store that is there.
+        device: A device of PyTorch to solve on, such as "cuda"; by default NumPy on the CPU. Then
+            samples agree with those of the CPU up to the solver's tolerance, not bit for bit.
         progress: Called after each shard.
 
     Raises:
@@ -66,7 +69,7 @@ def generate(
         MissingDolfinxError: If the recipe needs dolfinx, and no Python here has it.
     """
     workers = workers or len(os.sched_getaffinity(0))
-    recipe.problem.check_solver()
+    recipe.problem.check_solver(device)
     store = _prepared(recipe, url, resume, overwrite)
     todo = store.missing()
     if store.sealed:
@@ -83,7 +86,9 @@ def generate(
 
     content = recipe.model_dump(mode="json")
     tasks = [  # Dask begins with the last name: the first shard
-        delayed(_shard)(content, str(url), shard, dask_key_name=f"shard-{999_999_999 - shard:09}")
+        delayed(_shard)(
+            content, str(url), shard, device, dask_key_name=f"shard-{999_999_999 - shard:09}"
+        )
         for shard in todo
     ]
     with _one_thread(), _executor(scheduler, workers) as pool, Callback(posttask=after):
@@ -92,12 +97,12 @@ def generate(
     return store
 
 
-def _shard(content: dict, url: str, shard: int) -> Record:
+def _shard(content: dict, url: str, shard: int, device: str | None) -> Record:
     """The task: compute one shard and write it."""
     start = time.monotonic()
     recipe = Recipe.parse(content, "recipe")
     store = Store(url)
-    values = compute(recipe, store.shard_range(shard))
+    values = compute(recipe, store.shard_range(shard), device)
     return store.write_shard(shard, values, time.monotonic() - start)
 
 

@@ -36,13 +36,13 @@ def layout(recipe: Recipe) -> Layout:
     )
 
 
-def compute(recipe: Recipe, samples: range) -> dict[str, np.ndarray]:
+def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
     """The values of these samples for each variable of the layout.
 
     Raises:
         SampleError: If a sample cannot be solved or is not finite.
     """
-    return recipe.problem.compute(recipe.seed, samples)
+    return recipe.problem.compute(recipe.seed, samples, device)
 
 
 def provenance() -> dict[str, Any]:

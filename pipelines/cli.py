@@ -157,6 +157,7 @@ def generate_command(
     set_: Set = None,
     workers: Workers = None,
     scheduler: Annotated[str, typer.Option(help="threads or processes.")] = "threads",
+    device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -167,7 +168,7 @@ def generate_command(
     if resolution is not None:
         overrides["problem.resolution"] = resolution
     declared = load_recipe(recipe).with_overrides(overrides)
-    store = _generate(declared, out, workers, scheduler, resume, overwrite)
+    store = _generate(declared, out, workers, scheduler, resume, overwrite, device)
     print(store.url)
 
 
@@ -178,12 +179,15 @@ def _generate(
     scheduler: str = "threads",
     resume: bool = False,
     overwrite: bool = False,
+    device: str = "cpu",
 ) -> Store:
     from pdegen.darcy.fenicsx.client import WorkerError
     from pipelines.run import default_store
 
     if scheduler not in ("threads", "processes"):
         raise SchemaError(f"unknown scheduler {scheduler!r}: known: threads, processes")
+    if device not in ("cpu", "cuda"):
+        raise SchemaError(f"unknown device {device!r}: known: cpu, cuda")
     if resume and overwrite:
         raise SchemaError("--resume and --overwrite exclude each other")
     url = out or default_store(recipe)
@@ -195,7 +199,7 @@ def _generate(
     try:
         return generate(
             recipe, url, workers=workers, scheduler=scheduler, resume=resume,
-            overwrite=overwrite, progress=progress,
+            overwrite=overwrite, device=None if device == "cpu" else device, progress=progress,
         )  # fmt: skip
     except (KeyboardInterrupt, SampleError, WorkerError) as error:
         print(f"\nfinished shards are kept in {url}: continue with --resume", file=sys.stderr)

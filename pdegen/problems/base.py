@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.schema import Count, Strict
+from pdegen.schema import Count, SchemaError, Strict
 from pdegen.store import Coordinate, Variable
 
 
@@ -42,15 +42,24 @@ class Problem(Strict):
         """What it holds once."""
 
     @abstractmethod
-    def compute(self, seed: int, samples: range) -> dict[str, np.ndarray]:
+    def compute(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, np.ndarray]:
         """The values of these samples for each variable; sample i depends on (seed, i) alone.
+
+        Args:
+            seed, samples: Which samples.
+            device: A device of PyTorch to solve on, such as "cuda"; None solves with NumPy. The
+                results agree up to the solver's tolerance.
 
         Raises:
             SampleError: If a sample cannot be solved or is not finite.
         """
 
-    def check_solver(self) -> None:
-        """Raise an error where this machine lacks what the solver needs."""
+    def check_solver(self, device: str | None = None) -> None:
+        """Raise an error where the solver, or this machine, cannot do what is asked."""
+        if device is not None:
+            raise SchemaError(f"this solver runs on the CPU alone, got device {device!r}")
 
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """Attributes of a store that are measured once it is complete, such as label errors."""

@@ -112,7 +112,9 @@ class Burgers(Problem):
                        {"long_name": "time", "units": "1"}),
         )  # fmt: skip
 
-    def compute(self, seed: int, samples: range) -> dict[str, np.ndarray]:
+    def compute(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, np.ndarray]:
         """Fields and solutions are computed on the solver's grid, where they are resolved, and
         then taken at the points of the output grid."""
         field, solver = self.initial.build(), self.solver.build(self.viscosity)

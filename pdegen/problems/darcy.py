@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
@@ -16,10 +17,11 @@ from pdegen.failure import SolveError
 from pdegen.grid import CellGrid
 from pdegen.problems.base import Problem, SampleError
 from pdegen.random_fields import SquareGaussianField
-from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
 from pdegen.store import Coordinate, Variable
 
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
+_BLOCK_ON_DEVICE = 64
 _MEASURED = 4  # samples whose label error is measured
 _REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
 
@@ -163,18 +165,21 @@ class Darcy(Problem):
             for name in ("x", "y")
         )  # fmt: skip
 
-    def compute(self, seed: int, samples: range) -> dict[str, np.ndarray]:
+    def compute(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, np.ndarray]:
         field, coefficient = self.field.build(), self.coefficient.build()
         factor = self.solver.refinement
         solver = self.solver.build(factor * self.resolution)
         shape = (len(samples), self.resolution, self.resolution)
         a, u = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
         residual = np.empty(len(samples))
-        for start in range(0, len(samples), _BLOCK):
-            block = slice(start, start + _BLOCK)
+        size = _BLOCK if device is None else _BLOCK_ON_DEVICE
+        for start in range(0, len(samples), size):
+            block = slice(start, start + size)
             a[block] = coefficient(field(self.grid, seed, samples[block]))
             try:  # what is stored is what is solved
-                solution = _refined(solver, factor, a[block], self.source)
+                solution = _refined(solver, factor, a[block], self.source, device)
             except SolveError as failure:
                 raise SampleError(samples[start + failure.row], failure.reason) from failure
             u[block], residual[block] = solution.u, solution.residual
@@ -183,9 +188,13 @@ class Darcy(Problem):
             raise SampleError(samples[int(np.flatnonzero(~finite)[0])], "u is not finite")
         return {"a": a, "u": u, "residual": residual}
 
-    def check_solver(self) -> None:
+    def check_solver(self, device: str | None = None) -> None:
+        if self.solver.method != "finite-volume":
+            super().check_solver(device)
         if self.solver.method == "finite-element":
             client.interpreter()
+        if device == "cuda" and not _torch().cuda.is_available():
+            raise SchemaError("device cuda was asked for, but PyTorch finds none here")
 
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """The error of the first labels against harmonic finite volumes on cells three times
@@ -207,9 +216,20 @@ class Darcy(Problem):
         }
 
 
-def _refined(solver: Solver, factor: int, a: np.ndarray, source: float) -> Solution:
+def _refined(
+    solver: Solver, factor: int, a: np.ndarray, source: float, device: str | None = None
+) -> Solution:
     """Solve with each cell cut into factor² cells of the same coefficient; u at the centres."""
     fine = np.repeat(np.repeat(a.astype(np.float64), factor, axis=1), factor, axis=2)
-    solution = solver.solve(fine, source)
+    if device is None:
+        solution = solver.solve(fine, source)
+    else:
+        found = solver.solve(_torch().as_tensor(fine, device=device), source)
+        solution = Solution(*(part.cpu().numpy() for part in found))
     centres = slice(factor // 2, None, factor)
     return solution._replace(u=solution.u[:, centres, centres])
+
+
+def _torch() -> Any:
+    """PyTorch, which is needed only to solve on its devices."""
+    return importlib.import_module("torch")
