@@ -18,9 +18,15 @@ Basis = Float[Tensor, "count k k"]
 
 
 def _as_matrices(t: Tensor) -> Tensor:
-    """A weight as a stack of matrices: (m, n) -> (1, m, n); (modes, in, out, 2), a complex
-    weight, -> (modes, in, 2 out)."""
-    return t[None] if t.ndim == 2 else t.flatten(2)
+    """A weight as a stack of matrices: (m, n) -> (1, m, n); (count, m, n) as it is; a complex weight
+    (*modes, in, out, 2) -> (modes, in, 2 out); a convolution (out, in, k, k) -> (1, out, in k²)."""
+    if t.ndim == 2:
+        return t[None]
+    if t.ndim == 3:
+        return t
+    if t.shape[-1] == 2:
+        return t.flatten(-2).flatten(0, -3)
+    return t.flatten(1)[None]
 
 
 class SOAP(torch.optim.Optimizer):
@@ -32,8 +38,8 @@ class SOAP(torch.optim.Optimizer):
     step only sets up the bases.
 
     Args:
-        params: Parameters of one, two, or more dimensions; of the latter, the leading one counts
-            matrices.
+        params: Parameters of one or more dimensions; `_as_matrices` says which matrices are in
+            them.
         lr: Learning rate.
         betas: Decay of the first and of the second moment.
         basis_decay: Decay of the means of G Gᵀ and Gᵀ G.
