@@ -1,0 +1,190 @@
+"""Darcy recipes: what their stores hold, and that nothing but the recipe matters."""
+
+import numpy as np
+import pytest
+
+from pdegen.darcy.finite_volume import FiniteVolume
+from pdegen.failure import SolveError
+from pdegen.generate import generate
+from pdegen.grid import CellGrid
+from pdegen.problems.base import SampleError
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from pdegen.store import Store
+
+SMALL = {"samples": 14, "shard": 6, "resolution": 15, "modes": 20, "refinement": 3}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return load_recipe("darcy-quick").with_overrides(SMALL)
+
+
+@pytest.fixture(scope="module")
+def store(small, tmp_path_factory):
+    return generate(small, str(tmp_path_factory.mktemp("darcy") / "d.zarr"), workers=1)
+
+
+def values(store, name):
+    return store.values(name, range(store.samples))
+
+
+def relative(u, v):
+    return np.linalg.norm(u - v) / np.linalg.norm(v)
+
+
+# what a store holds
+
+
+def test_solves_what_is_stored(store):
+    a, u = values(store, "a").astype(float), values(store, "u")
+    fine = np.repeat(np.repeat(a, 3, axis=1), 3, axis=2)
+    assert relative(u, FiniteVolume(CellGrid(45), rtol=1e-12)(fine)[:, 1::3, 1::3]) < 1e-7
+    assert values(store, "residual").max() <= 1e-8
+    assert set(np.unique(a)) == {3.0, 12.0}
+
+
+def test_says_where_its_points_are(store):
+    for name in ("x", "y"):
+        assert np.asarray(store.array(name)[:]) == pytest.approx(CellGrid(15).x)
+        assert store.array(name).attrs["grid"] == "cell"
+    assert store.array("u").attrs["source"] == 1.0
+    assert store.verify() == []
+
+
+def test_states_the_error_of_its_labels(store):
+    measured = store.attributes["label_error"]
+    assert measured["samples"] == [0, 1, 2, 3]
+    assert measured["reference"] == "harmonic finite volumes on 135 x 135 cells"
+    a, u = values(store, "a")[:4].astype(float), values(store, "u")[:4]
+    fine = np.repeat(np.repeat(a, 9, axis=1), 9, axis=2)
+    exact = FiniteVolume(CellGrid(135), rtol=1e-10)(fine)[:, 4::9, 4::9]
+    for row, error in enumerate(measured["relative_l2"]):
+        assert error == pytest.approx(relative(u[row], exact[row]), rel=1e-3)
+        assert 1e-5 < error < 1e-2
+
+
+def test_refinement_brings_the_labels_nearer(small, store, tmp_path):
+    coarse = generate(small.with_overrides({"refinement": 1}), str(tmp_path / "c.zarr"))
+    assert (values(coarse, "a") == values(store, "a")).all()
+    fine_error = store.attributes["label_error"]["relative_l2"]
+    assert np.mean(coarse.attributes["label_error"]["relative_l2"]) > 2 * np.mean(fine_error)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"problem.coefficient.kind": "log-normal"}, {"solver.method": "published-splines"},
+     {"problem.field.law": "dirichlet-gaussian"}, {"faces": "arithmetic"}, {"source": 2.5}],
+)  # fmt: skip
+def test_other_choices_give_other_data(small, store, tmp_path, overrides):
+    other = generate(small.with_overrides(overrides), str(tmp_path / "o.zarr"), workers=1)
+    assert other.verify() == []
+    assert relative(values(other, "u"), values(store, "u")) > 1e-3
+    assert np.isfinite(other.attributes["label_error"]["relative_l2"]).all()
+
+
+def test_the_field_is_the_same_on_another_grid(small):
+    """45 cells hold the centres of 15: there the phases agree."""
+    fine = small.with_overrides({"resolution": 45, "refinement": 1})
+    a, b = (r.problem.compute(0, range(3))["a"] for r in (small, fine))
+    assert (a == b[:, 1::3, 1::3]).all()
+
+
+# the same bits, whoever computes them
+
+
+@pytest.mark.parametrize(
+    ("workers", "scheduler", "shard"), [(2, "threads", 6), (3, "threads", 4), (2, "processes", 7)]
+)
+def test_bits_do_not_depend_on_workers_or_shards(small, store, tmp_path, workers, scheduler, shard):
+    recipe = small.with_overrides({"shard": shard})
+    other = generate(recipe, str(tmp_path / "o.zarr"), workers=workers, scheduler=scheduler)
+    for name in store.variables:
+        assert (values(other, name) == values(store, name)).all()
+    assert other.attributes["statistics"] == store.attributes["statistics"]
+
+
+def test_goes_on_where_it_was_interrupted(small, store, tmp_path, monkeypatch):
+    from pdegen import generate as module
+
+    compute = module.compute
+
+    def interrupted(recipe, samples, device=None):
+        if samples.start >= 6:
+            raise KeyboardInterrupt
+        return compute(recipe, samples, device)
+
+    monkeypatch.setattr(module, "compute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        generate(small, str(tmp_path / "d.zarr"), workers=1)
+    monkeypatch.setattr(module, "compute", compute)
+    url = str(tmp_path / "d.zarr")
+    assert not Store(url).sealed
+    resumed = generate(small, url, workers=1, resume=True)
+    assert resumed.attributes["content"] == store.attributes["content"]
+    assert resumed.attributes["label_error"] == store.attributes["label_error"]
+
+
+def test_pytorch_agrees_up_to_the_tolerance(small, store):
+    found = small.problem.compute(0, range(14), "cpu")
+    assert relative(found["u"], values(store, "u")) < 1e-7
+    assert found["residual"].max() <= 1e-8
+
+
+# finite elements
+
+
+@pytest.mark.usefixtures("dolfinx")
+def test_finite_elements_go_through_dask(small, store, tmp_path):
+    recipe = load_recipe("darcy-fem").with_overrides({**SMALL, "linear": "cholesky"})
+    found = [
+        generate(recipe, str(tmp_path / f"{workers}.zarr"), workers=workers) for workers in (1, 2)
+    ]
+    assert found[0].attributes["content"] == found[1].attributes["content"]
+    assert found[0].verify() == []
+    assert (values(found[0], "a") == values(store, "a")).all()
+    assert 1e-5 < relative(values(found[0], "u"), values(store, "u")) < 1e-2
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"below": 0.0}, r"problem.coefficient.below: .* greater than 0, got 0.0"),
+        ({"above": -3}, r"problem.coefficient.above: .* greater than 0"),
+        ({"refinement": 2}, "problem.solver.refinement: a refinement is odd"),
+        ({"resolution": 3}, "problem.resolution: .* greater than or equal to 4, got 3"),
+        ({"modes": 1}, "problem.field.modes"),
+        ({"alpha": 1.0}, "problem.field.alpha"),
+        ({"law": "periodic-gaussian"}, "problem.field.law"),
+        ({"method": "cole-hopf"}, "problem.solver"),
+        ({"viscosity": 0.1}, "problem.viscosity"),
+        ({"coefficient.kind": "three-phase"}, "problem.coefficient"),
+    ],
+)
+def test_an_impossible_value_is_refused_in_one_line(small, overrides, message):
+    with pytest.raises(SchemaError, match=message) as refusal:
+        small.with_overrides(overrides)
+    assert "\n" not in str(refusal.value)
+
+
+def test_devices_it_cannot_use_are_refused_before_anything_is_written(small, tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    published = small.with_overrides({"solver.method": "published-splines"})
+    for recipe, message in ((small, "PyTorch finds none"), (published, "on the CPU alone")):
+        with pytest.raises(SchemaError, match=message):
+            generate(recipe, str(tmp_path / "d.zarr"), device="cuda")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_solve_names_the_sample(small, monkeypatch):
+    def fail(self, a, f=1.0, walls=0.0):
+        raise SolveError(1, "the residual is 1e-3")
+
+    monkeypatch.setattr(FiniteVolume, "solve", fail)
+    with pytest.raises(SampleError, match="sample 5: the residual is 1e-3"):
+        small.problem.compute(0, range(4, 10))
