@@ -141,7 +141,7 @@ class Experiment(Strict):
         changes = {}
         for key, value in overrides.items():
             if key.startswith("data.overrides."):
-                recipe_key = Recipe.full_key(key.removeprefix("data.overrides."))
+                recipe_key = self.data.load_recipe().own_key(key.removeprefix("data.overrides."))
                 merged = changes.setdefault("data.overrides", dict(self.data.overrides))
                 merged[recipe_key] = value
             else:

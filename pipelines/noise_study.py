@@ -131,9 +131,11 @@ class NoiseStudy:
         """Train and evaluate what is not finished yet.
 
         Raises:
+            DataError: If the store cannot be read as the experiment asks.
             RunError: If the folder holds something else, or is there and not to be resumed.
             Stopped: See `operators.train.fit`; a model that was stopped goes on with `resume`.
         """
+        self.source.clean("test")  # what cannot be read is refused before anything is written
         self._claim(resume)
         total = len(self.models) + (len(self.models) + len(self.methods)) * len(self.test_levels)
         done = 0

@@ -1,0 +1,271 @@
+"""A noise study end to end, small; interrupted and resumed; wrong requests."""
+
+import json
+import re
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from operators.train import Stopped
+from pdegen.generate import generate
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from pipelines import cli, noise_study
+from pipelines.experiment import load_experiment
+from pipelines.noise_study import Cell, NoiseStudy, mean_and_spread, parse_levels
+from pipelines.run import RunError
+from pipelines.study_report import write_study_report
+
+CPU = torch.device("cpu")
+DATA = {"samples": 20, "shard": 20, "resolution": 13, "modes": 16, "refinement": 1,
+        "train": 12, "validation": 4, "test": 4}  # fmt: skip
+MODEL = {
+    "data.resolution": 13, "data.target_resolution": 5, "resolutions": [13], "model.width": 8,
+    "model.depth": 1, "model.feedforward": 8, "training.batch": 4, "training.epochs": 2,
+    "model.heads": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    recipe = load_recipe("darcy-quick").with_overrides(DATA)
+    return generate(recipe, str(tmp_path_factory.mktemp("data") / "d.zarr"), workers=1).url
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    overrides = MODEL | {f"data.overrides.{key}": value for key, value in DATA.items()}
+    return load_experiment("darcy-inverse-quick").with_overrides(overrides)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_inversions():
+    """The classical inversion as it is, but on few samples, with two weights to choose from."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise_study, "_WEIGHTS", (0.1, 1.0))
+        patch.setattr(noise_study, "_TUNED_ON", 1)
+        patch.setattr(noise_study, "_INVERTED", 2)
+        yield
+
+
+def a_study(experiment, store, folder, train=(0.0, 0.1), test=(0.0, 0.05, 0.1), seeds=2):
+    return NoiseStudy(experiment, store, folder, train, test, seeds)
+
+
+@pytest.fixture(scope="module")
+def finished(experiment, store, tmp_path_factory):
+    study = a_study(experiment, store, tmp_path_factory.mktemp("study") / "s")
+    study.run(CPU)
+    write_study_report(study, CPU)
+    return study
+
+
+def cells(study):
+    return {p.name: p.read_bytes() for p in sorted((study.folder / "cells").glob("*.json"))}
+
+
+# what it computes
+
+
+def test_every_cell_of_the_matrix_is_there(finished):
+    assert len(list((finished.folder / "models").iterdir())) == 2 * 2
+    assert len(cells(finished)) == 3 * (2 * 2 + 2)
+
+
+def test_the_errors_are_those_of_the_reported_checkpoint(finished):
+    cell = finished.model_cell(0.1, 1, 0.05, CPU)
+    found = finished.predicted(0.1, 1, 0.05, CPU)
+    truth = finished.source.clean("test").u[..., 0].double().numpy()
+    expected = [
+        np.linalg.norm(p - q) / np.linalg.norm(q) for p, q in zip(found, truth, strict=True)
+    ]
+    assert cell.errors == pytest.approx(expected)
+    assert len(cell.errors) == len(cell.iou) == len(cell.hausdorff) == 4
+
+
+def test_the_constant_is_the_mean_of_the_training_targets(finished):
+    mean = float(finished.source.clean("train").u.double().mean())
+    truth = finished.truth
+    expected = np.linalg.norm(truth - mean, axis=(1, 2)) / np.linalg.norm(truth, axis=(1, 2))
+    for level in finished.test_levels:
+        assert finished.method_cell("constant", level).errors == pytest.approx(expected)
+
+
+def test_total_variation_beats_the_constant(finished):
+    classical = finished.method_cell("total variation", 0.0)
+    constant = finished.method_cell("constant", 0.0)
+    assert re.fullmatch(r"weight (0\.1|1), first 2 test samples", classical.note)
+    assert np.mean(classical.errors) < 0.5 * np.mean(constant.errors[:2])
+
+
+def test_test_noise_is_the_same_for_every_model_and_not_that_of_training(finished):
+    first, again = finished.test_pairs(0.1), finished.test_pairs(0.1)
+    assert torch.equal(first.a, again.a)
+    clean = finished.source.clean("test").a
+    xi = (first.a - clean) / 0.1
+    half = (finished.test_pairs(0.05).a - clean) / 0.05  # the same noise scaled
+    assert torch.allclose(half, xi, atol=1e-6 * float(clean.std()) / 0.05)
+    train = finished.source.noisy("train", noise=finished._noise(0.1))
+    xi_train = (train.a - finished.source.clean("train").a) / 0.1
+    assert not torch.allclose(xi_train[: len(xi)], xi, rtol=0.1)
+
+
+def test_seeds_differ_and_levels_are_trained_for(finished):
+    errors = {
+        (level, seed): finished.model_cell(level, seed, 0.0, CPU).errors
+        for level, seed in finished.models
+    }
+    assert len({tuple(v) for v in errors.values()}) == 4
+    run = json.loads((finished._run_folder(0.1, 1) / "run.json").read_text())["experiment"]
+    assert (run["noise"]["level"], run["training"]["seed"], run["noise"]["fresh"]) == (0.1, 1, True)
+
+
+def test_mean_and_spread():
+    two = [Cell(made_from="", errors=e, iou=[1], hausdorff=[0]) for e in ([1, 3], [4, 6])]
+    assert mean_and_spread(two, "errors") == (3.5, pytest.approx(np.sqrt(4.5)))
+    assert mean_and_spread(two[:1], "errors") == (2, 0)
+
+
+# stopping and going on
+
+
+def test_a_stopped_study_goes_on_to_the_same_cells(experiment, store, finished, tmp_path):
+    study, asked = a_study(experiment, store, tmp_path / "s"), []
+
+    def stop():
+        asked.append(1)
+        return len(asked) == 9  # in the second training
+
+    with pytest.raises(Stopped):
+        study.run(CPU, stop=stop)
+    assert not (study.folder / "cells").exists()
+    study.run(CPU, resume=True)
+    for name, content in cells(finished).items():
+        there, expected = (Cell.model_validate_json(c) for c in (cells(study)[name], content))
+        assert there.errors == expected.errors, name
+
+
+def test_finished_cells_are_not_computed_again(experiment, store, finished, monkeypatch):
+    before = cells(finished)
+
+    def computed(*arguments, **words):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(noise_study, "train", computed)
+    monkeypatch.setattr(noise_study, "predictions", computed)
+    monkeypatch.setattr(NoiseStudy, "inverted", computed)
+    a_study(experiment, store, finished.folder).run(CPU, resume=True)
+    assert cells(finished) == before
+
+
+def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monkeypatch):
+    import shutil
+
+    folder = shutil.copytree(finished.folder, tmp_path / "s")
+    trained = []
+    monkeypatch.setattr(noise_study, "train", lambda *a, **k: trained.append(1))
+    a_study(experiment, store, folder, test=(0.0, 0.2)).run(CPU, resume=True)
+    assert trained == []
+    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 + 2
+
+
+def test_a_damaged_or_stale_cell_is_computed_again(finished, tmp_path):
+    place = finished.folder / "cells" / "model-0-seed-0-at-0.json"
+    good = place.read_text()
+    for bad in ("{", json.dumps({**json.loads(good), "made_from": "other", "errors": [9.0]})):
+        place.write_text(bad)
+        finished.model_cell(0.0, 0, 0.0, CPU)
+        assert place.read_text() == good
+
+
+def test_another_study_in_the_folder_is_refused(experiment, store, finished):
+    with pytest.raises(RunError, match="holds a study: use --resume or --overwrite"):
+        a_study(experiment, store, finished.folder).run(CPU)
+    other = experiment.with_overrides({"training.epochs": 3})
+    with pytest.raises(RunError, match="holds a study of another experiment"):
+        a_study(other, store, finished.folder).run(CPU, resume=True)
+
+
+# the report
+
+
+def test_the_report_shows_matrix_measures_and_reconstructions(finished):
+    page = (finished.folder / "report.html").read_text()
+    for words in ("trained at 0.1", "total variation", "constant", "Hausdorff",
+                  "fresh in every epoch", "pdegen study noise"):  # fmt: skip
+        assert words in page
+    for name in ("matrix", "levels", "reconstructions"):
+        svg = (finished.folder / "pictures" / f"{name}.svg").read_text()
+        ElementTree.fromstring(svg)
+        assert f'id="{name}-' in page
+    mean = np.mean([np.mean(finished.model_cell(0.0, s, 0.1, CPU).errors) for s in (0, 1)])
+    assert f"{mean:.3g}" in (finished.folder / "pictures" / "matrix.svg").read_text()
+
+
+# the command, and wrong requests
+
+
+def call(capsys, monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["pdegen", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code, capsys.readouterr()
+
+
+def options(store, out):
+    sets = [word for key, value in MODEL.items() for word in ("--set", f"{key}={value}")]
+    return ["--data", store, "--out", out, *sets]
+
+
+def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
+    status, output = call(
+        capsys, monkeypatch, "study", "noise", "darcy-inverse-quick",
+        *options(store, tmp_path / "s"), "--train-levels", "0.1", "--test-levels", "0.1",
+    )  # fmt: skip
+    assert (status, output.out.strip()) == (0, str(tmp_path / "s" / "report.html"))
+    assert "4/4" in output.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--train-levels", "0,-0.1"], "not negative, got -0.1"),
+        (["--test-levels", "0.1,0.1"], r"test levels must differ, .* got \(0.1, 0.1\)"),
+        (["--test-levels", "0,a"], "levels are numbers separated by commas, got '0,a'"),
+        (["--train-levels", "nan"], "noise level: .*nan"),
+        (["--train-levels", ""], "levels are numbers separated by commas"),
+        (["--seeds", "0"], "seeds"),
+        (["--set", "noise.kind=gausian"], "unknown kind 'gausian'"),
+        (["--set", "data.input=a", "--set", "data.target=u"], "must learn u -> a"),
+        (["--set", "data.resolution=10"], "resolution 10 is no subsample of the 13 cell points"),
+        (["--set", "data.target_resolution=14"], "it must be 1 to 13"),
+    ],
+)
+def test_a_wrong_request_ends_with_one_line(store, tmp_path, capsys, monkeypatch, words, message):
+    arguments = [*options(store, tmp_path / "s"), "--train-levels", "0", "--test-levels", "0"]
+    status, output = call(
+        capsys, monkeypatch, "study", "noise", "darcy-inverse-quick", *arguments, *words
+    )
+    assert status == 2, output.err
+    (line,) = output.err.splitlines()
+    assert re.search(message, line), line
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_store_of_another_kind_is_refused(experiment, tmp_path, capsys, monkeypatch):
+    overrides = {**DATA, "problem.coefficient.kind": "log-normal"}
+    recipe = load_recipe("darcy-quick").with_overrides(overrides)
+    lognormal = generate(recipe, str(tmp_path / "l.zarr"), workers=1).url
+    with pytest.raises(SchemaError, match="must hold interface Darcy with two phases, it is darcy"):
+        a_study(experiment, lognormal, tmp_path / "s")
+    burgers = load_recipe("burgers-quick").with_overrides({"samples": 12})
+    url = generate(burgers, str(tmp_path / "b.zarr"), workers=1).url
+    with pytest.raises(SchemaError, match="two phases, it is burgers"):
+        a_study(experiment, url, tmp_path / "s")
+
+
+def test_levels_as_words():
+    assert parse_levels("0, 0.05,1e-1") == (0.0, 0.05, 0.1)
