@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -89,7 +89,8 @@ def read_pairs(
 
     Raises:
         DataError: If the store is absent, unfinished or of another kind, the split, a variable or
-            the level is unknown, the data are damaged, or a resolution does not fit the store's.
+            the level is unknown, the data are damaged, a resolution does not fit the store's, or
+            its axes differ in number or kind of points.
     """
     group = _open(url)
     attributes: dict[str, Any] = group.attrs.asdict()
@@ -102,14 +103,15 @@ def read_pairs(
         _Variable.of(group, url, input, level),
         _Variable.of(group, url, target, level),
     )
+    if level is not None and inputs.level is None and targets.level is None:
+        raise DataError(f"{url} has no noise levels, asked for level {level}")
     if not 0 <= start < stop <= inputs.samples:
         raise DataError(
             f"{url} has samples 0 to {inputs.samples - 1}, asked for {start} to {stop - 1}"
         )
-    axes = [np.asarray(_array(group, url, name)[:]) for name in inputs.space]
-    grid = cast(GridKind, _array(group, url, inputs.space[0]).attrs.get("grid"))
+    axes, grid = _axes(group, url, inputs.space)
     n = len(axes[0])
-    resolution = resolution or n
+    resolution = n if resolution is None else resolution
     every = slice(None, None, _stride(n, resolution, grid, url))
     y = None
     if target_resolution is None:
@@ -166,6 +168,19 @@ def allowed_resolutions(n: int, grid: GridKind) -> list[int]:
     if grid == "periodic":
         return [m for m in range(1, n + 1) if n % m == 0]
     return [1 + (n - 1) // r for r in range(n - 1, 0, -1) if (n - 1) % r == 0]
+
+
+def _axes(group: zarr.Group, url: str, names: tuple[str, ...]) -> tuple[list[np.ndarray], GridKind]:
+    """The coordinates along each axis, and what their points are."""
+    arrays = [_array(group, url, name) for name in names]
+    kinds, sizes = {str(a.attrs.get("grid")) for a in arrays}, {a.shape[0] for a in arrays}
+    known = get_args(GridKind)
+    if len(sizes) > 1 or len(kinds) > 1 or not kinds <= set(known):
+        raise DataError(
+            f"{url} has axes of {sorted(sizes)} points, {', '.join(sorted(kinds))}: all must have "
+            f"as many of one kind, {', '.join(known)}"
+        )
+    return [np.asarray(a[:]) for a in arrays], cast(GridKind, kinds.pop())
 
 
 def _stride(n: int, resolution: int, grid: GridKind, url: str) -> int:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from operators.data import Pairs
 from operators.norms import relative_l2
 
-
 _POINTS = 2**18  # evaluated at a time: bounds the memory on fine grids
 
 

@@ -80,10 +80,14 @@ class WeightedH1:
     term can vanish; a is the coefficient, so that its norm is the energy of -div(a grad u) = f.
 
     Args:
-        gamma: Weight γ of the derivative term; it is scaled by the spacing h = 1/n.
+        gamma: Weight γ of the derivative term, scaled by h = 1/n, n the points of the first axis.
+            That is the spacing up to the ends' (3/421 for every third of 421 cells, n = 141),
+            which the quotient itself does not depend on.
         published: Use instead the term of the published code, √(γh N/(2M + 10^-10)) with
             N = mean |a (Dp - Du)|² over the inner points, M = mean a |Du|² over all points and both
-            components, u continued by 0. (a² in N, but a in M; the factor 2 in M alone.)
+            components, u continued by 0. (a² in N, but a in M; the factor 2 in M alone.) There
+            Du is the difference of the finest grid, with which the term cannot vanish; here it
+            is that of the target's own grid.
 
     References: Cao 2021, section 5.2.
     """

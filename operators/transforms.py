@@ -63,14 +63,14 @@ class Normalizer(nn.Module):
         Args:
             values: Training samples.
             x: Their coordinates.
-            eps: Added to the deviations, which may be 0 at some points. By default a thousandth of
-                the root mean square of all; the published code has 1e-5, which for the pressure of
-                Darcy flow is a third of the deviation next to a wall.
+            eps: Added to the deviations, which may be 0 at some points. By default, for each
+                channel, a thousandth of their root mean square, so that no unit of measurement
+                matters; the published code has 1e-5, which for the pressure of Darcy flow is a
+                third of the deviation next to a wall.
         """
         mean, std = _moments(values)
-        if eps is None:
-            eps = 1e-3 * float(std.square().mean().sqrt())
-        return cls(mean.float(), (std + eps).float(), _axes(x))
+        added = 1e-3 * std.flatten(0, -2).square().mean(0).sqrt() if eps is None else eps
+        return cls(mean.float(), (std + added).float(), _axes(x))
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor], name: str) -> Normalizer:
@@ -93,7 +93,7 @@ class Normalizer(nn.Module):
             own: Tensor = getattr(self, f"axis{number}")
             if axis.shape != own.shape or not torch.equal(axis, own):
                 weights = _linear_interpolation(own, axis)
-                values = torch.movedim(torch.tensordot(weights, values, ([1], [number])), 0, number)
+                values = (values.movedim(number, -1) @ weights.T).movedim(-1, number)
         return values
 
 

@@ -42,12 +42,12 @@ class NoiseModel(ABC):
 
     def __call__(
         self,
-        u: Float[np.ndarray, "batch *grid"],
+        u: Float[np.ndarray, " batch *grid"],
         seed: int,
         samples: Sequence[int],
-        deviation: Float[np.ndarray, "*grid"] | None = None,
+        deviation: Float[np.ndarray, " *grid"] | None = None,
         epoch: int = 0,
-    ) -> Float[np.ndarray, "batch *grid"]:
+    ) -> Float[np.ndarray, " batch *grid"]:
         """The samples with these numbers with noise, computed in float64, in the type of u.
 
         Args:
@@ -68,12 +68,12 @@ class NoiseModel(ABC):
 
     def add(
         self,
-        u: Float[np.ndarray, "batch *grid"],
+        u: Float[np.ndarray, " batch *grid"],
         seed: int,
         numbers: Sequence[int],
-        deviation: Float[np.ndarray, "*grid"] | None = None,
+        deviation: Float[np.ndarray, " *grid"] | None = None,
         epoch: int = 0,
-    ) -> Float[np.ndarray, "batch *grid"]:
+    ) -> Float[np.ndarray, " batch *grid"]:
         """As calling it, with given numbers in the random stream."""
         if len(numbers) != len(u):
             raise ValueError(f"{len(u)} rows need as many numbers of samples, got {len(numbers)}")
@@ -86,16 +86,11 @@ class NoiseModel(ABC):
         sigma = None if deviation is None else deviation.astype(np.float64)
         stream = NormalStream(_hashed(seed, "noise", epoch))
         noisy = u.copy()
+        if self._silent:
+            return noisy
         for row, number in enumerate(numbers):
-            self._apply(noisy[row], stream, number, sigma, seed)
+            noisy[row] = u[row] + self._noise(u[row].astype(np.float64), stream, number, sigma)
         return noisy
-
-    def _apply(
-        self, u: np.ndarray, stream: NormalStream, number: int, sigma: Any, seed: int
-    ) -> None:
-        """Add the noise to one field in place."""
-        if not self._silent:
-            u[...] = u + self._noise(u.astype(np.float64), stream, number, sigma)
 
     @property
     def _silent(self) -> bool:
@@ -104,7 +99,7 @@ class NoiseModel(ABC):
     @abstractmethod
     def _noise(
         self, u: np.ndarray, stream: NormalStream, number: int, sigma: Any
-    ) -> Float[np.ndarray, "*grid"]:
+    ) -> Float[np.ndarray, " *grid"]:
         """What is added to a field."""
 
 
@@ -242,19 +237,25 @@ class SensorNoise(NoiseModel):
         mask[order[: max(1, round(self.fraction * points))]] = True
         return mask.reshape(shape)
 
-    def _apply(
-        self, u: np.ndarray, stream: NormalStream, number: int, sigma: Any, seed: int
-    ) -> None:
-        super()._apply(u, stream, number, sigma, seed)
-        u[~self.observed(u.shape, seed)] = 0
+    def add(
+        self,
+        u: Float[np.ndarray, " batch *grid"],
+        seed: int,
+        numbers: Sequence[int],
+        deviation: Float[np.ndarray, " *grid"] | None = None,
+        epoch: int = 0,
+    ) -> Float[np.ndarray, " batch *grid"]:
+        noisy = super().add(u, seed, numbers, deviation, epoch)
+        noisy[:, ~self.observed(u.shape[1:], seed)] = 0
+        return noisy
 
     def _noise(self, u, stream, number, sigma):
         return self.level * sigma * _normals(stream, number, u.shape)
 
 
 def pointwise_deviation(
-    blocks: Iterable[Float[np.ndarray, "_ *grid"]],
-) -> Float[np.ndarray, "*grid"]:
+    blocks: Iterable[Float[np.ndarray, " _ *grid"]],
+) -> Float[np.ndarray, " *grid"]:
     """σ(x) = (mean (u - mean u)²)^½ over the samples of all blocks, in float64.
 
     One sample after another (Welford), so the result does not depend on how they are cut into

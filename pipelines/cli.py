@@ -353,13 +353,18 @@ def evaluate_command(
     data: Annotated[str, typer.Option(help="Store to evaluate on.")],
     resolution: Annotated[int | None, typer.Option(help="Grid points; default: all.")] = None,
     split: Annotated[str, typer.Option(help="Split of the store.")] = "test",
+    noise: Annotated[
+        float | None, typer.Option(help="Noise level of the inputs; default: as trained.")
+    ] = None,
     device: Device = "cpu",
     out: Annotated[Path | None, typer.Option(help="JSON file for the scores.")] = None,
 ) -> None:
     """Relative L2 error of a checkpoint on every sample of a split."""
     from pipelines.run import check_device, evaluate
 
-    score = evaluate(checkpoint, data, check_device(device), split=split, resolution=resolution)
+    score = evaluate(
+        checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise
+    )
     summary = score.summary()
     if out is not None:
         out.write_text(json.dumps(summary, indent=2), "utf-8")

@@ -130,6 +130,16 @@ class Experiment(Strict):
         }
         return cls.parse(content, f"model {model} on {store}")
 
+    def at_level(self, level: float) -> Experiment:
+        """This experiment with another noise level of the inputs.
+
+        Raises:
+            SchemaError: If the level is impossible.
+        """
+        noise = self.noise or InputNoise(level=0.0)
+        where = f"experiment {self.name}, noise"
+        return self.model_copy(update={"noise": noise.replaced({"level": level}, where)})
+
     def with_overrides(self, overrides: Mapping[str, Any]) -> Experiment:
         """This experiment with other values at dotted keys.
 

@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 
 from pdegen.schema import SchemaError
 from pdegen.store import Store, StoreError, open_sealed
+from pipelines import fields
+from pipelines.fields import Look
 from pipelines.figures import (
     MODEL,
     QUIET,
@@ -47,13 +49,14 @@ class _Samples:
 
 
 def plot_store(url: str, sample: int | None, out: Path) -> Path:
-    """Draw one sample of a sealed store, or a panel of its first six, into a file.
+    """Draw samples of a sealed store into a file.
 
-    One-dimensional grids only, by convenience.
+    One sample, or without a number the first ones, on one- or two-dimensional grids. Of a store
+    with several noise levels, one sample at every level.
 
     Args:
         url: The store.
-        sample: Number of the sample; None for the panel.
+        sample: Number of the sample; None for the first ones.
         out: The file, *.png, *.svg or *.pdf.
 
     Raises:
@@ -65,29 +68,125 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
     store = open_sealed(url)
     if sample is not None and not 0 <= sample < store.samples:
         raise StoreError(f"{url} has samples 0 to {store.samples - 1}, got {sample}")
-    first, stop = (0, min(6, store.samples)) if sample is None else (sample, sample + 1)
-    drawn = _samples(store, range(first, stop))
-    save(_panel(drawn) if sample is None else _one_sample(drawn), out)
+    plane = "y" in store.group
+    if "level" in store.group:
+        draw = _plane_levels if plane else _levels
+        figure = draw(store, sample or 0)
+    elif plane:
+        figure = _plane(store, _numbers(store, sample, 4))
+    else:
+        drawn = _samples(store, _numbers(store, sample, 6))
+        figure = _panel(drawn) if sample is None else _one_sample(drawn)
+    save(figure, out)
     return out
 
 
+def _numbers(store: Store, sample: int | None, most: int) -> range:
+    """The sample that is asked for, or the first ones."""
+    return range(min(most, store.samples)) if sample is None else range(sample, sample + 1)
+
+
+def _title(store: Store) -> str:
+    """Title of the store, and the constants of its target."""
+    constants = [
+        f"{key} = {value:.4g}"
+        for key, value in store.array("u").attrs.asdict().items()
+        if isinstance(value, int | float)
+    ]
+    return f"{store.attributes['title']}\n{', '.join(constants)}"
+
+
+def _named(store: Store, name: str) -> str:
+    array = store.array(name)
+    return f"{array.attrs.get('role', 'variable')} {name}: {array.attrs['long_name']}"
+
+
+def _look(name: str) -> Look:
+    return Look(name, medium=name == "a")
+
+
+def _plane(store: Store, numbers: range) -> Figure:
+    """Inputs above targets."""
+    a, u = (store.values(name, numbers).astype(float) for name in ("a", "u"))
+    titles = [f"sample {i}" for i in numbers]
+    return fields.pairs(
+        a, u, np.asarray(store.array("x")[:]), (_look("a"), _look("u")), titles, _title(store)
+    )
+
+
+def _noisy(store: Store) -> tuple[str, str, list[str]]:
+    """The variable that has noise levels, the other one, and the levels in words."""
+    noisy = [name for name in store.variables if "level" in _dims(store, name)]
+    if len(noisy) != 1:
+        raise StoreError(f"{store.url} has {len(noisy)} variables with noise levels, not one")
+    kind = store.attributes.get("noise", {}).get("kind", "")
+    words = [f"{kind} noise {v:g}".strip() for v in np.asarray(store.array("level")[:]).tolist()]
+    return noisy[0], "u" if noisy[0] == "a" else "a", words
+
+
+def _dims(store: Store, name: str) -> tuple[str, ...]:
+    return tuple(map(str, getattr(store.array(name).metadata, "dimension_names", None) or ()))
+
+
+def _plane_levels(store: Store, sample: int) -> Figure:
+    """One sample at every noise level."""
+    name, other, words = _noisy(store)
+    values, clean = (
+        store.values(variable, range(sample, sample + 1))[0].astype(float)
+        for variable in (name, other)
+    )
+    return fields.levels(
+        values, clean, np.asarray(store.array("x")[:]), (_look(name), _look(other)),
+        [f"{name}, {level}" for level in words], f"sample {sample} of {_title(store)}",
+    )  # fmt: skip
+
+
+@styled
+def _levels(store: Store, sample: int) -> Figure:
+    """One sample at every noise level, as curves."""
+    name, other, words = _noisy(store)
+    x = np.asarray(store.array("x")[:])
+    values, clean = (
+        store.values(variable, range(sample, sample + 1))[0].astype(float)
+        for variable in (name, other)
+    )
+    columns = min(3, len(words))
+    rows = -(-len(words) // columns)
+    figure = Figure(figsize=(WIDE, 1.0 + 2.2 * rows))
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for k, cell in enumerate(axes.flat):
+        if k >= len(words):
+            cell.set_axis_off()
+            continue
+        cell.plot(x, clean.reshape(-1, len(x)).T, color=QUIET, ls="--", lw=1.2)
+        cell.plot(x, values[k].reshape(-1, len(x)).T, color=MODEL, lw=1.0)
+        cell.set(title=words[k], xlim=(x[0], x[-1]))
+    for cell in axes[-1]:
+        cell.set_xlabel("x")
+    for cell in axes[:, 0]:
+        cell.set_ylabel("a, u")
+    axes[0, 0].plot([], [], color=MODEL, label=_named(store, name))
+    axes[0, 0].plot([], [], color=QUIET, ls="--", label=_named(store, other))
+    figure.suptitle(f"sample {sample} of {_title(store)}", x=0.01, ha="left", fontsize=10.5)
+    legend(figure, axes[0, 0], below=True)
+    return figure
+
+
 def _samples(store: Store, numbers: range) -> _Samples:
-    x, a, u = store.array("x"), store.array("a"), store.array("u")
+    x = store.array("x")
     points = np.asarray(x[:])
     inputs, targets = (store.values(name, numbers).astype(float) for name in ("a", "u"))
     if x.attrs["grid"] == "periodic":
         points, inputs, targets = closed(points), periodic(inputs), periodic(targets)
-    words = {"long_name", "role", "units", "coordinates"}
-    constants = [f"{k} = {v:.4g}" for k, v in u.attrs.asdict().items() if k not in words]
     return _Samples(
         numbers=numbers,
         x=points,
         times=np.atleast_1d(store.array("time")[...]),
         a=inputs,
         u=targets.reshape(len(numbers), -1, len(points)),
-        title=f"{store.attributes['title']}\n{', '.join(constants)}",
-        input=f"input a: {a.attrs['long_name']}",
-        target=f"target u: {u.attrs['long_name']}",
+        title=_title(store),
+        input=_named(store, "a"),
+        target=_named(store, "u"),
     )
 
 

@@ -24,7 +24,7 @@ from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pipelines.data import Source
 from pipelines.experiment import Experiment
-from pipelines.registry import InputNoise, build_operator
+from pipelines.registry import build_operator
 
 
 class RunError(ValueError):
@@ -187,9 +187,9 @@ def evaluate(
     *,
     split: str = "test",
     resolution: int | None = None,
-    noise: InputNoise | None = None,
+    level: float | None = None,
 ) -> Score:
-    """Scores of a checkpoint on a split of a store, with the noise that it was trained for or
+    """Scores of a checkpoint on a split of a store, at the noise level of its experiment or
     another.
 
     Raises:
@@ -197,8 +197,11 @@ def evaluate(
         DataError: If the store cannot be read as asked.
     """
     predictor, description = load_checkpoint(checkpoint, build_operator)
-    source = Source(store, Experiment.parse(description["experiment"], str(checkpoint)))
-    pairs = source.noisy(split, resolution or source.stored_resolution, noise).to(device)
+    experiment = Experiment.parse(description["experiment"], str(checkpoint))
+    if level is not None:
+        experiment = experiment.at_level(level)
+    source = Source(store, experiment)
+    pairs = source.noisy(split, resolution or source.stored_resolution).to(device)
     check_fit(predictor, pairs)
     start = time.perf_counter()
     try:

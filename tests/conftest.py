@@ -25,8 +25,10 @@ install_import_hook(
         "pdegen.darcy.operator",
         "pdegen.darcy.poisson",
         "pdegen.darcy.published",
+        "pdegen.noise",
         "pdegen.store",
         "pdegen.generate",
+        "pdegen.derived",
         "operators",
     ],
     "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # an int is a float

@@ -1,10 +1,13 @@
-"""A small sealed store and pairs read from it."""
+"""Small sealed stores and pairs read from them."""
 
+import numpy as np
 import pytest
 
 from operators.data import read_pairs
 from pdegen.generate import generate
+from pdegen.grid import CellGrid
 from pdegen.recipe import load_recipe
+from pdegen.store import Coordinate, Layout, Variable, lay_out
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +27,61 @@ def train_pairs(store):
 @pytest.fixture(scope="session")
 def test_pairs(store):
     return read_pairs(store, "test", 32)
+
+
+@pytest.fixture(scope="session")
+def laid_out(tmp_path_factory):
+    """Seals given values as a store on a square: the first half of the samples is for training."""
+
+    def make(kind, axes, levels=None, **values):
+        samples = len(values["a"])
+
+        def variable(name, v):
+            space = ("x", "y")[: v.ndim - 1] if v.ndim < 4 else ("level", "x", "y")
+            return Variable(name, space, v.shape[1:], v.dtype.name)
+
+        coordinates = [
+            Coordinate(name, (name,), axis, {"grid": kind})
+            for name, axis in zip(("x", "y"), axes, strict=True)
+        ]
+        if levels is not None:
+            coordinates.append(Coordinate("level", ("level",), np.array(levels)))
+        layout = Layout(
+            samples=samples,
+            shard=5,
+            variables=tuple(variable(name, v) for name, v in values.items()),
+            coordinates=tuple(coordinates),
+            attributes={
+                "recipe": {"name": "by-hand", "problem": {"equation": "darcy"}},
+                "fingerprint": "0" * 64,
+                "splits": {"train": [0, samples // 2], "test": [samples // 2, samples]},
+            },
+        )
+        made = lay_out(str(tmp_path_factory.mktemp("plane") / "store.zarr"), layout)
+        for shard in range(made.shards):
+            chosen = made.shard_range(shard)
+            written = {name: v[chosen.start : chosen.stop] for name, v in values.items()}
+            made.write_shard(shard, written, seconds=0.0)
+        made.seal()
+        return made.url
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def plane_values():
+    """Coefficients 3 and 12, and smooth u that do not vanish half a cell from the walls."""
+    rng, x = np.random.default_rng(0), CellGrid(13).x
+    a = rng.choice([3.0, 12.0], size=(24, 13, 13)).astype(np.float32)
+    bump = np.sin(np.pi * x)[:, None] * np.sin(np.pi * x) * (1 + 0.3 * x[:, None])
+    u = 0.01 * bump * (1 + 0.2 * rng.standard_normal((24, 1, 1))) + 1e-4 * rng.standard_normal(
+        (24, 13, 13)
+    )
+    return {"a": a, "u": u.astype(np.float32)}
+
+
+@pytest.fixture(scope="session")
+def plane_store(laid_out, plane_values):
+    """13 x 13 cells, which have subsamples of 7, 5, 4, 3 and 2 points."""
+    residual = np.zeros(24)
+    return laid_out("cell", [CellGrid(13).x] * 2, **plane_values, residual=residual)

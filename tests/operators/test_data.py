@@ -4,7 +4,9 @@ import torch
 import xarray as xr
 import zarr
 
-from operators.data import DataError, read_pairs
+from operators import data
+from operators.data import DataError, averaging_weights, read_pairs
+from pdegen.grid import CellGrid, NodalGrid
 
 
 def test_pairs_are_the_stored_values_batch_first_channels_last(store):
@@ -16,6 +18,7 @@ def test_pairs_are_the_stored_values_batch_first_channels_last(store):
     assert np.array_equal(pairs.u[:, :, 0], u[:32])
     assert np.array_equal(pairs.x[:, 0], x.astype(np.float32))
     assert pairs.periodic
+    assert pairs.grid == "periodic"
     assert pairs.samples == (0, 32)
 
 
@@ -31,17 +34,152 @@ def test_splits_do_not_overlap(store):
     assert sum(map(len, ranges)) == len(set.union(*ranges))
 
 
+def test_on_a_square_the_axes_of_arrays_are_those_of_coordinates(plane_store, plane_values):
+    pairs = read_pairs(plane_store, (3, 14))
+    assert pairs.a.shape == (11, 13, 13, 1)
+    assert np.array_equal(pairs.a[..., 0], plane_values["a"][3:14])
+    assert np.array_equal(pairs.u[..., 0], plane_values["u"][3:14])
+    x = CellGrid(13).x.astype(np.float32)
+    assert np.array_equal(pairs.x[..., 0], np.repeat(x[:, None], 13, axis=1))
+    assert np.array_equal(pairs.x[..., 1], np.repeat(x[None], 13, axis=0))
+    assert pairs.y is None
+    assert pairs.target_points is pairs.x
+    assert pairs.grid == "cell"
+    assert not pairs.periodic
+
+
+@pytest.mark.parametrize(("kind", "grid"), [("cell", CellGrid(13)), ("nodal", NodalGrid(13))])
+@pytest.mark.parametrize(("resolution", "stride"), [(7, 2), (5, 3), (4, 4), (2, 12)])
+def test_a_subsample_keeps_both_ends_and_its_true_points(
+    laid_out, plane_values, kind, grid, resolution, stride
+):
+    pairs = read_pairs(laid_out(kind, [grid.x] * 2, **plane_values), "train", resolution)
+    assert pairs.grid == kind
+    for values, stored in ((pairs.a, "a"), (pairs.u, "u")):
+        assert np.array_equal(values[..., 0], plane_values[stored][:12, ::stride, ::stride])
+    axis = grid.x[::stride].astype(np.float32)
+    assert len(axis) == resolution
+    assert axis[-1] == np.float32(grid.x[-1])
+    assert np.array_equal(pairs.x[:, 0, 0], axis)
+    assert np.array_equal(pairs.x[0, :, 1], axis)
+
+
+def test_421_cells_have_the_published_subsamples():
+    published = {421, 211, 141, 85, 71, 61, 43, 36, 31, 29}
+    assert published <= set(data.allowed_resolutions(421, "cell"))
+
+
+def test_any_variable_is_input_and_any_target(plane_store, plane_values):
+    pairs = read_pairs(plane_store, "test", 7, input="u", target="a")
+    assert np.array_equal(pairs.a[..., 0], plane_values["u"][12:, ::2, ::2])
+    assert np.array_equal(pairs.u[..., 0], plane_values["a"][12:, ::2, ::2])
+    assert (pairs.source["input"], pairs.source["target"]) == ("u", "a")
+
+
+@pytest.mark.parametrize("m", [1, 4, 5, 13])
+def test_target_averages_are_those_of_the_piecewise_constant_function(plane_store, plane_values, m):
+    """Every cell is cut into m x m equal parts; then 13 x 13 of them make up a coarse cell."""
+    pairs = read_pairs(plane_store, "test", 7, input="u", target="a", target_resolution=m)
+    parts = np.kron(plane_values["a"][12:].astype(float), np.ones((m, m)))
+    expected = parts.reshape(12, m, 13, m, 13).mean(axis=(2, 4))
+    np.testing.assert_allclose(pairs.u[..., 0], expected, rtol=2e-7)  # rounded to float32 once
+    assert pairs.a.shape == (12, 7, 7, 1)
+    assert pairs.y is not None
+    centres = CellGrid(m).x.astype(np.float32)
+    assert np.array_equal(pairs.y[:, 0, 0], centres)
+    assert np.array_equal(pairs.y[0, :, 1], centres)
+
+
+@pytest.mark.parametrize(("n", "m"), [(421, 36), (421, 71), (421, 140), (13, 13), (7, 1)])
+def test_averages_keep_constants_and_the_integral(n, m):
+    weights = averaging_weights(n, m)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_allclose(weights.sum(axis=0) * n / m, 1, rtol=1e-12)
+
+
+def test_reads_only_a_block_of_samples_at_a_time(plane_store, monkeypatch):
+    whole = read_pairs(plane_store, "train", 5, target_resolution=4)
+    read, values = [], data._Variable._values
+
+    def watched(self, start, stop):
+        read.append((start, stop))
+        return values(self, start, stop)
+
+    monkeypatch.setattr(data._Variable, "_values", watched)
+    monkeypatch.setattr(data, "_BLOCK_BYTES", 5 * 4 * 13 * 13)
+    pairs = read_pairs(plane_store, "train", 5, target_resolution=4)
+    assert read == [(0, 5), (5, 10), (10, 12)] * 2
+    assert torch.equal(pairs.a, whole.a)
+    assert torch.equal(pairs.u, whole.u)
+
+
+@pytest.fixture(scope="module")
+def noisy_store(laid_out, plane_values):
+    u = np.stack([plane_values["u"] + level for level in (0.0, 0.01, 0.1)], axis=1)
+    return laid_out("cell", [CellGrid(13).x] * 2, [0.0, 0.01, 0.1], a=plane_values["a"], u=u)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.01, 0.1])
+def test_a_level_of_a_noisy_store_is_read(noisy_store, plane_values, level):
+    pairs = read_pairs(noisy_store, "test", 5, input="u", target="a", level=level)
+    expected = plane_values["u"][12:, ::3, ::3] + np.float32(level)
+    assert np.array_equal(pairs.a[..., 0], expected)
+    assert np.array_equal(pairs.u[..., 0], plane_values["a"][12:, ::3, ::3])
+    assert pairs.source["level"] == level
+
+
 @pytest.mark.parametrize(
     ("split", "resolution", "message"),
     [
         ("tset", None, "has no split 'tset': known are train, validation, test"),
-        ("test", 48, "resolution must divide the 64 points of .*, got 48"),
+        ("test", 48, "48 is no subsample of the 64 periodic points of .*: near ones are .*32, 64$"),
         ((0, 41), None, "has samples 0 to 39, asked for 0 to 40"),
     ],
 )
 def test_refuses_what_the_store_cannot_give(store, split, resolution, message):
     with pytest.raises(DataError, match=message):
         read_pairs(store, split, resolution)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"resolution": 6}, "6 is no subsample of the 13 cell .*: near ones are 2, 3, 4, 5, 7, 13$"),
+        ({"resolution": 26}, "26 is no subsample of the 13 cell points"),
+        ({"resolution": 0}, "0 is no subsample of the 13 cell points"),
+        ({"target_resolution": 14}, "it must be 1 to 13 on a cell grid, got 14"),
+        ({"target_resolution": 0}, "it must be 1 to 13 on a cell grid, got 0"),
+        ({"input": "b"}, "has no variable b"),
+        ({"target": "residual"}, "residual is no function on a grid"),
+        ({"input": "x"}, "x is no function on a grid"),
+        ({"level": 0.1}, "has no noise levels, asked for level 0.1"),
+    ],
+)  # fmt: skip
+def test_refuses_what_a_store_on_a_square_cannot_give(plane_store, words, message):
+    with pytest.raises(DataError, match=message):
+        read_pairs(plane_store, "test", **words)
+
+
+@pytest.mark.parametrize("level", [None, 0.05])
+def test_names_the_levels_that_there_are(noisy_store, level):
+    with pytest.raises(DataError, match=f"no noise level {level}: known are 0, 0.01, 0.1"):
+        read_pairs(noisy_store, "test", level=level)
+
+
+def test_averages_cells_alone(laid_out, plane_values):
+    url = laid_out("nodal", [NodalGrid(13).x] * 2, **plane_values)
+    with pytest.raises(DataError, match="it must be 1 to 13 on a cell grid, got 4 on the nodal"):
+        read_pairs(url, "test", target_resolution=4)
+
+
+def test_refuses_grids_that_it_does_not_know(laid_out, plane_values):
+    url = laid_out("chebyshev", [CellGrid(13).x] * 2, **plane_values)
+    with pytest.raises(DataError, match="axes of .*13.* points, chebyshev: .*cell, nodal"):
+        read_pairs(url, "test")
+    cut = {name: v[:, :, :7] for name, v in plane_values.items()}
+    url = laid_out("cell", [CellGrid(13).x, CellGrid(7).x], **cut)
+    with pytest.raises(DataError, match=r"axes of \[7, 13\] points, cell"):
+        read_pairs(url, "test")
 
 
 def test_refuses_places_that_are_no_store(tmp_path):

@@ -24,7 +24,7 @@ def test_drops_each_value_with_its_probability_and_on_its_own(p):
 def test_pieces_drawn_one_after_the_other_have_the_law_of_one():
     """First and last place, where a wrong start or a lack of draws would show."""
     torch.manual_seed(0)
-    p, n, repeats = 0.2, 7, 20_000
+    p, n, repeats = 0.2, 7, 4_000
     counts = torch.zeros(n)
     for _ in range(repeats):
         counts[dropped(n, p)] += 1

@@ -183,6 +183,11 @@ def test_refuses_input_of_another_shape(shape, message):
         check_input(small(), torch.zeros(shape), points(16, torch.float32))
 
 
+def test_refuses_points_of_the_output_other_than_those_of_the_input():
+    with pytest.raises(ValueError, match="y must be None"):
+        small()(torch.zeros(1, 16, 1), points(16, torch.float32), points(8, torch.float32))
+
+
 def test_refuses_heads_that_do_not_divide_the_width():
     with pytest.raises(ValueError, match="heads must divide width, got heads=5, width=12"):
         small(heads=5)

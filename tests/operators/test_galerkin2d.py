@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from operators.base import check_input
-from operators.galerkin2d import GalerkinTransformer2d
+from operators.galerkin2d import Downscaler, GalerkinTransformer2d
 from operators.nn.attention import FOURIER, GALERKIN, LINEAR, SOFTMAX
+from operators.nn.resample import interpolated
 from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
 
 KINDS = {"galerkin": GALERKIN, "fourier": FOURIER, "softmax": SOFTMAX, "linear": LINEAR}
@@ -170,13 +171,44 @@ def test_latent_points_have_the_coordinates_of_what_is_interpolated():
 def test_attention_acts_on_the_points_of_the_output():
     model = GalerkinTransformer2d(**SMALL_INVERSE).double()
     positions = []
+    tokens = []
     model.encoder[0].register_forward_pre_hook(lambda _, args: positions.append(args[1]))
-    assert model(field(21), cells(21), cells(9)).shape == (2, 9, 9, 1)
-    assert torch.equal(positions[0], cells(9).flatten(0, 1))
+    model.downscaler.register_forward_hook(lambda _, args, out: tokens.append(out))
+    a, x, y = field(21), cells(21), cells(9)
+    assert model(a, x, y).shape == (2, 9, 9, 1)
+    assert torch.equal(positions[0], y.flatten(0, 1))
+    assert torch.equal(tokens[0], model.downscaler(a, x, (9, 9), y))  # interpolated to y itself
 
 
-def test_output_elsewhere_is_interpolated_by_coordinates():
-    """On a grid of nodes asked for by its coordinates, the values are those of the same grid."""
+def test_downscaler_meets_the_points_asked_for_where_they_lie():
+    """With convolutions that do nothing, a linear function arrives as that function there."""
+    down = Downscaler(1, 3, "relu", 0.0).double()
+    with torch.no_grad():
+        for weight in down.parameters():
+            weight.zero_()
+            weight[:, 0, 1, 1] = 1.0
+    x = cells(31)[::2, ::2]
+    a = 1 + x[..., :1] + 2 * x[..., 1:]
+    for y in (cells(9), nodes(9) * 0.9 + 0.05):
+        v = down(a[None], x, (9, 9), y)
+        torch.testing.assert_close(v[0], (1 + y[..., :1] + 2 * y[..., 1:]).expand(9, 9, 3))
+
+
+def test_features_reach_the_points_asked_for_where_they_lie():
+    model = shaken(small())
+    seen = {}
+    model.upscaler.register_forward_hook(lambda _, args, out: seen.update(between=out))
+    model.decoder.register_forward_pre_hook(lambda _, args: seen.update(features=args[0]))
+    x, y = nodes(21), cells(12)
+    model(field(21), x, y)
+    n = seen["between"].shape[1]
+    features = interpolated(seen["between"], nodes(n), y)
+    expected = model.embed(torch.cat([features, y.expand(2, 12, 12, 2)], -1))
+    torch.testing.assert_close(seen["features"], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_output_at_the_points_of_the_input_is_the_same_by_coordinates():
+    """Points asked for by their coordinates get the same values as without being asked for."""
     model = shaken(small())
     a, x = field(21), nodes(21)
     torch.testing.assert_close(model(a, x, x.clone()), model(a, x), rtol=1e-9, atol=1e-9)

@@ -1,12 +1,21 @@
 """Losses against the formulas written out, in float64."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 
-from operators.norms import RelativeH1, RelativeL2, central_difference, l2, relative_l2
+from operators.norms import (
+    RelativeH1,
+    RelativeL2,
+    WeightedH1,
+    central_difference,
+    gradient,
+    l2,
+    relative_l2,
+)
 
 
 @pytest.fixture
@@ -35,12 +44,13 @@ def dense_h1(p, u, gamma, periodic):
 
 @pytest.mark.parametrize("periodic", [True, False])
 def test_h1_loss_is_the_unsquared_sum_with_weight_root_gamma_h(pair, periodic):
-    loss = RelativeH1(gamma=0.1, periodic=periodic)(*pair)
+    loss = RelativeH1(gamma=0.1, periodic=periodic)(*pair, pair[1])
     assert float(loss) == pytest.approx(dense_h1(*pair, 0.1, periodic), rel=1e-12)
 
 
 def test_h1_loss_without_derivative_is_the_l2_loss(pair):
-    torch.testing.assert_close(RelativeH1(gamma=0.0)(*pair), RelativeL2()(*pair))
+    p, u = pair
+    torch.testing.assert_close(RelativeH1(gamma=0.0)(p, u, u), RelativeL2()(p, u, u))
 
 
 def test_relative_l2_is_one_number_for_each_sample(pair):
@@ -64,6 +74,98 @@ def test_central_difference_has_order_two():
     assert math.log2(error(64) / error(128)) == pytest.approx(2, abs=0.05)
 
 
-def test_negative_gamma_is_refused():
+@pytest.mark.parametrize("loss", [RelativeH1, WeightedH1])
+def test_negative_gamma_is_refused(loss):
     with pytest.raises(ValueError, match="gamma must be >= 0, got -1"):
-        RelativeH1(gamma=-1)
+        loss(gamma=-1)
+
+
+@pytest.fixture
+def plane():
+    """Prediction, target and coefficient on 7 x 7 points."""
+    rng = np.random.default_rng(1)
+    p, u = (torch.from_numpy(rng.standard_normal((3, 7, 7, 1))) for _ in range(2))
+    return p, u, torch.from_numpy(rng.choice([3.0, 12.0], size=(3, 7, 7, 1)))
+
+
+def partial(v, i, j, axis, h):
+    """Central difference of a square list of lists, which is 0 outside."""
+
+    def at(k, m):
+        return v[k][m] if 0 <= k < len(v) and 0 <= m < len(v) else 0.0
+
+    ends = (at(i + 1, j), at(i - 1, j)) if axis == 0 else (at(i, j + 1), at(i, j - 1))
+    return (ends[0] - ends[1]) / (2 * h)
+
+
+def rows(v):
+    return v[..., 0].tolist()
+
+
+def dense_weighted_h1(p, u, a, gamma):
+    total = 0.0
+    for prediction, target, coefficient in zip(rows(p), rows(u), rows(a), strict=True):
+        n = len(target)
+        error = sum((prediction[i][j] - target[i][j]) ** 2 for i in range(n) for j in range(n))
+        size = sum(target[i][j] ** 2 for i in range(n) for j in range(n))
+        upper = lower = 0.0
+        for i, j, axis in product(range(1, n - 1), range(1, n - 1), range(2)):
+            slope = partial(target, i, j, axis, 1 / n)
+            upper += coefficient[i][j] * (partial(prediction, i, j, axis, 1 / n) - slope) ** 2
+            lower += coefficient[i][j] * slope**2
+        total += math.sqrt(error / size) + math.sqrt(gamma / n) * math.sqrt(upper / lower)
+    return total / len(p)
+
+
+def dense_published_h1(p, u, a, gamma):
+    total = 0.0
+    for prediction, target, coefficient in zip(rows(p), rows(u), rows(a), strict=True):
+        n = len(target)
+        error = sum((prediction[i][j] - target[i][j]) ** 2 for i in range(n) for j in range(n))
+        size = sum(target[i][j] ** 2 for i in range(n) for j in range(n))
+        upper = lower = 0.0
+        for i, j, axis in product(range(n), range(n), range(2)):
+            slope = partial(target, i, j, axis, 1 / n)
+            lower += coefficient[i][j] * slope**2 / (2 * n * n)
+            if 0 < i < n - 1 and 0 < j < n - 1:
+                difference = slope - partial(prediction, i, j, axis, 1 / n)
+                upper += (coefficient[i][j] * difference) ** 2 / (2 * (n - 2) ** 2)
+        total += math.sqrt(error / size) + math.sqrt(gamma / n * upper / (2 * lower + 1e-10))
+    return total / len(p)
+
+
+@pytest.mark.parametrize(
+    ("published", "dense"), [(False, dense_weighted_h1), (True, dense_published_h1)]
+)
+@pytest.mark.parametrize("gamma", [0.5, 0.1])
+def test_weighted_h1_loss_is_the_formula_written_out(plane, published, dense, gamma):
+    loss = WeightedH1(gamma, published)(*plane)
+    assert float(loss) == pytest.approx(dense(*plane, gamma), rel=1e-10)
+
+
+def test_weighted_h1_term_is_the_relative_error_in_the_energy_norm(plane):
+    """So it is 0.1 for p = 1.1 u whatever a is, which the published term is not."""
+    _, u, a = plane
+    expected = 0.1 * (1 + math.sqrt(0.5 / 7))
+    for coefficient in (a, 5 * a, torch.ones_like(a)):
+        loss = float(WeightedH1(0.5)(1.1 * u, u, coefficient))
+        assert loss == pytest.approx(expected, rel=1e-12)
+    published = WeightedH1(0.5, published=True)
+    assert float(published(1.1 * u, u, 4 * a)) > 1.2 * float(published(1.1 * u, u, a))
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_weighted_h1_loss_vanishes_at_the_target(plane, published):
+    _, u, a = plane
+    assert float(WeightedH1(published=published)(u, u, a)) == 0
+
+
+def test_weighted_h1_loss_without_derivative_is_the_l2_loss(plane):
+    torch.testing.assert_close(WeightedH1(gamma=0.0)(*plane), RelativeL2()(*plane))
+
+
+def test_gradient_of_a_linear_function_is_exact_on_both_axes():
+    x = (torch.arange(6, dtype=torch.float64) + 0.5) / 6
+    u = (2 * x[:, None] - 5 * x)[None, ..., None]
+    expected = torch.tensor([2.0, -5.0], dtype=torch.float64).expand(1, 4, 4, 2)
+    torch.testing.assert_close(6 * gradient(u), expected)

@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from operators.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from operators.checkpoint import CheckpointError, check_fit, load_checkpoint, save_checkpoint
+from operators.data import read_pairs
 from operators.evaluate import predictions, scores
 from operators.galerkin import GalerkinTransformer
-from operators.norms import RelativeH1, RelativeL2
+from operators.galerkin2d import GalerkinTransformer2d
+from operators.norms import RelativeH1, RelativeL2, WeightedH1
 from operators.soap import SOAP
 from operators.train import Settings, Stopped, TrainingError, fit
-from operators.transforms import BurgersSymmetries, Normalizer, Predictor
+from operators.transforms import BurgersSymmetries, Normalizer, Predictor, SquareSymmetries
 
 
 def build(words=None):
@@ -127,7 +130,7 @@ def test_training_reduces_the_loss(uninterrupted):
 
 
 def test_a_loss_that_is_not_finite_ends_training(train_pairs, test_pairs, tmp_path):
-    settings = Settings(loss=lambda p, u: RelativeL2()(p, u) * float("nan"), epochs=2)
+    settings = Settings(loss=lambda *v: RelativeL2()(*v) * float("nan"), epochs=2)
     with pytest.raises(TrainingError, match="not finite in epoch 1: use a smaller lr"):
         fit(predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
 
@@ -198,3 +201,151 @@ def test_a_state_of_another_model_is_refused(train_pairs, test_pairs, tmp_path):
     )
     with pytest.raises(CheckpointError, match="is of another model"):
         fit(other, train_pairs, test_pairs, once, tmp_path, {"operator": {}}, resume=True)
+
+
+def renewed(train_pairs):
+    """Inputs with noise that is a function of the epoch."""
+
+    def inputs(epoch):
+        generator = torch.Generator().manual_seed(epoch)
+        return train_pairs.a + 0.1 * torch.randn(train_pairs.a.shape, generator=generator)
+
+    return inputs
+
+
+def test_resumes_with_renewed_inputs_to_the_same_bits(
+    uninterrupted, train_pairs, test_pairs, tmp_path
+):
+    settings = replace(SETTINGS, renewed=renewed(train_pairs))
+
+    def run(name, **options):
+        return fit(
+            predictor(), train_pairs, test_pairs, settings, tmp_path / name, {"operator": {}},
+            **options,
+        )  # fmt: skip
+
+    run("whole")
+    steps = iter(range(1, 100))
+    with pytest.raises(Stopped):
+        run("parts", stop=lambda: next(steps) == 6)  # in the middle of the second epoch
+    run("parts", resume=True)
+    assert_same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+    one = "operator.embed.weight"
+    assert not torch.equal(weights(tmp_path / "whole")[one], weights(uninterrupted[0])[one])
+
+
+def test_renewed_inputs_are_asked_for_once_an_epoch_and_used(train_pairs, test_pairs, tmp_path):
+    asked, seen = [], []
+
+    def inputs(epoch):
+        asked.append(epoch)
+        return torch.full_like(train_pairs.a, float(epoch))
+
+    def loss(p, u, a):
+        seen.append(a.unique().tolist())
+        return RelativeL2()(p, u, a)
+
+    settings = Settings(loss=loss, epochs=2, batch=16, renewed=inputs)
+    fit(predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
+    assert asked == [0, 1]
+    assert seen == [[0.0], [0.0], [1.0], [1.0]]
+
+
+def test_the_loss_has_the_input_that_belongs_to_the_target(train_pairs, test_pairs, tmp_path):
+    """In physical units, in the order of the batch, and moved by the same symmetry."""
+    pairs = replace(train_pairs, u=2 * train_pairs.a)
+
+    def loss(p, u, a):
+        assert torch.equal(u, 2 * a)
+        return RelativeL2()(p, u, a)
+
+    model = Predictor(build(), Normalizer.of(pairs.a), Normalizer.of(pairs.u))
+    settings = Settings(loss=loss, epochs=1, batch=8, augment=BurgersSymmetries())
+    fit(model, pairs, test_pairs, settings, tmp_path, {"operator": {}})
+
+
+INVERSE = {"latent": "output", "decoder": "pointwise"}
+
+
+def on_square_operator(words):
+    small = {"width": 8, "depth": 1, "heads": 2, "feedforward": 8, "modes": 2, "decoder_width": 4,
+             "head_width": 4, "latent": 4}  # fmt: skip
+    return GalerkinTransformer2d(**small | words)
+
+
+def on_square(pairs, words=None, **options):
+    torch.manual_seed(0)
+    return Predictor(
+        on_square_operator(words or {}),
+        Normalizer.pointwise(pairs.a, pairs.x),
+        Normalizer.pointwise(pairs.u, pairs.target_points),
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reading", "words", "loss"),
+    [
+        ({}, {}, WeightedH1()),
+        ({"input": "u", "target": "a", "target_resolution": 4}, INVERSE, RelativeL2()),
+    ],
+    ids=["forward", "inverse"],
+)
+def test_trains_on_a_square_and_resumes_to_the_same_bits(
+    plane_store, tmp_path, reading, words, loss
+):
+    train, test = (read_pairs(plane_store, split, 7, **reading) for split in ("train", "test"))
+    settings = Settings(
+        loss=loss, epochs=3, batch=4, lr=3e-3, augment=SquareSymmetries(), average=0.5
+    )
+
+    def run(name, **options):
+        return fit(
+            on_square(train, words), train, test, settings, tmp_path / name, {"operator": words},
+            **options,
+        )  # fmt: skip
+
+    history = run("whole")
+    assert history[-1].loss < history[0].loss
+    steps = iter(range(1, 100))
+    with pytest.raises(Stopped):
+        run("parts", stop=lambda: next(steps) == 5)
+    run("parts", resume=True)
+    whole, parts = (
+        load_checkpoint(tmp_path / name / "last.safetensors", on_square_operator)[0]
+        for name in ("whole", "parts")
+    )
+    assert_same(parts.state_dict(), whole.state_dict())
+    assert predictions(whole, test).shape == test.u.shape
+
+
+@pytest.mark.parametrize("vanishes", [False, True])
+def test_checkpoint_keeps_pointwise_normalisers_and_what_vanishes(plane_store, tmp_path, vanishes):
+    """Also on a grid that it was not trained on."""
+    pairs, finer = (read_pairs(plane_store, "train", n) for n in (7, 13))
+    model = on_square(pairs, vanishes=vanishes).eval()
+    path = tmp_path / "model.safetensors"
+    save_checkpoint(path, model, {"operator": {}})
+    loaded, _ = load_checkpoint(path, on_square_operator)
+    assert loaded.vanishes == vanishes
+    assert_same(loaded.state_dict(), model.state_dict())
+    for data in (pairs, finer):
+        predicted = predictions(loaded, data)
+        assert torch.equal(predicted, predictions(model, data))
+        assert bool(predicted[:, 0].any()) != vanishes
+
+
+def test_a_checkpoint_of_data_with_another_dimension_is_refused(plane_store, test_pairs):
+    pairs = read_pairs(plane_store, "train", 7)
+    check_fit(on_square(pairs), pairs)
+    with pytest.raises(CheckpointError, match=r"dimension \(1, 1, 2\), the data \(1, 1, 1\)"):
+        check_fit(on_square(pairs), test_pairs)
+
+
+def test_a_checkpoint_without_normalisers_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    header = {"operator": {}, "format_version": 1, "channels": [1, 1], "dim": 1}
+    weights = {f"operator.{k}": v for k, v in build().state_dict().items()}
+    save_file(weights, path, metadata={"operators": json.dumps(header)})
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+        load_checkpoint(path, build)

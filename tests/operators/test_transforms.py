@@ -1,24 +1,149 @@
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
+from scipy.interpolate import RegularGridInterpolator
 
-from operators.transforms import BurgersSymmetries, Normalizer
+from operators.base import Operator
+from operators.transforms import BurgersSymmetries, Normalizer, Predictor, SquareSymmetries
 from pdegen.burgers import ColeHopf
-from pdegen.grid import PeriodicGrid
+from pdegen.darcy.finite_volume import FiniteVolume
+from pdegen.grid import CellGrid, NodalGrid, PeriodicGrid
+
+
+def square(axis):
+    """The points (s, t) of an axis by itself, shape (n, n, 2)."""
+    axis = torch.as_tensor(axis, dtype=torch.float32)
+    return torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1)
+
+
+def fields(n=9, samples=20):
+    """Two channels of different units, whose deviation differs from point to point."""
+    torch.manual_seed(3)
+    spread = torch.rand(n, n, 2) * torch.tensor([2e-3, 5.0])
+    return torch.tensor([1e-2, -3.0]) + spread * torch.randn(samples, n, n, 2)
+
+
+POINTS = square(CellGrid(9).x)
 
 
 def test_normalizer_gives_mean_zero_and_deviation_one_and_back():
+    x = torch.zeros(8, 1)  # numbers for each channel do not depend on points
     v = torch.randn(50, 8, 2) * torch.tensor([3.0, 0.1]) + torch.tensor([1.0, -2.0])
     normalizer = Normalizer.of(v)
-    w = normalizer(v)
+    w = normalizer(v, x)
     assert w.flatten(0, 1).mean(0).abs().max() < 1e-5
     assert (w.flatten(0, 1).std(0, correction=0) - 1).abs().max() < 1e-5
-    torch.testing.assert_close(normalizer.inverse(w), v)
+    torch.testing.assert_close(normalizer.inverse(w, x), v)
 
 
 def test_normalizer_refuses_a_constant_channel():
     with pytest.raises(ValueError, match="positive deviations"):
         Normalizer.of(torch.ones(4, 8, 1))
+    with pytest.raises(ValueError, match="positive deviations"):
+        Normalizer.pointwise(torch.ones(4, 9, 9, 1), POINTS)
+
+
+def test_pointwise_moments_are_those_over_samples_in_float64():
+    v = fields(samples=150)  # more than are converted at a time
+    normalizer = Normalizer.pointwise(v, POINTS, eps=1e-5)
+    exact = v.numpy().astype(np.float64)
+    mean, std = exact.mean(axis=0), exact.std(axis=0, ddof=0)
+    np.testing.assert_allclose(normalizer.mean, mean, rtol=1e-7)  # rounded once
+    np.testing.assert_allclose(normalizer.std, std + 1e-5, rtol=1e-7)
+    expected = (exact - mean) / (std + 1e-5)
+    np.testing.assert_allclose(normalizer(v, POINTS), expected, atol=1e-4)
+    torch.testing.assert_close(normalizer.inverse(normalizer(v, POINTS), POINTS), v)
+
+
+def test_by_default_eps_is_a_thousandth_of_the_deviations_of_a_channel():
+    v = fields()
+    std = v.double().std(0, correction=0)
+    eps = 1e-3 * std.square().mean((0, 1)).sqrt()
+    torch.testing.assert_close(Normalizer.pointwise(v, POINTS).std, (std + eps).float())
+
+
+def test_normalised_values_do_not_depend_on_the_unit():
+    v, unit = fields(), torch.tensor([2.0**-20, 2.0**12])
+    scaled = Normalizer.pointwise(unit * v, POINTS)(unit * v, POINTS)
+    torch.testing.assert_close(scaled, Normalizer.pointwise(v, POINTS)(v, POINTS))
+
+
+def test_where_all_samples_agree_the_normalised_value_is_zero():
+    v = fields()
+    v[:, 0] = v[:, -1] = 0  # as on the walls of a nodal grid
+    normalizer = Normalizer.pointwise(v, POINTS)
+    assert not normalizer(v, POINTS)[:, 0].any()
+    assert not normalizer.inverse(torch.zeros_like(v), POINTS)[:, -1].any()
+    with pytest.raises(ValueError, match="positive deviations"):
+        Normalizer.pointwise(v, POINTS, eps=0.0)
+
+
+@pytest.mark.parametrize("n", [17, 4, 9])
+def test_on_another_grid_the_pointwise_moments_are_interpolated_linearly(n):
+    """Beyond the outermost cell centres they are continued as constants."""
+    v = fields()
+    normalizer = Normalizer.pointwise(v, POINTS)
+    y = square(NodalGrid(n).x)
+    own = POINTS[:, 0, 0].double().numpy()
+    clipped = np.clip(y.double().numpy(), own[0], own[-1])
+    mean, std = (
+        RegularGridInterpolator((own, own), values.double().numpy())(clipped)
+        for values in (normalizer.mean, normalizer.std)
+    )
+    w = torch.randn(3, n, n, 2)
+    expected = w.numpy() * std + mean
+    np.testing.assert_allclose(normalizer.inverse(w, y), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(normalizer(normalizer.inverse(w, y), y), w, rtol=1e-4, atol=1e-4)
+
+
+def test_a_strided_grid_meets_the_moments_of_its_points():
+    """Up to the rounding of linear interpolation in float32."""
+    v = fields()
+    normalizer = Normalizer.pointwise(v, POINTS)
+    torch.testing.assert_close(
+        normalizer(v[:, ::4, ::4], POINTS[::4, ::4]), normalizer(v, POINTS)[:, ::4, ::4],
+        rtol=1e-5, atol=1e-5,
+    )  # fmt: skip
+
+
+def test_pointwise_on_a_line():
+    v, x = torch.randn(30, 16, 1), torch.arange(16)[:, None] / 16
+    normalizer = Normalizer.pointwise(v, x)
+    between = torch.tensor([[0.5 / 16], [3.25 / 16]])
+    m = normalizer.mean
+    expected = torch.stack([(m[0] + m[1]) / 2, 0.75 * m[3] + 0.25 * m[4]])
+    torch.testing.assert_close(normalizer.inverse(torch.zeros(1, 2, 1), between)[0], expected)
+
+
+class Constant(Operator):
+    """u(y) = 1 + the mean of a, at all points asked for."""
+
+    in_channels, out_channels, dim = 1, 1, 2
+
+    def forward(self, a, x, y=None):
+        return 1 + a.mean((1, 2), keepdim=True).expand(-1, *(x if y is None else y).shape[:2], -1)
+
+
+def test_predictor_normalises_at_the_points_of_input_and_of_target():
+    a, u = fields()[..., :1], fields(n=5)[..., 1:]
+    y = square(CellGrid(5).x)
+    input, target = Normalizer.pointwise(a, POINTS), Normalizer.pointwise(u, y)
+    expected = target.mean + target.std * (1 + input(a, POINTS).mean((1, 2), keepdim=True))
+    torch.testing.assert_close(Predictor(Constant(), input, target)(a, POINTS, y), expected)
+
+
+def test_what_vanishes_is_zero_on_the_outermost_points_alone():
+    normalizer = Normalizer(torch.tensor([0.2]), torch.tensor([3.0]))
+    a, x = fields()[..., :1], square(NodalGrid(9).x)
+    free = Predictor(Constant(), normalizer, normalizer)(a, x)
+    fixed = Predictor(Constant(), normalizer, normalizer, vanishes=True)(a, x)
+    assert torch.equal(fixed[:, 1:-1, 1:-1], free[:, 1:-1, 1:-1])
+    ring = torch.ones(9, 9, dtype=torch.bool)
+    ring[1:-1, 1:-1] = False
+    assert not fixed[:, ring].any()
+    assert free[:, ring].all()
 
 
 @pytest.mark.parametrize(("shift", "reflection"), [(True, False), (False, True), (True, True)])
@@ -34,3 +159,67 @@ def test_symmetries_map_solutions_to_solutions(shift, reflection):
     np.testing.assert_allclose(solve(b[..., 0].numpy(), t=0.2), v[..., 0].numpy(), atol=1e-12)
     moved = [i for i in range(6) if not np.allclose(b[i, :, 0], a[i])]
     assert moved, "nothing was transformed"
+
+
+def test_square_symmetries_map_solutions_to_solutions():
+    solve = FiniteVolume(CellGrid(12), rtol=1e-12)
+    a = np.random.default_rng(1).choice([3.0, 12.0], size=(8, 12, 12))
+    u = solve(a)
+    torch.manual_seed(0)
+    b, v = SquareSymmetries()(torch.from_numpy(a)[..., None], torch.from_numpy(u)[..., None])
+    # solved to relative residuals of 1e-12, of u about 0.01
+    np.testing.assert_allclose(solve(b[..., 0].numpy()), v[..., 0].numpy(), atol=1e-12)
+    assert not np.array_equal(b[..., 0], a)
+
+
+def images(v):
+    """The 8 images of a square array, by rotations and a transposition."""
+    turned = [torch.rot90(v, k, (0, 1)) for k in range(4)]
+    return turned + [w.transpose(0, 1) for w in turned]
+
+
+def test_all_symmetries_of_the_square_are_drawn_equally_often():
+    v = torch.arange(9.0).reshape(3, 3, 1)
+    torch.manual_seed(0)
+    b, _ = SquareSymmetries()(v.repeat(4000, 1, 1, 1), v.repeat(4000, 1, 1, 1))
+    counts = [int((b == image).all((1, 2, 3)).sum()) for image in images(v)]
+    assert sum(counts) == 4000
+    # chi-square with 7 degrees of freedom: below 24.3 with probability 0.999
+    assert sum((count - 500) ** 2 / 500 for count in counts) < 24.3
+
+
+def test_the_same_symmetry_acts_on_a_target_of_another_grid():
+    torch.manual_seed(0)
+    centres = square(CellGrid(6).x), square(CellGrid(4).x)
+    a, u = (x.repeat(50, 1, 1, 1) for x in centres)
+    b, v = SquareSymmetries()(a, u)
+    for i, j in product((0, -1), repeat=2):  # corners: scaled to the walls they are the same
+        torch.testing.assert_close((b[:, i, j] - 0.5) * 6 / 5, (v[:, i, j] - 0.5) * 4 / 3)
+
+
+def test_the_symmetry_is_a_function_of_the_seed():
+    v = torch.randn(16, 5, 5, 1)
+    drawn = []
+    for seed in (4, 4, 5):
+        torch.manual_seed(seed)
+        drawn.append(SquareSymmetries()(v, v)[0])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize(
+    "axis", [CellGrid(12).x, CellGrid(421).x[::3], NodalGrid(9).x], ids=["cell", "strided", "nodal"]
+)
+def test_symmetric_grids_pass(axis):
+    SquareSymmetries().check(square(axis))
+
+
+@pytest.mark.parametrize("axis", [PeriodicGrid(12).x, CellGrid(12).x[::3]])
+def test_symmetries_refuse_points_that_have_none(axis):
+    with pytest.raises(ValueError, match=r"lie symmetric in \(0, 1\)"):
+        SquareSymmetries().check(square(axis))
+
+
+def test_symmetries_refuse_axes_that_differ():
+    with pytest.raises(ValueError, match="the same points along both axes"):
+        SquareSymmetries().check(POINTS[:, 2:7])

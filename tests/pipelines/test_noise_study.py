@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from functools import partial
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from operators.train import Stopped
+from pdegen.darcy.inversion import TotalVariation
 from pdegen.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -43,8 +45,9 @@ def experiment():
 
 @pytest.fixture(scope="module", autouse=True)
 def short_inversions():
-    """The classical inversion as it is, but on few samples, with two weights to choose from."""
+    """The classical inversion as it is, but few steps on few samples, with two weights."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise_study, "TotalVariation", partial(TotalVariation, iterations=20))
         patch.setattr(noise_study, "_WEIGHTS", (0.1, 1.0))
         patch.setattr(noise_study, "_TUNED_ON", 1)
         patch.setattr(noise_study, "_INVERTED", 2)

@@ -1,0 +1,367 @@
+"""Noise: the stated law, and numbers that depend on (seed, sample, epoch) alone."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pdegen.noise import (
+    CorrelatedNoise,
+    EnsembleNoise,
+    MultiplicativeNoise,
+    Noise,
+    PublishedNoise,
+    RelativeNoise,
+    SensorNoise,
+    SNRNoise,
+    pointwise_deviation,
+)
+from pdegen.random_fields import NormalStream
+from pdegen.schema import SchemaError
+
+GRIDS = pytest.mark.parametrize("shape", [(24,), (6, 8)], ids=["1-D", "2-D"])
+SCALED = [EnsembleNoise, PublishedNoise, CorrelatedNoise, SensorNoise]  # by the deviation
+PLAIN = [RelativeNoise, MultiplicativeNoise]
+ALL = pytest.mark.parametrize("kind", [*SCALED, *PLAIN, SNRNoise])
+WITH_LEVEL_ZERO = pytest.mark.parametrize(
+    "kind", [EnsembleNoise, PublishedNoise, CorrelatedNoise, *PLAIN]
+)
+OWN_NUMBERS = pytest.mark.parametrize(
+    "kind", [EnsembleNoise, CorrelatedNoise, SensorNoise, *PLAIN, SNRNoise]
+)
+
+
+def fields(shape, batch=5, dtype=np.float64):
+    rng = np.random.default_rng(0)
+    return (2 + rng.standard_normal((batch, *shape))).astype(dtype)
+
+
+def deviation(shape):
+    return 0.5 + np.arange(np.prod(shape)).reshape(shape) / 10
+
+
+def applied(kind, u, samples=None, level=0.3, seed=1, epoch=0, **words):
+    samples = range(len(u)) if samples is None else samples
+    return kind(level, **words)(u, seed, samples, deviation(u.shape[1:]), epoch)
+
+
+# the laws
+
+
+@GRIDS
+def test_ensemble_noise_has_the_stated_deviation_at_every_point(shape):
+    u = np.broadcast_to(fields(shape, 1), (20000, *shape))
+    noise = applied(EnsembleNoise, u, level=0.1) - u
+    # the deviation of N samples is off by 1/√(2N) = 0.5 %; 48 points
+    assert abs(noise.std(axis=0) / (0.1 * deviation(shape)) - 1).max() < 0.03
+    assert abs(noise.mean(axis=0) / (0.1 * deviation(shape))).max() < 0.03
+    assert stats.kstest((noise / (0.1 * deviation(shape))).ravel()[::7], "norm").pvalue > 1e-3
+
+
+def test_points_are_independent():
+    u = np.zeros((20000, 5))
+    correlation = np.corrcoef(applied(EnsembleNoise, u).T) - np.eye(5)
+    assert abs(correlation).max() < 4 / np.sqrt(20000)
+
+
+def test_published_noise_adds_the_small_number_of_the_normaliser():
+    u, sigma = np.zeros((3, 8)), np.full(8, 2e-5)
+    published, ensemble = PublishedNoise(0.1), EnsembleNoise(0.1)
+    ratio = published(u, 0, range(3), sigma) / ensemble(u, 0, range(3), sigma)
+    assert ratio == pytest.approx(1.5)
+
+
+@GRIDS
+def test_relative_noise_follows_the_size_of_each_field(shape):
+    u = np.repeat(fields(shape, 2), 4000, axis=0)
+    u[4000:] *= 10
+    noise = applied(RelativeNoise, u, level=0.1) - u
+    for half in (slice(4000), slice(4000, None)):
+        rms = np.sqrt(np.mean(u[half][0] ** 2))
+        assert noise[half].std() / (0.1 * rms) == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("decibel", [-6.0, 0.0, 20.0])
+def test_signal_to_noise_ratio(decibel):
+    u = np.repeat(fields((10, 10), 1), 1000, axis=0)
+    noise = applied(SNRNoise, u, level=decibel) - u
+    measured = 10 * np.log10(np.mean(u**2) / np.mean(noise**2))
+    assert measured == pytest.approx(decibel, abs=0.1)  # 10⁵ numbers: 0.02 dB
+
+
+def test_multiplicative_noise_is_a_factor():
+    u = np.repeat(fields((12,), 1), 8000, axis=0)
+    u[:, 3] = 0
+    noisy = applied(MultiplicativeNoise, u, level=0.05)
+    assert (noisy[:, 3] == 0).all()
+    factor = np.delete(noisy, 3, axis=1) / np.delete(u, 3, axis=1)
+    assert abs(factor.std(axis=0) / 0.05 - 1).max() < 0.03
+    assert factor.mean() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("length", [0.03, 0.1])
+def test_correlated_noise_has_its_length_in_the_middle(length):
+    n = 96
+    eta = CorrelatedNoise(1.0, length)(np.zeros((6000, n)), 0, range(6000), np.ones(n))
+    correlation = np.corrcoef(eta.T)[n // 2]
+    r = (np.arange(n) - n // 2) / n
+    near = abs(r) < 3 * length  # the boundary's mirror is farther than that
+    expected = np.exp(-(r**2) / (2 * length**2))
+    assert abs(correlation - expected)[near].max() < 4.5 / np.sqrt(6000)
+
+
+@GRIDS
+def test_correlated_noise_has_the_deviation_of_the_ensemble(shape):
+    u = np.zeros((20000, *shape))
+    noise = applied(CorrelatedNoise, u, level=0.1, length=0.2)
+    assert abs(noise.std(axis=0) / (0.1 * deviation(shape)) - 1).max() < 0.03
+
+
+def test_correlated_noise_in_the_square_is_correlated_along_both_axes():
+    eta = CorrelatedNoise(1.0, 0.1)(np.zeros((4000, 20, 20)), 0, range(4000), np.ones((20, 20)))
+    for moved in (eta[:, 12, 10], eta[:, 10, 12]):  # by one length
+        measured = np.corrcoef(eta[:, 10, 10], moved)[0, 1]
+        assert measured == pytest.approx(np.exp(-0.5), abs=0.04)
+
+
+def test_correlated_noise_is_the_same_function_on_a_finer_grid():
+    noise = CorrelatedNoise(1.0, 0.2)
+    coarse = noise(np.zeros((1, 24, 24)), 0, [4], np.ones((24, 24)))
+    fine = noise(np.zeros((1, 72, 72)), 0, [4], np.ones((72, 72)))
+    assert abs(fine[:, 1::3, 1::3] - coarse).max() < 1e-12
+
+
+def test_a_length_far_below_the_spacing_gives_white_noise():
+    eta = CorrelatedNoise(1.0, 1e-6)(np.zeros((8000, 16)), 0, range(8000), np.ones(16))
+    assert abs(np.corrcoef(eta.T) - np.eye(16)).max() < 4.5 / np.sqrt(8000)
+
+
+@GRIDS
+def test_sensors_are_as_many_as_asked_and_stay_in_place(shape):
+    model, u = SensorNoise(0.1, fraction=0.25), fields(shape)
+    mask = model.observed(shape, seed=1)
+    assert mask.sum() == round(0.25 * np.prod(shape))
+    for samples, epoch in ((range(5), 0), (range(70, 75), 3)):
+        noisy = applied(SensorNoise, u, samples, epoch=epoch, fraction=0.25)
+        assert (noisy[:, ~mask] == 0).all()
+        assert (noisy[:, mask] != 0).all()
+    assert (applied(SensorNoise, u, level=0.0, fraction=0.25)[:, mask] == u[:, mask]).all()
+    assert (model.observed(shape, seed=2) != mask).any()
+
+
+def test_more_sensors_contain_fewer():
+    few, many = (SensorNoise(0.1, fraction).observed((30, 30), 0) for fraction in (0.1, 0.3))
+    assert (many[few]).all()
+    assert SensorNoise(0.1, 1.0).observed((5, 5), 0).all()
+    assert SensorNoise(0.1, 1e-6).observed((5, 5), 0).sum() == 1
+
+
+def test_sensors_measure_with_the_noise_of_the_ensemble():
+    u = fields((40,))
+    mask = SensorNoise(0.3, 0.5).observed((40,), 1)
+    noisy = applied(SensorNoise, u, fraction=0.5)
+    assert (noisy[:, mask] == applied(EnsembleNoise, u)[:, mask]).all()
+
+
+# what the numbers depend on
+
+
+@OWN_NUMBERS
+@GRIDS
+def test_a_sample_does_not_depend_on_its_batch(kind, shape):
+    u = fields(shape)
+    batch = applied(kind, u, range(10, 15))
+    assert (applied(kind, u[3:4], [13]) == batch[3]).all()
+    assert (applied(kind, u[::-1].copy(), range(14, 9, -1)) == batch[::-1]).all()
+
+
+@OWN_NUMBERS
+def test_training_and_test_samples_have_independent_noise(kind):
+    u = np.ones((1, 4000))
+    sigma = np.ones(4000)
+    train, test = (kind(0.3)(u, 0, [sample], sigma)[0] - 1 for sample in (0, 1023))
+    seen = train != -1  # at the sensors
+    # two correlated fields have about n l independent values
+    allowed = 1.0 if kind is CorrelatedNoise else 4.5 / np.sqrt(seen.sum())
+    assert abs(np.corrcoef(train[seen], test[seen])[0, 1]) < allowed
+
+
+def test_published_noise_is_shared_by_training_and_test():
+    u = fields((12,))
+    assert (applied(PublishedNoise, u, range(5)) == applied(PublishedNoise, u, range(90, 95))).all()
+
+
+@ALL
+def test_epochs_and_seeds_have_independent_noise(kind):
+    u = np.ones((2000, 6))
+    sigma = np.ones(6)
+    model = kind(0.3)
+
+    def point(seed, epoch):
+        values = model(u, seed, range(2000), sigma, epoch)
+        return values[:, model.observed((6,), seed).argmax() if kind is SensorNoise else 2]
+
+    first = point(0, 0)
+    for other in (point(0, 1), point(0, 2), point(1, 0)):
+        assert abs(np.corrcoef(first, other)[0, 1]) < 4.5 / np.sqrt(2000)
+    assert (point(0, 0) == first).all()
+
+
+def test_noise_is_independent_of_the_field_of_the_same_seed():
+    count = 4000
+    drawn = NormalStream(7).normals_of([3], count)[0]
+    noise = EnsembleNoise(1.0)(np.zeros((1, count)), 7, [3], np.ones(count))[0]
+    assert abs(np.corrcoef(drawn, noise)[0, 1]) < 4.5 / np.sqrt(count)
+
+
+@WITH_LEVEL_ZERO
+def test_another_level_scales_the_same_noise(kind):
+    u = np.ones((3, 7))
+    weak, strong = applied(kind, u, level=0.1) - u, applied(kind, u, level=0.4) - u
+    assert strong == pytest.approx(4 * weak, abs=1e-14)  # u is subtracted
+
+
+# form
+
+
+@WITH_LEVEL_ZERO
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_level_zero_is_a_copy_bit_for_bit(kind, dtype):
+    u = fields((9,), dtype=dtype)
+    u[0, :2] = -0.0, 1e-40
+    noisy = applied(kind, u, level=0.0)
+    assert noisy.tobytes() == u.tobytes()
+    assert not np.shares_memory(noisy, u)
+
+
+@ALL
+def test_the_type_is_kept_and_the_computation_is_in_double(kind):
+    u = fields((6, 8), dtype=np.float32)
+    before = u.copy()
+    noisy = applied(kind, u)
+    assert noisy.dtype == np.float32
+    assert (noisy == applied(kind, u.astype(np.float64)).astype(np.float32)).all()
+    assert (u == before).all()
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_a_missing_deviation_is_refused(kind):
+    with pytest.raises(ValueError, match=f"{kind.__name__} needs the pointwise deviation"):
+        kind(0.1)(fields((4,)), 0, range(5))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_shapes_that_do_not_fit_are_refused():
+    u = fields((4,))
+    with pytest.raises(ValueError, match=r"shape \(4,\) as the fields, got \(3,\)"):
+        EnsembleNoise(0.1)(u, 0, range(5), np.ones(3))
+    with pytest.raises(ValueError, match="5 rows need as many numbers of samples, got 3"):
+        RelativeNoise(0.1)(u, 0, range(3))
+    with pytest.raises(ValueError, match="1 or 2 dimensions, got 3"):
+        applied(CorrelatedNoise, np.ones((1, 2, 2, 2)))
+
+
+@pytest.mark.parametrize("level", [-0.1, np.inf, np.nan])
+def test_impossible_levels_are_refused(level):
+    for kind in (*SCALED, *PLAIN):
+        with pytest.raises(ValueError, match="the level is finite and >= 0"):
+            kind(level)
+    if level < 0 and np.isfinite(level):
+        assert SNRNoise(level).level == level
+    else:
+        with pytest.raises(ValueError, match="the level is finite"):
+            SNRNoise(level)
+
+
+def test_impossible_lengths_and_fractions_are_refused():
+    for length in (0.0, -1.0, np.inf):
+        with pytest.raises(ValueError, match="the length is finite and > 0"):
+            CorrelatedNoise(0.1, length)
+    for fraction in (0.0, 1.1, np.nan):
+        with pytest.raises(ValueError, match=r"the fraction is in \(0, 1\]"):
+            SensorNoise(0.1, fraction)
+
+
+# the deviation of an ensemble
+
+
+def test_pointwise_deviation_is_that_of_numpy():
+    u = fields((6, 8), batch=50, dtype=np.float32)
+    expected = u.astype(np.float64).std(axis=0)
+    assert pointwise_deviation([u]) == pytest.approx(expected, rel=1e-13)
+
+
+def test_pointwise_deviation_does_not_depend_on_the_blocks():
+    u = fields((7,), batch=20)
+    whole = pointwise_deviation([u])
+    assert (pointwise_deviation(iter([u[:1], u[1:12], u[12:12], u[12:]])) == whole).all()
+
+
+def test_a_small_spread_about_a_large_mean_is_not_lost():
+    rng = np.random.default_rng(0)
+    spread = rng.standard_normal((100, 5))
+    measured = pointwise_deviation([1e8 + spread])
+    assert measured == pytest.approx(spread.std(axis=0), rel=1e-6)  # 1e8 has 1.5e-8 spacing
+    assert (pointwise_deviation([np.full((10, 3), 0.1)]) == 0).all()
+
+
+def test_a_deviation_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one sample"):
+        pointwise_deviation([])
+
+
+# declarations
+
+
+@pytest.mark.parametrize(
+    ("content", "model"),
+    [
+        ({"kind": "ensemble", "level": 0.1}, EnsembleNoise(0.1)),
+        ({"kind": "published", "level": 0.1}, PublishedNoise(0.1)),
+        ({"kind": "relative", "level": 0}, RelativeNoise(0.0)),
+        ({"kind": "snr", "level": -3.0}, SNRNoise(-3.0)),
+        ({"kind": "multiplicative", "level": 0.1}, MultiplicativeNoise(0.1)),
+        ({"kind": "correlated", "level": 0.1}, CorrelatedNoise(0.1, 0.1)),
+        ({"kind": "correlated", "level": 0.1, "length": 0.3}, CorrelatedNoise(0.1, 0.3)),
+        ({"kind": "sensors", "level": 0.1}, SensorNoise(0.1, 0.1)),
+        ({"kind": "sensors", "level": 0.1, "fraction": 1.0}, SensorNoise(0.1, 1.0)),
+        ({"level": 0.1}, EnsembleNoise(0.1)),
+    ],
+)
+def test_a_declaration_builds_its_model(content, model):
+    declared = Noise.parse(content, "noise")
+    assert declared.build() == model
+    assert Noise.parse(declared.model_dump(), "noise") == declared
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "ensembel"}, "noise: kind: unknown kind 'ensembel': did you mean ensemble?"),
+        ({"kind": "qqq"}, "unknown kind 'qqq': known: ensemble, relative, snr"),
+        ({"kind": 3}, "unknown kind 3"),
+        ({"level": -0.1}, "the level of ensemble noise is not negative, got -0.1"),
+        ({"level": float("inf")}, "level"),
+        ({"level": float("nan"), "kind": "snr"}, "level"),
+        ({"level": "much"}, "level"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**64}, "seed"),
+        ({"kind": "sensors", "fraction": 0.0}, "fraction"),
+        ({"kind": "sensors", "fraction": 1.5}, "fraction"),
+        ({"kind": "correlated", "length": 0.0}, "length"),
+        ({"kind": "correlated", "length": float("inf")}, "length"),
+        ({"length": 0.1}, "key 'length' does not apply to ensemble"),
+        ({"kind": "correlated", "fraction": 0.1}, "key 'fraction' does not apply to correlated"),
+        ({"levle": 0.1}, "unknown key 'levle': did you mean level?"),
+    ],
+)
+def test_impossible_declarations_are_refused_in_one_line(changes, message):
+    with pytest.raises(SchemaError) as error:
+        Noise.parse({"kind": "ensemble", "level": 0.1, **changes}, "noise")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_another_kind_takes_its_own_keys():
+    declared = Noise(kind="correlated", level=0.1, length=0.3)
+    changed = declared.replaced({"level": 0.2}, "noise")
+    assert changed.build() == CorrelatedNoise(0.2, 0.3)
