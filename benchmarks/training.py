@@ -1,4 +1,4 @@
-"""A training step of the published Burgers model against its plain transcription.
+"""Training steps of the published Burgers and Darcy models against their plain transcriptions.
 
 python -m benchmarks.training
 """
@@ -12,21 +12,24 @@ from torch import nn
 
 from benchmarks.timing import interleaved, ratio, write_result
 from operators.galerkin import GalerkinTransformer
-from operators.norms import RelativeH1
+from operators.galerkin2d import GalerkinTransformer2d
+from operators.norms import RelativeH1, WeightedH1
+from operators.train import Loss
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
+from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
 
 
-def step_of(model: nn.Module, n: int, batch: int, fused: bool) -> Callable[[], None]:
+def step_of(model: nn.Module, n: int, batch: int, fused: bool, dim: int = 1) -> Callable[[], None]:
     """A whole training step: forward, loss, backward, clipping, Adam."""
-    a = torch.randn(batch, n, 1)
-    u = torch.randn(batch, n, 1)
-    x = torch.arange(n)[:, None] / n
-    loss = RelativeH1()
+    a, u = torch.rand(batch, *[n] * dim, 1) + 1, torch.randn(batch, *[n] * dim, 1)
+    axes = [(torch.arange(n) + 0.5) / n] * dim
+    x = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+    loss: Loss = RelativeH1() if dim == 1 else WeightedH1()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=fused)
 
     def step() -> None:
         optimizer.zero_grad()
-        loss(model(a, x), u).backward()
+        loss(model(a, x), u, a).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 0.999)
         optimizer.step()
 
@@ -47,6 +50,22 @@ def main() -> None:
         figures[f"n={n}, batch {batch}"] = {
             "plain / ours": round(ratio(seconds, "plain", "ours"), 3),
             "ours, seconds": round(sorted(seconds["ours"])[rounds // 2], 4),
+            "threads": torch.get_num_threads(),
+        }
+    for n, latent in ((85, 29), (141, 43)):
+        model2d = GalerkinTransformer2d(latent=latent)
+        plain2d = PlainGalerkinTransformer2d(
+            n_c=latent, dropout=0.05, encoder_dropout=0.05, feedforward_dropout=0.1
+        )
+        plain2d.copy_from(model2d)
+        jobs = {
+            "plain": step_of(plain2d, n, 4, fused=False, dim=2),
+            "ours": step_of(model2d, n, 4, fused=True, dim=2),
+        }
+        seconds = interleaved(jobs, rounds=5)
+        figures[f"Darcy, {n} x {n}, attention on {latent} x {latent}, batch 4"] = {
+            "plain / ours": round(ratio(seconds, "plain", "ours"), 3),
+            "ours, seconds": round(sorted(seconds["ours"])[2], 4),
             "threads": torch.get_num_threads(),
         }
     write_result("training", figures)
