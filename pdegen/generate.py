@@ -1,4 +1,4 @@
-"""Recipe -> one task for each shard -> sealed store."""
+"""Recipe, or another job -> one task for each shard -> sealed store."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import os
 import shutil
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
+import numpy as np
 from dask.base import compute as dask_compute
 from dask.callbacks import Callback
 from dask.delayed import delayed
@@ -35,6 +38,70 @@ class Progress:
     seconds: float
 
 
+class Job(ABC):
+    """What a store is to hold. It travels to the processes that compute it."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """SHA-256 of all that the numbers depend on."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise an error where the job cannot be done here."""
+
+    @abstractmethod
+    def layout(self) -> Layout:
+        """Variables, coordinates and attributes of the store, `fingerprint` among them."""
+
+    @abstractmethod
+    def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
+        """The values of these samples for each variable; `store` is laid out already.
+
+        Raises:
+            SampleError: If a sample cannot be computed or is not finite.
+        """
+
+    def measured(self) -> dict[str, Any]:
+        """Further attributes of the complete store."""
+        return {}
+
+    @abstractmethod
+    def difference(self, store: Store) -> str:
+        """What to say of a store that is of another job."""
+
+
+@dataclass(frozen=True)
+class RecipeJob(Job):
+    """The dataset of a recipe, solved on a device of PyTorch, or with NumPy."""
+
+    recipe: Recipe
+    device: str | None
+
+    @property
+    def fingerprint(self) -> str:
+        return self.recipe.fingerprint
+
+    def check(self) -> None:
+        self.recipe.problem.check_solver(self.device)
+
+    def layout(self) -> Layout:
+        return layout(self.recipe)
+
+    def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
+        return compute(self.recipe, samples, self.device)
+
+    def measured(self) -> dict[str, Any]:
+        return self.recipe.problem.measured(self.recipe.seed, self.recipe.samples)
+
+    def difference(self, store: Store) -> str:
+        there = store.attributes["fingerprint"]
+        return (
+            f"{store.url} was made from another recipe (fingerprint {there[:12]}, this one "
+            f"{self.fingerprint[:12]})"
+        )
+
+
 def generate(
     recipe: Recipe,
     url: str,
@@ -46,31 +113,55 @@ def generate(
     device: str | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Store:
-    """Write the dataset of a recipe to a store and seal it.
+    """Write the dataset of a recipe to a store and seal it: `write` with a recipe.
+
+    Args:
+        recipe: What to make.
+        device: A device of PyTorch to solve on, such as "cuda"; by default NumPy on the CPU. Then
+            samples agree with those of the CPU up to the solver's tolerance, not bit for bit.
+        url, workers, scheduler, resume, overwrite, progress: As of `write`.
+
+    Raises:
+        MissingDolfinxError: If the recipe needs dolfinx, and no Python here has it.
+        StoreError, OSError, SampleError: As `write`.
+    """
+    return write(
+        RecipeJob(recipe, device), url, workers=workers, scheduler=scheduler, resume=resume,
+        overwrite=overwrite, progress=progress,
+    )  # fmt: skip
+
+
+def write(
+    job: Job,
+    url: str,
+    *,
+    workers: int | None = None,
+    scheduler: Scheduler = "threads",
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Store:
+    """Write what a job makes to a store and seal it.
 
     The store is the same, bit for bit, for any number of workers, either scheduler, and after
     any interruption.
 
     Args:
-        recipe: What to make.
+        job: What to make.
         url: Where to; a path, or a URL that fsspec knows.
         workers: Tasks at a time; by default the number of cores this process may use.
         scheduler: Dask's local "threads" or "processes".
-        resume: Continue an unfinished store of the same recipe, or make again what is damaged.
+        resume: Continue an unfinished store of the same job, or make again what is damaged.
         overwrite: Remove a store that is there.
-        device: A device of PyTorch to solve on, such as "cuda"; by default NumPy on the CPU. Then
-            samples agree with those of the CPU up to the solver's tolerance, not bit for bit.
         progress: Called after each shard.
 
     Raises:
         StoreError: If something is in the way at `url`, or the store to resume is another's.
         OSError: If the place cannot be written or has no room.
         SampleError: If a sample cannot be computed; finished shards stay, `resume` continues.
-        MissingDolfinxError: If the recipe needs dolfinx, and no Python here has it.
     """
     workers = workers or len(os.sched_getaffinity(0))
-    recipe.problem.check_solver(device)
-    store = _prepared(recipe, url, resume, overwrite)
+    store = _prepared(job, url, resume, overwrite)
     todo = store.missing()
     if store.sealed:
         if not todo:
@@ -84,25 +175,21 @@ def generate(
             done += 1
             progress(Progress(done, len(todo), time.monotonic() - start))
 
-    content = recipe.model_dump(mode="json")
+    task = delayed(partial(_shard, job, str(url)))
     tasks = [  # Dask begins with the last name: the first shard
-        delayed(_shard)(
-            content, str(url), shard, device, dask_key_name=f"shard-{999_999_999 - shard:09}"
-        )
-        for shard in todo
+        task(shard, dask_key_name=f"shard-{999_999_999 - shard:09}") for shard in todo
     ]
     with _one_thread(), _executor(scheduler, workers) as pool, Callback(posttask=after):
         dask_compute(*tasks, scheduler=scheduler, pool=pool, num_workers=workers)
-        store.seal(recipe.problem.measured(recipe.seed, recipe.samples))
+        store.seal(job.measured())
     return store
 
 
-def _shard(content: dict, url: str, shard: int, device: str | None) -> Record:
+def _shard(job: Job, url: str, shard: int) -> Record:
     """The task: compute one shard and write it."""
     start = time.monotonic()
-    recipe = Recipe.parse(content, "recipe")
     store = Store(url)
-    values = compute(recipe, store.shard_range(shard), device)
+    values = job.compute(store, store.shard_range(shard))
     return store.write_shard(shard, values, time.monotonic() - start)
 
 
@@ -126,25 +213,25 @@ def _one_thread() -> threadpool_limits:
     return threadpool_limits(1)
 
 
-def _prepared(recipe: Recipe, url: str, resume: bool, overwrite: bool) -> Store:
+def _prepared(job: Job, url: str, resume: bool, overwrite: bool) -> Store:
     """The store to write into: laid out anew, or the one to resume."""
-    plan = layout(recipe)
     objects = Objects(url)
     there = objects.exists() and bool(objects.keys(""))
-    if there and not resume and not overwrite:
-        Store(url).check()  # something else than a store is reported as such
-        raise StoreError(f"{url} exists: use --resume to finish it or --overwrite to replace it")
-    if there and resume:
+    if there:
         store = Store(url)
-        if store.attributes["fingerprint"] != recipe.fingerprint:
+        store.check()  # something else than a store is reported as such, and never removed
+        if not resume and not overwrite:
             raise StoreError(
-                f"{url} was made from another recipe (fingerprint "
-                f"{store.attributes['fingerprint'][:12]}, this one {recipe.fingerprint[:12]})"
+                f"{url} exists: use --resume to finish it or --overwrite to replace it"
             )
-        return store
+        if resume and store.attributes["fingerprint"] != job.fingerprint:
+            raise StoreError(job.difference(store))
+    job.check()
+    if there and resume:
+        return Store(url)
+    plan = job.layout()
     _check_room(objects, plan)
     if there:
-        Store(url).check()  # only a store is ever removed
         objects.remove_all()
     return lay_out(url, plan)
 

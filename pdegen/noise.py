@@ -21,6 +21,8 @@ from pydantic import Field, field_validator, model_validator
 from pdegen.random_fields import NormalStream
 from pdegen.schema import Positive, Strict, near
 
+_CACHE_POINTS = 32768  # points of a block of fields: a few such arrays fit into a core's cache
+
 
 @dataclass(frozen=True)
 class NoiseModel(ABC):
@@ -88,8 +90,11 @@ class NoiseModel(ABC):
         noisy = u.copy()
         if self._silent:
             return noisy
-        for row, number in enumerate(numbers):
-            noisy[row] = u[row] + self._noise(u[row].astype(np.float64), stream, number, sigma)
+        rows = max(1, _CACHE_POINTS // max(1, math.prod(u.shape[1:])))
+        for start in range(0, len(u), rows):
+            block = slice(start, start + rows)
+            clean = u[block].astype(np.float64)
+            noisy[block] = clean + self._noise(clean, stream, numbers[block], sigma)
         return noisy
 
     @property
@@ -98,9 +103,9 @@ class NoiseModel(ABC):
 
     @abstractmethod
     def _noise(
-        self, u: np.ndarray, stream: NormalStream, number: int, sigma: Any
-    ) -> Float[np.ndarray, " *grid"]:
-        """What is added to a field."""
+        self, u: np.ndarray, stream: NormalStream, numbers: Sequence[int], sigma: Any
+    ) -> Float[np.ndarray, " batch *grid"]:
+        """What is added to some fields."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +114,8 @@ class EnsembleNoise(NoiseModel):
 
     uses_deviation: ClassVar[bool] = True
 
-    def _noise(self, u, stream, number, sigma):
-        return self.level * sigma * _normals(stream, number, u.shape)
+    def _noise(self, u, stream, numbers, sigma):
+        return self.level * sigma * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -127,16 +132,16 @@ class PublishedNoise(NoiseModel):
     def numbers(self, samples: Sequence[int]) -> Sequence[int]:
         return range(len(samples))
 
-    def _noise(self, u, stream, number, sigma):
-        return self.level * (sigma + 1e-5) * _normals(stream, number, u.shape)
+    def _noise(self, u, stream, numbers, sigma):
+        return self.level * (sigma + 1e-5) * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
 class RelativeNoise(NoiseModel):
     """u(x) + ε rms(u) ξ(x), with the root mean square of the field itself."""
 
-    def _noise(self, u, stream, number, sigma):
-        return self.level * _rms(u) * _normals(stream, number, u.shape)
+    def _noise(self, u, stream, numbers, sigma):
+        return self.level * _rms(u) * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -155,16 +160,16 @@ class SNRNoise(NoiseModel):
     def _silent(self) -> bool:
         return False
 
-    def _noise(self, u, stream, number, sigma):
-        return 10 ** (-self.level / 20) * _rms(u) * _normals(stream, number, u.shape)
+    def _noise(self, u, stream, numbers, sigma):
+        return 10 ** (-self.level / 20) * _rms(u) * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
 class MultiplicativeNoise(NoiseModel):
     """u(x) (1 + ε ξ(x))."""
 
-    def _noise(self, u, stream, number, sigma):
-        return self.level * u * _normals(stream, number, u.shape)
+    def _noise(self, u, stream, numbers, sigma):
+        return self.level * u * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -199,14 +204,14 @@ class CorrelatedNoise(NoiseModel):
         basis[:, 1:] *= np.sqrt(2)
         return basis / np.linalg.norm(basis, axis=1, keepdims=True)
 
-    def _noise(self, u, stream, number, sigma):
-        if u.ndim not in (1, 2):
-            raise ValueError(f"correlated noise is for 1 or 2 dimensions, got {u.ndim}")
-        bases = [self.basis(n) for n in u.shape]
-        eta = _normals(stream, number, tuple(basis.shape[1] for basis in bases))
-        eta = bases[0] @ eta
-        if u.ndim == 2:
-            eta = eta @ bases[1].T
+    def _noise(self, u, stream, numbers, sigma):
+        if u.ndim not in (2, 3):
+            raise ValueError(f"correlated noise is for 1 or 2 dimensions, got {u.ndim - 1}")
+        bases = [self.basis(n) for n in u.shape[1:]]
+        xi = _normals(stream, numbers, tuple(basis.shape[1] for basis in bases))
+        eta = np.empty_like(u)
+        for row, one in enumerate(xi):  # one by one: the same bits in any batch
+            eta[row] = bases[0] @ one if len(bases) == 1 else bases[0] @ one @ bases[1].T
         return self.level * sigma * eta
 
 
@@ -232,7 +237,7 @@ class SensorNoise(NoiseModel):
     def observed(self, shape: tuple[int, ...], seed: int) -> Bool[np.ndarray, "..."]:
         """True at the sensors."""
         points = math.prod(shape)
-        order = np.argsort(_normals(NormalStream(_hashed(seed, "sensors", 0)), 0, (points,)))
+        order = np.argsort(_normals(NormalStream(_hashed(seed, "sensors", 0)), [0], (points,))[0])
         mask = np.zeros(points, dtype=bool)
         mask[order[: max(1, round(self.fraction * points))]] = True
         return mask.reshape(shape)
@@ -249,8 +254,8 @@ class SensorNoise(NoiseModel):
         noisy[:, ~self.observed(u.shape[1:], seed)] = 0
         return noisy
 
-    def _noise(self, u, stream, number, sigma):
-        return self.level * sigma * _normals(stream, number, u.shape)
+    def _noise(self, u, stream, numbers, sigma):
+        return self.level * sigma * _normals(stream, numbers, u.shape[1:])
 
 
 def pointwise_deviation(
@@ -288,12 +293,17 @@ def _hashed(seed: int, purpose: str, epoch: int) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
-def _normals(stream: NormalStream, number: int, shape: tuple[int, ...]) -> np.ndarray:
-    return stream.normals_of([number], math.prod(shape))[0].reshape(shape)
+def _normals(
+    stream: NormalStream, numbers: Sequence[int], shape: tuple[int, ...]
+) -> Float[np.ndarray, " batch *grid"]:
+    return stream.normals_of(numbers, math.prod(shape)).reshape(-1, *shape)
 
 
-def _rms(u: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(u**2)))
+def _rms(u: np.ndarray) -> Float[np.ndarray, " batch ..."]:
+    """Root mean square of each field, to be multiplied with fields."""
+    # one by one: the same bits in any batch
+    rms = np.array([np.sqrt(np.mean(one**2)) for one in u])
+    return rms.reshape(-1, *[1] * (u.ndim - 1))
 
 
 Kind = Literal[

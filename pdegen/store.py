@@ -215,6 +215,11 @@ class Store:
         return self.attributes["sealed"] is True
 
     @property
+    def derived(self) -> bool:
+        """Whether it was made from another store, its parent (`pdegen.derived`)."""
+        return "parent" in self.attributes
+
+    @property
     def samples(self) -> int:
         return self.attributes["samples"]
 
@@ -465,9 +470,10 @@ def open_sealed(url: str) -> Store:
     store = Store(url)
     if not store.sealed:
         done = len(store.objects.keys("records"))
+        command = f"generate {store.attributes['recipe']['name']}"
         raise StoreError(
             f"{url} is not sealed ({done} of {store.shards} shards are written): finish it by "
-            f"the command that made it, pdegen generate {store.attributes['recipe']['name']} ... "
+            f"the command that made it, pdegen {'noise' if store.derived else command} ... "
             f"--out {url}, with --resume"
         )
     return store

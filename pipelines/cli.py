@@ -13,6 +13,8 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -181,7 +183,6 @@ def _generate(
     overwrite: bool = False,
     device: str = "cpu",
 ) -> Store:
-    from pdegen.darcy.fenicsx.client import WorkerError
     from pipelines.run import default_store
 
     if scheduler not in ("threads", "processes"):
@@ -196,11 +197,20 @@ def _generate(
     def progress(p: Progress) -> None:
         report(p.done, p.total, p.seconds)
 
-    try:
+    with _kept(url):
         return generate(
             recipe, url, workers=workers, scheduler=scheduler, resume=resume,
             overwrite=overwrite, device=None if device == "cpu" else device, progress=progress,
         )  # fmt: skip
+
+
+@contextmanager
+def _kept(url: str) -> Iterator[None]:
+    """Say what an interruption leaves, and where a place cannot be written."""
+    from pdegen.darcy.fenicsx.client import WorkerError
+
+    try:
+        yield
     except (KeyboardInterrupt, SampleError, WorkerError) as error:
         print(f"\nfinished shards are kept in {url}: continue with --resume", file=sys.stderr)
         raise error
@@ -208,12 +218,47 @@ def _generate(
         raise OSError(error.errno, f"{url}: {error.strerror or error}") from error
 
 
+@app.command("noise")
+def noise_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
+    variable: Annotated[str, typer.Option(help="Its variable that gets the noise.")],
+    out: Annotated[str, typer.Option(help="Path or URL of the store with noise.")],
+    level: Annotated[list[float] | None, typer.Option(help="A level; repeatable.")] = None,
+    levels: Annotated[str | None, typer.Option(help="Several, such as 0,0.01,0.1.")] = None,
+    kind: Annotated[str, typer.Option(help="Kind of noise.")] = "ensemble",
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
+    set_: Set = None,
+    workers: Workers = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Add noise to a variable of a store, at several levels, in a store of its own."""
+    from pdegen.derived import add_noise, at_levels
+
+    if resume and overwrite:
+        raise SchemaError("--resume and --overwrite exclude each other")
+    given = list(level or [])
+    if levels is not None:
+        from pipelines.noise_study import parse_levels
+
+        given += parse_levels(levels)
+    noises = at_levels({"kind": kind, "seed": seed, **_overrides(set_)}, given)
+    report = _Reporter(f"adding noise to {variable}, shards")
+    with _kept(out):
+        made = add_noise(
+            store, variable, noises, out, workers=workers, resume=resume, overwrite=overwrite,
+            progress=lambda p: report(p.done, p.total, p.seconds),
+        )  # fmt: skip
+    print(made.url)
+
+
 @app.command("info")
 def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
     """Say what a store holds."""
     opened = Store(store)
     attributes = opened.attributes
-    state = "sealed" if opened.sealed else "not sealed (pdegen generate ... --resume finishes it)"
+    command = "noise" if opened.derived else "generate"
+    state = "sealed" if opened.sealed else f"not sealed (pdegen {command} ... --resume finishes it)"
     print(f"{store}: {attributes['title']}\n{state}, fingerprint {attributes['fingerprint']}")
     print(f"equation    {attributes['equation']}")
     for name in opened.variables:
@@ -223,6 +268,9 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
         print(f"{name:11} samples {start} to {stop - 1}")
     for name, values in attributes.get("statistics", {}).items():
         print(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
+    for name in ("noise", "parent"):
+        if name in attributes:
+            print(f"{name:11} {json.dumps(attributes[name])}")
     print(f"recipe      {json.dumps(attributes['recipe'])}")
     print(f"made by     {json.dumps(attributes['provenance'])}")
 

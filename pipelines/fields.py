@@ -27,12 +27,14 @@ class Look:
     """How a variable is drawn.
 
     Args:
-        name: What its colour bar is called.
+        name: What it is called.
         medium: It is a coefficient, positive, not a solution.
+        phases: The two values of a coefficient that has just two.
     """
 
     name: str
     medium: bool = False
+    phases: tuple[float, float] | None = None
 
     @property
     def colours(self) -> Colormap:
@@ -68,19 +70,25 @@ def show(
     return image
 
 
-def bar(figure: Figure, axes: Axes | Sequence[Axes], image: AxesImage, label: str = "") -> None:
-    """The colour bar of an image, at the right of the axes that share it."""
-    drawn = figure.colorbar(image, ax=axes, label=label, aspect=18, pad=0.02, shrink=0.96)
+def bar(image: AxesImage, label: str = "", phases: tuple[float, float] | None = None) -> None:
+    """The colour bar of an image, at its right and as high; it may be that of others as well."""
+    place = image.axes.inset_axes((1.04, 0.0, 0.055, 1.0))
+    figure = image.axes.get_figure(root=True)
+    assert figure is not None
+    drawn = figure.colorbar(image, cax=place, label=label)
     scale = image.norm
-    if isinstance(scale, LogNorm):  # three numbers, whatever the range
+    if phases is not None:
+        drawn.set_ticks(list(phases), labels=[f"{value:.4g}" for value in phases])
+    elif isinstance(scale, LogNorm):  # three numbers, whatever the range
         low, high = float(scale.vmin or 1), float(scale.vmax or 1)
         drawn.set_ticks([low, (low * high) ** 0.5, high])
-        drawn.ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:.2g}"))
-        drawn.ax.yaxis.set_minor_formatter(NullFormatter())
+        place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
+        place.yaxis.set_minor_formatter(NullFormatter())
     else:
-        drawn.ax.yaxis.set_major_locator(MaxNLocator(4))
-    drawn.outline.set_visible(False)
-    drawn.ax.tick_params(labelsize=7.5, length=2)
+        place.yaxis.set_major_locator(MaxNLocator(4))
+    drawn.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    place.tick_params(labelsize=7.5, length=2)
+    place.yaxis.get_offset_text().set(size=7.5, horizontalalignment="left")
 
 
 @styled
@@ -108,7 +116,7 @@ def best_median_worst(
         noisy: The inputs have noise.
     """
     (x, y), (of_input, of_target) = points, looks
-    figure = Figure(figsize=(WIDE, 6.9))
+    figure = Figure(figsize=(WIDE, 6.4))
     axes = figure.subplots(3, 4)
     titles = (
         f"input {of_input.name}{' with noise' if noisy else ''}",
@@ -122,21 +130,13 @@ def best_median_worst(
         a, u, p = inputs[i], target[i], prediction[i]
         size = float(np.abs(p - u).max()) or 1.0
         shared = of_target.scale(u, p)
-        drawn = (
-            show(row[0], a, x, of_input.colours, of_input.scale(a)),
-            show(row[1], u, y, of_target.colours, shared),
-            show(row[2], p, y, of_target.colours, shared),
-            show(row[3], p - u, y, ERRORS, Normalize(-size, size)),
-        )
-        for cell, image in zip(row, drawn, strict=True):
-            bar(figure, cell, image)
+        bar(show(row[0], a, x, of_input.colours, of_input.scale(a)), phases=of_input.phases)
+        for cell, values in zip(row[1:3], (u, p), strict=True):
+            bar(show(cell, values, y, of_target.colours, shared), phases=of_target.phases)
+        bar(show(row[3], p - u, y, ERRORS, Normalize(-size, size)))
         row[0].set_ylabel(
             f"{name}: sample {first_sample + i}\nerror {scientific(float(errors[i]))}"
         )
-    for cell in axes[-1]:
-        cell.set_xlabel("x", labelpad=1)
-    for cell in axes[:, -1]:
-        cell.set_ylabel("y", rotation=0, labelpad=4)
     return figure
 
 
@@ -153,9 +153,9 @@ def mean_error(x: np.ndarray, error: np.ndarray, name: str) -> Figure:
     axes = figure.subplots()
     mean = np.abs(error).mean(axis=0)
     image = show(axes, mean, x, "magma_r", Normalize(0, float(mean.max()) or 1.0))
-    bar(figure, axes, image, f"mean |p − {name}|")
+    bar(image, f"mean |p − {name}|")
     axes.set(xlabel="x", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    axes.set_ylabel("y", rotation=0)
+    axes.set_ylabel("y", rotation=0, labelpad=8)
     return figure
 
 
@@ -187,7 +187,7 @@ def pairs(
             show(cell, value, x, look.colours, scale)
             for cell, value in zip(row, values, strict=True)
         ]
-        bar(figure, row.tolist(), images[0], look.name)
+        bar(images[-1], look.name, look.phases)
     for cell, words in zip(rows[0], titles, strict=True):
         cell.set_title(words)
     _named(figure, axes, title)
@@ -219,14 +219,14 @@ def levels(
     figure = Figure(figsize=(WIDE, 0.9 + 2.2 * rows))
     axes = figure.subplots(rows, columns, squeeze=False)
     first, *cells = axes.flat
-    bar(figure, first, show(first, other, x, looks[1].colours, looks[1].scale(other)))
+    bar(show(first, other, x, looks[1].colours, looks[1].scale(other)), phases=looks[1].phases)
     first.set_title(looks[1].name)
     scale = looks[0].scale(values)
     for k, cell in enumerate(cells):
         if k >= len(names):
             cell.set_axis_off()
             continue
-        bar(figure, cell, show(cell, values[k], x, looks[0].colours, scale))
+        bar(show(cell, values[k], x, looks[0].colours, scale))
         cell.set_title(names[k])
     _named(figure, axes, title)
     return figure

@@ -20,6 +20,7 @@ from pdegen.schema import SchemaError
 from pdegen.store import Store, open_sealed
 from pipelines.data import Source
 from pipelines.experiment import Experiment
+from pipelines.interfaces import two_phases
 from pipelines.registry import build_operator
 
 _EPOCH = TypeAdapter(Epoch)
@@ -72,6 +73,21 @@ class FinishedRun:
     @property
     def checkpoint(self) -> str:
         return self.experiment.training.reported[0]
+
+    @property
+    def dimension(self) -> int:
+        """Of the domain."""
+        return self.pairs.x.shape[-1]
+
+    @property
+    def phases(self) -> tuple[float, float] | None:
+        """The smaller and the larger value of the coefficient, where it has just two."""
+        return two_phases(self.store)
+
+    @property
+    def target_phases(self) -> tuple[float, float] | None:
+        """`phases`, where the coefficient is what is predicted."""
+        return self.phases if self.experiment.data.target == "a" else None
 
     @property
     def main(self) -> Result:

@@ -6,7 +6,18 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial import KDTree
 
+from pdegen.store import Store
+
 _DIAMETER = float(np.sqrt(2))  # of the unit square
+
+
+def two_phases(store: Store) -> tuple[float, float] | None:
+    """The smaller and the larger value of a store's coefficient, where it has just two."""
+    coefficient = store.attributes["recipe"]["problem"].get("coefficient", {})
+    if coefficient.get("kind") != "two-phase":
+        return None
+    low, high = sorted((coefficient["above"], coefficient["below"]))
+    return low, high
 
 
 def phases(a: Float[np.ndarray, "..."], values: tuple[float, float]) -> Bool[np.ndarray, "..."]:
@@ -47,3 +58,20 @@ def interface_points(p: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "points 2"
     across_x, across_y = np.argwhere(p[1:] != p[:-1]), np.argwhere(p[:, 1:] != p[:, :-1])
     points = np.concatenate([np.add(across_x, (1.0, 0.5)), np.add(across_y, (0.5, 1.0))])
     return points / len(p)
+
+
+def at_interface(p: Bool[np.ndarray, "*batch n n"]) -> Bool[np.ndarray, "*batch n n"]:
+    """The cells that have a face between the phases.
+
+    >>> at_interface(np.array([[True, True, True], [True, True, True], [True, True, False]])) * 1
+    array([[0, 0, 0],
+           [0, 0, 1],
+           [0, 1, 1]])
+    """
+    found = np.zeros_like(p)
+    across_x, across_y = p[..., 1:, :] != p[..., :-1, :], p[..., 1:] != p[..., :-1]
+    found[..., 1:, :] |= across_x
+    found[..., :-1, :] |= across_x
+    found[..., 1:] |= across_y
+    found[..., :-1] |= across_y
+    return found

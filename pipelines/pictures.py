@@ -26,6 +26,7 @@ from pipelines.figures import (
     styled,
     time_bar,
 )
+from pipelines.interfaces import two_phases
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -101,8 +102,9 @@ def _named(store: Store, name: str) -> str:
     return f"{array.attrs.get('role', 'variable')} {name}: {array.attrs['long_name']}"
 
 
-def _look(name: str) -> Look:
-    return Look(name, medium=name == "a")
+def _look(store: Store, name: str) -> Look:
+    brief = str(store.array(name).attrs["long_name"]).partition(",")[0]
+    return Look(brief, True, two_phases(store)) if name == "a" else Look(brief)
 
 
 def _plane(store: Store, numbers: range) -> Figure:
@@ -110,7 +112,12 @@ def _plane(store: Store, numbers: range) -> Figure:
     a, u = (store.values(name, numbers).astype(float) for name in ("a", "u"))
     titles = [f"sample {i}" for i in numbers]
     return fields.pairs(
-        a, u, np.asarray(store.array("x")[:]), (_look("a"), _look("u")), titles, _title(store)
+        a,
+        u,
+        np.asarray(store.array("x")[:]),
+        (_look(store, "a"), _look(store, "u")),
+        titles,
+        _title(store),
     )
 
 
@@ -136,7 +143,7 @@ def _plane_levels(store: Store, sample: int) -> Figure:
         for variable in (name, other)
     )
     return fields.levels(
-        values, clean, np.asarray(store.array("x")[:]), (_look(name), _look(other)),
+        values, clean, np.asarray(store.array("x")[:]), (_look(store, name), _look(store, other)),
         [f"{name}, {level}" for level in words], f"sample {sample} of {_title(store)}",
     )  # fmt: skip
 

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 from operators.norms import relative_l2
-from pipelines import charts
+from pipelines import charts, fields
+from pipelines.baselines import compared
 from pipelines.document import Picture, Report, Section, Table
+from pipelines.facts import facts
 from pipelines.figures import closed, periodic, svg
 from pipelines.finished import FinishedRun, read_finished
+from pipelines.interfaces import at_interface, phases
 from pipelines.reproduction import reproduction, toml
-from pipelines.wording import TAGS, duration, in_words, scientific, settings
+from pipelines.wording import duration, points, scientific, settings
 
 NOTICE = (
     "Published protocol: selected/watched on the test slice, for comparison with published tables. "
     "These are not scores on unseen data."
 )
-PROTOCOLS = {
-    "validation": "The epoch with the smallest mean error on the validation split is reported; "
-    "the test split was read once, after training.",
-    "published": "The test slice was watched after every epoch; the last epoch and the best one "
-    "on the test slice itself are reported.",
-}
-_LAWS = {
-    "periodic-gaussian": "N(0, {sigma}²(−Δ + {tau}²)^(−{alpha})) on the circle of length 1, "
-    "without its mean, {modes} modes",
-}
 
 
 def write_report(folder: Path, store: str, device: torch.device) -> Path:
@@ -59,18 +50,19 @@ def _report(run: FinishedRun) -> Report:
     splits = run.store.attributes["splits"]
     train = splits["train"][1] - splits["train"][0]
     where = f"test slice, {main.checkpoint} epoch" if run.published else "test split"
+    grid = points(main.resolution, run.dimension)
     return Report(
         title=experiment.name,
         summary=experiment.summary,
         notice=NOTICE if run.published else "",
         headline=[
-            (f"mean relative L² error, {where}, n = {main.resolution}", scientific(main.mean)),
+            (f"mean relative L² error, {where}, n = {grid}", scientific(main.mean)),
             ("parameters of the model", f"{run.scores.parameters:,}"),
             (f"training, {len(run.history)} epochs", duration(run.scores.training_seconds)),
             ("training samples", f"{train:,}"),
         ],
         sections=[
-            Section("What was run", tables=(Table(_facts(run)),)),
+            Section("What was run", tables=(Table(facts(run)),)),
             _score_section(run),
             _learning_section(run),
             _prediction_section(run),
@@ -81,73 +73,70 @@ def _report(run: FinishedRun) -> Report:
     )
 
 
-def _facts(run: FinishedRun) -> list[tuple[str, ...]]:
-    experiment, attributes = run.experiment, run.store.attributes
-    recipe, problem = attributes["recipe"], attributes["recipe"]["problem"]
-    training, model = (
-        part.model_dump(mode="json") for part in (experiment.training, experiment.model)
-    )
-    protocol, optimizer = training.pop("protocol"), training.pop("optimizer")
-    momentum = "cycled" if experiment.training.optimizer.cycle_momentum else "constant"
-    splits = {k: f"{stop - start:,}" for k, (start, stop) in attributes["splits"].items()}
-    parts = {key: value for key, value in problem.items() if isinstance(value, dict)}
-    constants = {k: v for k, v in problem.items() if k not in parts and k not in TAGS}
-    errors = np.asarray(run.store.array("error")[...])
-    median, worst = scientific(float(np.median(errors))), scientific(errors.max())
-    return [
-        ("Equation", attributes["equation"]),
-        ("Data", f"{recipe['name']}: {attributes['title']}"),
-        ("Constants", settings(constants)),
-        *((key.capitalize(), _law(part)) for key, part in parts.items()),
-        ("Samples", f"{run.store.samples:,}; {settings(splits)}; seed {recipe['seed']}"),
-        ("Error of the data", f"median {median}, worst {worst} (the solver's own estimate)"),
-        ("Model", f"{model.pop('name')}, {run.scores.parameters:,} parameters"),
-        ("Model settings", settings(model)),
-        ("Trained on", f"n = {experiment.data.resolution} points"),
-        ("Optimizer", f"{in_words(optimizer)}, momentum {momentum}"),
-        ("Training", settings(training)),
-        ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),
-    ]
-
-
-def _law(part: Mapping[str, Any]) -> str:
-    """A law as its formula, or a part of a recipe in words."""
-    if part.get("law") in _LAWS:
-        return _LAWS[part["law"]].format(**{k: in_words(v) for k, v in part.items()})
-    return settings(part)
-
-
 def _score_section(run: FinishedRun) -> Section:
     how = {"last": "last (watched on the test slice)", "best": "best (selected on the test slice)"}
     rows: list[tuple[str, ...]] = [
         (
             how[r.checkpoint] if run.published else r.checkpoint,
-            str(r.epoch), f"{r.resolution:,}", f"{r.samples:,}",
+            str(r.epoch), points(r.resolution, run.dimension), f"{r.samples:,}",
             *map(scientific, (r.mean, r.median, r.worst, r.std)),
         )
         for r in run.scores.results
     ]  # fmt: skip
     header = ("checkpoint", "epoch", "points", "samples", "mean", "median", "worst", "spread")
+    u = run.experiment.data.target
     meaning = (
-        f"Relative L² error ‖p − u‖/‖u‖ of each sample of the test "
+        f"Relative L² error ‖p − {u}‖/‖{u}‖ of each sample of the test "
         f"{'slice' if run.published else 'split'}; spread is the standard deviation over the "
         "samples."
     )
-    points = grids(run.experiment.data.resolution, {r.resolution for r in run.scores.results})
-    return Section("Scores", (meaning, points), (Table(rows, header),))
+    data, evaluated = run.experiment.data, {r.resolution for r in run.scores.results}
+    comparison, table = _comparison(run)
+    return Section(
+        "Scores", (meaning, grids(data.resolution, evaluated, run.dimension), *comparison),
+        (Table(rows, header), table),
+    )  # fmt: skip
 
 
-def grids(trained: int, evaluated: set[int]) -> str:
+def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
+    """The model beside the baselines on its training grid, and what the columns mean."""
+    text: tuple[str, ...] = (
+        "The second table sets the model beside predictions that do not look at the input, on the "
+        f"same {len(run.pairs)} samples at n = "
+        f"{points(run.experiment.data.resolution, run.dimension)}.",
+    )
+    header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
+    rows = []
+    for name, found in compared(run).items():
+        errors = found.errors
+        row = map(scientific, (errors.mean(), np.median(errors), errors.max(), errors.std()))
+        rows.append((name, *row))
+        if found.iou is not None and found.hausdorff is not None:
+            rows[-1] += (f"{found.iou.mean():.3f}", f"{found.hausdorff.mean():.3f}")
+    if run.target_phases is not None:
+        header += ("IoU", "Hausdorff")
+        low, high = run.target_phases
+        text += (
+            f"Interface: a value above {(low + high) / 2:g} belongs to the phase {high:g}, in "
+            "prediction and truth. IoU is the intersection over union |P ∩ Q|/|P ∪ Q|, the mean of "
+            "both phases; Hausdorff is the Hausdorff distance of the interfaces, the side of the "
+            "square being 1, and √2 where no interface is predicted. Means over the samples.",
+        )
+    return text, Table(rows, header)
+
+
+def grids(trained: int, evaluated: set[int], dimension: int = 1) -> str:
     """On how many points it was trained and evaluated, in words.
 
     >>> grids(512, {512})
     'Trained and evaluated on n = 512 points.'
     """
-    others = ", ".join(map(str, sorted(evaluated - {trained})))
+    grid = points(trained, dimension)
+    others = ", ".join(points(n, dimension) for n in sorted(evaluated - {trained}))
     if not others:
-        return f"Trained and evaluated on n = {trained} points."
+        return f"Trained and evaluated on n = {grid} points."
     return (
-        f"Trained on n = {trained} points alone. On n = {others} the same weights are evaluated "
+        f"Trained on n = {grid} points alone. On n = {others} the same weights are evaluated "
         "without training again (zero-shot)."
     )
 
@@ -166,18 +155,34 @@ def _learning_section(run: FinishedRun) -> Section:
 
 def _prediction_section(run: FinishedRun) -> Section:
     errors = relative_l2(run.prediction.double(), run.pairs.u.double()).numpy()
-    u, p, x = run.pairs.u.numpy(), run.prediction.numpy(), run.pairs.x[:, 0].numpy()
     first = run.pairs.samples[0]
-    times = np.atleast_1d(run.store.array("time")[...]).tolist()
     named = ", ".join(
         f"{name} (sample {first + i}) {scientific(errors[i])}"
         for name, i in charts.ranked(errors).items()
     )
+    drawn = _on_the_square if run.dimension == 2 else _on_the_line
+    found = drawn(run, errors, f"Relative L² error: {named}.")
+    found.append(_picture(
+        charts.error_histogram(errors), "error-histogram",
+        f"Errors of the {len(errors)} test samples: median {scientific(float(np.median(errors)))}, "
+        f"worst {scientific(errors.max())}.", half=True,
+    ))  # fmt: skip
+    text = (
+        f"The checkpoint “{run.checkpoint}” on the test samples "
+        f"at n = {points(run.experiment.data.resolution, run.dimension)}."
+    )
+    return Section("Predictions and their errors", (text,), pictures=tuple(found))
+
+
+def _on_the_line(run: FinishedRun, errors: np.ndarray, named: str) -> list[Picture]:
+    """Predictions as curves, and their spectrum where the data are periodic."""
+    u, p, x = run.pairs.u.numpy(), run.prediction.numpy(), run.pairs.x[:, 0].numpy()
+    times = np.atleast_1d(run.store.array("time")[...]).tolist()
     curves = (closed(x), periodic(u, 1), periodic(p, 1)) if run.pairs.periodic else (x, u, p)
     found = [_picture(
-        charts.best_median_worst(*curves, errors, first, times), "predictions",
+        charts.best_median_worst(*curves, errors, run.pairs.samples[0], times), "predictions",
         "Prediction p over the truth u, and beneath it the error p − u on its own scale. "
-        f"Relative L² error: {named}.",
+        f"{named}",
     )]  # fmt: skip
     if run.pairs.periodic:
         modes = run.experiment.model.modes
@@ -186,16 +191,51 @@ def _prediction_section(run: FinishedRun) -> Section:
             "Spectrum: mean size of the Fourier coefficients of target and error. "
             f"The decoder keeps the modes below {modes}.", half=True,
         ))  # fmt: skip
-    found.append(_picture(
-        charts.error_histogram(errors), "error-histogram",
-        f"Errors of the {len(errors)} test samples: median {scientific(float(np.median(errors)))}, "
-        f"worst {scientific(errors.max())}.", half=True,
-    ))  # fmt: skip
-    text = (
-        f"The checkpoint “{run.checkpoint}” on the test samples "
-        f"at n = {run.experiment.data.resolution}."
+    return found
+
+
+def _on_the_square(run: FinishedRun, errors: np.ndarray, named: str) -> list[Picture]:
+    """Predictions as fields, and where the error sits."""
+    data = run.experiment.data
+    a, u, p = (v[..., 0].numpy() for v in (run.pairs.a, run.pairs.u, run.prediction))
+    x, y = (grid[:, 0, 0].numpy() for grid in (run.pairs.x, run.pairs.target_points))
+    medium = fields.Look("a", True, run.phases)
+    looks = tuple(
+        medium if name == "a" else fields.Look(name) for name in (data.input, data.target)
     )
-    return Section("Predictions and their errors", (text,), pictures=tuple(found))
+    noisy = run.experiment.noise is not None
+    of_samples = fields.best_median_worst(
+        a, u, p, (x, y), (looks[0], looks[1]), errors, run.pairs.samples[0], noisy
+    )
+    error = np.abs(p - u).astype(float)
+    return [
+        _picture(
+            of_samples, "predictions",
+            f"Input, truth {data.target}, prediction p and error p − {data.target} on its own "
+            "scale; truth and prediction of a sample have the same one. x points to the right, y "
+            "upwards. The input is drawn "
+            f"{'with the noise that the model sees' if noisy else 'as the model sees it'}. {named}",
+        ),
+        _picture(
+            fields.mean_error(y, error, data.target), "mean-error",
+            f"Where the errors sit: |p − {data.target}| at each point, the mean over the "
+            f"{len(error)} test samples. {_at_the_interface(run, error)}".strip(), half=True,
+        ),
+    ]  # fmt: skip
+
+
+def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
+    """Mean error in the cells next to an interface and in the others, in words."""
+    if run.phases is None:
+        return ""
+    medium = run.pairs.u if run.target_phases else run.pairs.a
+    near = at_interface(phases(medium[..., 0].numpy(), run.phases))
+    if near.shape != error.shape or near.all() or not near.any():
+        return ""
+    return (
+        f"Its mean is {error[near].mean():.3g} in the cells at an interface of the sample, "
+        f"{error[~near].mean():.3g} in the others."
+    )
 
 
 def _picture(figure: Figure, name: str, caption: str, half: bool = False) -> Picture:
@@ -205,24 +245,24 @@ def _picture(figure: Figure, name: str, caption: str, half: bool = False) -> Pic
 def _cost_section(run: FinishedRun) -> Section:
     seconds = run.scores.training_seconds
     device, threads = (run.scores.provenance[key] for key in ("device", "threads"))
-    facts: list[tuple[str, ...]] = [
+    costs: list[tuple[str, ...]] = [
         ("Training", f"{duration(seconds)} for {len(run.history)} epochs"),
         ("Each epoch", duration(seconds / len(run.history))),
         ("Parameters", f"{run.scores.parameters:,}"),
         ("Evaluated on", f"{device}, threads {threads}"),
     ]
     rows: list[tuple[str, ...]] = [
-        (r.checkpoint, f"{r.resolution:,}", f"{r.samples:,}", f"{r.seconds:.3g}",
+        (r.checkpoint, points(r.resolution, run.dimension), f"{r.samples:,}", f"{r.seconds:.3g}",
          f"{1e3 * r.seconds / r.samples:.3g}")
         for r in run.scores.results
     ]  # fmt: skip
     header = ("evaluation", "points", "samples", "seconds", "ms per sample")
-    return Section("Cost", tables=(Table(facts), Table(rows, header)))
+    return Section("Cost", tables=(Table(costs), Table(rows, header)))
 
 
 def _provenance_section(run: FinishedRun) -> Section:
     attributes = run.store.attributes
-    facts = [
+    origin = [
         ("Run", settings(run.scores.provenance)),
         ("Data made by", settings(attributes["provenance"])),
         ("Store", str(run.store.url)),
@@ -231,7 +271,7 @@ def _provenance_section(run: FinishedRun) -> Section:
     ]
     text = "The fingerprint is that of the recipe, the content digest that of the data."
     return Section(
-        "Provenance", (text,), (Table(facts),), code=(f"# recipe\n{toml(attributes['recipe'])}",)
+        "Provenance", (text,), (Table(origin),), code=(f"# recipe\n{toml(attributes['recipe'])}",)
     )
 
 

@@ -26,7 +26,7 @@ def reproduction(experiment: Experiment, store: Store) -> str:
 
 
 def toml(content: Mapping[str, Any], path: str = "") -> str:
-    """A declaration as a TOML document.
+    """A declaration as a TOML document; what is None is left out, as TOML has no word for it.
 
     >>> print(toml({"name": "one", "data": {"overrides": {"splits.test": 2}}}))
     name = "one"
@@ -36,6 +36,7 @@ def toml(content: Mapping[str, Any], path: str = "") -> str:
     [data.overrides]
     "splits.test" = 2
     """
+    content = {key: value for key, value in content.items() if value is not None}
     simple = {k: v for k, v in content.items() if not isinstance(v, dict)}
     lines = [f"{_key(key)} = {_value(value)}" for key, value in simple.items()]
     for key, value in content.items():
@@ -56,7 +57,10 @@ def _overriding(experiment: Experiment) -> list[str] | None:
         for key, value in _flat(experiment.model_dump(mode="json")).items()
         if there.get(key) != value
     ]
-    if shipped.with_overrides(dict(map(parse_override, changes))) != experiment:
+    try:
+        if shipped.with_overrides(dict(map(parse_override, changes))) != experiment:
+            return None
+    except SchemaError:  # such as noise, where the shipped one has no table of it
         return None
     return [experiment.name, *(word for change in changes for word in ("--set", change))]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from pdegen.objects import Objects
 from pdegen.store import open_sealed
 from pipelines import study_charts as charts
 from pipelines.document import Picture, Report, Section, Table
@@ -29,16 +31,27 @@ _MEASURES = {
 
 
 def write_study_report(study: NoiseStudy, device: torch.device) -> Path:
-    """Write report.html, report.md, pictures/*.svg and matrix.json of a finished study.
+    """Write report.html, report.md, pictures/*.svg and matrix.json (means) of a finished study.
 
     Returns:
         The path of report.html, which needs no other file.
     """
-    return _report(study, device).write(study.folder)
-
-
-def _report(study: NoiseStudy, device: torch.device) -> Report:
     rows = _rows(study, device)
+    numbers = {
+        "test_levels": study.test_levels,
+        **{
+            measure: {
+                name: [mean_and_spread(cells, measure) for cells in row]
+                for name, row in rows.items()
+            }
+            for measure in _MEASURES
+        },
+    }
+    Objects(str(study.folder)).write("matrix.json", json.dumps(numbers, indent=1).encode())
+    return _report(study, rows, device).write(study.folder)
+
+
+def _report(study: NoiseStudy, rows: dict[str, list[list[Cell]]], device: torch.device) -> Report:
     experiment = study.experiment
     means, spreads = _matrix(rows, "errors")
     best = [list(rows)[i] for i in means.argmin(axis=0)]

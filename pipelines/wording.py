@@ -30,6 +30,15 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def points(n: int, dimension: int = 1) -> str:
+    """The points of a grid with n of them in each direction.
+
+    >>> points(8192), points(85, 2)
+    ('8,192', '85 x 85')
+    """
+    return " x ".join([f"{n:,}"] * dimension)
+
+
 def settings(values: Mapping[str, Any]) -> str:
     """Names and values.
 

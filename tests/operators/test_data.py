@@ -144,7 +144,7 @@ def test_refuses_what_the_store_cannot_give(store, split, resolution, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"resolution": 6}, "6 is no subsample of the 13 cell .*: near ones are 2, 3, 4, 5, 7, 13$"),
+        ({"resolution": 6}, "6 is no subsample of the 13 cell .* ones are 2, 3, 4, 5, 7, 13$"),
         ({"resolution": 26}, "26 is no subsample of the 13 cell points"),
         ({"resolution": 0}, "0 is no subsample of the 13 cell points"),
         ({"target_resolution": 14}, "it must be 1 to 13 on a cell grid, got 14"),
@@ -174,7 +174,7 @@ def test_averages_cells_alone(laid_out, plane_values):
 
 def test_refuses_grids_that_it_does_not_know(laid_out, plane_values):
     url = laid_out("chebyshev", [CellGrid(13).x] * 2, **plane_values)
-    with pytest.raises(DataError, match="axes of .*13.* points, chebyshev: .*cell, nodal"):
+    with pytest.raises(DataError, match=r"axes of \[13\] points, chebyshev: .*cell, nodal"):
         read_pairs(url, "test")
     cut = {name: v[:, :, :7] for name, v in plane_values.items()}
     url = laid_out("cell", [CellGrid(13).x, CellGrid(7).x], **cut)

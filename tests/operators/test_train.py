@@ -213,10 +213,8 @@ def renewed(train_pairs):
     return inputs
 
 
-def test_resumes_with_renewed_inputs_to_the_same_bits(
-    uninterrupted, train_pairs, test_pairs, tmp_path
-):
-    settings = replace(SETTINGS, renewed=renewed(train_pairs))
+def test_resumes_with_renewed_inputs_to_the_same_bits(train_pairs, test_pairs, tmp_path):
+    settings = replace(SETTINGS, epochs=2, renewed=renewed(train_pairs))
 
     def run(name, **options):
         return fit(
@@ -230,8 +228,6 @@ def test_resumes_with_renewed_inputs_to_the_same_bits(
         run("parts", stop=lambda: next(steps) == 6)  # in the middle of the second epoch
     run("parts", resume=True)
     assert_same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
-    one = "operator.embed.weight"
-    assert not torch.equal(weights(tmp_path / "whole")[one], weights(uninterrupted[0])[one])
 
 
 def test_renewed_inputs_are_asked_for_once_an_epoch_and_used(train_pairs, test_pairs, tmp_path):

@@ -128,7 +128,7 @@ def test_shards_are_computed_from_the_first_on(small, tmp_path, monkeypatch):
     computed = []
     compute = module.compute
     monkeypatch.setattr(
-        module, "compute", lambda r, s: (computed.append(s.start), compute(r, s))[1]
+        module, "compute", lambda r, s, device: (computed.append(s.start), compute(r, s))[1]
     )
     generate(small.with_overrides({"shard": 1}), str(tmp_path / "s.zarr"), workers=1)
     assert computed == list(range(12))
@@ -186,7 +186,7 @@ def test_resumed_is_the_same_bits_as_uninterrupted(small, finished, unfinished, 
 def test_resume_computes_only_what_is_missing(small, unfinished, monkeypatch):
     computed = []
 
-    def spy(recipe, samples):
+    def spy(recipe, samples, device=None):
         computed.append(samples)
         return compute(recipe, samples)
 

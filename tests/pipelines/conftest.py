@@ -1,4 +1,4 @@
-"""Two tiny finished runs with their reports, and their stores; all to be read only."""
+"""Tiny finished runs with their reports, and their stores; all to be read only."""
 
 from __future__ import annotations
 
@@ -32,11 +32,35 @@ SMALL = {
     "training.batch": 8,
     **{f"data.overrides.{key}": value for key, value in DATA.items()},
 }
+DARCY_DATA = {
+    "samples": 24,
+    "shard": 24,
+    "problem.resolution": 13,
+    "field.modes": 13,
+    "splits.train": 16,
+    "splits.validation": 4,
+    "splits.test": 4,
+}
+SMALL_DARCY = {
+    "data.resolution": 13,
+    "model.width": 8,
+    "model.depth": 1,
+    "model.heads": 1,
+    "model.feedforward": 8,
+    "model.modes": 3,
+    "model.decoder_width": 8,
+    "model.head_width": 8,
+    "training.batch": 8,
+    "training.epochs": 2,
+    **{f"data.overrides.{key}": value for key, value in DARCY_DATA.items()},
+}
 
 
-def a_run(folder: Path, overrides: dict[str, Any], **words: str) -> tuple[Path, str]:
-    """Train, evaluate and report a tiny experiment; its folder and store."""
-    experiment = load_experiment("burgers-quick").with_overrides({**SMALL, **overrides})
+def a_run(
+    folder: Path, overrides: dict[str, Any], of: str = "burgers-quick", **words: str
+) -> tuple[Path, str]:
+    """Train, evaluate and report a tiny variant of an experiment; its folder and store."""
+    experiment = load_experiment(of).with_overrides(overrides)
     experiment = experiment.model_copy(update=words)
     store = generate(experiment.data.load_recipe(), str(folder / "data.zarr"), workers=1).url
     train(experiment, store, folder / "run", CPU)
@@ -48,13 +72,14 @@ def a_run(folder: Path, overrides: dict[str, Any], **words: str) -> tuple[Path, 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Protocol "validation", two epochs."""
-    return a_run(tmp_path_factory.mktemp("validation"), {"training.epochs": 2})
+    return a_run(tmp_path_factory.mktemp("validation"), {**SMALL, "training.epochs": 2})
 
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Protocol "published", trajectories, another optimizer, hostile words."""
     overrides = {
+        **SMALL,
         "training.protocol": "published",
         "training.epochs": 1,
         "training.optimizer.name": "adam",
@@ -76,3 +101,23 @@ def store(finished: tuple[Path, str]) -> str:
 def trajectories(published: tuple[Path, str]) -> str:
     """24 samples at three times."""
     return published[1]
+
+
+@pytest.fixture(scope="session")
+def darcy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """From the coefficient to the solution, on the square; evaluated on a coarser grid as well."""
+    overrides = {**SMALL_DARCY, "resolutions": [7, 13], "model.latent": 7}
+    return a_run(tmp_path_factory.mktemp("darcy"), overrides, "darcy-quick")
+
+
+@pytest.fixture(scope="session")
+def inverse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """From the noisy solution to averages of the coefficient; protocol "published"."""
+    overrides = {
+        **SMALL_DARCY,
+        "resolutions": [13],
+        "data.target_resolution": 5,
+        "noise.level": 0.1,
+        "training.protocol": "published",
+    }
+    return a_run(tmp_path_factory.mktemp("inverse"), overrides, "darcy-inverse-quick")

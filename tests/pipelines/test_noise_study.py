@@ -205,6 +205,8 @@ def test_the_report_shows_matrix_measures_and_reconstructions(finished):
         ElementTree.fromstring(svg)
         assert f'id="{name}-' in page
     mean = np.mean([np.mean(finished.model_cell(0.0, s, 0.1, CPU).errors) for s in (0, 1)])
+    numbers = json.loads((finished.folder / "matrix.json").read_text())
+    assert numbers["errors"]["trained at 0"][2][0] == pytest.approx(mean)
     assert f"{mean:.3g}" in (finished.folder / "pictures" / "matrix.svg").read_text()
 
 

@@ -7,10 +7,12 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,8 +22,10 @@ from pipelines.experiment import Experiment, load_experiment
 from pipelines.finished import ReportError
 from pipelines.report import grids, write_report
 from pipelines.reproduction import reproduction
+from pipelines.wording import scientific
 
 CPU = torch.device("cpu")
+RUNS = ["finished", "published", "darcy", "inverse"]
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
@@ -72,7 +76,7 @@ def page(run: Path) -> Page:
     return Page((run / "report.html").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("kind", ["finished", "published"])
+@pytest.mark.parametrize("kind", RUNS)
 def test_the_page_needs_no_other_file(kind: str, request: pytest.FixtureRequest) -> None:
     run, _ = request.getfixturevalue(kind)
     html = (run / "report.html").read_text("utf-8")
@@ -85,14 +89,14 @@ def test_the_page_needs_no_other_file(kind: str, request: pytest.FixtureRequest)
     assert not any(name.startswith("on") for name, _ in read.attributes)
 
 
-@pytest.mark.parametrize("kind", ["finished", "published"])
+@pytest.mark.parametrize("kind", RUNS)
 def test_ids_in_the_page_are_unique(kind: str, request: pytest.FixtureRequest) -> None:
     run, _ = request.getfixturevalue(kind)
     ids = [value for name, value in page(run).attributes if name == "id"]
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize("kind", ["finished", "published"])
+@pytest.mark.parametrize("kind", RUNS)
 def test_scores_are_those_of_the_file(kind: str, request: pytest.FixtureRequest) -> None:
     run, _ = request.getfixturevalue(kind)
     results = json.loads((run / "scores.json").read_text("utf-8"))["results"]
@@ -101,17 +105,109 @@ def test_scores_are_those_of_the_file(kind: str, request: pytest.FixtureRequest)
     at = read.rows.index(header)
     rows = read.rows[at + 1 : at + 1 + len(results)]
     assert len(results) == (4 if kind == "published" else 2)
+    times = 1 if kind in ("finished", "published") else 2
     for row, result in zip(rows, results, strict=True):
         assert row[0].split()[0] == result["checkpoint"]
-        assert [int(word) for word in row[1:4]] == [
-            result[key] for key in ("epoch", "resolution", "samples")
-        ]
+        assert [int(row[1]), int(row[3])] == [result[key] for key in ("epoch", "samples")]
+        assert row[2] == " x ".join([str(result["resolution"])] * times)
         expected = [result[key] for key in ("mean", "median", "worst", "std")]
         # three digits are written
         assert [float(word) for word in row[4:]] == pytest.approx(expected, rel=5.1e-3)
         assert all(re.fullmatch(r"\d\.\d\de-?\d+", word) for word in row[4:])
     markdown = (run / "report.md").read_text("utf-8")
     assert all(f"| {' | '.join(row[1:])} |" in markdown for row in rows)
+
+
+def rows_named(read: Page, header: list[str], count: int) -> list[list[str]]:
+    at = read.rows.index(header)
+    return read.rows[at + 1 : at + 1 + count]
+
+
+def test_the_mean_of_the_training_targets_is_measured_beside_the_model(
+    darcy: tuple[Path, str],
+) -> None:
+    run, store = darcy
+    opened = open_sealed(store)
+    u = np.asarray(opened.array("u")[:], dtype=float)
+    start, stop = opened.attributes["splits"]["train"]
+    mean = u[start:stop].mean(axis=0)
+    test = u[slice(*opened.attributes["splits"]["test"])]
+    norm = partial(np.linalg.norm, axis=(1, 2))
+    errors = norm(mean - test) / norm(test)
+    header = ["prediction", "mean", "median", "worst", "spread"]
+    model, baseline = rows_named(page(run), header, 2)
+    expected = [errors.mean(), np.median(errors), errors.max(), errors.std()]
+    assert baseline[0] == "mean of the training targets"
+    # three digits are written
+    assert [float(word) for word in baseline[1:]] == pytest.approx(expected, rel=5.1e-3)
+    scores = json.loads((run / "scores.json").read_text("utf-8"))["results"]
+    of_model = next(r for r in scores if r["resolution"] == 13)
+    assert float(model[1]) == pytest.approx(of_model["mean"], rel=5.1e-3)
+
+
+def test_an_inverse_run_measures_the_interface_beside_a_constant(
+    inverse: tuple[Path, str],
+) -> None:
+    header = ["prediction", "mean", "median", "worst", "spread", "IoU", "Hausdorff"]
+    model, mean, constant = rows_named(page(inverse[0]), header, 3)
+    assert model[0] == "model (last)"
+    assert mean[0] == "mean of the training targets"
+    # one phase alone has no interface, and covers at most one of the two
+    assert constant[0].startswith("constant")
+    assert float(constant[6]) == pytest.approx(2**0.5, abs=1e-3)
+    assert float(constant[5]) <= 0.5
+    assert 0 <= float(model[5]) <= 1
+
+
+def test_the_facts_of_darcy_are_told(darcy: tuple[Path, str], inverse: tuple[Path, str]) -> None:
+    forward, backward = (
+        {row[0]: row[1] for row in page(run).rows if len(row) == 2}
+        for run in (darcy[0], inverse[0])
+    )
+    assert forward["Field"].startswith("N(0, 3²(−Δ + 3²)^(−2)) on (0, 1)²")
+    assert forward["Coefficient"] == "two phases: a = 12 where the field is ≥ 0, a = 3 elsewhere"
+    assert "refinement 3" in forward["Solver"]
+    measured = open_sealed(darcy[1]).attributes["label_error"]["relative_l2"]
+    assert f"worst {scientific(max(measured))} of 4 samples" in forward["Error of the data"]
+    assert "against harmonic finite volumes on 117 x 117 cells" in forward["Error of the data"]
+    assert "residual" in forward["Quality of the data"]
+    assert forward["Learned"] == "a on 13 x 13 points → u on the same points"
+    assert forward["Trained on"] == "n = 13 x 13 points"
+    assert "Noise on a" not in forward
+    assert backward["Learned"] == "u on 13 x 13 points → a, its averages over 5 x 5 cells"
+    assert backward["Noise on u"] == (
+        "ensemble, level 0.1, seed 0; drawn anew in every epoch of training; "
+        "frozen in validation and test"
+    )
+    assert backward["Normalisation"] == "input pointwise, target scalar"
+
+
+def test_the_error_of_burgers_is_the_estimate_of_its_solver(finished: tuple[Path, str]) -> None:
+    rows = {row[0]: row[1] for row in page(finished[0]).rows if len(row) == 2}
+    worst = np.asarray(open_sealed(finished[1]).array("error")[...]).max()
+    assert f"worst {scientific(worst)} (the solver's own estimate)" in rows["Error of the data"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("darcy", ["input a", "truth u", "prediction p", "error p − u"]),
+        ("inverse", ["input u with noise", "truth a", "prediction p", "error p − a"]),
+    ],
+)
+def test_predictions_on_the_square_are_pictures_beside_their_error(
+    kind: str, words: list[str], request: pytest.FixtureRequest
+) -> None:
+    run, _ = request.getfixturevalue(kind)
+    svg = (run / "pictures" / "predictions.svg").read_text("utf-8")
+    assert all(f">{word}<" in svg for word in words)
+    assert "Where the errors sit" in (run / "report.md").read_text("utf-8")
+    assert not (run / "pictures" / "error-spectrum.svg").exists()
+
+
+def test_other_grids_of_the_square_are_told(darcy: tuple[Path, str]) -> None:
+    words = "".join(page(darcy[0]).words)
+    assert "Trained on n = 13 x 13 points alone. On n = 7 x 7 the same weights" in words
 
 
 def test_a_published_run_is_labelled_as_watched_on_the_test_slice(
@@ -170,7 +266,7 @@ def test_hostile_names_are_text(published: tuple[Path, str]) -> None:
     assert "a \\| b \\`c\\` \\$d\\$ \\<b\\>" in markdown
 
 
-@pytest.mark.parametrize("kind", ["finished", "published"])
+@pytest.mark.parametrize("kind", RUNS)
 def test_pictures_are_beside_the_markdown_and_labelled(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
@@ -201,6 +297,24 @@ def test_the_command_leads_to_the_same_experiment(finished: tuple[Path, str]) ->
     again = load_experiment(name).with_overrides(dict(map(parse_override, options[1::2])))
     assert again.model_dump(mode="json") == declared
     assert reproduction(load_experiment(name), open_sealed(store)).endswith(f"--data {store}")
+
+
+@pytest.mark.parametrize("kind", ["darcy", "inverse"])
+def test_the_declaration_of_darcy_leads_to_the_same_experiment(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    run, _ = request.getfixturevalue(kind)
+    file = tmp_path / "experiment.toml"
+    file.write_text(next(w for w in page(run).words if w.startswith("# experiment\n")), "utf-8")
+    declared = json.loads((run / "run.json").read_text("utf-8"))["experiment"]
+    assert load_experiment(str(file)).model_dump(mode="json") == declared
+
+
+def test_noise_that_the_shipped_experiment_lacks_is_declared(finished: tuple[Path, str]) -> None:
+    content = load_experiment("darcy-quick").model_dump(mode="json")
+    other = Experiment.parse({**content, "noise": {"level": 0.1}}, "experiment")
+    command = reproduction(other, open_sealed(finished[1]))
+    assert command.startswith("pdegen run experiment.toml")
 
 
 def test_the_declaration_leads_to_the_same_experiment(

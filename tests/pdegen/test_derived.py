@@ -1,0 +1,421 @@
+"""Derived stores: the noise of `pdegen.noise` on a store, whoever writes them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from operators.data import read_pairs
+from pdegen.derived import add_noise, at_levels
+from pdegen.generate import generate
+from pdegen.noise import Noise, SensorNoise, pointwise_deviation
+from pdegen.problems.base import SampleError
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from pdegen.store import Record, Store, StoreError, open_sealed
+from tests.pdegen.conftest import SMALL
+
+LEVELS = (0.0, 0.01, 0.1)
+ENSEMBLE = at_levels({}, LEVELS)
+DARCY = {
+    "samples": 14,
+    "shard": 7,
+    "problem.resolution": 9,
+    "problem.field.modes": 8,
+    "problem.solver.refinement": 1,
+    "splits.train": 8,
+    "splits.validation": 2,
+    "splits.test": 3,  # one sample is in no split
+}
+
+
+@pytest.fixture(scope="module")
+def darcy(tmp_path_factory):
+    """A sealed store on 9 x 9 cells, to be read only."""
+    recipe = load_recipe("darcy-quick").with_overrides(DARCY)
+    return generate(recipe, str(tmp_path_factory.mktemp("darcy") / "darcy.zarr"), workers=1)
+
+
+@pytest.fixture(scope="module")
+def trajectory(tmp_path_factory):
+    recipe = load_recipe("burgers-trajectory").with_overrides({**SMALL, "times": [0.05, 0.1]})
+    return generate(recipe, str(tmp_path_factory.mktemp("times") / "times.zarr"), workers=1)
+
+
+@pytest.fixture(scope="module")
+def noisy(darcy, tmp_path_factory):
+    """Its solutions with noise at three levels, to be read only."""
+    url = str(tmp_path_factory.mktemp("noisy") / "noisy.zarr")
+    return add_noise(darcy.url, "u", ENSEMBLE, url, workers=1)
+
+
+@pytest.fixture
+def parent(darcy, tmp_path):
+    """A copy of the parent, to be changed."""
+    return Store(str(shutil.copytree(darcy.url, tmp_path / "parent.zarr")))
+
+
+def data_files(url):
+    """The bytes of every stored object of the arrays."""
+    root = Path(url)
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != "zarr.json" and path.parent.name != "records"
+    }
+
+
+def assert_same(store, expected):
+    assert store.sealed
+    assert store.verify() == []
+    assert data_files(store.url) == data_files(expected.url)
+    for key in ("content", "statistics", "fingerprint", "splits", "parent", "noise"):
+        assert store.attributes[key] == expected.attributes[key]
+
+
+def everything(path):
+    return {str(p): p.read_bytes() if p.is_file() else None for p in sorted(path.rglob("*"))}
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+class Interrupt(BaseException):
+    """Like Ctrl-C: no error."""
+
+
+def interrupted(parent, url, noises=ENSEMBLE, shards=2):
+    def progress(p):
+        if p.done == shards:
+            raise Interrupt
+
+    with pytest.raises(Interrupt):
+        add_noise(parent, "u", noises, url, workers=1, progress=progress)
+    return Store(url)
+
+
+# what it holds
+
+
+@pytest.mark.parametrize(
+    ("source", "declared"),
+    [
+        ("darcy", {"kind": "ensemble", "seed": 3}),
+        ("darcy", {"kind": "relative"}),
+        ("darcy", {"kind": "snr"}),
+        ("darcy", {"kind": "multiplicative"}),
+        ("darcy", {"kind": "correlated", "length": 0.2}),
+        ("darcy", {"kind": "published"}),
+        ("finished", {"kind": "ensemble"}),
+        ("finished", {"kind": "correlated"}),
+        ("trajectory", {"kind": "ensemble"}),
+        ("trajectory", {"kind": "sensors", "fraction": 0.3}),
+    ],
+    ids=lambda word: word if isinstance(word, str) else word["kind"],
+)
+def test_each_split_is_the_model_applied_to_the_parent(request, tmp_path, source, declared):
+    parent = request.getfixturevalue(source)
+    noises = at_levels(declared, LEVELS)
+    store = add_noise(parent.url, "u", noises, str(tmp_path / "noisy.zarr"), workers=1)
+    assert store.verify() == []
+    u, found = (np.asarray(s.array("u")[...]) for s in (parent, store))
+    assert found.shape == (len(u), 3, *u.shape[1:])
+    assert found.dtype == u.dtype == np.float32
+    splits = parent.attributes["splits"]
+    deviation = pointwise_deviation([u[slice(*splits["train"])]])
+    assert (store.array("deviation")[...] == deviation).all()
+    for start, stop in splits.values():
+        for k, noise in enumerate(noises):
+            expected = noise.build()(u[start:stop], noise.seed, range(start, stop), deviation)
+            np.testing.assert_array_equal(found[start:stop, k], expected)
+
+
+def test_what_has_no_noise_is_that_of_the_parent(darcy, noisy):
+    parent, derived = xr.open_zarr(darcy.url), xr.open_zarr(noisy.url)
+    assert derived["u"].dims == ("sample", "level", "x", "y")
+    for name in ("a", "residual", "sample", "x", "y"):
+        assert parent[name].variable.identical(derived[name].variable)
+    np.testing.assert_array_equal(derived["level"], LEVELS)
+    np.testing.assert_array_equal(derived["u"].sel(level=0.0), parent["u"])  # bit for bit
+    assert derived["deviation"].dims == ("x", "y")
+    assert "deviation" in derived["u"].coords
+    for key in ("recipe", "equation", "splits", "label_error"):
+        assert noisy.attributes[key] == darcy.attributes[key]
+
+
+def test_it_names_its_parent_and_its_noise(darcy, noisy):
+    parent, noise = noisy.attributes["parent"], noisy.attributes["noise"]
+    assert noisy.derived
+    assert not darcy.derived
+    assert parent["recipe"] == "darcy-quick"
+    for key in ("fingerprint", "content", "provenance"):
+        assert parent[key] == darcy.attributes[key]
+    assert noisy.attributes["fingerprint"] != darcy.attributes["fingerprint"]
+    assert noisy.attributes["content"] != darcy.attributes["content"]
+    stated = {key: noise[key] for key in ("variable", "kind", "seed", "levels")}
+    assert stated == {"variable": "u", "kind": "ensemble", "seed": 0, "levels": list(LEVELS)}
+
+
+def test_records_keep_the_moments_of_every_sample(noisy):
+    record = noisy.record(0)
+    values = np.asarray(noisy.array("u")[slice(*record.samples)], dtype=np.float64)
+    assert record.mean["u"] == pytest.approx(values.mean(axis=(1, 2, 3)), rel=1e-13)
+    assert record.mean_square["u"] == pytest.approx((values**2).mean(axis=(1, 2, 3)), rel=1e-13)
+
+
+def test_the_coefficient_can_have_the_noise_too(darcy, tmp_path):
+    store = add_noise(darcy.url, "a", at_levels({}, [0.1]), str(tmp_path / "noisy.zarr"))
+    assert store.array("a").shape == (14, 1, 9, 9)
+    np.testing.assert_array_equal(store.array("u")[...], darcy.array("u")[...])
+
+
+def test_sensors_are_stored(darcy, tmp_path):
+    noises = at_levels({"kind": "sensors", "fraction": 0.2, "seed": 5}, [0.0, 0.1])
+    store = add_noise(darcy.url, "u", noises, str(tmp_path / "noisy.zarr"))
+    observed = np.asarray(store.array("observed")[...])
+    assert observed.sum() == round(0.2 * 81)
+    np.testing.assert_array_equal(observed, SensorNoise(0.1, 0.2).observed((9, 9), 5))
+    u = np.asarray(store.array("u")[...])
+    assert (u[..., ~observed] == 0).all()
+    np.testing.assert_array_equal(u[:, 0, observed], np.asarray(darcy.array("u")[...])[:, observed])
+
+
+def test_published_noise_starts_again_in_every_split(darcy, tmp_path):
+    noises = at_levels({"kind": "published"}, [0.5])
+    store = add_noise(darcy.url, "u", noises, str(tmp_path / "noisy.zarr"))
+    added = np.asarray(store.array("u")[...], dtype=np.float64)[:, 0] - darcy.array("u")[...]
+    (test, stop), (validation, _) = (store.attributes["splits"][k] for k in ("test", "validation"))
+    # u and its noise are near 0.01, and rounded to float32
+    np.testing.assert_allclose(added[test:stop], added[: stop - test], atol=1e-8)
+    np.testing.assert_allclose(added[validation], added[0], atol=1e-8)
+
+
+def test_a_level_is_read_for_training(darcy, noisy):
+    clean = read_pairs(darcy.url, "test", input="u", target="a")
+    for level in LEVELS:
+        pairs = read_pairs(noisy.url, "test", input="u", target="a", level=level)
+        assert (pairs.u == clean.u).all()
+        assert bool((pairs.a == clean.a).all()) == (level == 0)
+
+
+# the same bits whoever writes them
+
+
+@pytest.mark.parametrize(("workers", "scheduler"), [(1, "processes"), (2, "threads")])
+def test_workers_leave_the_bits_unchanged(darcy, noisy, tmp_path, workers, scheduler):
+    url = str(tmp_path / "noisy.zarr")
+    store = add_noise(darcy.url, "u", ENSEMBLE, url, workers=workers, scheduler=scheduler)
+    assert_same(store, noisy)
+
+
+def test_the_shards_of_the_parent_leave_the_values_unchanged(noisy, tmp_path):
+    recipe = load_recipe("darcy-quick").with_overrides({**DARCY, "shard": 4})
+    parent = generate(recipe, str(tmp_path / "parent.zarr"), workers=1)
+    store = add_noise(parent.url, "u", ENSEMBLE, str(tmp_path / "noisy.zarr"))
+    assert store.shard_size != noisy.shard_size
+    for name in ("u", "deviation"):
+        np.testing.assert_array_equal(store.array(name)[...], noisy.array(name)[...])
+    assert store.attributes["statistics"] == noisy.attributes["statistics"]
+
+
+def test_a_store_on_an_object_store(darcy, noisy, tmp_path):
+    url = f"memory://{tmp_path}/noisy.zarr"
+    store = add_noise(darcy.url, "u", ENSEMBLE, url)
+    assert store.attributes["content"] == noisy.attributes["content"]
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda root: None,
+        lambda root: (root / Record.key(0)).unlink(),
+        lambda root: (root / "u/c/1/0/0/0").unlink(),
+        lambda root: flip(root / "a/c/0/0/0"),
+    ],
+    ids=["none", "record", "object", "bit"],
+)
+def test_resumed_is_the_same_bits_as_uninterrupted(darcy, noisy, tmp_path, damage):
+    store = interrupted(darcy.url, str(tmp_path / "noisy.zarr"))
+    assert store.missing() == [2, 3, 4]
+    with pytest.raises(StoreError, match=r"pdegen noise \.\.\. .*--resume"):
+        open_sealed(store.url)
+    damage(Path(store.url))
+    assert_same(add_noise(darcy.url, "u", ENSEMBLE, store.url, resume=True), noisy)
+
+
+def test_a_damaged_sealed_store_is_mended(darcy, noisy, tmp_path):
+    store = Store(str(shutil.copytree(noisy.url, tmp_path / "noisy.zarr")))
+    flip(tmp_path / "noisy.zarr/u/c/3/0/0/0")
+    assert len(store.verify()) > 0
+    assert_same(add_noise(darcy.url, "u", ENSEMBLE, store.url, resume=True), noisy)
+
+
+def test_a_finished_store_is_left_as_it_is(darcy, noisy):
+    before = everything(Path(noisy.url))
+    add_noise(darcy.url, "u", ENSEMBLE, noisy.url, resume=True)
+    assert everything(Path(noisy.url)) == before
+
+
+def test_a_parent_that_moved_is_the_same_parent(parent, noisy, tmp_path):
+    store = interrupted(parent.url, str(tmp_path / "noisy.zarr"))
+    moved = str(Path(parent.url).rename(tmp_path / "moved.zarr"))
+    assert_same(add_noise(moved, "u", ENSEMBLE, store.url, resume=True), noisy)
+
+
+# what stands in the way: nothing is written
+
+
+@pytest.fixture
+def refused(darcy, tmp_path):
+    def run(match, parent=darcy.url, variable="u", noises=ENSEMBLE, url=None, **flags):
+        before = everything(tmp_path)
+        with pytest.raises(StoreError, match=match) as error:
+            add_noise(parent, variable, noises, url or str(tmp_path / "noisy.zarr"), **flags)
+        assert everything(tmp_path) == before
+        assert "\n" not in str(error.value)
+
+    return run
+
+
+def test_a_parent_that_is_no_finished_store_is_refused(refused, parent, tmp_path):
+    refused("no such store", str(tmp_path / "absent.zarr"))
+    parent.unseal()
+    refused("not sealed", parent.url)
+
+
+@pytest.mark.parametrize("key", ["u/c/0/0/0", Record.key(1)])
+def test_a_damaged_parent_is_refused(refused, parent, key):
+    path = Path(parent.url) / key
+    path.write_bytes(path.read_bytes()[:-3])
+    refused("parent.zarr is damaged: pdegen verify names the shards", parent.url)
+
+
+def test_an_unknown_variable_is_refused(refused):
+    refused("'w' is not in .*: known: a, u", variable="w")
+    refused("'residual' is no field of", variable="residual")
+    refused("'x' is not in", variable="x")
+
+
+def test_noise_on_noise_is_refused(refused, noisy):
+    refused("has noise already", noisy.url)
+
+
+def test_noise_that_does_not_suit_the_grid_is_refused(refused, parent, monkeypatch):
+    monkeypatch.setattr("pdegen.noise.CorrelatedNoise.basis", lambda self, n: np.ones((n, 0)) @ 1)
+    refused("u of .*parent.zarr: ", parent.url, noises=at_levels({"kind": "correlated"}, [0, 0.1]))
+
+
+@pytest.mark.parametrize("place", ["parent.zarr", "parent.zarr/noisy", "x/../parent.zarr", "."])
+@pytest.mark.parametrize("flags", [{}, {"overwrite": True}, {"resume": True}])
+def test_a_place_in_the_parent_is_refused(refused, parent, tmp_path, place, flags):
+    refused("a place apart from", parent.url, url=str(tmp_path / place), **flags)
+
+
+def test_a_link_to_the_parent_is_refused(refused, parent, tmp_path):
+    (tmp_path / "link.zarr").symlink_to(parent.url)
+    refused("a place apart from", parent.url, url=str(tmp_path / "link.zarr"), overwrite=True)
+
+
+def test_a_store_that_exists_is_left_alone(refused, parent, darcy, tmp_path):
+    refused("use --resume to finish it or --overwrite", url=parent.url)
+    refused("is not a store with noise", url=parent.url, resume=True)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/notes.txt").write_text("mine")
+    for flags in ({}, {"resume": True}, {"overwrite": True}):
+        refused("not a pdegen store", url=str(tmp_path / "folder"), **flags)
+    store = add_noise(darcy.url, "u", ENSEMBLE, parent.url, overwrite=True)
+    assert store.verify() == []
+
+
+def test_another_noise_is_not_resumed(refused, darcy, tmp_path):
+    url = interrupted(darcy.url, str(tmp_path / "noisy.zarr")).url
+    for noises in (at_levels({"seed": 1}, LEVELS), at_levels({}, LEVELS[:2]),
+                   at_levels({"kind": "snr"}, LEVELS)):  # fmt: skip
+        refused("was made with other noise: .*ensemble", url=url, noises=noises, resume=True)
+    refused("was made with other noise", url=url, variable="a", resume=True)
+
+
+def test_a_changed_parent_is_not_resumed(refused, parent, tmp_path):
+    url = interrupted(parent.url, str(tmp_path / "noisy.zarr")).url
+    values = {name: np.asarray(parent.array(name)[7:]) for name in parent.variables}
+    parent.write_shard(1, {**values, "u": 2 * values["u"]}, seconds=0.0)
+    parent.seal()
+    assert Store(parent.url).verify() == []
+    refused("parent.zarr has changed since", parent.url, url=url, resume=True)
+
+
+def test_a_parent_that_changes_meanwhile_stops_the_job(parent, tmp_path):
+    def change(p):
+        values = {name: np.asarray(parent.array(name)[7:]) for name in parent.variables}
+        parent.write_shard(1, {**values, "u": 2 * values["u"]}, seconds=0.0)
+        parent.seal()
+
+    url = str(tmp_path / "noisy.zarr")
+    with pytest.raises(StoreError, match="has changed since"):
+        add_noise(parent.url, "u", ENSEMBLE, url, workers=1, progress=change)
+    assert not Store(url).sealed
+
+
+def test_another_parent_is_not_resumed(refused, darcy, tmp_path):
+    url = interrupted(darcy.url, str(tmp_path / "noisy.zarr")).url
+    recipe = load_recipe("darcy-quick").with_overrides({**DARCY, "seed": 1})
+    other = generate(recipe, str(tmp_path / "other.zarr"))
+    refused("was made from another store .darcy-quick", other.url, url=url, resume=True)
+
+
+def test_a_damaged_deviation_is_not_used(darcy, tmp_path):
+    url = interrupted(darcy.url, str(tmp_path / "noisy.zarr")).url
+    Store(url).array("deviation")[3, 4] = 1.0
+    with pytest.raises(StoreError, match=r"the deviation is damaged: .* --overwrite"):
+        add_noise(darcy.url, "u", ENSEMBLE, url, resume=True)
+    assert add_noise(darcy.url, "u", ENSEMBLE, url, overwrite=True).verify() == []
+
+
+def test_noise_beyond_the_stored_type_names_the_sample(darcy, tmp_path):
+    noises = at_levels({"kind": "multiplicative"}, [0.0, 1e45])
+    with pytest.raises(SampleError, match="sample 0: u with noise exceeds float32"):
+        add_noise(darcy.url, "u", noises, str(tmp_path / "noisy.zarr"), workers=1)
+
+
+# declarations
+
+
+@pytest.mark.parametrize(
+    ("declared", "levels", "message"),
+    [
+        ({}, [], "at least one level"),
+        ({}, [0.1, 0.0, 0.1], "levels must differ, got 0.1 twice"),
+        ({}, [0.0, -0.0], "levels must differ"),
+        ({}, [0.1, -0.1], "the level of ensemble noise is not negative, got -0.1"),
+        ({}, [float("nan")], "level"),
+        ({"kind": "snr"}, [float("inf")], "level"),
+        ({"level": 0.1}, [0.1], "a list of levels, not the key 'level'"),
+        ({"kind": "ensembel"}, [0.1], "did you mean ensemble?"),
+        ({"length": 0.1}, [0.1], "key 'length' does not apply to ensemble"),
+        ({"fresh": True}, [0.1], "unknown key 'fresh'"),
+    ],
+)
+def test_impossible_levels_are_refused_in_one_line(declared, levels, message):
+    with pytest.raises(SchemaError) as error:
+        at_levels(declared, levels)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_levels_are_kept_in_their_order():
+    assert at_levels({"kind": "snr"}, [20, -3.0]) == (
+        Noise(kind="snr", level=20.0), Noise(kind="snr", level=-3.0))  # fmt: skip
+
+
+def test_the_declaration_of_the_store_makes_it_again(noisy):
+    noise = dict(noisy.attributes["noise"])
+    del noise["variable"], noise["deviation"]
+    assert at_levels(noise, noise.pop("levels")) == ENSEMBLE
+    json.dumps(noise)

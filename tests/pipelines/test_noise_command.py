@@ -1,0 +1,192 @@
+"""The command `pdegen noise`, and what other commands say of its stores."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pdegen import derived
+from pdegen.store import Store
+from pipelines.cli import main
+
+
+class Outcome:
+    """What a command left: exit status, lines on stdout and on stderr."""
+
+    def __init__(self, status, out, err):
+        self.status, self.out, self.err = status, out.splitlines(), err.splitlines()
+
+
+@pytest.fixture
+def pdegen(capsys, monkeypatch, tmp_path):
+    """The command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["pdegen", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Outcome(end.value.code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def parents(tmp_path_factory):
+    """A Burgers and a Darcy store, to be read only."""
+    folder = tmp_path_factory.mktemp("parents")
+    small = {
+        "burgers-quick": ["modes=31", "problem.solver.resolution=64", "problem.resolution=32"],
+        "darcy-quick": ["modes=8", "problem.resolution=9"],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for recipe, settings in small.items():
+            words = [word for setting in [*settings, "shard=5"] for word in ("--set", setting)]
+            patch.setattr(sys, "argv", ["pdegen", "generate", recipe, "--samples", "12", *words,
+                                        "--out", str(folder / f"{recipe}.zarr")])  # fmt: skip
+            with pytest.raises(SystemExit) as end:
+                main()
+            assert end.value.code == 0
+    return folder
+
+
+@pytest.fixture(params=["burgers-quick", "darcy-quick"])
+def parent(request, parents):
+    return parents / f"{request.param}.zarr"
+
+
+@pytest.fixture
+def darcy(parents):
+    return parents / "darcy-quick.zarr"
+
+
+def everything(path):
+    return {str(p): p.read_bytes() if p.is_file() else None for p in sorted(path.rglob("*"))}
+
+
+def test_it_prints_the_store_alone(pdegen, parent):
+    outcome = pdegen("noise", parent, "--variable", "u", "--levels", "0,0.01,0.1", "--out",
+                     "noisy.zarr", "--workers", "1")  # fmt: skip
+    assert (outcome.status, outcome.out) == (0, ["noisy.zarr"]), outcome.err
+    assert "adding noise to u, shards: 6/6" in outcome.err[-1]
+    store = Store("noisy.zarr")
+    assert store.attributes["noise"]["levels"] == [0.0, 0.01, 0.1]
+    np.testing.assert_array_equal(store.array("u")[:, 0], Store(str(parent)).array("u")[...])
+
+
+def test_the_other_commands_take_a_store_with_noise(pdegen, parent):
+    pdegen("noise", parent, "--variable", "u", "--levels", "0,0.1", "--out", "noisy.zarr")
+    assert pdegen("verify", "noisy.zarr").out == ["noisy.zarr: verified"]
+    text = "\n".join(pdegen("info", "noisy.zarr").out)
+    for part in ("u with ensemble noise", "sealed, fingerprint", '"levels": [0.0, 0.1]',
+                 "parent      {", f'"recipe": "{parent.stem}"', ", with noise"):  # fmt: skip
+        assert part in text
+    outcome = pdegen("plot", "noisy.zarr", "--out", "noisy.png")
+    assert (outcome.status, outcome.out) == (0, ["noisy.png"]), outcome.err
+
+
+def test_levels_kind_seed_and_keys_are_as_asked(pdegen, darcy):
+    outcome = pdegen("noise", darcy, "--variable", "a", "--level", "0.2", "--level", "0.1",
+                     "--kind", "correlated", "--seed", "7", "--set", "length=0.3",
+                     "--out", "noisy.zarr")  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    noise = Store("noisy.zarr").attributes["noise"]
+    assert noise["deviation"]
+    assert {**noise, "deviation": ""} == {
+        "variable": "a", "kind": "correlated", "seed": 7, "length": 0.3, "levels": [0.2, 0.1],
+        "deviation": "",
+    }  # fmt: skip
+
+
+def test_interrupted_it_says_how_to_go_on_and_resumes(pdegen, darcy, monkeypatch):
+    words = ["noise", darcy, "--variable", "u", "--level", "0.1", "--out", "noisy.zarr",
+             "--workers", "1"]  # fmt: skip
+    compute = derived.NoiseJob.compute
+
+    def interrupted(self, store, samples):
+        if samples.start > 0:
+            raise KeyboardInterrupt
+        return compute(self, store, samples)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(derived.NoiseJob, "compute", interrupted)
+        outcome = pdegen(*words)
+    assert outcome.status == 130
+    assert "finished shards are kept in noisy.zarr: continue with --resume" in outcome.err[-2]
+    assert (
+        "not sealed (pdegen noise ... --resume finishes it)" in pdegen("info", "noisy.zarr").out[1]
+    )
+    refusal = pdegen("verify", "noisy.zarr")
+    assert (refusal.status, len(refusal.err)) == (2, 1)
+    assert "not sealed (1 of 3 shards are written)" in refusal.err[0]
+    assert "pdegen noise ... --out noisy.zarr, with --resume" in refusal.err[0]
+    assert pdegen(*words, "--resume").status == 0
+    assert pdegen("verify", "noisy.zarr").status == 0
+    assert pdegen(*words, "--overwrite").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["STORE"], ["--variable"]),
+        (["STORE", "--variable", "u", "--level", "0.1"], ["--out"]),
+        (["STORE", "--variable", "u", "--out", "o"], ["at least one level"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "much"], ["--level"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "-0.1"], ["not negative, got -0.1"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "nan"], ["level", "nan"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "inf"], ["level", "inf"]),
+        (["STORE", "--variable", "u", "--out", "o", "--levels", "0,x"], ["by commas", "'0,x'"]),
+        (["STORE", "--variable", "u", "--out", "o", "--levels", "0,0.1,0"], ["differ", "0 twice"]),
+        (["STORE", "--variable", "u", "--out", "o", "--levels", "0,.1", "--level", "0.1"],
+         ["differ", "0.1 twice"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--kind", "ensembel"],
+         ["unknown kind 'ensembel': did you mean ensemble?"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--seed", "-1"],
+         ["seed", "got -1"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--set", "lenght=1"],
+         ["unknown key 'lenght': did you mean length?"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--set", "length=0.1"],
+         ["'length' does not apply to ensemble"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--set", "level=0.2"],
+         ["not the key 'level'"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--kind", "correlated",
+          "--set", "length=0"], ["length", "got 0"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--kind", "sensors",
+          "--set", "fraction=1.5"], ["fraction", "got 1.5"]),
+        (["STORE", "--variable", "v", "--out", "o", "--level", "0.1"], ["'v' is not in", "a, u"]),
+        (["STORE", "--variable", "residual", "--out", "o", "--level", "0.1"], ["no field of"]),
+        (["STORE", "--variable", "u", "--out", "STORE", "--level", "0.1", "--overwrite"],
+         ["a place apart from"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--resume", "--overwrite"],
+         ["exclude each other"]),
+        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--workers", "0"],
+         ["--workers"]),
+        (["absent.zarr", "--variable", "u", "--out", "o", "--level", "0.1"], ["no such store"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_is_refused_in_one_line(pdegen, darcy, tmp_path, words, parts):
+    store = shutil.copytree(darcy, tmp_path / "store.zarr")
+    before = everything(tmp_path)
+    outcome = pdegen("noise", *(store if word == "STORE" else word for word in words))
+    assert outcome.status == 2, outcome.err
+    assert outcome.out == []
+    (line,) = outcome.err
+    for part in parts:
+        assert part in line
+    assert everything(tmp_path) == before
+
+
+def test_a_store_that_exists_asks_what_to_do(pdegen, darcy):
+    words = ["noise", darcy, "--variable", "u", "--out", "noisy.zarr"]
+    assert pdegen(*words, "--level", "0.1").status == 0
+    before = everything(Path("noisy.zarr"))
+    outcome = pdegen(*words, "--level", "0.1")
+    assert outcome.status == 2
+    assert "use --resume to finish it or --overwrite to replace it" in outcome.err[0]
+    outcome = pdegen(*words, "--level", "0.2", "--resume")
+    assert outcome.status == 2
+    assert "was made with other noise" in outcome.err[0]
+    assert everything(Path("noisy.zarr")) == before
