@@ -18,7 +18,7 @@ Basis = Float[Tensor, "count k k"]
 
 
 def _as_matrices(t: Tensor) -> Tensor:
-    """A weight as a stack of matrices: (m, n) -> (1, m, n); (count, m, n) as it is; a complex weight
+    """A weight as a stack of matrices: (m, n) -> (1, m, n); (count, m, n) as it is; a complex one
     (*modes, in, out, 2) -> (modes, in, 2 out); a convolution (out, in, k, k) -> (1, out, in k²)."""
     if t.ndim == 2:
         return t[None]

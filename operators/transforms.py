@@ -107,14 +107,15 @@ def _moments(values: Function) -> tuple[Tensor, Tensor]:
 def _axes(x: Float[Tensor, "*grid dim"]) -> list[Tensor]:
     """The coordinates along each axis of a product grid."""
     dim = x.shape[-1]
-    return [x[tuple(slice(None) if i == d else 0 for i in range(dim))][:, d] for d in range(dim)]
+    lines = (x[tuple(slice(None) if i == d else 0 for i in range(dim))] for d in range(dim))
+    return [line[:, d].contiguous() for d, line in enumerate(lines)]
 
 
 def _linear_interpolation(
     own: Float[Tensor, " n"], other: Float[Tensor, " m"]
 ) -> Float[Tensor, "m n"]:
     """Weights from the points `own` to `other`; beyond the ends, the values there."""
-    right = torch.searchsorted(own, other.contiguous()).clamp(1, len(own) - 1)
+    right = torch.searchsorted(own, other).clamp(1, len(own) - 1)
     share = ((other - own[right - 1]) / (own[right] - own[right - 1])).clamp(0, 1)
     weights = torch.zeros(len(other), len(own), dtype=own.dtype, device=own.device)
     weights.scatter_(1, (right - 1)[:, None], (1 - share)[:, None])

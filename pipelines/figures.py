@@ -126,5 +126,6 @@ def svg(figure: Figure, name: str, label: str) -> str:
     figure.savefig(text, format="svg", metadata={"Date": None})
     body = text.getvalue()
     body = re.sub(r"<metadata>.*?</metadata>", "", body[body.index("<svg") :], flags=re.DOTALL)
+    body = re.sub(r' id="image[0-9a-f]+"', "", body)  # one for images that are alike, used nowhere
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", body)
     return body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1).strip()

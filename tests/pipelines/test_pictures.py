@@ -9,14 +9,17 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from operators.train import Epoch
+from pdegen.derived import add_noise, at_levels
 from pdegen.problem import layout
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store import StoreError, lay_out
-from pipelines import charts, figures
+from pipelines import charts, fields, figures
+from pipelines.fields import Look
 from pipelines.pictures import plot_store
 
 
@@ -50,6 +53,115 @@ def test_a_sample_is_drawn_with_its_title_parameters_and_time(store: str, tmp_pa
     assert "sample 3 of A small burgers-r10" in words
     assert "viscosity = 0.01592" in words
     assert "at t = 0.1592" in words
+
+
+def a_wedge(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cell centres, and values that are 7 in the corner x near 1, y near 0, and 2 elsewhere."""
+    x = (np.arange(n) + 0.5) / n
+    return x, np.where((x[:, None] > 0.5) & (x < 0.5), 7.0, 2.0)
+
+
+def drawn_images(figure: Figure) -> list[np.ndarray]:
+    """What the images of a figure show, the first row at the bottom."""
+    return [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
+
+
+def test_x_points_to_the_right_and_y_upwards() -> None:
+    x, values = a_wedge(8)
+    axes = Figure().subplots()
+    image = fields.show(axes, values, x, "viridis", Normalize(0, 10))
+    corner = np.asarray(image.get_array())[0, -1]  # the last x, the first y
+    assert corner == 7
+    assert image.origin == "lower"
+    assert tuple(image.get_extent()) == pytest.approx((0, 1, 0, 1))
+    assert axes.get_aspect() == 1
+
+
+def test_a_field_is_not_smoothed_and_keeps_its_two_values() -> None:
+    x, values = a_wedge(421)
+    image = fields.show(Figure().subplots(), values, x, "viridis", Normalize(0, 10))
+    shown = np.asarray(image.get_array())
+    assert set(np.unique(shown)) == {2.0, 7.0}
+    assert image.get_interpolation() == "none"
+    assert max(shown.shape) <= 160
+
+
+def test_pictures_of_fine_grids_are_bounded() -> None:
+    rng, x = np.random.default_rng(0), (np.arange(421) + 0.5) / 421
+    u = rng.normal(size=(3, 421, 421))
+    looks = Look("a", True), Look("u")
+    figure = fields.best_median_worst(u, u, u + 0.1, (x, x), looks, np.array([0.1] * 3), 0)
+    # noise in every point is the worst case: twelve images of 141 x 141 points
+    assert len(figures.svg(figure, "p", "x")) < 1_500_000
+
+
+def test_truth_and_prediction_have_one_scale_and_the_error_is_centred() -> None:
+    x, values = a_wedge(8)
+    u = np.stack([values, values, values])
+    p = u + np.array([0.1, 0.2, 3.0])[:, None, None]
+    looks = Look("u"), Look("a", True, (2.0, 7.0))
+    figure = fields.best_median_worst(u, u, p, (x, x), looks, np.array([0.1, 0.2, 3.0]), 100)
+    images = [axes.images[0] for axes in figure.axes]
+    for row in range(3):
+        _, truth, prediction, error = images[4 * row : 4 * row + 4]
+        assert truth.get_clim() == prediction.get_clim()
+        low, high = error.get_clim()
+        assert low == -high
+    np.testing.assert_allclose(np.asarray(images[11].get_array()), 3.0)
+    assert images[9].get_clim() == (2.0, 10.0)
+    assert figure.axes[8].get_ylabel() == "worst: sample 102\nerror 3.00"
+
+
+def test_a_two_phase_coefficient_is_marked_at_its_phases() -> None:
+    x, values = a_wedge(8)
+    figure = Figure()
+    look = Look("a", True, (2.0, 7.0))
+    image = fields.show(figure.subplots(), values, x, look.colours, look.scale(values))
+    fields.bar(image, phases=look.phases)
+    labels = [text.get_text() for text in figure.axes[0].child_axes[0].get_yticklabels()]
+    assert labels == ["2", "7"]
+
+
+def test_a_coefficient_over_magnitudes_has_a_logarithmic_scale() -> None:
+    wide, narrow = np.array([[1e-3, 1.0]]), np.array([[3.0, 12.0]])
+    assert isinstance(Look("a", True).scale(wide), LogNorm)
+    assert not isinstance(Look("a", True).scale(narrow), LogNorm)
+    assert not isinstance(Look("u").scale(wide), LogNorm)
+
+
+def test_the_mean_error_is_that_of_the_samples() -> None:
+    x = (np.arange(4) + 0.5) / 4
+    error = np.stack([np.full((4, 4), -1.0), np.full((4, 4), 3.0)])
+    figure = fields.mean_error(x, error, "u")
+    np.testing.assert_allclose(drawn_images(figure)[0], 2.0)
+
+
+@pytest.mark.parametrize("sample", [None, 3])
+def test_samples_on_the_square_are_drawn_coefficient_above_solution(
+    darcy: tuple[Path, str], tmp_path: Path, sample: int | None
+) -> None:
+    out = plot_store(darcy[1], sample, tmp_path / "square.svg")
+    words = texts(out.read_text("utf-8"))
+    assert set(re.findall(r"sample \d+", words)) == (
+        {f"sample {i}" for i in range(4)} if sample is None else {"sample 3"}
+    )
+    assert "coefficient a" in words
+    assert "solution u" in words
+    assert "source = 1" in words
+
+
+@pytest.mark.parametrize("variable", ["a", "u"])
+@pytest.mark.parametrize("kind", ["darcy", "finished"])
+def test_the_noise_levels_of_a_sample_are_drawn_side_by_side(
+    kind: str, variable: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    _, parent = request.getfixturevalue(kind)
+    url = str(tmp_path / "noisy.zarr")
+    noises = at_levels({"kind": "relative"}, [0.0, 0.01, 0.1])
+    add_noise(parent, variable, noises, url, workers=1)
+    words = texts(plot_store(url, 2, tmp_path / "levels.svg").read_text("utf-8"))
+    assert re.findall(r"relative noise ([\d.]+)", words)[:3] == ["0", "0.01", "0.1"]
+    assert "sample 2 of" in words
 
 
 @pytest.mark.parametrize("sample", [None, 0])
