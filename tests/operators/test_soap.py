@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from operators.soap import SOAP
+from operators.soap import SOAP, _as_matrices
 
 
 def minimised(optimizer_of, steps):
@@ -76,3 +76,23 @@ def test_a_stack_of_matrices_is_treated_one_by_one():
         many.step()
     expected = torch.stack([single.data for single in singles])
     torch.testing.assert_close(stack.data, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "matrices"),
+    [((4, 6), (1, 4, 6)), ((3, 4, 6), (3, 4, 6)), ((5, 4, 3, 3), (1, 5, 36)),
+     ((7, 4, 6, 2), (7, 4, 12)), ((2, 3, 3, 4, 6, 2), (18, 4, 12))],
+)  # fmt: skip
+def test_every_kind_of_weight_is_a_stack_of_matrices(shape, matrices):
+    """A matrix, three maps, a convolution, complex weights of 1-D and of 2-D modes: bases stay
+    as small as channels are."""
+    assert _as_matrices(torch.zeros(shape)).shape == matrices
+    torch.manual_seed(0)
+    p = torch.nn.Parameter(torch.randn(shape))
+    before = float(p.detach().square().sum())
+    optimizer = SOAP([p], lr=0.05)
+    for _ in range(30):
+        optimizer.zero_grad()
+        p.square().sum().backward()
+        optimizer.step()
+    assert float(p.detach().square().sum()) < 0.7 * before
