@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from pipelines.interfaces import hausdorff, interface_points, intersection_over_union, phases
+from pipelines.interfaces import (
+    at_interface,
+    hausdorff,
+    interface_points,
+    intersection_over_union,
+    phases,
+)
 
 
 def disc(radius, n=200, centre=0.5):
@@ -43,6 +49,14 @@ def test_interface_points_lie_on_faces():
     p = np.zeros((4, 4), bool)
     p[:2] = True
     assert interface_points(p).tolist() == [[0.5, (j + 0.5) / 4] for j in range(4)]
+
+
+def test_cells_at_an_interface_have_a_face_of_it():
+    p = np.zeros((2, 4, 4), bool)
+    p[0, 1:] = True
+    found = at_interface(p)
+    assert found[0].tolist() == [[True] * 4, [True] * 4, [False] * 4, [False] * 4]
+    assert not found[1].any()
 
 
 def test_averaged_cells_belong_to_the_nearer_value():

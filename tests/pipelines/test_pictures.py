@@ -109,7 +109,7 @@ def test_truth_and_prediction_have_one_scale_and_the_error_is_centred() -> None:
         assert low == -high
     np.testing.assert_allclose(np.asarray(images[11].get_array()), 3.0)
     assert images[9].get_clim() == (2.0, 10.0)
-    assert figure.axes[8].get_ylabel() == "worst: sample 102\nerror 3.00"
+    assert figure.axes[8].get_ylabel() == "worst: sample 102\nerror 3.00e0"
 
 
 def test_a_two_phase_coefficient_is_marked_at_its_phases() -> None:
