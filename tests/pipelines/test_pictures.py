@@ -127,6 +127,11 @@ def test_a_coefficient_over_magnitudes_has_a_logarithmic_scale() -> None:
     assert isinstance(Look("a", True).scale(wide), LogNorm)
     assert not isinstance(Look("a", True).scale(narrow), LogNorm)
     assert not isinstance(Look("u").scale(wide), LogNorm)
+    x, figure = np.array([0.25, 0.75]), Figure()
+    image = fields.show(figure.subplots(), np.diag([0.01, 0.99]) + 0.01, x, "viridis", LogNorm())
+    fields.bar(image)
+    labels = [text.get_text() for text in figure.axes[0].child_axes[0].get_yticklabels()]
+    assert labels == ["0.01", "0.1", "1"]
 
 
 def test_the_mean_error_is_that_of_the_samples() -> None:
