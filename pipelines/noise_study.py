@@ -32,7 +32,7 @@ from pipelines.registry import InputNoise, build_operator
 from pipelines.run import RunError, train
 
 TOTAL_VARIATION, CONSTANT = "total variation", "constant"
-_WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of total variation; chosen on validation samples
+_WEIGHTS = (0.03, 0.3, 3.0)  # of total variation; chosen on validation samples
 _TUNED_ON, _INVERTED = 2, 8  # validation and test samples of the classical inversion
 
 

@@ -192,7 +192,7 @@ def test_an_unknown_method_names_the_known_ones(small):
     [
         ("problem.viscositi", "did you mean problem.viscosity?"),
         ("sample", "did you mean samples"),
-        ("solver.mode", "did you mean problem.initial.modes"),
+        ("solver.mods", "did you mean problem.initial.modes"),
         ("nothing-like-it", "known: name, summary, samples"),
     ],
 )

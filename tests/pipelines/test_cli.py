@@ -396,14 +396,14 @@ def test_a_cut_checkpoint_is_refused(refused, made, tmp_path):
 def test_an_unknown_split_and_resolution_are_refused(refused, made):
     words = ["evaluate", made / "run/best.safetensors", "--data", made / "store.zarr"]
     assert "known are train, validation, test" in refused(*words, "--split", "tset")
-    assert "must divide the 32 points" in refused(*words, "--resolution", "10")
+    assert "no subsample of the 32 periodic points" in refused(*words, "--resolution", "10")
     assert "4 modes need a grid of at least 8 points" in refused(*words, "--resolution", "4")
 
 
 def test_a_grid_too_coarse_for_the_model_is_refused(refused, made):
     words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, "--out", "run"]
     assert "at least 32 points, got 16" in refused(*words, "--set", "model.modes=16")
-    assert "must divide the 32 points" in refused(*words, "--set", "data.resolution=64")
+    assert "no subsample of the 32 periodic points" in refused(*words, "--set", "data.resolution=64")
     assert "batch 9 is larger than the 8 samples" in refused(*words, "--set", "batch=9")
 
 
