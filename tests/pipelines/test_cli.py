@@ -403,7 +403,9 @@ def test_an_unknown_split_and_resolution_are_refused(refused, made):
 def test_a_grid_too_coarse_for_the_model_is_refused(refused, made):
     words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, "--out", "run"]
     assert "at least 32 points, got 16" in refused(*words, "--set", "model.modes=16")
-    assert "no subsample of the 32 periodic points" in refused(*words, "--set", "data.resolution=64")
+    assert "no subsample of the 32 periodic points" in refused(
+        *words, "--set", "data.resolution=64"
+    )
     assert "batch 9 is larger than the 8 samples" in refused(*words, "--set", "batch=9")
 
 
