@@ -90,7 +90,7 @@ def read_pairs(
     Raises:
         DataError: If the store is absent, unfinished or of another kind, the split, a variable or
             the level is unknown, the data are damaged, a resolution does not fit the store's, or
-            its axes differ in number or kind of points.
+            its axes differ in number or kind of points, or from input to target.
     """
     group = _open(url)
     attributes: dict[str, Any] = group.attrs.asdict()
@@ -103,6 +103,11 @@ def read_pairs(
         _Variable.of(group, url, input, level),
         _Variable.of(group, url, target, level),
     )
+    if inputs.space != targets.space:
+        raise DataError(
+            f"{url}: {input} is a function of {', '.join(inputs.space)}, {target} of "
+            f"{', '.join(targets.space)}: input and target must have the same axes"
+        )
     if level is not None and inputs.level is None and targets.level is None:
         raise DataError(f"{url} has no noise levels, asked for level {level}")
     if not 0 <= start < stop <= inputs.samples:

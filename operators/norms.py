@@ -108,9 +108,11 @@ class WeightedH1:
         inner = a[:, 1:-1, 1:-1]
         if self.published:
             everywhere = nn.functional.pad(target, (0, 0, 1, 1, 1, 1))
-            upper = (inner * error).square().flatten(1).mean(1) * n**2
+            weighted = (inner * error).flatten(1)
             lower = (a * gradient(everywhere).square()).flatten(1).mean(1) * n**2
-            ratio = (upper / (2 * lower + 1e-10)).sqrt()
+            # a norm and no square root of N, whose derivative at 0 is not finite
+            upper = torch.linalg.vector_norm(weighted, dim=1) * n / math.sqrt(weighted.shape[1])
+            ratio = upper / (2 * lower + 1e-10).sqrt()
         else:
             weight = inner.sqrt()
             ratio = torch.linalg.vector_norm((weight * error).flatten(1), dim=1) / (

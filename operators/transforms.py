@@ -42,7 +42,7 @@ class Normalizer(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
         for number, axis in enumerate(axes):
-            self.register_buffer(f"axis{number}", axis)
+            self.register_buffer(f"axis{number}", axis.contiguous())
 
     @classmethod
     def identity(cls, channels: int) -> Normalizer:

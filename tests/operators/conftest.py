@@ -30,6 +30,15 @@ def test_pairs(store):
 
 
 @pytest.fixture(scope="session")
+def darcy_store(tmp_path_factory):
+    """Solutions on 13 x 13 cells: 10 samples for training, one for validation, one for tests."""
+    recipe = load_recipe("darcy-quick").with_overrides(
+        {"samples": 12, "resolution": 13, "modes": 16, "refinement": 1, "shard": 5}
+    )
+    return generate(recipe, str(tmp_path_factory.mktemp("darcy") / "small.zarr"), workers=1).url
+
+
+@pytest.fixture(scope="session")
 def laid_out(tmp_path_factory):
     """Seals given values as a store on a square: the first half of the samples is for training."""
 

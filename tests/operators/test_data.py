@@ -48,6 +48,32 @@ def test_on_a_square_the_axes_of_arrays_are_those_of_coordinates(plane_store, pl
     assert not pairs.periodic
 
 
+def test_a_generated_darcy_store_is_read_with_x_before_y(darcy_store):
+    pairs = read_pairs(darcy_store, "train", 5)
+    with xr.open_zarr(darcy_store) as dataset:
+        chosen = dataset.isel(sample=slice(10), x=slice(None, None, 3), y=slice(None, None, 3))
+        stored = {name: chosen[name].transpose("sample", "x", "y").values for name in ("a", "u")}
+        x, y = chosen["x"].values, chosen["y"].values
+    assert pairs.a.shape == pairs.u.shape == (10, 5, 5, 1)
+    assert np.array_equal(pairs.a[..., 0], stored["a"])
+    assert np.array_equal(pairs.u[..., 0], stored["u"])
+    assert np.array_equal(pairs.x[:, 2, 0], x.astype(np.float32))
+    assert np.array_equal(pairs.x[2, :, 1], y.astype(np.float32))
+    assert pairs.grid == "cell"
+    assert not np.array_equal(stored["a"], stored["a"].swapaxes(1, 2))  # else no order is tested
+
+
+def test_averages_of_a_generated_coefficient_lie_between_its_values(darcy_store):
+    whole = read_pairs(darcy_store, "train", target="a").u
+    means = read_pairs(darcy_store, "train", 7, input="u", target="a", target_resolution=6).u
+    assert means.shape == (10, 6, 6, 1)
+    assert whole.unique().tolist() == [3, 12]
+    assert 3 <= means.min() < means.max() <= 12
+    assert ((means > 3.1) & (means < 11.9)).any()  # cells that an interface cuts
+    # the sums of float32 values are rounded to float32
+    torch.testing.assert_close(means.mean((1, 2, 3)), whole.mean((1, 2, 3)), rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize(("kind", "grid"), [("cell", CellGrid(13)), ("nodal", NodalGrid(13))])
 @pytest.mark.parametrize(("resolution", "stride"), [(7, 2), (5, 3), (4, 4), (2, 12)])
 def test_a_subsample_keeps_both_ends_and_its_true_points(
@@ -90,9 +116,13 @@ def test_target_averages_are_those_of_the_piecewise_constant_function(plane_stor
     assert np.array_equal(pairs.y[0, :, 1], centres)
 
 
-@pytest.mark.parametrize(("n", "m"), [(421, 36), (421, 71), (421, 140), (13, 13), (7, 1)])
+@pytest.mark.parametrize(
+    ("n", "m"), [(421, 36), (141, 36), (211, 71), (421, 71), (421, 140), (13, 13), (7, 1)]
+)
 def test_averages_keep_constants_and_the_integral(n, m):
     weights = averaging_weights(n, m)
+    assert weights.shape == (m, n)
+    assert weights.min() >= 0
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(weights.sum(axis=0) * n / m, 1, rtol=1e-12)
 
@@ -156,8 +186,9 @@ def test_refuses_what_the_store_cannot_give(store, split, resolution, message):
     ],
 )  # fmt: skip
 def test_refuses_what_a_store_on_a_square_cannot_give(plane_store, words, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as refusal:
         read_pairs(plane_store, "test", **words)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("level", [None, 0.05])
@@ -180,6 +211,14 @@ def test_refuses_grids_that_it_does_not_know(laid_out, plane_values):
     url = laid_out("cell", [CellGrid(13).x, CellGrid(7).x], **cut)
     with pytest.raises(DataError, match=r"axes of \[7, 13\] points, cell"):
         read_pairs(url, "test")
+
+
+def test_refuses_a_target_with_other_axes_than_the_input(laid_out, plane_values):
+    url = laid_out("cell", [CellGrid(13).x] * 2, **plane_values, v=plane_values["u"][:, :, 0])
+    with pytest.raises(DataError, match=r"a is a function of x, y, v of x: .* the same axes$"):
+        read_pairs(url, "test", 7, target="v")
+    with pytest.raises(DataError, match=r"v is a function of x, u of x, y: .* the same axes$"):
+        read_pairs(url, "test", input="v")
 
 
 def test_refuses_places_that_are_no_store(tmp_path):

@@ -160,6 +160,18 @@ def test_weighted_h1_loss_vanishes_at_the_target(plane, published):
     assert float(WeightedH1(published=published)(u, u, a)) == 0
 
 
+@pytest.mark.parametrize("published", [False, True])
+@pytest.mark.parametrize("offset", [None, 0.0, 1.0])
+def test_gradient_of_the_weighted_h1_loss_is_finite(plane, published, offset):
+    """Also where p = u, or only the slopes are equal: there the derivative term has a kink."""
+    p, u, a = plane
+    prediction = (p if offset is None else u + offset).requires_grad_()
+    WeightedH1(published=published)(prediction, u, a).backward()
+    assert prediction.grad is not None
+    assert prediction.grad.isfinite().all()
+    assert offset == 0 or prediction.grad.all(dim=0).any()
+
+
 def test_weighted_h1_loss_without_derivative_is_the_l2_loss(plane):
     torch.testing.assert_close(WeightedH1(gamma=0.0)(*plane), RelativeL2()(*plane))
 

@@ -108,6 +108,28 @@ def test_a_strided_grid_meets_the_moments_of_its_points():
     )  # fmt: skip
 
 
+def test_on_the_points_it_was_made_on_the_moments_are_exactly_its_own():
+    normalizer = Normalizer.pointwise(fields(), POINTS)
+    zero, one = torch.zeros(1, 9, 9, 2), torch.ones(1, 9, 9, 2)
+    assert torch.equal(normalizer.inverse(zero, POINTS.clone())[0], normalizer.mean)
+    assert torch.equal(normalizer.inverse(one, POINTS)[0], normalizer.std + normalizer.mean)
+
+
+@pytest.mark.parametrize("n", [4, 9, 31])
+def test_interpolated_moments_of_linear_functions_are_exact(n):
+    """On points between the outermost ones; up to rounding in float32."""
+
+    def linear(x):
+        return 2 + x @ torch.tensor([[3.0, 1.0], [-5.0, 0.5]])
+
+    own, other = square(NodalGrid(7).x), square(CellGrid(n).x)
+    axis = own[:, 0, 0]
+    normalizer = Normalizer(linear(own), 4 + linear(own), [axis, axis])
+    w = torch.randn(3, n, n, 2)
+    expected = w * (4 + linear(other)) + linear(other)
+    torch.testing.assert_close(normalizer.inverse(w, other), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_pointwise_on_a_line():
     v, x = torch.randn(30, 16, 1), torch.arange(16)[:, None] / 16
     normalizer = Normalizer.pointwise(v, x)
