@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 # waiting threads that spin slow a shared machine down many times over
 QUIET := OMP_WAIT_POLICY=PASSIVE OPENBLAS_NUM_THREADS=1
+# its package ships published samples, which the tests import
+SAMPLES := neuraloperator==0.3.0
 DOLFINX := python3-dolfinx-real libopenblas0-pthread
 APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
@@ -19,6 +21,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps "$(SAMPLES)"
 	touch $(READY)
 
 demo: $(READY)
