@@ -5,35 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import zarr
 
-from pdegen.generate import Job, Progress, Scheduler, write
+from pdegen.generate import Job, Options, write
+from pdegen.layout import Coordinate, Layout, Variable
 from pdegen.noise import Noise, SensorNoise, pointwise_deviation
 from pdegen.objects import Objects
 from pdegen.problem import provenance
 from pdegen.problems.base import SampleError
 from pdegen.schema import SchemaError, near
-from pdegen.store import (
-    Coordinate,
-    Layout,
-    Store,
-    StoreError,
-    Variable,
-    content_digest,
-    open_sealed,
-)
+from pdegen.store import Store, StoreError, open_sealed
 
 # Enters every fingerprint: raised when a change of this code changes the numbers of a noise.
 ALGORITHM_VERSION = 1
 
 _OWN = {  # attributes of a store that are not those of its parent
     "format", "format_version", "sealed", "samples", "shard", "variables", "fingerprint",
-    "content", "statistics", "provenance",
+    "content", "statistics", "skipped", "provenance",
 }  # fmt: skip
 
 
@@ -62,12 +55,7 @@ def add_noise(
     variable: str,
     noises: tuple[Noise, ...],
     url: str,
-    *,
-    workers: int | None = None,
-    scheduler: Scheduler = "threads",
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Callable[[Progress], None] = lambda progress: None,
+    options: Options = Options(),  # noqa: B008, it is frozen
 ) -> Store:
     """Write a sealed store again, with noise on one variable, which gets the dimension `level`.
 
@@ -79,7 +67,7 @@ def add_noise(
         parent: A sealed store.
         variable: Its variable that gets the noise.
         noises: One noise at several levels, from `at_levels`.
-        url, workers, scheduler, resume, overwrite, progress: As of `pdegen.generate.write`.
+        url, options: As of `pdegen.generate.write`.
 
     Raises:
         StoreError: If the parent cannot be read, is damaged, or has no such field; if something
@@ -90,10 +78,7 @@ def add_noise(
     """
     _check_apart(parent, url)
     job = NoiseJob(str(parent), variable, noises)
-    return write(
-        job, url, workers=workers, scheduler=scheduler, resume=resume, overwrite=overwrite,
-        progress=progress,
-    )  # fmt: skip
+    return write(job, url, options)
 
 
 @dataclass(frozen=True)
@@ -139,8 +124,7 @@ class NoiseJob(Job):
         parent = open_sealed(self.parent)
         sound = not parent.missing()
         if sound:
-            records = [parent.record(shard) for shard in range(parent.shards)]
-            sound = content_digest(records) == parent.attributes["content"]
+            sound = parent.summary().content == parent.attributes["content"]
         if not sound:
             raise StoreError(f"{self.parent} is damaged: pdegen verify names the shards")
 
@@ -148,7 +132,9 @@ class NoiseJob(Job):
         parent = open_sealed(self.parent)
         field = parent.array(self.variable)
         deviation = pointwise_deviation(
-            parent.values(self.variable, samples) for samples in _training_blocks(parent)
+            values
+            for samples in _training_blocks(parent)
+            if len(values := _kept(parent, self.variable, samples))
         )
         self._try_on(deviation)
         axes = _dims(field)[1:]
@@ -232,11 +218,16 @@ class NoiseJob(Job):
             for k, noise in enumerate(self.noises):
                 noisy[:, k] = noise.build().add(u, noise.seed, numbers, deviation)
         finite = np.isfinite(noisy.reshape(len(u), -1)).all(axis=1)
+        finite |= np.isin(np.array(samples), parent.skipped)
         if not finite.all():
             first = samples[int(np.flatnonzero(~finite)[0])]
             raise SampleError(first, f"{self.variable} with noise exceeds {u.dtype.name}")
         values[self.variable] = noisy
         return values
+
+    def skipped(self, samples: range) -> dict[int, str]:
+        there = open_sealed(self.parent).skipped
+        return {i: "skipped in the parent" for i in there if i in samples}
 
     def _numbers(self, parent: Store) -> list[int]:
         """The numbers of all samples in the random stream; each split counts for itself."""
@@ -277,6 +268,11 @@ def _training_blocks(parent: Store) -> Iterator[range]:
         samples = parent.shard_range(shard)
         if samples.start < stop and start < samples.stop:
             yield range(max(start, samples.start), min(stop, samples.stop))
+
+
+def _kept(parent: Store, variable: str, samples: range) -> np.ndarray:
+    """The values of samples that were not skipped."""
+    return parent.values(variable, samples)[~np.isin(np.array(samples), parent.skipped)]
 
 
 def _deviation(store: Store) -> np.ndarray:

@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
+import json
 import os
+import platform
 import shutil
-import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from dask.base import compute as dask_compute
-from dask.callbacks import Callback
-from dask.delayed import delayed
-from threadpoolctl import threadpool_limits
 
+from pdegen import lock
+from pdegen.darcy.fenicsx.client import WorkerError
+from pdegen.engines import Pool, check, pool
+from pdegen.layout import ROOT, Layout
 from pdegen.objects import Objects
 from pdegen.problem import compute, layout
+from pdegen.problems.base import SampleError
 from pdegen.recipe import Recipe
-from pdegen.store import Layout, Record, Store, StoreError, lay_out
+from pdegen.store import Store, StoreError, lay_out
 
-Scheduler = Literal["threads", "processes"]
+_ATTEMPTS = 4  # of a shard whose storage or solver process fails
+_PAUSE = 0.2  # seconds before the second one; each further pause is twice as long
+_FINAL = {  # errors of storage that another attempt does not mend
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR,
+    errno.ENAMETOOLONG, errno.EINVAL,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job is: shards done in this run, shards to do in it, seconds since its start."""
+    """Where a job is.
+
+    Args:
+        done, total: Shards done in this run, and to do in it.
+        seconds: Since its start.
+        notes: What went wrong with the last shard and was mended, or was skipped.
+    """
 
     done: int
     total: int
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 class Job(ABC):
@@ -62,6 +76,10 @@ class Job(ABC):
             SampleError: If a sample cannot be computed or is not finite.
         """
 
+    def skipped(self, samples: range) -> Mapping[int, str]:
+        """Samples that have no values, which `compute` gives as NaN, and why."""
+        return {}
+
     def measured(self) -> dict[str, Any]:
         """Further attributes of the complete store."""
         return {}
@@ -86,7 +104,7 @@ class RecipeJob(Job):
         self.recipe.problem.check_solver(self.device)
 
     def layout(self) -> Layout:
-        return layout(self.recipe)
+        return layout(self.recipe, self.device)
 
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
         return compute(self.recipe, samples, self.device)
@@ -102,138 +120,213 @@ class RecipeJob(Job):
         )
 
 
-def generate(
-    recipe: Recipe,
-    url: str,
-    *,
-    workers: int | None = None,
-    scheduler: Scheduler = "threads",
-    resume: bool = False,
-    overwrite: bool = False,
-    device: str | None = None,
-    progress: Callable[[Progress], None] = lambda progress: None,
-) -> Store:
+@dataclass(frozen=True)
+class Options:
+    """How a job is done; none of it changes the result.
+
+    Args:
+        workers, scheduler: As of `pdegen.engines.pool`.
+        resume: Continue an unfinished store of the same job, or make again what is damaged.
+        overwrite: Remove a store that is there.
+        take_over: Take the lock of the store from another job, which has ended.
+        skip_failed: Leave out samples that cannot be computed, instead of stopping at the first.
+        progress: Called after each shard.
+    """
+
+    workers: int | None = None
+    scheduler: str = "threads"
+    resume: bool = False
+    overwrite: bool = False
+    take_over: bool = False
+    skip_failed: bool = False
+    progress: Callable[[Progress], None] = lambda progress: None
+
+
+def generate(recipe: Recipe, url: str, device: str | None = None, **options: Any) -> Store:
     """Write the dataset of a recipe to a store and seal it: `write` with a recipe.
 
     Args:
         recipe: What to make.
+        url: Where to; a path, or a URL that fsspec knows.
         device: A device of PyTorch to solve on, such as "cuda"; by default NumPy on the CPU. Then
             samples agree with those of the CPU up to the solver's tolerance, not bit for bit.
-        url, workers, scheduler, resume, overwrite, progress: As of `write`.
+        options: The fields of `Options`.
 
     Raises:
         MissingDolfinxError: If the recipe needs dolfinx, and no Python here has it.
-        StoreError, OSError, SampleError: As `write`.
+        StoreError, OSError, SampleError, ...: As `write`.
     """
-    return write(
-        RecipeJob(recipe, device), url, workers=workers, scheduler=scheduler, resume=resume,
-        overwrite=overwrite, progress=progress,
-    )  # fmt: skip
+    return write(RecipeJob(recipe, device), url, Options(**options))
 
 
-def write(
-    job: Job,
-    url: str,
-    *,
-    workers: int | None = None,
-    scheduler: Scheduler = "threads",
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Callable[[Progress], None] = lambda progress: None,
-) -> Store:
+def write(job: Job, url: str, options: Options = Options()) -> Store:
     """Write what a job makes to a store and seal it.
 
-    The store is the same, bit for bit, for any number of workers, either scheduler, and after
-    any interruption.
+    The store is the same, byte for byte, for any scheduler and number of workers, and after any
+    interruption; but for `log/`, which says when and how it was made.
 
     Args:
         job: What to make.
         url: Where to; a path, or a URL that fsspec knows.
-        workers: Tasks at a time; by default the number of cores this process may use.
-        scheduler: Dask's local "threads" or "processes".
-        resume: Continue an unfinished store of the same job, or make again what is damaged.
-        overwrite: Remove a store that is there.
-        progress: Called after each shard.
+        options: How.
 
     Raises:
         StoreError: If something is in the way at `url`, or the store to resume is another's.
+        LockedError: If another job writes there.
+        EngineError: If tasks cannot be run as asked.
+        WorkerLostError: If every worker that computed a shard has died.
         OSError: If the place cannot be written or has no room.
         SampleError: If a sample cannot be computed; finished shards stay, `resume` continues.
     """
-    workers = workers or len(os.sched_getaffinity(0))
-    store = _prepared(job, url, resume, overwrite)
-    todo = store.missing()
-    if store.sealed:
-        if not todo:
-            return store
-        store.unseal()
-    start, done = time.monotonic(), 0
-
-    def after(key: object, value: object, graph: object, state: object, worker: object) -> None:
-        nonlocal done
-        if isinstance(value, Record):
-            done += 1
-            progress(Progress(done, len(todo), time.monotonic() - start))
-
-    task = delayed(partial(_shard, job, str(url)))
-    tasks = [  # Dask begins with the last name: the first shard
-        task(shard, dask_key_name=f"shard-{999_999_999 - shard:09}") for shard in todo
-    ]
-    with _one_thread(), _executor(scheduler, workers) as pool, Callback(posttask=after):
-        dask_compute(*tasks, scheduler=scheduler, pool=pool, num_workers=workers)
-        store.seal(job.measured())
+    check(options.scheduler)
+    objects = Objects(url)
+    there = _in_the_way(job, objects, options)
+    job.check()
+    plan = None if there and options.resume else job.layout()
+    if plan is not None:
+        _check_room(objects, plan)
+    with lock.locked(objects, options.take_over) as mine, _logged(objects, options) as log:
+        if _in_the_way(job, objects, options) != there:
+            raise StoreError(f"{url} was changed by another job meanwhile: start again")
+        store = Store(url) if plan is None else _laid_out(objects, plan)
+        with pool(options.scheduler, options.workers) as workers:
+            todo = _to_do(store, workers)
+            if store.sealed:
+                if not todo:
+                    return store
+                store.unseal()
+            _compute(job, store, todo, workers, options, log)
+        measured = job.measured()
+        lock.check(objects, mine)
+        store.seal(measured)
     return store
 
 
-def _shard(job: Job, url: str, shard: int) -> Record:
-    """The task: compute one shard and write it."""
+def _compute(
+    job: Job, store: Store, todo: list[int], workers: Pool, options: Options, log: dict[str, Any]
+) -> None:
     start = time.monotonic()
-    store = Store(url)
-    values = job.compute(store, store.shard_range(shard))
-    return store.write_shard(shard, values, time.monotonic() - start)
+    task = partial(_shard, job, store.url, options.skip_failed)
+    for done, (shard, notes) in enumerate(workers.run(task, todo), 1):
+        log["shards"] = done
+        log["notes"] += [f"shard {shard}: {note}" for note in notes]
+        options.progress(Progress(done, len(todo), time.monotonic() - start, notes))
 
 
-def _executor(scheduler: Scheduler, workers: int) -> Executor:
-    if scheduler == "threads":
-        return ThreadPoolExecutor(workers)
-    return ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-    )
+def _shard(job: Job, url: str, skip_failed: bool, shard: int) -> tuple[str, ...]:
+    """The task: compute one shard and write it. Notes say what was tried again or skipped."""
+    store, notes = Store(url), list[str]()
+    samples = store.shard_range(shard)
+    for attempt in range(_ATTEMPTS):
+        try:
+            skipped = dict(job.skipped(samples))
+            values = values_of(job, store, samples, skipped if skip_failed else None)
+            store.write_shard(shard, values, skipped)
+            break
+        except (OSError, WorkerError) as error:
+            cause = f"{type(error).__name__}: {error}"
+            if attempt + 1 == _ATTEMPTS or getattr(error, "errno", None) in _FINAL:
+                for note in notes:
+                    error.add_note(note)
+                raise
+            notes.append(f"attempt {attempt + 1} failed: {cause}")
+            time.sleep(_PAUSE * 2**attempt)
+    return (*notes, *(f"sample {sample} is skipped: {why}" for sample, why in skipped.items()))
 
 
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: a worker ends its shard
-    _one_thread()
+def values_of(
+    job: Job, store: Store, samples: range, skipped: dict[int, str] | None
+) -> dict[str, np.ndarray]:
+    """The values of these samples. Where `skipped` is given, samples that cannot be computed are
+    NaN and entered there."""
+    if skipped is None:
+        return job.compute(store, samples)
+    pieces = list(_pieces(job, store, samples, skipped))
+    values = {}
+    for name in store.variables:
+        array = store.arrays[name]
+        values[name] = np.full((len(samples), *array["shape"][1:]), np.nan, array["data_type"])
+        for piece, computed in pieces:
+            values[name][piece.start - samples.start : piece.stop - samples.start] = computed[name]
+    return values
 
 
-def _one_thread() -> threadpool_limits:
-    """Matrix products on one thread each: faster beside other tasks, and always the same bits."""
-    return threadpool_limits(1)
+def _pieces(
+    job: Job, store: Store, samples: range, skipped: dict[int, str]
+) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
+    """Runs of samples that can be computed, with their values."""
+    if not samples:
+        return
+    try:
+        yield samples, job.compute(store, samples)
+    except SampleError as failure:
+        skipped[failure.sample] = failure.reason
+        yield from _pieces(job, store, range(samples.start, failure.sample), skipped)
+        yield from _pieces(job, store, range(failure.sample + 1, samples.stop), skipped)
 
 
-def _prepared(job: Job, url: str, resume: bool, overwrite: bool) -> Store:
-    """The store to write into: laid out anew, or the one to resume."""
-    objects = Objects(url)
-    there = objects.exists() and bool(objects.keys(""))
-    if there:
-        store = Store(url)
-        store.check()  # something else than a store is reported as such, and never removed
-        if not resume and not overwrite:
-            raise StoreError(
-                f"{url} exists: use --resume to finish it or --overwrite to replace it"
-            )
-        if resume and store.attributes["fingerprint"] != job.fingerprint:
-            raise StoreError(job.difference(store))
-    job.check()
-    if there and resume:
-        return Store(url)
-    plan = job.layout()
-    _check_room(objects, plan)
-    if there:
-        objects.remove_all()
-    return lay_out(url, plan)
+def _to_do(store: Store, workers: Pool) -> list[int]:
+    """The shards without a valid record; workers read and check the others."""
+    recorded = store.recorded()
+    sound = {
+        shard
+        for shard, is_sound in workers.run(partial(_is_sound, store.url), recorded)
+        if is_sound
+    }
+    return [shard for shard in range(store.shards) if shard not in sound]
+
+
+def _is_sound(url: str, shard: int) -> bool:
+    return not Store(url).faults_of(shard)
+
+
+def _in_the_way(job: Job, objects: Objects, options: Options) -> bool:
+    """Whether there is a store, which may be resumed or replaced; StoreError on all else."""
+    there = objects.keys("") if objects.exists() else []
+    if not there or (lock.KEY in there and ROOT not in there):  # interrupted in its layout
+        return False
+    store = Store(objects.url)
+    store.check()  # something else than a store is reported as such, and never removed
+    if not options.resume and not options.overwrite:
+        raise StoreError(
+            f"{objects.url} exists: use --resume to finish it or --overwrite to replace it"
+        )
+    if options.resume and store.attributes["fingerprint"] != job.fingerprint:
+        raise StoreError(job.difference(store))
+    return True
+
+
+def _laid_out(objects: Objects, plan: Layout) -> Store:
+    """A new store, in place of what is there: the root goes first, and comes last."""
+    for key in sorted(objects.keys(""), key=lambda key: key != ROOT):
+        if key != lock.KEY:
+            objects.remove_all(key)
+    return lay_out(objects.url, plan)
+
+
+@contextmanager
+def _logged(objects: Objects, options: Options) -> Iterator[dict[str, Any]]:
+    """What is known of this run, written to `log/` when it ends, however it does."""
+    started = datetime.now(UTC)
+    log = {
+        "started": started.isoformat(timespec="seconds"),
+        "scheduler": options.scheduler,
+        "workers": options.workers,
+        "machine": platform.machine(),
+        "shards": 0,
+        "notes": [],
+    }
+    try:
+        yield log
+        log["end"] = "complete"
+    except BaseException as error:
+        log["end"] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        log["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+        key = f"log/{started:%Y%m%dT%H%M%S%fZ}.json"
+        with suppress(OSError):  # a full disk has its own error
+            objects.write(key, json.dumps(log, indent=1).encode())
 
 
 def _check_room(objects: Objects, plan: Layout) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import urlsplit
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
+
+_PARTIAL = ".partial"
 
 
 @dataclass(frozen=True)
@@ -17,14 +23,26 @@ class Objects:
     """The objects below a URL or path, by keys such as "records/000003.json".
 
     A write appears as a whole or not at all: on a disk by renaming a finished file, on object
-    stores by the store's own guarantee.
+    stores by the store's own guarantee. What goes wrong on an object store is an OSError.
+
+    Raises:
+        ValueError: Where the URL holds a user name or password; they belong in the environment.
     """
 
     url: str
 
+    def __post_init__(self) -> None:
+        if "://" in str(self.url) and "@" in urlsplit(str(self.url)).netloc:
+            scheme = urlsplit(str(self.url)).scheme
+            raise ValueError(
+                f"a {scheme}:// URL must not hold credentials: put them in the environment, such "
+                "as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
+
     @cached_property
     def _location(self) -> tuple[Any, str]:
-        return fsspec.url_to_fs(str(self.url))
+        with _as_os_errors(str(self.url)):
+            return fsspec.url_to_fs(str(self.url))
 
     @property
     def root(self) -> str:
@@ -39,26 +57,83 @@ class Objects:
         return f"{self.root}/{key}" if key else self.root
 
     def exists(self, key: str = "") -> bool:
-        return self._location[0].exists(self._path(key))
+        filesystem, _ = self._location
+        with _as_os_errors(self._path(key)):
+            filesystem.invalidate_cache()  # others write too
+            return filesystem.exists(self._path(key))
 
-    def read(self, key: str) -> bytes:
-        """Raises FileNotFoundError where there is no such object."""
-        return self._location[0].cat_file(self._path(key))
+    def size(self, key: str) -> int:
+        """Bytes of an object. Raises FileNotFoundError where there is none."""
+        with _as_os_errors(self._path(key)):
+            return self._location[0].size(self._path(key))
+
+    def read(self, key: str, at_most: int | None = None) -> bytes:
+        """The bytes of an object.
+
+        Raises:
+            FileNotFoundError: Where there is no such object.
+            OSError: Where it has more than `at_most` bytes.
+        """
+        filesystem, path = self._location[0], self._path(key)
+        with _as_os_errors(path):
+            if at_most is None:
+                return filesystem.cat_file(path)
+            data = filesystem.cat_file(path, start=0, end=at_most + 1)
+        if len(data) > at_most:
+            raise OSError(errno.EFBIG, f"larger than {at_most:,} bytes", path)
+        return data
+
+    def read_all(self, keys: list[str]) -> list[bytes]:
+        """Several objects, at once where that is faster.
+
+        Raises:
+            FileNotFoundError: Where one of them does not exist.
+        """
+        if self.is_local or not keys:
+            return [self.read(key) for key in keys]
+        filesystem, paths = self._location[0], [self._path(key) for key in keys]
+        with _as_os_errors(self.root):
+            found = filesystem.cat(paths)
+        if isinstance(found, bytes):  # of one path
+            return [found]
+        return [found[filesystem._strip_protocol(path)] for path in paths]
 
     def write(self, key: str, data: bytes) -> None:
-        filesystem, _ = self._location
-        path = self._path(key)
+        filesystem, path = self._location[0], self._path(key)
         if not self.is_local:
-            filesystem.pipe_file(path, data)
+            with _as_os_errors(path):
+                filesystem.pipe_file(path, data)
             return
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        partial = f"{path}.{uuid.uuid4().hex}.partial"
-        try:
-            with open(partial, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        with self._finished(path, data) as partial:
             os.replace(partial, path)
+
+    def create(self, key: str, data: bytes) -> None:
+        """Write an object that must not exist; of several who try at once, one succeeds.
+
+        Raises:
+            FileExistsError: Where it exists.
+        """
+        filesystem, path = self._location[0], self._path(key)
+        if not self.is_local:
+            with _as_os_errors(path):
+                filesystem.pipe_file(path, data, mode="create")
+            return
+        with self._finished(path, data) as partial:
+            os.link(partial, path)
+
+    @contextmanager
+    def _finished(self, path: str, data: bytes) -> Iterator[str]:
+        """A finished file beside a path, which is gone afterwards."""
+        partial = f"{path}.{uuid.uuid4().hex}{_PARTIAL}"
+        try:
+            try:
+                file = open(partial, "wb")  # noqa: SIM115, closed below
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                file = open(partial, "wb")  # noqa: SIM115
+            with file:
+                file.write(data)
+            yield partial
         finally:
             if os.path.exists(partial):
                 os.remove(partial)
@@ -66,16 +141,49 @@ class Objects:
     def keys(self, prefix: str) -> list[str]:
         """Names directly below the prefix; none where it does not exist."""
         filesystem, _ = self._location
-        if not filesystem.exists(self._path(prefix)):
-            return []
-        names = filesystem.ls(self._path(prefix), detail=False)
+        with _as_os_errors(self._path(prefix)):
+            filesystem.invalidate_cache()
+            try:
+                names = filesystem.ls(self._path(prefix), detail=False)
+            except FileNotFoundError:
+                return []
         return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in names)
 
     def remove(self, key: str) -> None:
         """Remove one object, where there is one."""
-        if self.exists(key):
-            self._location[0].rm_file(self._path(key))
+        with _as_os_errors(self._path(key)):
+            try:
+                self._location[0].rm_file(self._path(key))
+            except FileNotFoundError:
+                return
 
-    def remove_all(self) -> None:
-        """Remove everything below the URL."""
-        self._location[0].rm(self.root, recursive=True)
+    def remove_all(self, key: str = "") -> None:
+        """Remove an object, or everything below a key."""
+        with _as_os_errors(self._path(key)):
+            self._location[0].rm(self._path(key), recursive=True)
+
+    def remove_partial(self) -> None:
+        """Remove what writers that were killed have left on a disk."""
+        if self.is_local:
+            for folder, _, names in os.walk(self.root):
+                for name in names:
+                    if name.endswith(_PARTIAL):
+                        os.remove(os.path.join(folder, name))
+
+    def flush(self) -> None:
+        """Return once everything that was written would survive the loss of power."""
+        if self.is_local:
+            os.sync()
+
+
+@contextmanager
+def _as_os_errors(path: str) -> Iterator[None]:
+    """What object stores raise, as an OSError in one line."""
+    try:
+        yield
+    except (OSError, ImportError):
+        raise
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), path) from error
+    except Exception as error:
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}", path) from error

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import platform
-from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 import pdegen
+from pdegen.layout import Coordinate, Layout
 from pdegen.recipe import Recipe
-from pdegen.store import Coordinate, Layout
 
 
-def layout(recipe: Recipe) -> Layout:
-    """Variables, coordinates and attributes of the recipe's store."""
+def layout(recipe: Recipe, device: str | None = None) -> Layout:
+    """Variables, coordinates and attributes of the recipe's store, solved on this device."""
     problem = recipe.problem
     number = Coordinate(
         "sample", ("sample",), np.arange(recipe.samples), {"long_name": "number of the sample"}
@@ -31,7 +30,7 @@ def layout(recipe: Recipe) -> Layout:
             "recipe": recipe.model_dump(mode="json"),
             "fingerprint": recipe.fingerprint,
             "splits": {k: list(v) for k, v in recipe.splits.ranges(recipe.samples).items()},
-            "provenance": provenance(),
+            "provenance": {**provenance(), **({"device": device} if device else {})},
         },
     )
 
@@ -46,9 +45,8 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
 
 
 def provenance() -> dict[str, Any]:
-    """Software and time of the making."""
+    """The software that makes it; never when or where, so that two makings are the same bytes."""
     return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "pdegen": pdegen.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),

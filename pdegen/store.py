@@ -7,26 +7,22 @@ interrupted store is continued by writing the shards that have no valid record.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import zarr
-from zarr.codecs import BloscCodec
-from zarr.errors import ZarrUserWarning
 
+from pdegen.layout import ROOT, Layout, contents, in_memory
+from pdegen.metadata import METADATA_BYTES, MetadataError, parse
 from pdegen.objects import Objects
+from pdegen.record import Record, Seal, Summary, sample_moments, sha256
 
-FORMAT = "pdegen"
-FORMAT_VERSION = 1
-_CHUNK_BYTES = 2**19  # about half a megabyte: fast to compress, small enough to read one sample
-_COMPRESSOR = BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+_AT_ONCE = 256  # records read at a time
 
 
 class StoreError(ValueError):
@@ -34,97 +30,25 @@ class StoreError(ValueError):
 
 
 @dataclass(frozen=True)
-class Variable:
-    """An array with a value for every sample.
-
-    Args:
-        name: Name in the store.
-        dims: Names of its dimensions after `sample`.
-        shape: Sizes of these.
-        dtype: Type on disk.
-        attributes: long_name, units and what else a reader should know.
-    """
-
-    name: str
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Coordinate:
-    """An array shared by all samples, such as the grid points."""
-
-    name: str
-    dims: tuple[str, ...]
-    values: np.ndarray
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a store will hold: variables, coordinates and attributes; and how it is cut."""
-
-    samples: int
-    shard: int
-    variables: tuple[Variable, ...]
-    coordinates: tuple[Coordinate, ...]
-    attributes: Mapping[str, Any]
-
-    @property
-    def shards(self) -> int:
-        return math.ceil(self.samples / self.shard)
-
-    @property
-    def bytes(self) -> int:
-        """Size of the variables before compression."""
-        return sum(
-            self.samples * math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in self.variables
-        )
-
-
-@dataclass(frozen=True)
-class Record:
-    """What is known of one written shard.
-
-    Args:
-        shard: Its number.
-        samples: First and one past the last sample.
-        digest: SHA-256 of the stored object of each variable.
-        mean, mean_square: Per variable, of each sample, in float64 over the stored values.
-        seconds: Time taken to compute it.
-    """
-
-    shard: int
-    samples: tuple[int, int]
-    digest: dict[str, str]
-    mean: dict[str, list[float]]
-    mean_square: dict[str, list[float]]
-    seconds: float
-
-    @staticmethod
-    def key(shard: int) -> str:
-        return f"records/{shard:06d}.json"
-
-    @classmethod
-    def parse(cls, data: bytes) -> Record:
-        """Raises ValueError on bytes that are no record."""
-        content = json.loads(data)
-        if not isinstance(content, dict):
-            raise ValueError("not a record")
-        try:
-            return cls(**{**content, "samples": tuple(content["samples"])})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a record: {error}") from None
-
-
-@dataclass(frozen=True)
 class Fault:
-    """Something wrong in a store: where, and what."""
+    """Something wrong in a store.
+
+    Args:
+        where: The object, or what of the store.
+        what: What is wrong with it.
+        shard: Number of the shard, where it is one.
+        variable: Name of the variable, where it is one.
+    """
 
     where: str
     what: str
+    shard: int | None = None
+    variable: str | None = None
+
+    @classmethod
+    def of_shard(cls, shard: int, what: str, variable: str | None = None) -> Fault:
+        where = f"shard {shard}" if variable is None else f"{variable}, shard {shard}"
+        return cls(where, what, shard, variable)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"
@@ -134,85 +58,71 @@ def lay_out(url: str, layout: Layout) -> Store:
     """Create an empty store: metadata and coordinates, no data yet.
 
     Raises:
+        StoreError: If the layout is beyond what a store can have.
         OSError: If the place cannot be written.
     """
-    place = _place(url)
-    group = zarr.create_group(
-        store=place,
-        attributes={
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "sealed": False,
-            "samples": layout.samples,
-            "shard": layout.shard,
-            "variables": [v.name for v in layout.variables],
-            **layout.attributes,
-        },
-    )
-    for coordinate in layout.coordinates:
-        array = group.create_array(
-            coordinate.name,
-            shape=coordinate.values.shape,
-            chunks=coordinate.values.shape,
-            dtype=coordinate.values.dtype,
-            dimension_names=coordinate.dims,
-            attributes=dict(coordinate.attributes),
-        )
-        array[...] = coordinate.values
-    for variable in layout.variables:
-        row = int(np.dtype(variable.dtype).itemsize * math.prod(variable.shape))
-        rows = _divisor(layout.shard, at_most=max(1, _CHUNK_BYTES // row))
-        group.create_array(
-            variable.name,
-            shape=(layout.samples, *variable.shape),
-            chunks=(rows, *variable.shape),
-            shards=(layout.shard, *variable.shape),
-            dtype=variable.dtype,
-            compressors=_COMPRESSOR,
-            fill_value=float("nan"),  # what was never written is no value
-            dimension_names=("sample", *variable.dims),
-            attributes=dict(variable.attributes),
-        )
-    with warnings.catch_warnings():
-        # zarr warns that readers other than zarr-python may ignore this part; they may
-        warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
-        zarr.consolidate_metadata(place, zarr_format=3)
+    objects, described = Objects(url), layout.objects()
+    try:
+        parse(described[ROOT])
+    except MetadataError as error:
+        raise StoreError(f"{url}: {error}") from None
+    for key, data in described.items():  # the root last: without it there is no store
+        objects.write(key, data)
     return Store(url)
-
-
-def _divisor(n: int, at_most: int) -> int:
-    return max(d for d in range(1, min(n, at_most) + 1) if n % d == 0)
 
 
 @dataclass(frozen=True)
 class Store:
     """A store at a URL or path.
 
+    Args:
+        url: Where it is.
+        root: Bytes to take in place of its `zarr.json`, where that is damaged.
+
     Raises:
         StoreError: On first use, if there is no pdegen store.
     """
 
     url: str
+    root: bytes | None = field(default=None, repr=False)
 
     @cached_property
     def objects(self) -> Objects:
         return Objects(self.url)
 
     @cached_property
-    def group(self) -> zarr.Group:
-        return _open_group(self.url)
+    def description(self) -> dict[str, Any]:
+        """The content of `zarr.json`: attributes, and the metadata of all arrays."""
+        try:
+            return parse(_root_bytes(self.objects) if self.root is None else self.root)
+        except MetadataError as error:
+            raise StoreError(f"{self.url}: {error}") from None
 
     def check(self) -> None:
         """Raise StoreError unless there is a pdegen store."""
-        _open_group(self.url)
+        self.reread()
+        _ = self.description
+
+    def reread(self) -> None:
+        """Forget the metadata, which another may have changed."""
+        for name in ("description", "group"):
+            self.__dict__.pop(name, None)
 
     @cached_property
+    def group(self) -> zarr.Group:
+        """The store as Zarr sees it, to be read."""
+        _ = self.description
+        # a local path without its protocol, for Zarr knows no file:// URLs
+        place = self.objects.root if self.objects.is_local else self.url
+        return zarr.open_group(place, mode="r", zarr_format=3)
+
+    @property
     def attributes(self) -> dict[str, Any]:
-        return self.group.attrs.asdict()
+        return self.description["attributes"]
 
     @property
     def sealed(self) -> bool:
-        return self.attributes["sealed"] is True
+        return self.attributes["sealed"]
 
     @property
     def derived(self) -> bool:
@@ -235,13 +145,23 @@ class Store:
     def variables(self) -> list[str]:
         return self.attributes["variables"]
 
+    @property
+    def skipped(self) -> list[int]:
+        """Samples that could not be computed; their values are NaN."""
+        return self.attributes.get("skipped", [])
+
+    @property
+    def arrays(self) -> dict[str, dict[str, Any]]:
+        """Zarr's metadata of all arrays, by name."""
+        return self.description["consolidated_metadata"]["metadata"]
+
     def array(self, name: str) -> zarr.Array:
         array = self.group[name]
         assert isinstance(array, zarr.Array)
         return array
 
     def values(self, name: str, samples: range) -> np.ndarray:
-        """What is stored of a variable for these samples.
+        """What is stored of a variable for these samples; NaN of samples that were skipped.
 
         Raises:
             StoreError: If it is damaged or missing.
@@ -251,7 +171,7 @@ class Store:
             values = np.asarray(self.array(name)[samples.start : samples.stop])
         except Exception as error:  # zarr raises many kinds on damaged data
             raise StoreError(f"{damaged} ({error}); pdegen verify names the shards") from error
-        if not np.isfinite(values).all():  # where nothing is stored, zarr reads NaN
+        if _not_finite(values, samples, self.skipped).size:  # where nothing is, zarr reads NaN
             raise StoreError(f"{damaged} (values are missing); pdegen verify names the shards")
         return values
 
@@ -260,54 +180,95 @@ class Store:
         start = shard * self.shard_size
         return range(start, min(start + self.shard_size, self.samples))
 
-    def write_shard(self, shard: int, values: Mapping[str, np.ndarray], seconds: float) -> Record:
+    # writing
+
+    def write_shard(
+        self,
+        shard: int,
+        values: Mapping[str, np.ndarray],
+        skipped: Mapping[int, str] | None = None,
+    ) -> Record:
         """Write the data of one shard, then its record.
 
         Args:
             shard: Number of the shard.
             values: For each variable the values of the samples of the shard.
-            seconds: Time taken to compute them, kept in the record.
+            skipped: Samples that could not be computed, and why; their values are NaN.
 
         Raises:
             ValueError: On missing variables, other shapes, or values that are not finite.
         """
+        objects, record = self.encoded(shard, values, skipped or {})
+        for key, data in objects.items():
+            self.objects.write(key, data)
+        self.objects.write(Record.key(shard), record.encode())
+        return record
+
+    def encoded(
+        self, shard: int, values: Mapping[str, np.ndarray], skipped: Mapping[int, str]
+    ) -> tuple[dict[str, bytes], Record]:
+        """The objects of a shard's data by keys, and its record; as `write_shard` writes them."""
         samples = self.shard_range(shard)
         stored = {}
         for name in self.variables:
             if name not in values:
                 raise ValueError(f"{name}: no values are given")
-            array = self.array(name)
-            data = stored[name] = np.asarray(values[name], dtype=array.dtype)
-            if data.shape != (len(samples), *array.shape[1:]):
+            shape, dtype = self.arrays[name]["shape"], self.arrays[name]["data_type"]
+            data = stored[name] = np.asarray(values[name], dtype=dtype)
+            if data.shape != (len(samples), *shape[1:]):
                 raise ValueError(
-                    f"{name}: expected shape {(len(samples), *array.shape[1:])}, got {data.shape}"
+                    f"{name}: expected shape {(len(samples), *shape[1:])}, got {data.shape}"
                 )
-            if not np.isfinite(data).all():
-                bad = np.flatnonzero(~np.isfinite(data.reshape(len(samples), -1)).all(axis=1))
-                raise ValueError(f"{name}: sample {samples[int(bad[0])]} is not finite")
-        mean, mean_square = {}, {}
+            bad = _not_finite(data, samples, skipped)
+            if bad.size:
+                raise ValueError(f"{name}: sample {bad[0]} is not finite")
+        objects, moments = {}, {}
         for name, data in stored.items():
-            # into what is there Zarr would merge the values, and fail if that is damaged
-            self.objects.remove(self._key(name, shard))
-            self.array(name)[samples.start : samples.stop] = data
-            mean[name], mean_square[name] = _moments(data)
+            objects[self.key(name, shard)] = self._encode(name, samples, data)
+            moments[name] = sample_moments(data)
         record = Record(
             shard=shard,
             samples=(samples.start, samples.stop),
-            digest={name: self.digest(name, shard) for name in self.variables},
-            mean=mean,
-            mean_square=mean_square,
-            seconds=seconds,
+            digest={name: sha256(objects[self.key(name, shard)]) for name in self.variables},
+            mean={name: mean for name, (mean, _) in moments.items()},
+            mean_square={name: square for name, (_, square) in moments.items()},
+            skipped=dict(sorted(skipped.items())),
         )
-        self.objects.write(Record.key(shard), json.dumps(asdict(record)).encode())
-        return record
+        return objects, record
 
-    def digest(self, name: str, shard: int) -> str:
-        """SHA-256 of the stored object that holds a variable's shard."""
-        return hashlib.sha256(self.objects.read(self._key(name, shard))).hexdigest()
+    def key(self, name: str, shard: int) -> str:
+        """The key of the object that holds a variable's shard."""
+        return "/".join([name, "c", str(shard), *["0"] * (len(self.arrays[name]["shape"]) - 1)])
 
-    def _key(self, name: str, shard: int) -> str:
-        return "/".join([name, "c", str(shard), *["0"] * (self.array(name).ndim - 1)])
+    def _encode(self, name: str, samples: range, data: np.ndarray) -> bytes:
+        memory = in_memory({ROOT: json.dumps(self.arrays[name]).encode()})
+        whole = {"write_empty_chunks": True}
+        array = zarr.open_array(memory, mode="r+", zarr_format=3, config=whole)
+        array[samples.start : samples.stop] = data
+        (encoded,) = (data for key, data in contents(memory).items() if key != ROOT)
+        return encoded
+
+    def decode(self, name: str, shard: int, data: bytes) -> np.ndarray:
+        """The values of a variable's shard in the bytes of its object.
+
+        Raises:
+            StoreError: If they are damaged.
+        """
+        key = self.key(name, shard).removeprefix(f"{name}/")
+        memory = in_memory({ROOT: json.dumps(self.arrays[name]).encode(), key: data})
+        samples = self.shard_range(shard)
+        try:
+            array = zarr.open_array(memory, mode="r", zarr_format=3)
+            return np.asarray(array[samples.start : samples.stop])
+        except Exception as error:  # zarr raises many kinds on damaged data
+            raise StoreError(f"{self.url}: {name}, shard {shard} is damaged: {error}") from error
+
+    # records
+
+    def recorded(self) -> list[int]:
+        """The shards that have a record, valid or not."""
+        known = {Record.key(shard).rpartition("/")[2]: shard for shard in range(self.shards)}
+        return sorted(known[key] for key in self.objects.keys("records") if key in known)
 
     def record(self, shard: int) -> Record:
         """The record of a shard.
@@ -316,9 +277,30 @@ class Store:
             StoreError: If there is none, or it does not fit the store.
         """
         try:
-            record = Record.parse(self.objects.read(Record.key(shard)))
+            return self._parsed(shard, self.objects.read(Record.key(shard)))
         except FileNotFoundError:
             raise StoreError(f"{self.url}: shard {shard} has no record") from None
+
+    def records(self) -> Iterator[Record]:
+        """The records of all shards, in order, some at a time.
+
+        Raises:
+            StoreError: If one is missing, or does not fit the store.
+        """
+        for start in range(0, self.shards, _AT_ONCE):
+            shards = range(start, min(start + _AT_ONCE, self.shards))
+            try:
+                found = self.objects.read_all([Record.key(shard) for shard in shards])
+            except FileNotFoundError:
+                found = []
+            if len(found) == len(shards):
+                yield from map(self._parsed, shards, found)
+            else:
+                yield from map(self.record, shards)  # which names the one that is missing
+
+    def _parsed(self, shard: int, data: bytes) -> Record:
+        try:
+            record = Record.parse(data)
         except ValueError as error:
             raise StoreError(f"{self.url}: {Record.key(shard)}: {error}") from None
         samples = self.shard_range(shard)
@@ -326,25 +308,50 @@ class Store:
             raise StoreError(f"{self.url}: {Record.key(shard)} is the record of another shard")
         return record
 
-    def faults_of(self, shard: int) -> Iterator[Fault]:
+    def faults_of(self, shard: int) -> list[Fault]:
         """What is wrong with the record of a shard or with its data's digests."""
+        return self.inspect(shard)[2]
+
+    def inspect(self, shard: int) -> tuple[Record | None, dict[str, bytes], list[Fault]]:
+        """The record of a shard, the bytes of each variable that fit it, and what is wrong."""
         try:
             record = self.record(shard)
         except StoreError as error:
-            yield Fault(f"shard {shard}", str(error).removeprefix(f"{self.url}: "))
-            return
+            what = str(error).removeprefix(f"{self.url}: ")
+            return None, {}, [Fault.of_shard(shard, what)]
+        sound, faults = {}, []
         for name in self.variables:
             try:
-                digest = self.digest(name, shard)
+                data = self.objects.read(self.key(name, shard))
             except FileNotFoundError:
-                yield Fault(f"{name}, shard {shard}", "the data are missing")
+                faults.append(Fault.of_shard(shard, "the data are missing", name))
                 continue
-            if digest != record.digest.get(name):
-                yield Fault(f"{name}, shard {shard}", "the data differ from the recorded digest")
+            if sha256(data) == record.digest.get(name):
+                sound[name] = data
+            else:
+                what = "the data differ from the recorded digest"
+                faults.append(Fault.of_shard(shard, what, name))
+        return record, sound, faults
 
     def missing(self) -> list[int]:
         """The shards without a valid record: what remains to be computed."""
-        return [k for k in range(self.shards) if any(self.faults_of(k))]
+        return [k for k in range(self.shards) if self.faults_of(k)]
+
+    # sealing
+
+    def summary(self) -> Summary:
+        """What follows from all records.
+
+        Raises:
+            StoreError: If a record is missing or damaged, or no training sample is left.
+        """
+        split = tuple(self.attributes["splits"]["train"])
+        try:
+            return Summary.of(self.records(), self.variables, split, self.samples)
+        except StoreError:
+            raise
+        except ValueError as error:
+            raise StoreError(f"{self.url}: {error}") from None
 
     def seal(self, measured: Mapping[str, Any] | None = None) -> None:
         """Close the store: statistics, content digest, and the seal.
@@ -353,112 +360,57 @@ class Store:
             measured: Further attributes.
 
         Raises:
-            StoreError: If a shard has no record.
+            StoreError: If a shard has no record, or no training sample is left.
         """
-        records = [self.record(shard) for shard in range(self.shards)]
-        final = {
+        summary = self.summary()
+        description = dict(self.description)
+        description["attributes"] = {
+            **self.attributes,
             **(measured or {}),
-            "statistics": self.statistics(records),
-            "content": content_digest(records),
+            "statistics": summary.statistics,
+            "content": summary.content,
+            **({"skipped": summary.skipped} if summary.skipped else {}),
             "sealed": True,
         }
-        self._update(final)
+        objects = {key: self.objects.read(key) for key in self.fixed_keys()}
+        objects[ROOT] = json.dumps(description, indent=2).encode()
+        self.objects.remove_partial()
+        self.objects.write(Seal.KEY, Seal.of(objects, summary.records).encode())
+        self.objects.flush()  # all that the seal claims
+        self.objects.write(ROOT, objects[ROOT])
+        self.reread()
 
     def unseal(self) -> None:
         """Open a sealed store for writing again: readers refuse it until it is sealed anew."""
-        self._update({"sealed": False})
+        description = {**self.description, "attributes": {**self.attributes, "sealed": False}}
+        self.objects.write(ROOT, json.dumps(description, indent=2).encode())
+        self.reread()
 
-    def _update(self, attributes: dict[str, Any]) -> None:
-        self.group.attrs.update(attributes)
-        self.__dict__.pop("attributes", None)
-        self.__dict__.pop("group", None)
-
-    def statistics(self, records: list[Record]) -> dict[str, dict[str, float]]:
-        """Mean and standard deviation of each variable over the training split, in float64.
-
-        Sums over samples are rounded once, so they do not depend on how the samples are cut
-        into shards.
-        """
-        start, stop = self.attributes["splits"]["train"]
-        result = {}
-        for name in self.variables:
-            means = [m for record in records for m in record.mean[name]][start:stop]
-            squares = [m for record in records for m in record.mean_square[name]][start:stop]
-            mean = math.fsum(means) / len(means)
-            variance = math.fsum(squares) / len(squares) - mean**2
-            result[name] = {"mean": mean, "std": math.sqrt(max(variance, 0.0))}
-        return result
-
-    def verify(self) -> list[Fault]:
-        """All faults of a sealed store: records, digests, values, statistics, content digest."""
-        faults = [] if self.sealed else [Fault("store", "not sealed")]
-        records = []
-        for shard in range(self.shards):
-            found = list(self.faults_of(shard))
-            faults += found
-            if found:
-                continue
-            record = self.record(shard)
-            records.append(record)
-            samples = self.shard_range(shard)
-            for name in self.variables:
-                values = np.asarray(self.array(name)[samples.start : samples.stop])
-                if not np.isfinite(values).all():
-                    faults.append(Fault(f"{name}, shard {shard}", "values are not finite"))
-                if _moments(values) != (record.mean.get(name), record.mean_square.get(name)):
-                    faults.append(Fault(f"{name}, shard {shard}", "the recorded means differ"))
-        if not faults:
-            if self.statistics(records) != self.attributes["statistics"]:
-                faults.append(Fault("statistics", "differ from the recorded samples"))
-            if content_digest(records) != self.attributes["content"]:
-                faults.append(Fault("content", "the digest differs from the records"))
-        return faults
+    def fixed_keys(self) -> list[str]:
+        """The keys of what does not change after the layout: metadata of arrays, coordinates."""
+        coordinates = [name for name in self.arrays if name not in self.variables]
+        chunks = [
+            "/".join([name, "c", *["0"] * len(self.arrays[name]["shape"])]) for name in coordinates
+        ]
+        return sorted([*(f"{name}/{ROOT}" for name in self.arrays), *chunks])
 
 
-def _moments(values: np.ndarray) -> tuple[list[float], list[float]]:
-    """Mean and mean square of each sample, in float64."""
-    mean, mean_square = [], []
-    for row in values.reshape(len(values), -1):  # one at a time: no copy of all in float64
-        row = row.astype(np.float64)
-        mean.append(float(row.mean()))
-        row *= row
-        mean_square.append(float(row.mean()))
-    return mean, mean_square
-
-
-def content_digest(records: list[Record]) -> str:
-    """One SHA-256 over the digests of all shards, in order: the identity of the data."""
-    digests = [sorted(record.digest.items()) for record in records]
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
-
-
-def _place(url: str) -> str:
-    """What Zarr is given: a local path without its protocol, for it makes no folders by URL."""
-    objects = Objects(url)
-    return objects.root if objects.is_local else url
-
-
-def _open_group(url: str) -> zarr.Group:
-    objects = Objects(url)
-    if not objects.exists():
-        raise StoreError(f"{url}: no such store")
+def _root_bytes(objects: Objects) -> bytes:
+    """The bytes of `zarr.json`; StoreError where there is none."""
     try:
-        group = zarr.open_group(_place(url), mode="r+", zarr_format=3)
-        attributes = group.attrs.asdict()
-    except (FileNotFoundError, FileExistsError, NotADirectoryError):  # no metadata, or a file
-        raise StoreError(f"{url} is not a pdegen store") from None
-    except Exception as error:  # zarr raises many kinds on damaged metadata
-        raise StoreError(f"{url}: the metadata are damaged: {error}") from error
-    if attributes.get("format") != FORMAT:
-        raise StoreError(f"{url} is a Zarr group, but not a pdegen store")
-    if attributes.get("format_version") != FORMAT_VERSION:
-        raise StoreError(
-            f"{url} has format version {attributes.get('format_version')}, "
-            f"this version reads {FORMAT_VERSION}"
-        )
-    if group.metadata.consolidated_metadata is None:  # what `lay_out` writes last
-        raise StoreError(f"{url} was interrupted while it was laid out: remove it, start again")
-    return group
+        return objects.read(ROOT, at_most=METADATA_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        what = "not a pdegen store" if objects.exists() else "no such store"
+        raise StoreError(f"{objects.url}: {what}") from None
+
+
+def _not_finite(values: np.ndarray, samples: range, skipped: Mapping[int, str] | list[int]) -> Any:
+    """Numbers of the samples with values that are not finite, but for those that were skipped."""
+    finite = np.isfinite(values)
+    if finite.all():
+        return np.array([], dtype=int)
+    rows = np.flatnonzero(~finite.reshape(len(values), -1).all(axis=1))
+    return np.setdiff1d(rows + samples.start, np.array(list(skipped), dtype=int))
 
 
 def open_sealed(url: str) -> Store:
@@ -469,7 +421,7 @@ def open_sealed(url: str) -> Store:
     """
     store = Store(url)
     if not store.sealed:
-        done = len(store.objects.keys("records"))
+        done = len(store.recorded())
         command = f"generate {store.attributes['recipe']['name']}"
         raise StoreError(
             f"{url} is not sealed ({done} of {store.shards} shards are written): finish it by "

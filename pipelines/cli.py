@@ -13,19 +13,20 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pdegen.generate import Progress, generate
+from pdegen.generate import Options, Progress, generate
 from pdegen.problem import layout
 from pdegen.problems.base import SampleError
 from pdegen.recipe import Recipe, load_recipe, recipe_names
 from pdegen.schema import SchemaError, parse_override
-from pdegen.store import Store, StoreError, open_sealed
+from pdegen.store import Store, StoreError
+from pdegen.verify import Verification
 
 app = typer.Typer(
     name="pdegen",
@@ -42,6 +43,15 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue what was interr
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Tasks at a time; default: the cores.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Scheduler = Annotated[
+    str, typer.Option(help="threads, processes, mpi, slurm, or the address of a Dask scheduler.")
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Take the store from a job that has ended.")
+]
+SkipFailed = Annotated[
+    bool, typer.Option("--skip-failed", help="Leave out samples that cannot be computed.")
+]
 
 INTERRUPTED = 130
 # typer brings its own copy of click and exports only some of its classes; this is their base
@@ -79,12 +89,14 @@ def _status(error: Exception) -> int | None:
     from operators.data import DataError
     from operators.train import TrainingError
     from pdegen.darcy.fenicsx.client import MissingDolfinxError, WorkerError
+    from pdegen.engines import EngineError, WorkerLostError
+    from pdegen.lock import LockedError
     from pipelines.finished import ReportError
     from pipelines.run import RunError
 
     wrong_request = (
         SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError, UsageError,
-        MissingDolfinxError,
+        MissingDolfinxError, EngineError, LockedError,
     )  # fmt: skip
     no_place = (
         errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
@@ -94,9 +106,9 @@ def _status(error: Exception) -> int | None:
         return 2
     if isinstance(error, OSError) and error.errno in no_place:
         return 2
-    if isinstance(error, (Failed, SampleError, TrainingError, WorkerError)):
+    if isinstance(error, (Failed, SampleError, TrainingError, WorkerError, WorkerLostError)):
         return 1
-    return None
+    return 1 if isinstance(error, OSError) and error.strerror else None
 
 
 def _overrides(texts: list[str] | None) -> dict[str, Any]:
@@ -158,10 +170,15 @@ def generate_command(
     resolution: Annotated[int | None, typer.Option(help="Points of the output grid.")] = None,
     set_: Set = None,
     workers: Workers = None,
-    scheduler: Annotated[str, typer.Option(help="threads or processes.")] = "threads",
+    scheduler: Scheduler = "threads",
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    take_over: TakeOver = False,
+    skip_failed: SkipFailed = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and the SLURM job script.")
+    ] = False,
 ) -> None:
     """Make a dataset from a recipe."""
     overrides = _overrides(set_)
@@ -170,38 +187,62 @@ def generate_command(
     if resolution is not None:
         overrides["problem.resolution"] = resolution
     declared = load_recipe(recipe).with_overrides(overrides)
-    store = _generate(declared, out, workers, scheduler, resume, overwrite, device)
-    print(store.url)
+    options = Options(
+        workers, scheduler, resume, overwrite, take_over, skip_failed,
+        _shards(f"generating {declared.name}, shards"),
+    )  # fmt: skip
+    if dry_run:
+        _dry_run(declared, out, options)
+        return
+    if scheduler == "mpi":
+        from pdegen.engines import start_mpi
+
+        start_mpi()
+    print(_generate(declared, out, options, device).url)
 
 
-def _generate(
-    recipe: Recipe,
-    out: str | None,
-    workers: int | None = None,
-    scheduler: str = "threads",
-    resume: bool = False,
-    overwrite: bool = False,
-    device: str = "cpu",
-) -> Store:
-    from pipelines.run import default_store
-
-    if scheduler not in ("threads", "processes"):
-        raise SchemaError(f"unknown scheduler {scheduler!r}: known: threads, processes")
-    if device not in ("cpu", "cuda"):
-        raise SchemaError(f"unknown device {device!r}: known: cpu, cuda")
-    if resume and overwrite:
-        raise SchemaError("--resume and --overwrite exclude each other")
-    url = out or default_store(recipe)
-    report = _Reporter(f"generating {recipe.name}, shards")
+def _shards(what: str) -> Callable[[Progress], None]:
+    """Reports progress, and what was tried again or skipped."""
+    report = _Reporter(what)
 
     def progress(p: Progress) -> None:
+        for note in p.notes:
+            print(f"pdegen: {note}", file=sys.stderr)
         report(p.done, p.total, p.seconds)
 
+    return progress
+
+
+def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "cpu") -> Store:
+    from pipelines.run import default_store
+
+    if device not in ("cpu", "cuda"):
+        raise SchemaError(f"unknown device {device!r}: known: cpu, cuda")
+    _check_options(options)
+    url = out or default_store(recipe)
     with _kept(url):
-        return generate(
-            recipe, url, workers=workers, scheduler=scheduler, resume=resume,
-            overwrite=overwrite, device=None if device == "cpu" else device, progress=progress,
-        )  # fmt: skip
+        return generate(recipe, url, None if device == "cpu" else device, **vars(options))
+
+
+def _check_options(options: Options) -> None:
+    if options.resume and options.overwrite:
+        raise SchemaError("--resume and --overwrite exclude each other")
+
+
+def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
+    """Say what `generate` would do; nothing is written, and no job is submitted."""
+    from pdegen.engines import check, slurm_script
+    from pipelines.run import default_store
+
+    check(options.scheduler)
+    _check_options(options)
+    plan = layout(recipe)
+    print(
+        f"{recipe.name} to {out or default_store(recipe)}: {plan.samples} samples in "
+        f"{plan.shards} shards of {plan.shard}, {plan.bytes / 1e6:.1f} MB before compression"
+    )
+    if options.scheduler == "slurm":
+        print(f"{options.workers or 1} SLURM jobs, each:\n{slurm_script()}")
 
 
 @contextmanager
@@ -229,26 +270,25 @@ def noise_command(
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     set_: Set = None,
     workers: Workers = None,
+    scheduler: Scheduler = "threads",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    take_over: TakeOver = False,
 ) -> None:
     """Add noise to a variable of a store, at several levels, in a store of its own."""
     from pdegen.derived import add_noise, at_levels
 
-    if resume and overwrite:
-        raise SchemaError("--resume and --overwrite exclude each other")
+    shown = _shards(f"adding noise to {variable}, shards")
+    options = Options(workers, scheduler, resume, overwrite, take_over, progress=shown)
+    _check_options(options)
     given = list(level or [])
     if levels is not None:
         from pipelines.noise_study import parse_levels
 
         given += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **_overrides(set_)}, given)
-    report = _Reporter(f"adding noise to {variable}, shards")
     with _kept(out):
-        made = add_noise(
-            store, variable, noises, out, workers=workers, resume=resume, overwrite=overwrite,
-            progress=lambda p: report(p.done, p.total, p.seconds),
-        )  # fmt: skip
+        made = add_noise(store, variable, noises, out, options)
     print(made.url)
 
 
@@ -276,18 +316,54 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
 
 
 @app.command("verify")
-def verify_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
-    """Check a store: digests of all shards, finite values, statistics."""
-    _verify(store)
-    print(f"{store}: verified")
+def verify_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Compute some samples again and compare every bit.")
+    ] = False,
+    samples: Annotated[int, typer.Option(min=1, help="How many samples --deep compares.")] = 16,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make again what is damaged, and nothing else.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    take_over: TakeOver = False,
+) -> None:
+    """Check a store: every byte, finite values, statistics, and the law of its recipe."""
+    result = _verify(store, deep=samples if deep else 0, repair=repair, take_over=take_over)
+    if as_json:
+        print(json.dumps(result.summary(), indent=1))
+    else:
+        for key in result.repaired:
+            print(f"{store}: {key} was made again")
+    _check_verified(result)
+    if not as_json:
+        print(f"{store}: verified")
 
 
-def _verify(store: str) -> None:
-    faults = open_sealed(store).verify()
-    for fault in faults:
-        print(f"{store}: {fault}", file=sys.stderr)
-    if faults:
-        raise Failed(f"{store} has {len(faults)} fault{'s' if len(faults) > 1 else ''}")
+def _verify(
+    store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
+) -> Verification:
+    from pdegen.verify import repair as mended
+    from pdegen.verify import verify
+
+    report, started = _Reporter(f"verifying {store}, shards"), time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        if done < total:
+            report(done, total, time.monotonic() - started)
+
+    if repair:
+        return mended(store, deep=deep, take_over=take_over, progress=progress)
+    return verify(store, deep=deep, progress=progress)
+
+
+def _check_verified(result: Verification) -> None:
+    """Name all faults, and fail where there are some."""
+    for fault in result.faults:
+        print(f"{result.url}: {fault}", file=sys.stderr)
+    if result.faults:
+        plural = "s" if len(result.faults) > 1 else ""
+        raise Failed(f"{result.url} has {len(result.faults)} fault{plural}")
 
 
 @app.command("plot")
@@ -343,7 +419,10 @@ def _generate_if_absent(recipe: Recipe) -> str:
     from pipelines.run import default_store
 
     url = default_store(recipe)
-    return _generate(recipe, url, resume=Objects(url).exists()).url
+    options = Options(
+        resume=Objects(url).exists(), progress=_shards(f"generating {recipe.name}, shards")
+    )
+    return _generate(recipe, url, options).url
 
 
 def _train(
@@ -447,7 +526,7 @@ def run_command(
     place = check_device(device)
     folder = out or Path("runs") / declared.name
     store = data or _generate_if_absent(declared.data.load_recipe())
-    _verify(store)
+    _check_verified(_verify(store))
     _train(declared, store, folder, device, resume, overwrite)
     for summary in evaluate_run(declared, store, folder, place)["results"]:
         _print_score(summary)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pdegen.layout import Coordinate, Variable
 from pdegen.schema import Count, SchemaError, Strict
-from pdegen.store import Coordinate, Variable
 
 
 class SampleError(ArithmeticError):

@@ -10,10 +10,10 @@ from pydantic import Field, model_validator
 from pdegen.burgers import ETDRK4, BurgersSolver, ColeHopf
 from pdegen.failure import SolveError
 from pdegen.grid import PeriodicGrid
+from pdegen.layout import Coordinate, Variable
 from pdegen.problems.base import Problem, SampleError
 from pdegen.random_fields import PeriodicGaussianField
 from pdegen.schema import Count, NonNegative, Positive, Strict
-from pdegen.store import Coordinate, Variable
 
 _BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
 

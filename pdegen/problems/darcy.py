@@ -15,10 +15,10 @@ from pdegen.darcy.finite_volume import FiniteVolume, Solution
 from pdegen.darcy.published import PublishedScheme
 from pdegen.failure import SolveError
 from pdegen.grid import CellGrid
+from pdegen.layout import Coordinate, Variable
 from pdegen.problems.base import Problem, SampleError
 from pdegen.random_fields import SquareGaussianField
 from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
-from pdegen.store import Coordinate, Variable
 
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _BLOCK_ON_DEVICE = 64

@@ -1,0 +1,219 @@
+"""Where tasks run: threads here, Dask's processes, an existing scheduler, MPI, or SLURM."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+KINDS = ("threads", "processes", "mpi", "slurm")
+_ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
+_WAITING = 2  # tasks that wait for each that runs: workers never starve, and memory is bounded
+_PATIENCE = 60  # seconds to find an existing scheduler, or the first worker of one
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+class EngineError(ValueError):
+    """Tasks cannot be run as asked; one line."""
+
+
+class WorkerLostError(RuntimeError):
+    """A task was lost with every worker that tried it; one line."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What runs tasks.
+
+    Args:
+        executor: Takes them.
+        slots: How many run at a time now; workers may come and go.
+        lost: What a task raises that was lost with every worker that tried it.
+    """
+
+    executor: Executor
+    slots: Callable[[], int]
+    lost: tuple[type[Exception], ...] = ()
+
+    def run(
+        self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
+    ) -> Iterator[tuple[Argument, Result]]:
+        """Results of a task as they are ready; a few tasks wait, whatever the number of all.
+
+        Raises:
+            WorkerLostError: If a task was lost with every worker that tried it.
+            Exception: The first that a task raises, once the tasks that run have ended.
+        """
+        left, waiting = iter(arguments), dict[Future[Result], Argument]()
+        try:
+            while True:
+                room = max(1, (1 + _WAITING) * self.slots()) - len(waiting)
+                for _, argument in zip(range(room), left, strict=False):
+                    waiting[self.executor.submit(task, argument)] = argument
+                if not waiting:
+                    return
+                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                # of those that are ready the first that was asked for: a failure has one name
+                for future in [future for future in waiting if future in done]:
+                    argument = waiting.pop(future)
+                    try:
+                        yield argument, future.result()
+                    except self.lost as error:
+                        raise WorkerLostError(
+                            f"{argument}: every worker that tried it has died (out of memory?): "
+                            f"{error}"
+                        ) from error
+        finally:
+            for future in waiting:
+                future.cancel()
+            wait(waiting)
+
+
+@contextmanager
+def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
+    """A pool for as long as it is needed.
+
+    Args:
+        scheduler: "threads" of this process; "processes" of a Dask cluster on this machine; the
+            address of a running Dask scheduler, such as "tcp://10.0.0.1:8786"; "mpi" under
+            mpirun (`start_mpi` first); "slurm", whose jobs Dask's configuration describes.
+        workers: Tasks at a time; jobs with "slurm"; by default the cores of this machine. An
+            existing scheduler and mpirun have their own.
+
+    Raises:
+        EngineError: If there is no such scheduler, or what it needs is not installed.
+    """
+    check(scheduler)
+    workers = workers or len(os.sched_getaffinity(0))
+    with ExitStack() as stack:
+        if scheduler == "threads":
+            stack.enter_context(one_thread())
+            executor = stack.enter_context(ThreadPoolExecutor(workers))
+            yield Pool(executor, lambda: workers)
+            return
+        from distributed.scheduler import KilledWorker
+
+        client = stack.enter_context(_client(scheduler, workers, stack))
+        yield Pool(
+            executor=stack.enter_context(client.get_executor(pure=False)),
+            slots=lambda: sum(client.nthreads().values()),
+            lost=(KilledWorker,),
+        )
+
+
+def check(scheduler: str) -> None:
+    """Raise EngineError on a word that is no scheduler."""
+    if scheduler not in KINDS and not _ADDRESS.fullmatch(scheduler):
+        raise EngineError(
+            f"unknown scheduler {scheduler!r}: known: {', '.join(KINDS)}, or the address of a "
+            "Dask scheduler such as tcp://10.0.0.1:8786"
+        )
+
+
+def one_thread() -> threadpool_limits:
+    """Matrix products on one thread each: faster beside other tasks, and always the same bits."""
+    return threadpool_limits(1)
+
+
+def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
+    """A Dask client of the cluster that is meant."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    if scheduler == "mpi":
+        if not dask.config.get("scheduler-address", None):
+            raise EngineError("the scheduler mpi needs the command line, under mpirun")
+        return Client(timeout=_PATIENCE)
+    if scheduler == "processes":
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pdegen-"))
+        cluster = stack.enter_context(
+            LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                local_directory=folder,
+            )
+        )
+        return Client(cluster)
+    if scheduler == "slurm":
+        cluster = stack.enter_context(slurm_cluster())
+        cluster.scale(jobs=workers)
+        client = Client(cluster)
+    else:
+        try:
+            client = Client(scheduler, timeout=_PATIENCE)
+        except (OSError, TimeoutError) as error:
+            raise EngineError(f"no Dask scheduler answers at {scheduler}: {error}") from None
+    try:
+        client.wait_for_workers(1, timeout=None if scheduler == "slurm" else _PATIENCE)
+    except TimeoutError:
+        client.close()
+        raise EngineError(f"the Dask scheduler at {scheduler} has no workers") from None
+    return client
+
+
+def start_mpi() -> None:
+    """Begin under mpirun: process 0 schedules, process 1 returns, and the others work and end.
+
+    Raises:
+        EngineError: If there are fewer than three processes, or dask-mpi is not installed.
+    """
+    try:
+        from dask_mpi import initialize
+        from mpi4py import MPI
+    except ImportError as error:
+        raise EngineError(
+            f"the scheduler mpi needs dask-mpi: pip install pdegen[mpi] ({error})"
+        ) from None
+    if MPI.COMM_WORLD.size < 3:
+        if MPI.COMM_WORLD.rank == 0:
+            raise EngineError(
+                "the scheduler mpi needs at least 3 processes (one schedules, one drives, others "
+                f"work), got {MPI.COMM_WORLD.size}: mpirun -n 3 pdegen generate ..."
+            )
+        sys.exit(2)  # the first one says it
+    initialize(nthreads=1, local_directory=tempfile.gettempdir(), dashboard=False)
+
+
+def slurm_cluster() -> Any:
+    """A cluster of SLURM jobs, one task at a time each; options from Dask's configuration.
+
+    Raises:
+        EngineError: If dask-jobqueue is not installed, or an option is wrong or missing.
+    """
+    import dask
+
+    try:
+        from dask_jobqueue import SLURMCluster
+    except ImportError:
+        raise EngineError(
+            "the scheduler slurm needs dask-jobqueue: pip install pdegen[slurm]"
+        ) from None
+    given = dask.config.get("jobqueue.slurm", {})
+    defaults = {"cores": 1, "processes": 1, "memory": "4GB", "walltime": "01:00:00"}
+    options = {key: value for key, value in defaults.items() if given.get(key) is None}
+    try:
+        return SLURMCluster(**options, scheduler_options={"dashboard": False})
+    except (ValueError, TypeError) as error:
+        raise EngineError(f"jobqueue.slurm in Dask's configuration: {error}") from None
+
+
+def slurm_script() -> str:
+    """The script of one SLURM job, without submitting it.
+
+    Raises:
+        EngineError: As `slurm_cluster`.
+    """
+    with slurm_cluster() as cluster:
+        return cluster.job_script()

@@ -1,0 +1,141 @@
+"""What a store will hold: variables, coordinates, attributes; and the Zarr metadata of it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.abc.buffer import Buffer as AnyBuffer
+from zarr.buffer.cpu import Buffer
+from zarr.codecs import BloscCodec
+from zarr.errors import ZarrUserWarning
+from zarr.storage import MemoryStore
+
+from pdegen.metadata import CHUNK_BYTES, FORMAT, FORMAT_VERSION
+
+ROOT = "zarr.json"
+_CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
+_COMPRESSOR = BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An array with a value for every sample.
+
+    Args:
+        name: Name in the store.
+        dims: Names of its dimensions after `sample`.
+        shape: Sizes of these.
+        dtype: Type on disk.
+        attributes: long_name, units and what else a reader should know.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """An array shared by all samples, such as the grid points."""
+
+    name: str
+    dims: tuple[str, ...]
+    values: np.ndarray
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a store will hold: variables, coordinates and attributes; and how it is cut."""
+
+    samples: int
+    shard: int
+    variables: tuple[Variable, ...]
+    coordinates: tuple[Coordinate, ...]
+    attributes: Mapping[str, Any]
+
+    @property
+    def shards(self) -> int:
+        return math.ceil(self.samples / self.shard)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the variables before compression."""
+        return sum(
+            self.samples * math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in self.variables
+        )
+
+    def objects(self) -> dict[str, bytes]:
+        """The metadata and coordinates by their keys in the store, `zarr.json` last."""
+        memory = MemoryStore()
+        group = zarr.create_group(
+            store=memory,
+            attributes={
+                "format": FORMAT,
+                "format_version": FORMAT_VERSION,
+                "sealed": False,
+                "samples": self.samples,
+                "shard": self.shard,
+                "variables": [v.name for v in self.variables],
+                **self.attributes,
+            },
+        )
+        for coordinate in self.coordinates:
+            array = group.create_array(
+                coordinate.name,
+                shape=coordinate.values.shape,
+                chunks=coordinate.values.shape,
+                dtype=coordinate.values.dtype,
+                compressors=None,
+                dimension_names=coordinate.dims,
+                attributes=dict(coordinate.attributes),
+                config={"write_empty_chunks": True},  # zeros are values
+            )
+            array[...] = coordinate.values
+        for variable in self.variables:
+            row = int(np.dtype(variable.dtype).itemsize * math.prod(variable.shape))
+            rows = _divisor(self.shard, at_most=max(1, _CHUNK_BYTES // row))
+            floating = np.issubdtype(variable.dtype, np.floating)
+            group.create_array(
+                variable.name,
+                shape=(self.samples, *variable.shape),
+                chunks=(rows, *variable.shape),
+                shards=(self.shard, *variable.shape),
+                dtype=variable.dtype,
+                compressors=_COMPRESSOR,
+                fill_value=float("nan") if floating else 0,  # what was never written is no value
+                dimension_names=("sample", *variable.dims),
+                attributes=dict(variable.attributes),
+            )
+        with warnings.catch_warnings():
+            # zarr warns that readers other than zarr-python may ignore this part; they may
+            warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
+            zarr.consolidate_metadata(memory, zarr_format=3)
+        objects = contents(memory)
+        return {
+            **{key: objects[key] for key in sorted(objects) if key != ROOT},
+            ROOT: objects[ROOT],
+        }
+
+
+def contents(memory: MemoryStore) -> dict[str, bytes]:
+    """What Zarr has written to memory, by keys."""
+    return {key: buffer.to_bytes() for key, buffer in memory._store_dict.items()}
+
+
+def in_memory(objects: Mapping[str, bytes]) -> MemoryStore:
+    """Bytes by keys as Zarr reads them."""
+    buffers: dict[str, AnyBuffer] = {key: Buffer.from_bytes(data) for key, data in objects.items()}
+    return MemoryStore(buffers)
+
+
+def _divisor(n: int, at_most: int) -> int:
+    return max(d for d in range(1, min(n, at_most) + 1) if n % d == 0)

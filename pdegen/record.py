@@ -1,0 +1,178 @@
+"""What is known of a written shard, and of a whole store once it is sealed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _signed(content: dict[str, Any]) -> bytes:
+    """JSON with the digest of the rest as its last entry: a change of any byte is seen."""
+    text = json.dumps(content, separators=(",", ":"))
+    return json.dumps({**content, "sha256": sha256(text.encode())}, separators=(",", ":")).encode()
+
+
+def _unsigned(data: bytes) -> dict[str, Any]:
+    """The content of what `_signed` has made; ValueError on anything else."""
+    try:
+        content = json.loads(data)
+        content.pop("sha256")
+        sound = _signed(content) == data
+    except (ValueError, AttributeError, KeyError, RecursionError) as error:
+        raise ValueError(f"it is damaged: {error!r}") from None
+    if not sound:
+        raise ValueError("it differs from its own digest")
+    return content
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of one written shard.
+
+    Args:
+        shard: Its number.
+        samples: First and one past the last sample.
+        digest: SHA-256 of the stored object of each variable.
+        mean, mean_square: Per variable, of each sample, in float64 over the stored values; None
+            of a sample that was skipped.
+        skipped: Samples that could not be computed, and why.
+    """
+
+    shard: int
+    samples: tuple[int, int]
+    digest: dict[str, str]
+    mean: dict[str, list[float | None]]
+    mean_square: dict[str, list[float | None]]
+    skipped: dict[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def key(shard: int) -> str:
+        return f"records/{shard:06d}.json"
+
+    def encode(self) -> bytes:
+        return _signed(asdict(self))
+
+    @classmethod
+    def parse(cls, data: bytes) -> Record:
+        """Raises ValueError on bytes that are no record, or where any of them was changed."""
+        content = _unsigned(data)
+        try:
+            content["samples"] = tuple(content["samples"])
+            content["skipped"] = {int(i): why for i, why in content["skipped"].items()}
+            return cls(**content)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it is no record: {error!r}") from None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What follows from all records, in their order, without holding them.
+
+    Args:
+        content: SHA-256 over the digests of all shards: the identity of the data.
+        records: SHA-256 over the records themselves.
+        skipped: Numbers of the samples that were skipped.
+        statistics: Mean and standard deviation of each variable over the training split, in
+            float64. Sums over samples are rounded once, so they do not depend on how the samples
+            are cut into shards.
+    """
+
+    content: str
+    records: str
+    skipped: list[int]
+    statistics: dict[str, dict[str, float]]
+
+    @classmethod
+    def of(
+        cls, records: Iterable[Record], variables: list[str], split: tuple[int, int], samples: int
+    ) -> Summary:
+        content, whole, skipped = hashlib.sha256(), hashlib.sha256(), []
+        # eight bytes for each number: Python's own objects would take four times as much
+        moments = {name: np.full((2, samples), np.nan) for name in variables}
+        for record in records:
+            content.update(json.dumps(sorted(record.digest.items())).encode())
+            whole.update(record.encode())
+            skipped += sorted(record.skipped)
+            for name, values in moments.items():
+                values[0, slice(*record.samples)] = record.mean[name]
+                values[1, slice(*record.samples)] = record.mean_square[name]
+        return cls(
+            content=content.hexdigest(),
+            records=whole.hexdigest(),
+            skipped=skipped,
+            statistics={
+                name: _statistics(values[:, slice(*split)]) for name, values in moments.items()
+            },
+        )
+
+
+def _statistics(moments: np.ndarray) -> dict[str, float]:
+    means, squares = moments[:, ~np.isnan(moments[0])]
+    if not len(means):
+        raise ValueError("every training sample was skipped")
+    mean = math.fsum(means) / len(means)
+    return {"mean": mean, "std": math.sqrt(max(math.fsum(squares) / len(means) - mean**2, 0.0))}
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What closes a store: the digests of all that its shards' records do not cover.
+
+    Args:
+        objects: SHA-256 of the metadata, coordinates, card and description, by keys.
+        metadata: The text of the Zarr metadata, from which damaged ones are mended.
+        records: SHA-256 over the records.
+    """
+
+    objects: dict[str, str]
+    metadata: dict[str, str]
+    records: str
+
+    KEY = "seal.json"
+
+    @classmethod
+    def of(cls, objects: Mapping[str, bytes], records: str) -> Seal:
+        """The seal of these objects."""
+        return cls(
+            objects={key: sha256(objects[key]) for key in sorted(objects)},
+            metadata={
+                key: objects[key].decode() for key in sorted(objects) if key.endswith("zarr.json")
+            },
+            records=records,
+        )
+
+    def encode(self) -> bytes:
+        return _signed(asdict(self))
+
+    @classmethod
+    def parse(cls, data: bytes) -> Seal:
+        """Raises ValueError on bytes that are no seal, or where any of them was changed."""
+        try:
+            return cls(**_unsigned(data))
+        except TypeError as error:
+            raise ValueError(f"it is no seal: {error}") from None
+
+
+def sample_moments(values: np.ndarray) -> tuple[list[float | None], list[float | None]]:
+    """Mean and mean square of each sample, in float64; None where it was skipped (all NaN)."""
+    pairs = [_row_moments(row) for row in values.reshape(len(values), -1)]
+    means, squares = zip(*pairs, strict=True)
+    return list(means), list(squares)
+
+
+def _row_moments(row: np.ndarray) -> tuple[float | None, float | None]:
+    row = row.astype(np.float64)  # one at a time: no copy of all in float64
+    mean = float(row.mean())
+    row *= row
+    square = float(row.mean())
+    return (None, None) if math.isnan(mean) else (mean, square)
