@@ -55,7 +55,7 @@ def add_noise(
     variable: str,
     noises: tuple[Noise, ...],
     url: str,
-    options: Options = Options(),  # noqa: B008, it is frozen
+    **options: Any,
 ) -> Store:
     """Write a sealed store again, with noise on one variable, which gets the dimension `level`.
 
@@ -67,7 +67,8 @@ def add_noise(
         parent: A sealed store.
         variable: Its variable that gets the noise.
         noises: One noise at several levels, from `at_levels`.
-        url, options: As of `pdegen.generate.write`.
+        url: Where to.
+        options: The fields of `pdegen.generate.Options`.
 
     Raises:
         StoreError: If the parent cannot be read, is damaged, or has no such field; if something
@@ -78,7 +79,7 @@ def add_noise(
     """
     _check_apart(parent, url)
     job = NoiseJob(str(parent), variable, noises)
-    return write(job, url, options)
+    return write(job, url, Options(**options))
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
+from threading import Lock
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 KINDS = ("threads", "processes", "mpi", "slurm")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
 _WAITING = 2  # tasks that wait for each that runs: workers never starve, and memory is bounded
-_PATIENCE = 60  # seconds to find an existing scheduler, or the first worker of one
+_PATIENCE = 10  # seconds to find an existing scheduler, or the first worker of one
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -59,7 +61,7 @@ class Pool:
             while True:
                 room = max(1, (1 + _WAITING) * self.slots()) - len(waiting)
                 for _, argument in zip(range(room), left, strict=False):
-                    waiting[self.executor.submit(task, argument)] = argument
+                    waiting[self.executor.submit(_in_one_thread, task, argument)] = argument
                 if not waiting:
                     return
                 done, _ = wait(waiting, return_when=FIRST_COMPLETED)
@@ -97,7 +99,6 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
     workers = workers or len(os.sched_getaffinity(0))
     with ExitStack() as stack:
         if scheduler == "threads":
-            stack.enter_context(one_thread())
             executor = stack.enter_context(ThreadPoolExecutor(workers))
             yield Pool(executor, lambda: workers)
             return
@@ -120,9 +121,39 @@ def check(scheduler: str) -> None:
         )
 
 
-def one_thread() -> threadpool_limits:
-    """Matrix products on one thread each: faster beside other tasks, and always the same bits."""
-    return threadpool_limits(1)
+def _in_one_thread(task: Callable[[Argument], Result], argument: Argument) -> Result:
+    """A task with matrix products on one thread: faster beside other tasks, and the same bits."""
+    with _limited:
+        return task(argument)
+
+
+class _OneThread:
+    """Limits the thread pools of this process while tasks run in it."""
+
+    def __init__(self) -> None:
+        self._lock, self._tasks = Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._tasks:
+                self._limits = _controller().limit(limits=1)
+                self._limits.__enter__()
+            self._tasks += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._tasks -= 1
+            if not self._tasks:
+                self._limits.__exit__(*exception)
+
+
+_limited = _OneThread()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """The thread pools of this process; looking for them takes milliseconds."""
+    return ThreadpoolController()
 
 
 def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
@@ -169,6 +200,9 @@ def start_mpi() -> None:
     Raises:
         EngineError: If there are fewer than three processes, or dask-mpi is not installed.
     """
+    import dask
+
+    dask.config.set({"logging.distributed": "error"})  # as it is without mpirun
     try:
         from dask_mpi import initialize
         from mpi4py import MPI
@@ -201,7 +235,7 @@ def slurm_cluster() -> Any:
             "the scheduler slurm needs dask-jobqueue: pip install pdegen[slurm]"
         ) from None
     given = dask.config.get("jobqueue.slurm", {})
-    defaults = {"cores": 1, "processes": 1, "memory": "4GB", "walltime": "01:00:00"}
+    defaults = {"cores": 1, "processes": 1, "memory": "4GB"}
     options = {key: value for key, value in defaults.items() if given.get(key) is None}
     try:
         return SLURMCluster(**options, scheduler_options={"dashboard": False})

@@ -28,7 +28,7 @@ def _unsigned(data: bytes) -> dict[str, Any]:
         content = json.loads(data)
         content.pop("sha256")
         sound = _signed(content) == data
-    except (ValueError, AttributeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise ValueError(f"it is damaged: {error!r}") from None
     if not sound:
         raise ValueError("it differs from its own digest")

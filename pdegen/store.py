@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from pdegen import lock
 from pdegen.layout import ROOT, Layout, contents, in_memory
 from pdegen.metadata import METADATA_BYTES, MetadataError, parse
 from pdegen.objects import Objects
@@ -401,6 +402,8 @@ def _root_bytes(objects: Objects) -> bytes:
         return objects.read(ROOT, at_most=METADATA_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         what = "not a pdegen store" if objects.exists() else "no such store"
+        if objects.exists(lock.KEY):
+            what = "was interrupted while it was laid out: start again with --resume"
         raise StoreError(f"{objects.url}: {what}") from None
 
 

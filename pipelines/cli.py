@@ -181,6 +181,10 @@ def generate_command(
     ] = False,
 ) -> None:
     """Make a dataset from a recipe."""
+    if scheduler == "mpi" and not dry_run:
+        from pdegen.engines import start_mpi
+
+        start_mpi()  # one process goes on
     overrides = _overrides(set_)
     if samples is not None:
         overrides["samples"] = samples
@@ -194,10 +198,6 @@ def generate_command(
     if dry_run:
         _dry_run(declared, out, options)
         return
-    if scheduler == "mpi":
-        from pdegen.engines import start_mpi
-
-        start_mpi()
     print(_generate(declared, out, options, device).url)
 
 
@@ -288,7 +288,7 @@ def noise_command(
         given += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **_overrides(set_)}, given)
     with _kept(out):
-        made = add_noise(store, variable, noises, out, options)
+        made = add_noise(store, variable, noises, out, **vars(options))
     print(made.url)
 
 

@@ -11,6 +11,7 @@ from pdegen.problems.base import SampleError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store import Store
+from tests.stores import faults
 
 SMALL = {"samples": 14, "shard": 6, "resolution": 15, "modes": 20, "refinement": 3}
 
@@ -49,7 +50,7 @@ def test_says_where_its_points_are(store):
         assert np.asarray(store.array(name)[:]) == pytest.approx(CellGrid(15).x)
         assert store.array(name).attrs["grid"] == "cell"
     assert store.array("u").attrs["source"] == 1.0
-    assert store.verify() == []
+    assert faults(store) == []
 
 
 def test_states_the_error_of_its_labels(store):
@@ -78,7 +79,7 @@ def test_refinement_brings_the_labels_nearer(small, store, tmp_path):
 )  # fmt: skip
 def test_other_choices_give_other_data(small, store, tmp_path, overrides):
     other = generate(small.with_overrides(overrides), str(tmp_path / "o.zarr"), workers=1)
-    assert other.verify() == []
+    assert faults(other) == []
     assert relative(values(other, "u"), values(store, "u")) > 1e-3
     assert np.isfinite(other.attributes["label_error"]["relative_l2"]).all()
 
@@ -141,7 +142,7 @@ def test_finite_elements_go_through_dask(small, store, tmp_path):
         generate(recipe, str(tmp_path / f"{workers}.zarr"), workers=workers) for workers in (1, 2)
     ]
     assert found[0].attributes["content"] == found[1].attributes["content"]
-    assert found[0].verify() == []
+    assert faults(found[0]) == []
     assert (values(found[0], "a") == values(store, "a")).all()
     assert 1e-5 < relative(values(found[0], "u"), values(store, "u")) < 1e-2
 

@@ -9,14 +9,16 @@ import pytest
 import xarray as xr
 
 from operators.data import read_pairs
-from pdegen.derived import add_noise, at_levels
+from pdegen.derived import NoiseJob, add_noise, at_levels
 from pdegen.generate import generate
 from pdegen.noise import Noise, SensorNoise, pointwise_deviation
 from pdegen.problems.base import SampleError
 from pdegen.recipe import load_recipe
+from pdegen.record import Record
 from pdegen.schema import SchemaError
-from pdegen.store import Record, Store, StoreError, open_sealed
+from pdegen.store import Store, StoreError, open_sealed
 from tests.pdegen.conftest import SMALL
+from tests.stores import faults, interrupted, objects_of
 
 LEVELS = (0.0, 0.01, 0.1)
 ENSEMBLE = at_levels({}, LEVELS)
@@ -70,10 +72,7 @@ def data_files(url):
 
 def assert_same(store, expected):
     assert store.sealed
-    assert store.verify() == []
-    assert data_files(store.url) == data_files(expected.url)
-    for key in ("content", "statistics", "fingerprint", "splits", "parent", "noise"):
-        assert store.attributes[key] == expected.attributes[key]
+    assert objects_of(store) == objects_of(expected)
 
 
 def everything(path):
@@ -86,17 +85,10 @@ def flip(path):
     path.write_bytes(data)
 
 
-class Interrupt(BaseException):
-    """Like Ctrl-C: no error."""
-
-
-def interrupted(parent, url, noises=ENSEMBLE, shards=2):
-    def progress(p):
-        if p.done == shards:
-            raise Interrupt
-
-    with pytest.raises(Interrupt):
-        add_noise(parent, "u", noises, url, workers=1, progress=progress)
+def unfinished(parent, url, noises=ENSEMBLE):
+    """Two of five shards are written."""
+    with interrupted(NoiseJob, sample=4):
+        add_noise(parent, "u", noises, url, workers=1)
     return Store(url)
 
 
@@ -123,7 +115,7 @@ def test_each_split_is_the_model_applied_to_the_parent(request, tmp_path, source
     parent = request.getfixturevalue(source)
     noises = at_levels(declared, LEVELS)
     store = add_noise(parent.url, "u", noises, str(tmp_path / "noisy.zarr"), workers=1)
-    assert store.verify() == []
+    assert faults(store) == []
     u, found = (np.asarray(s.array("u")[...]) for s in (parent, store))
     assert found.shape == (len(u), 3, *u.shape[1:])
     assert found.dtype == u.dtype == np.float32
@@ -228,7 +220,7 @@ def test_a_store_on_an_object_store(darcy, noisy, tmp_path):
     url = f"memory://{tmp_path}/noisy.zarr"
     store = add_noise(darcy.url, "u", ENSEMBLE, url)
     assert store.attributes["content"] == noisy.attributes["content"]
-    assert store.verify() == []
+    assert faults(store) == []
 
 
 @pytest.mark.parametrize(
@@ -242,7 +234,7 @@ def test_a_store_on_an_object_store(darcy, noisy, tmp_path):
     ids=["none", "record", "object", "bit"],
 )
 def test_resumed_is_the_same_bits_as_uninterrupted(darcy, noisy, tmp_path, damage):
-    store = interrupted(darcy.url, str(tmp_path / "noisy.zarr"))
+    store = unfinished(darcy.url, str(tmp_path / "noisy.zarr"))
     assert store.missing() == [2, 3, 4]
     with pytest.raises(StoreError, match=r"pdegen noise \.\.\. .*--resume"):
         open_sealed(store.url)
@@ -253,7 +245,7 @@ def test_resumed_is_the_same_bits_as_uninterrupted(darcy, noisy, tmp_path, damag
 def test_a_damaged_sealed_store_is_mended(darcy, noisy, tmp_path):
     store = Store(str(shutil.copytree(noisy.url, tmp_path / "noisy.zarr")))
     flip(tmp_path / "noisy.zarr/u/c/3/0/0/0")
-    assert len(store.verify()) > 0
+    assert len(faults(store)) > 0
     assert_same(add_noise(darcy.url, "u", ENSEMBLE, store.url, resume=True), noisy)
 
 
@@ -264,7 +256,7 @@ def test_a_finished_store_is_left_as_it_is(darcy, noisy):
 
 
 def test_a_parent_that_moved_is_the_same_parent(parent, noisy, tmp_path):
-    store = interrupted(parent.url, str(tmp_path / "noisy.zarr"))
+    store = unfinished(parent.url, str(tmp_path / "noisy.zarr"))
     moved = str(Path(parent.url).rename(tmp_path / "moved.zarr"))
     assert_same(add_noise(moved, "u", ENSEMBLE, store.url, resume=True), noisy)
 
@@ -331,11 +323,11 @@ def test_a_store_that_exists_is_left_alone(refused, parent, darcy, tmp_path):
     for flags in ({}, {"resume": True}, {"overwrite": True}):
         refused("not a pdegen store", url=str(tmp_path / "folder"), **flags)
     store = add_noise(darcy.url, "u", ENSEMBLE, parent.url, overwrite=True)
-    assert store.verify() == []
+    assert faults(store) == []
 
 
 def test_another_noise_is_not_resumed(refused, darcy, tmp_path):
-    url = interrupted(darcy.url, str(tmp_path / "noisy.zarr")).url
+    url = unfinished(darcy.url, str(tmp_path / "noisy.zarr")).url
     for noises in (at_levels({"seed": 1}, LEVELS), at_levels({}, LEVELS[:2]),
                    at_levels({"kind": "snr"}, LEVELS)):  # fmt: skip
         refused("was made with other noise: .*ensemble", url=url, noises=noises, resume=True)
@@ -343,18 +335,18 @@ def test_another_noise_is_not_resumed(refused, darcy, tmp_path):
 
 
 def test_a_changed_parent_is_not_resumed(refused, parent, tmp_path):
-    url = interrupted(parent.url, str(tmp_path / "noisy.zarr")).url
+    url = unfinished(parent.url, str(tmp_path / "noisy.zarr")).url
     values = {name: np.asarray(parent.array(name)[7:]) for name in parent.variables}
-    parent.write_shard(1, {**values, "u": 2 * values["u"]}, seconds=0.0)
+    parent.write_shard(1, {**values, "u": 2 * values["u"]})
     parent.seal()
-    assert Store(parent.url).verify() == []
+    assert faults(parent.url) == []
     refused("parent.zarr has changed since", parent.url, url=url, resume=True)
 
 
 def test_a_parent_that_changes_meanwhile_stops_the_job(parent, tmp_path):
     def change(p):
         values = {name: np.asarray(parent.array(name)[7:]) for name in parent.variables}
-        parent.write_shard(1, {**values, "u": 2 * values["u"]}, seconds=0.0)
+        parent.write_shard(1, {**values, "u": 2 * values["u"]})
         parent.seal()
 
     url = str(tmp_path / "noisy.zarr")
@@ -364,18 +356,18 @@ def test_a_parent_that_changes_meanwhile_stops_the_job(parent, tmp_path):
 
 
 def test_another_parent_is_not_resumed(refused, darcy, tmp_path):
-    url = interrupted(darcy.url, str(tmp_path / "noisy.zarr")).url
+    url = unfinished(darcy.url, str(tmp_path / "noisy.zarr")).url
     recipe = load_recipe("darcy-quick").with_overrides({**DARCY, "seed": 1})
     other = generate(recipe, str(tmp_path / "other.zarr"))
     refused("was made from another store .darcy-quick", other.url, url=url, resume=True)
 
 
 def test_a_damaged_deviation_is_not_used(darcy, tmp_path):
-    url = interrupted(darcy.url, str(tmp_path / "noisy.zarr")).url
+    url = unfinished(darcy.url, str(tmp_path / "noisy.zarr")).url
     Store(url).array("deviation")[3, 4] = 1.0
     with pytest.raises(StoreError, match=r"the deviation is damaged: .* --overwrite"):
         add_noise(darcy.url, "u", ENSEMBLE, url, resume=True)
-    assert add_noise(darcy.url, "u", ENSEMBLE, url, overwrite=True).verify() == []
+    assert faults(add_noise(darcy.url, "u", ENSEMBLE, url, overwrite=True)) == []
 
 
 def test_noise_beyond_the_stored_type_names_the_sample(darcy, tmp_path):

@@ -64,10 +64,33 @@ def test_a_write_that_fails_leaves_the_old_bytes_and_no_others(tmp_path, monkeyp
     assert objects.keys("") == ["record"]
 
 
-def test_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
-    events = []
-    fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda fd: (events.append("sync"), fsync(fd))[1])
-    monkeypatch.setattr(os, "replace", lambda a, b: (events.append("name"), replace(a, b))[1])
-    Objects(str(tmp_path)).write("record", b"new")
-    assert events == ["sync", "name"]
+def test_of_several_who_create_an_object_one_succeeds(tmp_path):
+    for url in (str(tmp_path), f"memory://{tmp_path}"):
+        objects = Objects(url)
+        objects.create("lock", b"first")
+        with pytest.raises(FileExistsError):
+            objects.create("lock", b"second")
+        assert objects.read("lock") == b"first"
+        assert objects.keys("") == ["lock"]
+
+
+def test_a_larger_object_than_expected_is_refused(tmp_path):
+    objects = Objects(str(tmp_path))
+    objects.write("large", bytes(11))
+    assert objects.read("large", at_most=11) == bytes(11)
+    with pytest.raises(OSError, match="larger than 10 bytes"):
+        objects.read("large", at_most=10)
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated():
+    with pytest.raises(ValueError, match="must not hold credentials") as error:
+        Objects("s3://name:secret@bucket/store.zarr")
+    assert "secret" not in str(error.value)
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path):
+    objects = Objects(str(tmp_path))
+    objects.write("a/b", b"kept")
+    (tmp_path / "a" / "c.0123.partial").write_bytes(b"half")
+    objects.remove_partial()
+    assert objects.keys("a") == ["b"]

@@ -1,0 +1,59 @@
+"""What tests ask of stores, and do to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pdegen.generate import Job
+from pdegen.store import Store
+from pdegen.verify import verify
+
+
+def faults(store: Store | str) -> list[str]:
+    """What verification finds."""
+    url = store if isinstance(store, str) else store.url
+    return [str(fault) for fault in verify(url).faults]
+
+
+def with_attributes(store: Store, **changed: Any) -> Store:
+    """The store after its attributes were changed behind its back."""
+    path = Path(store.url) / "zarr.json"
+    content = json.loads(path.read_text("utf-8"))
+    content["attributes"] |= changed
+    path.write_text(json.dumps(content, indent=2), "utf-8")
+    return Store(store.url)
+
+
+def objects_of(store: Store | str) -> dict[str, bytes]:
+    """Every byte of a store on disk but for `log/`, by keys."""
+    root = Path(store if isinstance(store, str) else store.url)
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.parent != root / "log"
+    }
+
+
+class Interrupt(BaseException):
+    """Like Ctrl-C: no error."""
+
+
+@contextmanager
+def interrupted(job: type[Job], sample: int) -> Iterator[None]:
+    """Shards from that of this sample on are interrupted, and so is the whole."""
+    compute = job.compute
+
+    def interrupted(self: Job, store: Store, samples: range) -> Any:
+        if samples.stop > sample:
+            raise Interrupt
+        return compute(self, store, samples)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupt):  # noqa: PT012
+        patch.setattr(job, "compute", interrupted)
+        yield
