@@ -22,18 +22,14 @@ from pdegen import lock
 from pdegen.darcy.fenicsx.client import WorkerError
 from pdegen.engines import Pool, check, pool
 from pdegen.layout import ROOT, Layout
-from pdegen.objects import Objects
+from pdegen.metadata import BEGUN
+from pdegen.objects import Objects, causes
 from pdegen.problem import compute, layout
 from pdegen.problems.base import SampleError
 from pdegen.recipe import Recipe
 from pdegen.store import Store, StoreError, lay_out
 
-_ATTEMPTS = 4  # of a shard whose storage or solver process fails
-_PAUSE = 0.2  # seconds before the second one; each further pause is twice as long
-_FINAL = {  # errors of storage that another attempt does not mend
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR,
-    errno.ENAMETOOLONG, errno.EINVAL,
-}  # fmt: skip
+_ATTEMPTS = 3  # at a shard whose solver process dies
 
 
 @dataclass(frozen=True)
@@ -215,22 +211,19 @@ def _compute(
 
 def _shard(job: Job, url: str, skip_failed: bool, shard: int) -> tuple[str, ...]:
     """The task: compute one shard and write it. Notes say what was tried again or skipped."""
-    store, notes = Store(url), list[str]()
+    store = Store(url)
     samples = store.shard_range(shard)
-    for attempt in range(_ATTEMPTS):
-        try:
+    with causes() as notes:
+        for attempt in range(1, _ATTEMPTS + 1):
             skipped = dict(job.skipped(samples))
-            values = values_of(job, store, samples, skipped if skip_failed else None)
-            store.write_shard(shard, values, skipped)
-            break
-        except (OSError, WorkerError) as error:
-            cause = f"{type(error).__name__}: {error}"
-            if attempt + 1 == _ATTEMPTS or getattr(error, "errno", None) in _FINAL:
-                for note in notes:
-                    error.add_note(note)
-                raise
-            notes.append(f"attempt {attempt + 1} failed: {cause}")
-            time.sleep(_PAUSE * 2**attempt)
+            try:
+                values = values_of(job, store, samples, skipped if skip_failed else None)
+                break
+            except WorkerError as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                notes.append(f"attempt {attempt} failed: {error}")
+        store.write_shard(shard, values, skipped)
     return (*notes, *(f"sample {sample} is skipped: {why}" for sample, why in skipped.items()))
 
 
@@ -282,10 +275,10 @@ def _is_sound(url: str, shard: int) -> bool:
 
 def _in_the_way(job: Job, objects: Objects, options: Options) -> bool:
     """Whether there is a store, which may be resumed or replaced; StoreError on all else."""
-    there = objects.keys("") if objects.exists() else []
-    if not there or (lock.KEY in there and ROOT not in there):  # interrupted in its layout
-        return False
+    there = set(objects.keys("")) if objects.exists() else set()
     store = Store(objects.url)
+    if not there - {lock.KEY, "log"} or store.begun:
+        return False
     store.check()  # something else than a store is reported as such, and never removed
     if not options.resume and not options.overwrite:
         raise StoreError(
@@ -297,9 +290,10 @@ def _in_the_way(job: Job, objects: Objects, options: Options) -> bool:
 
 
 def _laid_out(objects: Objects, plan: Layout) -> Store:
-    """A new store, in place of what is there: the root goes first, and comes last."""
-    for key in sorted(objects.keys(""), key=lambda key: key != ROOT):
-        if key != lock.KEY:
+    """A new store, in place of what is there."""
+    objects.write(ROOT, BEGUN)  # from here on the old one is none
+    for key in objects.keys(""):
+        if key not in (lock.KEY, ROOT):
             objects.remove_all(key)
     return lay_out(objects.url, plan)
 
@@ -317,7 +311,9 @@ def _logged(objects: Objects, options: Options) -> Iterator[dict[str, Any]]:
         "notes": [],
     }
     try:
-        yield log
+        with causes() as notes:
+            yield log
+        log["notes"] += notes
         log["end"] = "complete"
     except BaseException as error:
         log["end"] = f"{type(error).__name__}: {error}"

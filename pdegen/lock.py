@@ -107,13 +107,12 @@ def locked(objects: Objects, take_over: bool = False) -> Iterator[Holder]:
     try:
         objects.create(KEY, data)
     except FileExistsError:
-        if not take_over:
-            other = holder(objects)
-            if other is not None and not other.gone:
-                raise LockedError(
-                    f"{objects.url} is being written by {other}: wait for it, or take over with "
-                    "--take-over if it has ended"
-                ) from None
+        other = None if take_over else holder(objects)
+        if other is not None and not other.gone and other != mine:  # a second attempt at our own
+            raise LockedError(
+                f"{objects.url} is being written by {other}: wait for it, or take over with "
+                "--take-over if it has ended"
+            ) from None
         objects.write(KEY, data)
         time.sleep(_SETTLING)
         check(objects, mine)

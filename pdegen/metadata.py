@@ -27,8 +27,22 @@ _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _INDEX = [_BYTES, {"name": "crc32c"}]
 
 
+# the root of a store whose layout is not finished
+BEGUN = json.dumps(
+    {
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": {"format": FORMAT, "format_version": FORMAT_VERSION, "sealed": False},
+    }
+).encode()
+
+
 class MetadataError(ValueError):
     """Metadata of a store that are damaged or not ours; says where and what."""
+
+
+class BegunError(MetadataError):
+    """The layout of the store was interrupted."""
 
 
 def parse(data: bytes) -> dict[str, Any]:
@@ -49,6 +63,8 @@ def parse(data: bytes) -> dict[str, Any]:
     version = attributes.get("format_version")
     if version != FORMAT_VERSION:
         raise MetadataError(f"format version {version}, this version reads {FORMAT_VERSION}")
+    if "consolidated_metadata" not in content:
+        raise BegunError("was interrupted while it was laid out: start again with --resume")
     try:
         _check_attributes(attributes)
         arrays = content["consolidated_metadata"]["metadata"]

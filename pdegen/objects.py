@@ -4,18 +4,61 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 _PARTIAL = ".partial"
+_ATTEMPTS = 5  # at what may fail for a moment, as networks and their disks do
+_PAUSE = 0.05  # seconds before the second one; each further pause is three times as long
+_FINAL = {  # errors that another attempt does not mend
+    errno.ENOENT, errno.EEXIST, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM,
+    errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EFBIG, errno.ENOTEMPTY,
+}  # fmt: skip
+_causes: ContextVar[list[str] | None] = ContextVar("causes", default=None)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextmanager
+def causes() -> Iterator[list[str]]:
+    """What failed meanwhile in this thread and was tried again with success, one line each."""
+    found = list[str]()
+    token = _causes.set(found)
+    try:
+        yield found
+    finally:
+        _causes.reset(token)
+
+
+def _patient(operation: Callable[P, T]) -> Callable[P, T]:
+    """The operation, tried again after errors that may pass; the cause is kept (`causes`)."""
+
+    @wraps(operation)
+    def patient(*arguments: P.args, **options: P.kwargs) -> T:
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return operation(*arguments, **options)
+            except OSError as error:
+                if error.errno in _FINAL:
+                    raise
+                found = _causes.get()
+                if found is not None:
+                    found.append(f"attempt {attempt} failed: {error}")
+                time.sleep(_PAUSE * 3 ** (attempt - 1))
+        return operation(*arguments, **options)
+
+    return patient
 
 
 @dataclass(frozen=True)
@@ -23,7 +66,8 @@ class Objects:
     """The objects below a URL or path, by keys such as "records/000003.json".
 
     A write appears as a whole or not at all: on a disk by renaming a finished file, on object
-    stores by the store's own guarantee. What goes wrong on an object store is an OSError.
+    stores by the store's own guarantee. What goes wrong is an OSError, on object stores too, after
+    several attempts where it may pass.
 
     Raises:
         ValueError: Where the URL holds a user name or password; they belong in the environment.
@@ -56,17 +100,20 @@ class Objects:
     def _path(self, key: str) -> str:
         return f"{self.root}/{key}" if key else self.root
 
+    @_patient
     def exists(self, key: str = "") -> bool:
         filesystem, _ = self._location
         with _as_os_errors(self._path(key)):
             filesystem.invalidate_cache()  # others write too
             return filesystem.exists(self._path(key))
 
+    @_patient
     def size(self, key: str) -> int:
         """Bytes of an object. Raises FileNotFoundError where there is none."""
         with _as_os_errors(self._path(key)):
             return self._location[0].size(self._path(key))
 
+    @_patient
     def read(self, key: str, at_most: int | None = None) -> bytes:
         """The bytes of an object.
 
@@ -83,6 +130,7 @@ class Objects:
             raise OSError(errno.EFBIG, f"larger than {at_most:,} bytes", path)
         return data
 
+    @_patient
     def read_all(self, keys: list[str]) -> list[bytes]:
         """Several objects, at once where that is faster.
 
@@ -98,6 +146,7 @@ class Objects:
             return [found]
         return [found[filesystem._strip_protocol(path)] for path in paths]
 
+    @_patient
     def write(self, key: str, data: bytes) -> None:
         filesystem, path = self._location[0], self._path(key)
         if not self.is_local:
@@ -107,6 +156,7 @@ class Objects:
         with self._finished(path, data) as partial:
             os.replace(partial, path)
 
+    @_patient
     def create(self, key: str, data: bytes) -> None:
         """Write an object that must not exist; of several who try at once, one succeeds.
 
@@ -138,6 +188,7 @@ class Objects:
             if os.path.exists(partial):
                 os.remove(partial)
 
+    @_patient
     def keys(self, prefix: str) -> list[str]:
         """Names directly below the prefix; none where it does not exist."""
         filesystem, _ = self._location
@@ -149,6 +200,7 @@ class Objects:
                 return []
         return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in names)
 
+    @_patient
     def remove(self, key: str) -> None:
         """Remove one object, where there is one."""
         with _as_os_errors(self._path(key)):
@@ -157,6 +209,7 @@ class Objects:
             except FileNotFoundError:
                 return
 
+    @_patient
     def remove_all(self, key: str = "") -> None:
         """Remove an object, or everything below a key."""
         with _as_os_errors(self._path(key)):
@@ -181,8 +234,14 @@ def _as_os_errors(path: str) -> Iterator[None]:
     """What object stores raise, as an OSError in one line."""
     try:
         yield
-    except (OSError, ImportError):
+    except ImportError:
         raise
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        known = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES,
+                 FileExistsError: errno.EEXIST}  # fmt: skip
+        raise OSError(known.get(type(error), errno.EIO), str(error), path) from error
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error), path) from error
     except Exception as error:

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import zarr
 
-from pdegen import lock
 from pdegen.layout import ROOT, Layout, contents, in_memory
-from pdegen.metadata import METADATA_BYTES, MetadataError, parse
+from pdegen.metadata import BEGUN, METADATA_BYTES, BegunError, MetadataError, parse
 from pdegen.objects import Objects
 from pdegen.record import Record, Seal, Summary, sample_moments, sha256
 
@@ -67,7 +66,8 @@ def lay_out(url: str, layout: Layout) -> Store:
         parse(described[ROOT])
     except MetadataError as error:
         raise StoreError(f"{url}: {error}") from None
-    for key, data in described.items():  # the root last: without it there is no store
+    objects.write(ROOT, BEGUN)
+    for key, data in described.items():  # the root last
         objects.write(key, data)
     return Store(url)
 
@@ -103,6 +103,17 @@ class Store:
         """Raise StoreError unless there is a pdegen store."""
         self.reread()
         _ = self.description
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a store whose layout was interrupted; StoreError on no store."""
+        try:
+            parse(_root_bytes(self.objects))
+        except BegunError:
+            return True
+        except MetadataError:
+            return False
+        return False
 
     def reread(self) -> None:
         """Forget the metadata, which another may have changed."""
@@ -402,8 +413,6 @@ def _root_bytes(objects: Objects) -> bytes:
         return objects.read(ROOT, at_most=METADATA_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         what = "not a pdegen store" if objects.exists() else "no such store"
-        if objects.exists(lock.KEY):
-            what = "was interrupted while it was laid out: start again with --resume"
         raise StoreError(f"{objects.url}: {what}") from None
 
 

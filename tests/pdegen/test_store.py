@@ -7,7 +7,6 @@ import xarray as xr
 import zarr
 
 from pdegen.generate import generate
-from pdegen.lock import locked
 from pdegen.objects import Objects
 from pdegen.problem import compute, layout
 from pdegen.recipe import load_recipe
@@ -356,11 +355,16 @@ def test_another_zarr_group_is_no_store(tmp_path):
     assert (url / "a").is_dir()
 
 
-def test_an_interrupted_layout_is_called_that(small, tmp_path):
-    objects = Objects(str(tmp_path))
-    with locked(objects):
-        objects.write("a/zarr.json", b"{}")  # the root comes last
-        assert "was interrupted while it was laid out" in message_of(tmp_path)
+def test_an_interrupted_layout_is_called_that(small, tmp_path, monkeypatch):
+    def full(self, key, data, write=Objects.write):
+        if key == "u/zarr.json":
+            raise OSError(28, "No space left on device")
+        write(self, key, data)
+
+    monkeypatch.setattr(Objects, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        lay_out(str(tmp_path / "half.zarr"), layout(small))
+    assert "was interrupted while it was laid out" in message_of(tmp_path / "half.zarr")
 
 
 def test_damaged_metadata_are_called_that(store):

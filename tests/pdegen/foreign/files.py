@@ -1,0 +1,87 @@
+"""Files with the keys, shapes and versions of published ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+
+from operators.data import read_pairs
+from pdegen.foreign.importing import import_files
+from pdegen.store import Store
+
+CLASSES = {"float64": "double", "float32": "single", "bool": "logical", "uint8": "uint8"}
+
+
+def random(*shape: int, dtype: str = "float64", seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def mat5(path: Path, arrays: Mapping[str, np.ndarray], compressed: bool = False) -> Path:
+    scipy.io.savemat(path, dict(arrays), do_compression=compressed)
+    return path
+
+
+def mat73(path: Path, arrays: Mapping[str, np.ndarray], **options: object) -> Path:
+    """As MATLAB writes version 7.3: a header of 512 bytes, and the axes reversed."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, values in arrays.items():
+            stored = values.astype("u1") if values.dtype == bool else values
+            dataset = file.create_dataset(name, data=stored.T, **options)
+            dataset.attrs["MATLAB_class"] = np.bytes_(CLASSES[values.dtype.name])
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(116) + bytes(8) + b"\0\2IM")
+    return path
+
+
+def mat5_compressed(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
+    return mat5(path, arrays, compressed=True)
+
+
+def mat73_compressed(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
+    return mat73(path, arrays, compression="gzip", shuffle=True, fletcher32=True)
+
+
+MATLAB = pytest.mark.parametrize(
+    "write", [mat5, mat5_compressed, mat73, mat73_compressed], ids=lambda f: f.__name__
+)
+
+
+def hdf5(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file.create_dataset(name, data=values)
+    return path
+
+
+def imported(tmp_path: Path, *files: Path, **options: object) -> Store:
+    return import_files(files, str(tmp_path / "store.zarr"), workers=1, **options)
+
+
+def value(store: Store, name: str) -> np.ndarray:
+    return np.asarray(store.array(name)[...])
+
+
+def trains(store: Store) -> None:
+    """The store can be trained on: input and target of its training split are read."""
+    pairs = read_pairs(store.url, "train")
+    start, stop = store.attributes["splits"]["train"]
+    assert len(pairs) == stop - start
+
+
+def neuralop_file(name: str) -> Path:
+    """A file that the package ships. Where it is missing tests are skipped, and fail in CI."""
+    found = importlib.util.find_spec("neuralop")
+    folders = [] if found is None else list(found.submodule_search_locations or [])
+    paths = [Path(folder) / "datasets" / "data" / name for folder in folders]
+    for path in paths:
+        if path.is_file():
+            return path
+    say = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+    return say("neuraloperator is missing: pip install --no-deps neuraloperator==0.3.0")
