@@ -27,6 +27,7 @@ from pdegen.objects import Objects, causes
 from pdegen.problem import compute, layout
 from pdegen.problems.base import SampleError
 from pdegen.recipe import Recipe
+from pdegen.schema import SchemaError
 from pdegen.store import Store, StoreError, lay_out
 
 _ATTEMPTS = 3  # at a shard whose solver process dies
@@ -91,6 +92,23 @@ class RecipeJob(Job):
 
     recipe: Recipe
     device: str | None
+
+    @classmethod
+    def of(cls, store: Store) -> RecipeJob:
+        """What made a store.
+
+        Raises:
+            SchemaError: If it was not made from a recipe, or not from one of this version.
+        """
+        if store.derived or "imported" in store.attributes:
+            raise SchemaError(
+                f"{store.url} was made from other data, not from a recipe: its samples are made "
+                "again by the command that made it, with --resume"
+            )
+        recipe = Recipe.parse(store.attributes["recipe"], f"the recipe of {store.url}")
+        if recipe.fingerprint != store.attributes["fingerprint"]:
+            raise SchemaError(f"{store.url}: the recipe does not have the store's fingerprint")
+        return cls(recipe, store.attributes["provenance"].get("device"))
 
     @property
     def fingerprint(self) -> str:

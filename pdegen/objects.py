@@ -198,7 +198,8 @@ class Objects:
                 names = filesystem.ls(self._path(prefix), detail=False)
             except FileNotFoundError:
                 return []
-        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in names)
+        short = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
+        return sorted(name for name in short if not name.endswith(_PARTIAL))
 
     @_patient
     def remove(self, key: str) -> None:

@@ -15,7 +15,6 @@ from pdegen.layout import ROOT
 from pdegen.metadata import METADATA_BYTES, MetadataError, parse
 from pdegen.objects import Objects
 from pdegen.problems.base import SampleError
-from pdegen.recipe import Recipe
 from pdegen.record import Record, Seal, sample_moments, sha256
 from pdegen.schema import SchemaError
 from pdegen.store import Fault, Store, open_sealed
@@ -88,7 +87,7 @@ def verify(
     for _ in _checked_blocks(store, seal, result, progress):
         pass
     if deep:
-        _check_again(store, job_of(store), deep, result)
+        _check_again(store, RecipeJob.of(store), deep, result)
     return result
 
 
@@ -173,23 +172,6 @@ def _faults_of_summary(store: Store, seal: Seal | None) -> Iterator[Fault]:
         yield Fault("content", "the digest differs from the records")
     if summary.skipped != store.skipped:
         yield Fault("skipped", "differs from the records")
-
-
-def job_of(store: Store) -> Job:
-    """What made a store.
-
-    Raises:
-        SchemaError: If it was not made from a recipe, or by one that this version does not have.
-    """
-    if store.derived or "imported" in store.attributes:
-        raise SchemaError(
-            f"{store.url} was made from other data, not from a recipe: its samples are made "
-            "again by the command that made it, with --resume"
-        )
-    recipe = Recipe.parse(store.attributes["recipe"], f"the recipe of {store.url}")
-    if recipe.fingerprint != store.attributes["fingerprint"]:
-        raise SchemaError(f"{store.url}: the recipe does not have the store's fingerprint")
-    return RecipeJob(recipe, store.attributes["provenance"].get("device"))
 
 
 def _check_again(store: Store, job: Job, count: int, result: Verification) -> None:
@@ -277,7 +259,7 @@ def _repaired(found: Verification) -> Iterator[str]:
 def _made_again(store: Store) -> dict[str, bytes]:
     """Coordinates from the recipe, by keys; none without one."""
     try:
-        return job_of(store).layout().objects()
+        return RecipeJob.of(store).layout().objects()
     except SchemaError:
         return {}
 
@@ -285,7 +267,7 @@ def _made_again(store: Store) -> dict[str, bytes]:
 def _repaired_shard(store: Store, shard: int) -> Iterator[str]:
     record, sound, _ = store.inspect(shard)
     try:
-        job = job_of(store)
+        job = RecipeJob.of(store)
     except SchemaError:
         return
     skipped = {} if record is None else dict(record.skipped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +59,11 @@ def dolfinx() -> str:
         return interpreter()
     except MissingDolfinxError as missing:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(str(missing))
+
+
+@pytest.fixture(scope="session")
+def mpi() -> None:
+    """mpirun. Without it, tests are skipped, and fail where CI=true."""
+    if shutil.which("mpirun") is None:
+        missing = "mpirun is missing: apt-get install openmpi-bin"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)

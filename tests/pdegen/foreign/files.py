@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +16,8 @@ import pytest
 import scipy.io
 
 from operators.data import read_pairs
+from pdegen.foreign.arrays import ForeignError
+from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
 from pdegen.store import Store
 
@@ -73,6 +78,43 @@ def trains(store: Store) -> None:
     pairs = read_pairs(store.url, "train")
     start, stop = store.attributes["splits"]["train"]
     assert len(pairs) == stop - start
+
+
+_MEASURED = """
+import resource, sys
+from pathlib import Path
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.arrays import ForeignError
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.importing import import_files
+
+def at_most():
+    \"\"\"The most memory in kilobytes that was in use since the last call.\"\"\"
+    status = Path("/proc/self/status").read_text()
+    Path("/proc/self/clear_refs").write_text("5")
+    return int(status.split("VmHWM:")[1].split()[0])
+
+at_most()
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, which can tell how much memory it took."""
+    code = _MEASURED + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+BY_HAND = Declaration("p", "q", "nodal", {"train": 4})
+PAIR = {"p": random(6, 8), "q": random(6, 8, seed=1)}
+
+
+def refused(*files: Path, match: str) -> None:
+    """An import fails in one line, and writes nothing."""
+    url = files[0].parent / "store.zarr"
+    with pytest.raises(ForeignError, match=match) as caught:
+        import_files(files, str(url), BY_HAND, workers=1)
+    assert "\n" not in str(caught.value)
+    assert not url.exists()
 
 
 def neuralop_file(name: str) -> Path:

@@ -1,0 +1,1 @@
+"""Files of others: their arrays into stores, and stores into their formats."""

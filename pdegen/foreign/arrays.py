@@ -1,0 +1,192 @@
+"""Arrays of a file, read slice by slice; and what is refused of any file."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+Index = tuple[slice, ...]
+
+# deflate makes at most 1032 bytes of one: who claims more does not describe the file
+LARGEST_EXPANSION = 1100
+SMALL_BYTES = 2**24  # of an array that is read as a whole, such as a coordinate
+MOST_ARRAYS = 10_000
+
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_ .,=+-]{0,127}"
+_NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
+
+
+class ForeignError(ValueError):
+    """A file that cannot be imported, or a store that cannot be exported; one line."""
+
+
+@dataclass(frozen=True)
+class Array(ABC):
+    """An array of a file; nothing of it is in memory before it is read.
+
+    Args:
+        path: The file.
+        name: Name in the file.
+        shape, dtype: As in the file; the dtype in the byte order of this machine.
+
+    Raises:
+        ForeignError: If the name could be taken for a path, or the numbers are of another kind
+            than bool, integer and float.
+    """
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ForeignError(
+                f"{self.path.name}: an array is named {self.name[:80]!r}: names are letters, "
+                "digits and _ .,=+-, in groups parted by /"
+            )
+        if self.dtype.kind not in "biuf":
+            raise ForeignError(
+                f"{self.where} is of type {self.dtype}: bool, integers and floats can be imported"
+            )
+        if any(n < 0 for n in self.shape):
+            raise ForeignError(f"{self.where} has the impossible shape {self.shape}")
+
+    @property
+    def where(self) -> str:
+        """File and name, for errors."""
+        return f"{self.path.name}: {self.name}"
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @abstractmethod
+    def read(self, index: Index) -> np.ndarray:
+        """The values of a slice of each axis.
+
+        Raises:
+            ForeignError: If the file is damaged.
+        """
+
+    def ready(self, folder: Path) -> Array:
+        """The same array, checked as a whole and fit to be read in slices.
+
+        Args:
+            folder: Where an array that cannot be read in slices from its file is unpacked.
+
+        Raises:
+            ForeignError: If the file is damaged, or unpacks to more than it says.
+            OSError: If the folder has no room.
+        """
+        return self
+
+    def values(self) -> np.ndarray:
+        """All values of a small array, such as a coordinate.
+
+        Raises:
+            ForeignError: If it is large, or the file is damaged.
+        """
+        if self.bytes > SMALL_BYTES:
+            raise ForeignError(
+                f"{self.where} has {self.bytes:,} bytes: a coordinate has at most {SMALL_BYTES:,}"
+            )
+        return self.read(tuple(slice(None) for _ in self.shape))
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.shape} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class FlatArray(Array):
+    """An array whose numbers lie in the file one after the other.
+
+    Args:
+        stored: Type in the file, if another than `dtype` (MATLAB writes whole numbers short).
+        offset: Where they begin, in bytes.
+        order: "C", the last axis is the fastest; or "F", the first one.
+
+    Raises:
+        ForeignError: If the file is shorter.
+    """
+
+    offset: int = 0
+    order: Literal["C", "F"] = "C"
+    stored: np.dtype | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        need = self.offset + math.prod(self.shape) * self._stored.itemsize
+        size = self.path.stat().st_size
+        if need > size:
+            raise ForeignError(
+                f"{self.where} of shape {self.shape} ends at byte {need:,}, the file has {size:,}: "
+                "it is cut off"
+            )
+
+    @property
+    def _stored(self) -> np.dtype:
+        return self.stored if self.stored is not None else self.dtype
+
+    def read(self, index: Index) -> np.ndarray:
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)[index]
+        values = np.memmap(self.path, self._stored, "r", self.offset, self.shape, self.order)
+        return values[index].astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a file holds.
+
+    Args:
+        path: The file, or the folder of several.
+        format: Its format, for people.
+        arrays: Arrays of numbers by name.
+        unreadable: What else it holds by name, and why it is no array of numbers.
+        attributes: Texts and numbers that it says of itself, by "group@attribute".
+    """
+
+    path: Path
+    format: str
+    arrays: Mapping[str, Array]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def array(self, name: str) -> Array:
+        """An array by name.
+
+        Raises:
+            ForeignError: If there is none; it lists what there is.
+        """
+        if name in self.unreadable:
+            raise ForeignError(f"{self.path.name}: {name} {self.unreadable[name]}")
+        if name not in self.arrays:
+            raise ForeignError(f"{self.path.name} has no array {name!r}: {self.summary}")
+        return self.arrays[name]
+
+    @property
+    def summary(self) -> str:
+        """What it holds, in one line."""
+        arrays = [str(array) for array in self.arrays.values()]
+        others = [f"{name} (which {why})" for name, why in self.unreadable.items()]
+        shown = [*arrays, *others][:20]
+        more = len(arrays) + len(others) - len(shown)
+        rest = f" and {more} more" if more else ""
+        return f"{self.path.name} ({self.format}) holds {', '.join(shown) or 'nothing'}{rest}"
+
+
+def check_proportion(where: str, logical: int, physical: int) -> None:
+    """Raise ForeignError where so many bytes cannot come from so few in a file."""
+    if logical > LARGEST_EXPANSION * max(physical, 1):
+        raise ForeignError(
+            f"{where} claims {logical:,} bytes from {physical:,} in the file: at most "
+            f"{LARGEST_EXPANSION} times as many are unpacked"
+        )

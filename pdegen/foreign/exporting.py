@@ -1,0 +1,147 @@
+"""A sealed store -> one file of another format, and back without a loss."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+
+from pdegen.foreign import writers
+from pdegen.foreign.arrays import ForeignError
+from pdegen.foreign.exported import FILE, KEY, description, encoded
+from pdegen.foreign.writers import Declared, Sink
+from pdegen.generate import Progress
+from pdegen.schema import near
+from pdegen.store import Store, open_sealed
+
+FORMATS = ("mat", "npy", "hdf5", "pt")
+
+_Writer = Callable[[Path, Mapping[str, Declared]], AbstractContextManager[dict[str, Sink]]]
+_MATLAB_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_LARGEST_MAT5 = 2**31  # bytes of a variable
+
+
+def export(
+    url: str,
+    format: str,
+    path: Path | str,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Path:
+    """Write a sealed store to a file: every array under its name, and what the store says of them
+    as JSON, in UTF-8 bytes, under the name "pdegen" (beside .npy files in pdegen.json).
+
+    `import_files` makes the same variables, coordinates and splits of it, bit for bit. The file
+    appears as a whole or not at all.
+
+    Args:
+        url: A sealed store.
+        format: "mat" (MATLAB 5; 7.3, which is HDF5, where a variable has 2 GiB or more; the axes
+            are those of the store), "hdf5", "pt" (a dictionary of tensors), or "npy" (a folder
+            with a file of each array).
+        path: Where to, on this machine.
+        overwrite: Replace what was exported there before.
+        progress: Called after each shard.
+
+    Returns:
+        The path.
+
+    Raises:
+        ForeignError: If something is in the way, or the format is unknown or cannot hold a name.
+        StoreError: If the store cannot be read or is damaged.
+        OSError: If the place cannot be written or has no room.
+    """
+    if format not in FORMATS:
+        raise ForeignError(f"no format {format!r}: {near(format, list(FORMATS))}")
+    path = Path(path)
+    store = open_sealed(url)
+    _check_free(path, format, overwrite)
+    text = encoded(description(store))
+    arrays = {
+        name: Declared(tuple(array["shape"]), np.dtype(array["data_type"]))
+        for name, array in sorted(store.arrays.items())
+    }
+    _check_room(path, sum(array.bytes for array in arrays.values()) * (2 if format == "pt" else 1))
+    if format != "npy":
+        arrays[KEY] = Declared(text.shape, text.dtype)
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with _writer(store, format, arrays)(partial, arrays) as sinks:
+            _fill(store, sinks, progress)
+            if format != "npy":
+                sinks[KEY].put(0, text)
+        if format == "npy":
+            (partial / FILE).write_bytes(text.tobytes())
+        _moved(partial, path)
+    finally:
+        _removed(partial)
+    return path
+
+
+def _check_free(path: Path, format: str, overwrite: bool) -> None:
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise ForeignError(f"{path} exists: use --overwrite to replace it")
+    ours = (path / FILE).is_file() if format == "npy" else path.is_file()
+    if not ours or path.is_symlink():
+        what = "folder that was exported" if format == "npy" else "file"
+        raise ForeignError(f"{path} is no {what}: it is not replaced")
+
+
+def _check_room(path: Path, need: int) -> None:
+    folder = path.absolute().parent
+    free = shutil.disk_usage(folder).free
+    if free < need:
+        raise OSError(
+            errno.ENOSPC, f"no room: the file takes {need:,} bytes, {free:,} are free", str(folder)
+        )
+
+
+def _writer(store: Store, format: str, arrays: Mapping[str, Declared]) -> _Writer:
+    if format == "mat":
+        for name in arrays:
+            if not _MATLAB_NAME.fullmatch(name):
+                raise ForeignError(f"{store.url}: {name} cannot be the name of a MATLAB variable")
+        large = any(array.bytes >= _LARGEST_MAT5 for array in arrays.values())
+        return writers.mat73_file if large else writers.mat5_file
+    return {"npy": writers.npy_folder, "hdf5": writers.hdf5_file, "pt": writers.pt_file}[format]
+
+
+def _fill(store: Store, sinks: Mapping[str, Sink], progress: Callable[[Progress], None]) -> None:
+    start = time.monotonic()
+    for name in store.arrays:
+        if name not in store.variables:
+            sinks[name].put(0, np.asarray(store.array(name)[...]))
+    for shard in range(store.shards):
+        samples = store.shard_range(shard)
+        for name in store.variables:
+            sinks[name].put(samples.start, store.values(name, samples))
+        progress(Progress(shard + 1, store.shards, time.monotonic() - start))
+
+
+def _moved(partial: Path, path: Path) -> None:
+    """Put a finished file or folder in its place."""
+    if not path.is_dir():
+        os.replace(partial, path)
+        return
+    aside = partial.with_name(f"{partial.name}.old")
+    os.replace(path, aside)
+    os.replace(partial, path)
+    shutil.rmtree(aside)
+
+
+def _removed(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,197 @@
+"""Files of others -> a sealed store, shard by shard."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pdegen.foreign.arrays import Contents, ForeignError
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.declared import declared
+from pdegen.foreign.exported import exported, folder_contents
+from pdegen.foreign.known import known
+from pdegen.foreign.opening import Source, merged, opened
+from pdegen.foreign.plan import Plan
+from pdegen.generate import Job, Options, write
+from pdegen.layout import Layout
+from pdegen.problem import provenance
+from pdegen.problems.base import SampleError
+from pdegen.store import Store
+
+# Enters every fingerprint: raised when a change of this code changes what is stored of a file.
+ALGORITHM_VERSION = 1
+
+_SHARD_BYTES = 2**24  # of one variable: a few shards fit into any memory
+
+
+def import_files(
+    files: Sequence[Path | str],
+    url: str,
+    declaration: Declaration = Declaration(),  # noqa: B008, it is frozen
+    **options: Any,
+) -> Store:
+    """Write what files hold to a store: input `a` and target `u`, in the type of the file.
+
+    Known files need no declaration (`pdegen.foreign.known`), nor what `pdegen.foreign.exporting`
+    has written. Several files of one kind are joined along the samples, in the order given.
+    Numbers that no operator reads are kept exactly in a float: bool as float32, 0 and 1.
+
+    Args:
+        files: MATLAB 5 and 7.3, HDF5, .npy and .pt files, or a folder that was exported.
+        url: Where to; a path, or a URL that fsspec knows.
+        declaration: How to read files that are not known; `grid` and `splits` go before what is
+            known of others.
+        options: The fields of `pdegen.generate.Options`.
+
+    Raises:
+        ForeignError: If a file cannot be read, is hostile or damaged, is not known and not
+            declared, or does not fit what is declared; one line.
+        StoreError, OSError, ...: As `pdegen.generate.write`.
+        SampleError: If a number of a sample is not finite.
+    """
+    paths = [Path(file).absolute() for file in files]
+    if not paths:
+        raise ForeignError("there are no files to import")
+    contents, sources = _read(paths)
+    plan = _plan(contents, declaration)
+    # what cannot be read in slices from its file is unpacked here, for as long as it takes
+    with tempfile.TemporaryDirectory(prefix="pdegen-import-") as folder:
+        ready = plan.ready(Path(folder))
+        job = ImportJob(ready, tuple(sources), _summary(contents, sources, plan))
+        return write(job, url, Options(**options))
+
+
+def _read(paths: list[Path]) -> tuple[list[Contents], list[Source]]:
+    if any(path.is_dir() for path in paths):
+        if len(paths) > 1:
+            raise ForeignError("a folder is imported by itself")
+        contents, files = folder_contents(paths[0])
+        return [contents], [Source.of(file) for file in files]
+    return merged([opened(path) for path in paths]), [Source.of(path) for path in paths]
+
+
+def _plan(contents: list[Contents], declaration: Declaration) -> Plan:
+    plan = exported(contents)
+    if plan is None:
+        return known(contents, declaration) or declared(contents, declaration)
+    if declaration != Declaration():
+        raise ForeignError(
+            f"{contents[0].path.name} was exported by pdegen, and says itself how it is read"
+        )
+    return plan
+
+
+def _summary(contents: list[Contents], sources: list[Source], plan: Plan) -> dict[str, Any]:
+    """The attribute `imported`: what of which files is in the store, and what is not."""
+    taken = {view.array.name for field in plan.fields for view in field.views}
+    there = {name for one in contents for name in [*one.arrays, *one.unreadable]}
+    return {
+        "files": [
+            {"name": one.path.name, "bytes": one.bytes, "sha256": one.sha256} for one in sources
+        ],
+        "format": contents[0].format,
+        "variables": {
+            field.name: {
+                "key": field.views[0].array.name,
+                "axes": list(field.views[0].axes),
+                "frames": None if field.views[0].frames is None else list(field.views[0].frames),
+                "type": field.views[0].array.dtype.name,
+            }
+            for field in plan.fields
+        },
+        "left_out": sorted(there - taken),
+        "source": plan.source,
+    }
+
+
+@dataclass(frozen=True)
+class ImportJob(Job):
+    """The store of files.
+
+    Args:
+        plan: What is taken of which arrays.
+        sources: The files.
+        summary: The attribute `imported`.
+    """
+
+    plan: Plan
+    sources: tuple[Source, ...]
+    summary: dict[str, Any]
+
+    @property
+    def shard(self) -> int:
+        """Samples of a shard."""
+        largest = max(
+            int(np.prod(f.shape)) * np.dtype(f.variable.dtype).itemsize for f in self.plan.fields
+        )
+        return max(1, min(_SHARD_BYTES // max(largest, 1), self.plan.samples))
+
+    @property
+    def fingerprint(self) -> str:
+        content = {
+            "files": [source.sha256 for source in self.sources],
+            "variables": self.summary["variables"],
+            "coordinates": [
+                [one.name, hashlib.sha256(np.ascontiguousarray(one.values).tobytes()).hexdigest(),
+                 one.attributes.get("grid")]
+                for one in self.plan.coordinates
+            ],
+            "splits": {name: list(ends) for name, ends in self.plan.splits.items()},
+            "shard": self.shard,
+            "algorithm": ALGORITHM_VERSION,
+        }  # fmt: skip
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def check(self) -> None:
+        for source in self.sources:
+            source.check()
+
+    def layout(self) -> Layout:
+        plan = self.plan
+        return Layout(
+            samples=plan.samples,
+            shard=self.shard,
+            variables=tuple(field.variable for field in plan.fields),
+            coordinates=plan.coordinates,
+            attributes={
+                "title": plan.title,
+                "equation": plan.equation,
+                "recipe": {"name": plan.name},
+                **plan.attributes,
+                "splits": {name: list(ends) for name, ends in plan.splits.items()},
+                "fingerprint": self.fingerprint,
+                "imported": self.summary,
+                "provenance": provenance(),
+            },
+        )
+
+    def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
+        self.check()
+        values = {field.name: field.read(samples) for field in self.plan.fields}
+        for name, array in values.items():
+            finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+            finite |= np.isin(np.array(samples), list(self.plan.skipped))
+            if not finite.all():
+                first = samples[int(np.flatnonzero(~finite)[0])]
+                raise SampleError(first, f"{name} is not finite in the file")
+        return values
+
+    def skipped(self, samples: range) -> Mapping[int, str]:
+        return {i: why for i, why in self.plan.skipped.items() if i in samples}
+
+    def difference(self, store: Store) -> str:
+        there = store.attributes.get("imported")
+        names = ", ".join(source.path.name for source in self.sources)
+        if there is None:
+            return f"{store.url} was not imported from {names}"
+        known = [one["sha256"] for one in there["files"]]
+        if known == [source.sha256 for source in self.sources]:
+            return f"{store.url} was imported from {names} otherwise declared"
+        return f"{store.url} was imported from other files than {names}"

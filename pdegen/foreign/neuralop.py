@@ -1,0 +1,70 @@
+"""The small .pt files that the package neuraloperator ships."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pdegen.foreign.arrays import Contents
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.plan import axis, times
+from pdegen.foreign.published import Entry, Published, shapes
+
+_BURGERS = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
+
+
+def burgers(contents: Contents, declaration: Declaration) -> Published | None:
+    """burgers_lowres.pt: u at x = j/16 and t = 0, 0.06, ..., 0.96, the first time the input."""
+    found = shapes(contents, "input", "output", "visc")
+    if found is None or len(found[0]) != 2 or found[1] != (found[0][0], 17, found[0][1]):
+        return None
+    return Published(
+        name="neuralop-burgers",
+        title="Burgers, the small file of neuraloperator",
+        equation=_BURGERS,
+        source="neuraloperator, data of PINO: 800 for training, 400 for tests",
+        grid="periodic",
+        entries=(
+            Entry("a", "input", ("sample", "x"), "initial value u(x, 0)"),
+            Entry("u", "output", ("sample", "time", "x"), "solution u(x, t)"),
+        ),
+        splits=lambda counts: {"train": 800, "test": 400},
+        parameters={"viscosity": float(contents.array("visc").values().reshape(-1)[0])},
+        coordinates=(times(np.arange(17) * 0.06),),
+    )
+
+
+def darcy(contents: Contents, declaration: Declaration) -> Published | None:
+    """darcy_train_16.pt and darcy_test_16.pt, or 32: joined, the last file is the test.
+
+    Which of 421 points were kept, every 26th or 13th, is all that is known; the coefficient is
+    true or false, its values, the source and the scale of u are not documented.
+    """
+    found = shapes(contents, "x", "y")
+    if found is None or found[0] != found[1] or len(found[0]) != 3:
+        return None
+    n = found[0][1]
+    if contents.arrays["x"].dtype != bool or n not in (16, 32):
+        return None
+    where = np.arange(n) * (416 // n) / 420
+    text = "position {}, every {}th of 421 nodes, the last left out"
+    return Published(
+        name="neuralop-darcy",
+        title="Darcy, the small files of neuraloperator",
+        equation="-div(a grad u) = f on (0,1)^2; the values of a and f are not documented",
+        source="neuraloperator: one file for training, one for tests",
+        grid="nodal",
+        entries=(
+            Entry("a", "x", ("sample", "x", "y"), "phase of the coefficient, 0 or 1"),
+            Entry("u", "y", ("sample", "x", "y"), "solution u, scaled"),
+        ),
+        splits=_last_file,
+        coordinates=tuple(
+            axis(name, where, "nodal", text.format(name, 416 // n)) for name in ("x", "y")
+        ),
+    )
+
+
+def _last_file(counts: list[int]) -> dict[str, int]:
+    if len(counts) == 1:
+        return {"train": counts[0]}
+    return {"train": sum(counts[:-1]), "test": counts[-1]}

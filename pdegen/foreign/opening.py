@@ -1,0 +1,102 @@
+"""A file by its content: what it holds, whatever its name ends in."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import h5py
+
+from pdegen.foreign import npy, pt
+from pdegen.foreign.arrays import Contents, ForeignError
+from pdegen.foreign.hdf5 import hdf5
+from pdegen.foreign.mat import mat5
+
+_BLOCK = 2**22
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was imported.
+
+    Args:
+        path: Where it is.
+        bytes, sha256: Its size and digest.
+        modified: Its time in nanoseconds: whether it has changed since.
+    """
+
+    path: Path
+    bytes: int
+    sha256: str
+    modified: int
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        """Reads the whole file once.
+
+        Raises:
+            ForeignError: If it is no file.
+            OSError: If it cannot be read.
+        """
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ForeignError(f"{path} is no file")
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+        return cls(path, status.st_size, digest.hexdigest(), status.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raise ForeignError where the file has changed."""
+        status = self.path.stat()
+        if (status.st_size, status.st_mtime_ns) != (self.bytes, self.modified):
+            raise ForeignError(f"{self.path.name} has changed while it was imported")
+
+
+def opened(path: Path) -> Contents:
+    """What a file holds.
+
+    Raises:
+        ForeignError: If it is of no known format, or not sound.
+        OSError: If it cannot be read.
+    """
+    if not path.is_file():
+        raise ForeignError(f"{path} is no file" if path.exists() else f"{path}: no such file")
+    with path.open("rb") as file:
+        head = file.read(128)
+    if head.startswith(npy.MAGIC):
+        return npy.npy(path)
+    if head.startswith(pt.MAGIC):
+        return pt.pt(path)
+    if h5py.is_hdf5(path):
+        return hdf5(path)
+    if head[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
+        return mat5(path)
+    if head[:1] == b"\x80" or head[2:4] == b"\x8a\x0a":
+        raise ForeignError(
+            f"{path.name} is a pickle, which executes code when it is read: write tensors with "
+            "torch.save of PyTorch 1.6 or newer, or arrays with numpy.save"
+        )
+    raise ForeignError(
+        f"{path.name} is of no known format: MATLAB 5 and 7.3, HDF5, .npy and .pt can be imported"
+    )
+
+
+def merged(contents: list[Contents]) -> list[Contents]:
+    """Files that are parts of one dataset: .npy files hold an array each, all others are whole.
+
+    Raises:
+        ForeignError: If two arrays have one name.
+    """
+    single = [one for one in contents if one.format == "NumPy"]
+    if not single:
+        return contents
+    if len(single) < len(contents):
+        raise ForeignError(".npy files are imported together with .npy files alone")
+    arrays = {name: array for one in single for name, array in one.arrays.items()}
+    if len(arrays) < len(single):
+        raise ForeignError("two .npy files have one name")
+    return [replace(single[0], arrays=arrays)]

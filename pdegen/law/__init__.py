@@ -1,0 +1,1 @@
+"""Whether stored values follow the law that a recipe declares."""

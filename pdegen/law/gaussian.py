@@ -1,0 +1,140 @@
+"""The law of a Gaussian field: spectrum, pointwise deviation, and that it is Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from pdegen.law.base import Check, Statistic, Values
+from pdegen.law.exact import Cells, chi_square, normal
+from pdegen.law.modes import Modes
+
+# Mean square of the error of rounding to float32, relative to the value: an error is uniform on a
+# unit in the last place, whose mean square is (3/8)/log 2 of that of a power of two.
+ROUNDING = 2.0**-46 / 12 * 3 / 8 / np.log(2)
+
+_CLEAR = 1e4  # a mode with this many times the variance of the rounding is not changed by it
+_SLACK = 2.0  # the variance of rounding in a mode is known within this factor
+_CELLS = 8
+_GAUSSIAN_MODES = 8  # the strongest: whether they are Gaussian, not only of the right variance
+_POINTS = 64
+
+
+class GaussianLaw(Check):
+    """A field is Gaussian with independent modes of given variances, in each of N samples.
+
+    With z the coefficients over their deviations and v(x) the variance at a point x:
+
+    - Σ z² over the samples and the modes of a band is chi-square, the modes of the lowest wave
+      numbers each by itself, bands of half an octave above. Rounding to float32 is a part of the
+      variances; modes in which it is seen form one band, whose variance is known up to a factor 2.
+    - Σ g(x)²/v(x) over the samples is chi-square of N degrees and Σ g(x)/(N v(x))^½ is normal, at
+      64 points at most.
+    - The z of the eight strongest modes, and the energy Σ z² of each sample, fall into eighths of
+      their laws with binomial counts: the modes are normal, and no sample is out of scale.
+
+    The law does not change where the field changes sign or is mirrored, nor, on the square, where
+    x and y are exchanged; so no statistic of the field alone can see that.
+
+    Args:
+        variable: Its name in the store.
+        value: From what is stored of a batch to the field.
+        modes: Its modes on the output grid.
+        variance: v(x) at all points.
+        rounding: Mean square of the error of the field by rounding.
+    """
+
+    subject = "the Gaussian field"
+
+    def __init__(
+        self,
+        variable: str,
+        value: Callable[[np.ndarray], np.ndarray],
+        modes: Modes,
+        variance: Float[np.ndarray, " *grid"],
+        rounding: float,
+    ) -> None:
+        self.variable = variable
+        self._value, self._modes = value, modes
+        self._scale = np.sqrt(modes.variances + rounding)
+        self._clear = modes.variances >= _CLEAR * rounding
+        order = np.argsort(-modes.variances, kind="stable")
+        self._strongest = order[: min(_GAUSSIAN_MODES, np.count_nonzero(self._clear))]
+        self._points = spread(variance.shape, _POINTS)
+        self._deviation = np.sqrt(variance.ravel()[self._points])
+        # what was taken in
+        self._samples = 0
+        self._energy = np.zeros(len(modes.variances))
+        self._sum, self._squares = np.zeros(len(self._points)), np.zeros(len(self._points))
+        eighths = np.arange(1, _CELLS) / _CELLS
+        self._cells = [Cells(stats.norm.ppf(eighths)) for _ in self._strongest]
+        self._energies = Cells(stats.chi2.ppf(eighths, np.count_nonzero(self._clear)))
+
+    def add(self, numbers: np.ndarray, values: Values) -> None:
+        g = self._value(values[self.variable])
+        z = self._modes.transform(g) / self._scale
+        squares = z**2
+        self._samples += len(numbers)
+        self._energy += squares.sum(axis=0)
+        self._energies.add(squares[:, self._clear].sum(axis=1))
+        for cells, mode in zip(self._cells, self._strongest, strict=True):
+            cells.add(z[:, mode])
+        at_points = g.reshape(len(g), -1)[:, self._points] / self._deviation
+        self._sum += at_points.sum(axis=0)
+        self._squares += (at_points**2).sum(axis=0)
+
+    def statistics(self) -> Iterator[Statistic]:
+        if self._samples:
+            yield from self._of_bands()
+            yield from self._of_points()
+            yield from self._of_cells()
+
+    def _of_bands(self) -> Iterator[Statistic]:
+        bands = self._modes.bands
+        alone = np.bincount(bands)[bands] == 1
+        rest = ~self._clear & ~alone
+        for band, name in enumerate(self._modes.names):
+            chosen = (bands == band) & ~rest
+            if chosen.any():
+                yield self._of_band(f"the energy of {name} over its mean", chosen)
+        if rest.any():
+            yield self._of_band("the energy of modes as small as rounding over its mean", rest)
+
+    def _of_band(self, name: str, chosen: np.ndarray) -> Statistic:
+        degrees = self._samples * int(np.count_nonzero(chosen))
+        energy = float(self._energy[chosen].sum())
+        slack = 1.0 if self._clear[chosen].all() else _SLACK
+        return Statistic(name, energy / degrees, 1.0, chi_square(energy, degrees, slack))
+
+    def _of_points(self) -> Iterator[Statistic]:
+        n = self._samples
+        for point, total, squares in zip(self._points, self._sum, self._squares, strict=True):
+            where = f"at point {point}"
+            yield Statistic(
+                f"the mean square {where} over its mean", squares / n, 1.0, chi_square(squares, n)
+            )
+            yield Statistic(
+                f"the mean {where} over the deviation", total / n, 0.0, normal(total / np.sqrt(n))
+            )
+
+    def _of_cells(self) -> Iterator[Statistic]:
+        kinds = [(f"coefficient {mode}", cells) for mode, cells in
+                 zip(self._strongest, self._cells, strict=True)]  # fmt: skip
+        if self._clear.any():
+            kinds.append(("energy", self._energies))
+        for name, cells in kinds:
+            for cell, count in enumerate(cells.counts):
+                yield Statistic(
+                    f"the share of samples with the {name} in eighth {cell + 1} of its law",
+                    count / self._samples, 1 / _CELLS, cells.p(cell),
+                )  # fmt: skip
+
+
+def spread(shape: tuple[int, ...], at_most: int) -> np.ndarray:
+    """Flat indices of points that are spread evenly over a grid."""
+    each = int(at_most ** (1 / len(shape)) + 1e-9)
+    axes = [np.unique((np.arange(min(n, each)) * n) // min(n, each)) for n in shape]
+    return np.ravel_multi_index(np.meshgrid(*axes, indexing="ij"), shape).ravel()

@@ -1,0 +1,209 @@
+"""Hostile .pt and .npy files, and hostile names: nothing executes, and one line says why not."""
+
+import io
+import os
+import pickle
+import struct
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from pdegen.foreign.opening import opened
+from tests.pdegen.foreign.files import (
+    PAIR,
+    random,
+    refused,
+)
+
+
+class Executed:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+def tensors(path, content=None):
+    torch.save({k: torch.from_numpy(v) for k, v in PAIR.items()} if content is None else content,
+               path)  # fmt: skip
+    return path
+
+
+def rewritten(path, changed, compression=zipfile.ZIP_STORED):
+    """A .pt file with some entries changed: from their bytes to others, or None."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in entries.items():
+            key = name.split("/", 1)[1]
+            data = changed[key](data) if key in changed else data
+            if data is not None:
+                archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pt_file_that_would_execute_is_not_executed(tmp_path, legacy):
+    marker = tmp_path / "executed"
+    torch.save({"p": Executed(marker)}, tmp_path / "p.pt",
+               _use_new_zipfile_serialization=not legacy)  # fmt: skip
+    refused(tmp_path / "p.pt", match="executes code" if legacy else "would execute 'posix system'")
+    assert not marker.exists()
+
+
+def test_a_legacy_pt_file_is_refused(tmp_path):
+    content = {k: torch.from_numpy(v) for k, v in PAIR.items()}
+    torch.save(content, tmp_path / "p.pt", _use_new_zipfile_serialization=False)
+    refused(tmp_path / "p.pt", match="PyTorch 1.6")
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_a_plain_pickle_is_not_executed(tmp_path, protocol):
+    marker = tmp_path / "executed"
+    (tmp_path / "p.pt").write_bytes(pickle.dumps({"p": Executed(marker)}, protocol))
+    refused(tmp_path / "p.pt", match=r"pickle|no known format")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_no_pickle_in_an_archive_is_executed(tmp_path, protocol):
+    marker = tmp_path / "executed"
+    data = pickle.dumps({"p": Executed(marker)}, protocol)
+    refused(rewritten(tensors(tmp_path / "p.pt"), {"data.pkl": lambda _: data}), match="execute")
+    assert not marker.exists()
+
+
+def test_a_pickle_that_allocates_is_not_executed(tmp_path):
+    """`torch.load(weights_only=True)` makes the bytes that it asks for."""
+    data = b"\x80\x02cbuiltins\nbytearray\n\x8a\x05\x00\x00\x00\x00\x10\x85R."
+    file = rewritten(tensors(tmp_path / "p.pt"), {"data.pkl": lambda _: data})
+    refused(file, match="would execute 'builtins bytearray'")
+
+
+def test_a_deflated_pt_file_is_refused_before_it_is_unpacked(tmp_path):
+    file = tensors(tmp_path / "p.pt")
+    rewritten(file, {"data/0": lambda _: bytes(2**26)}, zipfile.ZIP_DEFLATED)
+    refused(file, match="torch.save compresses nothing")
+
+
+def test_a_tensor_that_claims_more_than_its_bytes_is_refused(tmp_path):
+    file = tensors(tmp_path / "p.pt")
+    refused(rewritten(file, {"data/0": lambda data: data[:8]}), match="p claims 384 bytes of 8")
+    refused(rewritten(tensors(file), {"data/1": lambda _: None}), match="damaged: 'data/1'")
+
+
+def test_views_are_refused_unless_all_their_numbers_are_there(tmp_path):
+    expanded = torch.zeros(1).expand(2**20, 2**20)
+    refused(tensors(tmp_path / "p.pt", {"p": expanded, "q": expanded}), match="is a view of")
+    every_other = torch.zeros(12, 8)[::2]
+    refused(tensors(tmp_path / "q.pt", {"p": every_other, "q": every_other}), match="contiguous")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bool", "uint8", "uint16"])
+def test_views_that_are_whole_are_read(tmp_path, dtype):
+    a = random(8, 12).astype(dtype)
+    tensor = torch.from_numpy(a).T[2:8]  # columns first, and not from the beginning
+    file = tensors(tmp_path / "p.pt", {"p": torch.from_numpy(a)[2:], "q": tensor.contiguous()})
+    assert opened(file).array("p").values().tobytes() == a[2:].tobytes()
+    assert opened(file).array("q").values().tobytes() == np.ascontiguousarray(a.T[2:8]).tobytes()
+    turned = tensors(tmp_path / "q.pt", {"p": torch.from_numpy(a).T})
+    np.testing.assert_array_equal(opened(turned).array("p").values(), a.T)
+
+
+@pytest.mark.parametrize("content", [[torch.zeros(3)], {"p": 3, "q": "text"}, {"p": {}}, {}])
+def test_what_is_no_dictionary_of_tensors_is_refused(tmp_path, content):
+    refused(tensors(tmp_path / "p.pt", content), match="p.pt")
+
+
+def test_sparse_and_other_tensors_are_refused(tmp_path):
+    sparse = torch.eye(3).to_sparse()
+    refused(tensors(tmp_path / "p.pt", {"p": sparse, "q": sparse}), match="would execute")
+    complex_ = torch.zeros(6, 8, dtype=torch.complex64)
+    refused(tensors(tmp_path / "q.pt", {"p": complex_, "q": complex_}), match="would execute")
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.7, 0.99])
+def test_a_cut_off_pt_file_is_refused(tmp_path, keep):
+    file = tensors(tmp_path / "p.pt")
+    data = file.read_bytes()
+    file.write_bytes(data[: int(keep * len(data))])
+    refused(file, match="cut off or damaged")
+
+
+def test_another_archive_is_refused(tmp_path):
+    np.savez(tmp_path / "p.npz", **PAIR)
+    refused(tmp_path / "p.npz", match="none that torch.save writes")
+
+
+def test_an_array_of_objects_is_not_executed(tmp_path):
+    marker = tmp_path / "executed"
+    np.save(tmp_path / "p.npy", np.array([Executed(marker)], dtype=object), allow_pickle=True)
+    refused(tmp_path / "p.npy", match="holds Python objects")
+    assert not marker.exists()
+
+
+def npy(path, header, data=b""):
+    text = header.encode().ljust(118) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("header", "match"),
+    [
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (1048576, 1048576)}", "claims shape"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}", "claims shape"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}", "impossible|can be read"),
+        ("{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "of type complex64"),
+        ("{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (1,)}", "type"),
+        ("{'descr': '<f8', 'fortran_order': False}", "no .npy file"),
+        ("__import__('os').system('touch executed')", "no .npy file"),
+        ("(" * 100, "no .npy file"),
+    ],
+)
+def test_a_false_header_is_refused(tmp_path, header, match):
+    refused(npy(tmp_path / "p.npy", header, bytes(8)), match=match)
+
+
+def test_a_long_header_is_not_read(tmp_path):
+    (tmp_path / "p.npy").write_bytes(b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1))
+    refused(tmp_path / "p.npy", match="a header of 4,294,967,295 bytes")
+
+
+def test_a_cut_off_npy_file_is_refused(tmp_path):
+    np.save(tmp_path / "p.npy", PAIR["p"])
+    data = (tmp_path / "p.npy").read_bytes()
+    (tmp_path / "p.npy").write_bytes(data[:-9])
+    refused(tmp_path / "p.npy", match="cut off")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "..", "x\ny", "", "x" * 500])
+def test_names_with_parts_of_paths_are_refused(tmp_path, name):
+    if name:
+        refused(tensors(tmp_path / "p.pt", {name: torch.zeros(2)}), match="an array is named")
+    if "/" in name.strip("/"):
+        with h5py.File(tmp_path / "p.h5", "w") as content:
+            content.create_dataset(name.replace("/etc", "/.."), data=np.zeros(2))
+        refused(tmp_path / "p.h5", match=r"'\.\.'|is named|no such name")
+
+
+def test_devices_are_no_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    refused(tmp_path / "pipe", match="is no file")
+
+
+def test_random_bytes_are_of_no_known_format(tmp_path):
+    (tmp_path / "p.mat").write_bytes(np.random.default_rng(0).bytes(10_000))
+    refused(tmp_path / "p.mat", match="no known format")
+    (tmp_path / "q.mat").write_bytes(b"")
+    refused(tmp_path / "q.mat", match="no known format")
+    buffer = io.BytesIO()
+    np.save(buffer, PAIR["p"])
+    (tmp_path / "r.mat").write_bytes(buffer.getvalue()[:7])
+    refused(tmp_path / "r.mat", match="no .npy file")

@@ -1,0 +1,234 @@
+"""The same bytes on every engine; workers that die; tasks that fail."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dask
+import pytest
+from threadpoolctl import threadpool_info
+
+from pdegen.engines import EngineError, WorkerLostError, check, pool, slurm_script
+from pdegen.generate import Progress, generate
+from pdegen.problems.base import SampleError
+from tests.pdegen.conftest import SMALL
+from tests.stores import objects_of
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Address of a scheduler with one worker, in processes of their own."""
+    folder = tmp_path_factory.mktemp("cluster")
+    quiet = {**os.environ, "DASK_LOGGING__DISTRIBUTED": "error"}
+    file = folder / "scheduler.json"
+    begin = [sys.executable, "-m"]
+    options = {"env": quiet, "cwd": folder, "stderr": subprocess.DEVNULL}
+    started = [
+        subprocess.Popen(
+            [*begin, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard",
+             "--host", "127.0.0.1", "--scheduler-file", str(file)], **options,
+        )
+    ]  # fmt: skip
+    while not file.exists():
+        assert started[0].poll() is None
+        time.sleep(0.05)
+    address = json.loads(file.read_text())["address"]
+    started.append(
+        subprocess.Popen(
+            [*begin, "distributed.cli.dask_worker", address, "--nthreads", "1",
+             "--no-dashboard", "--local-directory", str(folder)], **options,
+        )
+    )  # fmt: skip
+    yield address
+    for process in reversed(started):
+        process.terminate()
+    for process in started:
+        process.wait(20)
+
+
+def test_an_existing_scheduler_makes_the_same_bytes(small, finished, tmp_path, cluster):
+    seen: list[Progress] = []
+    store = generate(small, str(tmp_path / "s.zarr"), scheduler=cluster, progress=seen.append)
+    assert objects_of(store) == objects_of(finished)
+    assert [p.done for p in seen] == [1, 2, 3]
+
+
+def test_workers_use_one_thread_for_matrix_products(cluster):
+    with pool(cluster, None) as workers:
+        ((_, counts),) = workers.run(threads_here, [0])
+    assert counts
+    assert set(counts) == {1}
+
+
+def threads_here(_: int) -> list[int]:
+    return [library["num_threads"] for library in threadpool_info()]
+
+
+def test_a_failing_sample_is_named_from_afar(small, tmp_path, cluster):
+    thin = small.with_overrides({"viscosity": 0.01})
+    errors = []
+    for scheduler in ("threads", cluster):
+        with pytest.raises(SampleError) as error:
+            generate(thin, str(tmp_path / f"{len(errors)}.zarr"), workers=1, scheduler=scheduler)
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "what"),
+    [
+        ("thread", "unknown scheduler 'thread': known: threads, processes, mpi, slurm, or"),
+        ("http://x:1", "unknown scheduler"),
+        ("127.0.0.1", "unknown scheduler"),
+    ],
+)
+def test_a_wrong_word_is_refused_before_anything_is_written(small, tmp_path, scheduler, what):
+    with pytest.raises(EngineError, match=what):
+        generate(small, str(tmp_path / "s.zarr"), scheduler=scheduler)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_an_address_where_nobody_answers_is_named():
+    check("tcp://127.0.0.1:9")
+    with pytest.raises(EngineError, match="no Dask scheduler answers at 127.0.0.1:9"):
+        with pool("127.0.0.1:9", None):
+            pass
+
+
+# a worker's death
+
+
+def dies_once(argument: tuple[str, int]) -> int:
+    """Kills its own process at the first attempt at task 3."""
+    folder, number = argument
+    try:
+        if number == 3:
+            os.close(os.open(f"{folder}/died", os.O_CREAT | os.O_EXCL))
+            os.kill(os.getpid(), signal.SIGKILL)
+    except FileExistsError:
+        pass
+    return number
+
+
+def dies(number: int) -> int:
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dask, on workers that die
+def test_a_workers_death_costs_its_tasks_only(tmp_path):
+    with pool("processes", 2) as workers:
+        results = dict(workers.run(dies_once, [(str(tmp_path), i) for i in range(8)]))
+        assert sorted(results.values()) == list(range(8))
+        with pytest.raises(WorkerLostError, match="1: every worker that tried it has died"):
+            list(workers.run(dies, range(3)))
+
+
+# how many tasks wait
+
+
+def test_few_tasks_wait_however_many_there_are():
+    asked, most = [], 0
+
+    def arguments():
+        for i in range(200):
+            asked.append(i)
+            yield i
+
+    with pool("threads", 2) as workers:
+        for done, _ in enumerate(workers.run(lambda i: i, arguments()), 1):
+            most = max(most, len(asked) - done)
+    assert len(asked) == 200
+    assert most <= 6
+
+
+def test_memory_does_not_grow_with_the_dataset(small, tmp_path):
+    """The process holds some shards, whatever the number of all."""
+    peaks = []
+    for samples in (64, 1024):
+        recipe = small.with_overrides(
+            {"samples": samples, "shard": 16, "resolution": 4096, "solver.resolution": 4096}
+        )
+        code = (
+            "import resource, sys\n"
+            "from pdegen.generate import generate\n"
+            "from pdegen.recipe import Recipe\n"
+            "recipe = Recipe.model_validate_json(sys.argv[1])\n"
+            "generate(recipe, sys.argv[2], workers=2)\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        )
+        place = str(tmp_path / f"{samples}.zarr")
+        done = subprocess.run(
+            [sys.executable, "-c", code, recipe.model_dump_json(), place],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        peaks.append(int(done.stdout) / 1024)
+    whole = 1024 * 2 * 4096 * 4 / 2**20  # 32 MiB
+    assert peaks[1] - peaks[0] < whole / 2
+
+
+# SLURM and MPI
+
+
+def test_the_job_script_says_what_is_asked_for():
+    script = slurm_script()
+    assert "#SBATCH --cpus-per-task=1" in script
+    assert "distributed.cli.dask_worker" in script
+    with dask.config.set({"jobqueue.slurm.queue": "long", "jobqueue.slurm.walltime": "12:00:00"}):
+        script = slurm_script()
+    assert "#SBATCH -p long" in script
+    assert "#SBATCH -t 12:00:00" in script
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dask, on workers that end with their job
+def test_jobs_of_slurm_make_the_same_bytes(small, finished, tmp_path, monkeypatch):
+    """A queue that starts each job script at once."""
+    for name, script in {
+        "sbatch": 'echo "Submitted batch job $$"; setsid bash "$1" >/dev/null 2>&1 & '
+        f"echo $! >> {tmp_path}/jobs",
+        "scancel": f"while read pid; do kill -- -$pid; done < {tmp_path}/jobs",
+    }.items():
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    store = generate(small, str(tmp_path / "s.zarr"), scheduler="slurm", workers=1)
+    assert objects_of(store) == objects_of(finished)
+    assert (tmp_path / "jobs").read_text().count("\n") == 1
+
+
+def mpirun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(processes),
+         str(BIN / "pdegen"), *arguments],
+        capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("mpi")
+def test_mpi_makes_the_same_bytes(finished, small, tmp_path):
+    url = str(tmp_path / "s.zarr")
+    overrides = [f"--set={key}={value}" for key, value in SMALL.items()]
+    done = mpirun(3, "generate", "burgers-quick", "--out", url, "--scheduler", "mpi", *overrides)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == url
+    assert objects_of(url) == objects_of(finished)
+
+
+@pytest.mark.usefixtures("mpi")
+def test_mpi_needs_three_processes(tmp_path):
+    done = mpirun(
+        2, "generate", "burgers-quick", "--out", str(tmp_path / "s.zarr"), "--scheduler", "mpi"
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("needs at least 3 processes") == 1
+    assert not (tmp_path / "s.zarr").exists()

@@ -1,0 +1,252 @@
+"""Every byte of a store is covered, and what is damaged is made again exactly."""
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pdegen.derived import add_noise, at_levels
+from pdegen.generate import RecipeJob, generate
+from pdegen.lock import LockedError, locked
+from pdegen.problems.base import SampleError
+from pdegen.record import Record, Seal
+from pdegen.schema import SchemaError
+from pdegen.store import Store, StoreError
+from pdegen.verify import repair, verify
+from tests.stores import faults, interrupted, objects_of, with_attributes
+
+
+def change(store, key, data):
+    (Path(store.url) / key).write_bytes(data)
+
+
+def flipped(data, place, bit):
+    changed = bytearray(data)
+    changed[place] ^= 1 << bit
+    return bytes(changed)
+
+
+# damage
+
+
+@pytest.mark.parametrize("flips", [200, pytest.param(2000, marks=pytest.mark.slow)])
+def test_every_byte_of_every_object_is_covered(store, flips):
+    """One flipped bit at random places, and at the ends of every object."""
+    chance, sound = random.Random(0), objects_of(store)
+    places = [(key, place) for key, data in sound.items() for place in (0, len(data) - 1)]
+    chosen = chance.choices(list(sound), k=flips - len(places))  # small objects as often
+    places += [(key, chance.randrange(len(sound[key]))) for key in chosen]
+    for key, place in places:
+        change(store, key, flipped(sound[key], place, chance.randrange(8)))
+        assert faults(store), f"byte {place} of {key}"
+        change(store, key, sound[key])
+    assert faults(store) == []
+
+
+def test_every_object_is_repaired_and_the_rest_untouched(store):
+    chance, sound = random.Random(1), objects_of(store)
+    root = Path(store.url)
+    for key, data in sound.items():
+        change(store, key, flipped(data, chance.randrange(len(data)), chance.randrange(8)))
+        before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+        result = repair(store.url)
+        assert result.faults == [], key
+        assert result.repaired == [key]
+        assert objects_of(store) == sound, key
+        touched = {
+            str(path.relative_to(root))
+            for path, time in before.items()
+            if path.exists() and path.stat().st_mtime_ns != time
+        }
+        assert touched == {key}
+
+
+def test_every_object_that_is_gone_is_made_again(store):
+    sound = objects_of(store)
+    for key in sound:
+        (Path(store.url) / key).unlink()
+        assert faults(store), key
+        assert repair(store.url).repaired == [key]
+        assert objects_of(store) == sound, key
+
+
+def test_much_damage_is_repaired(store):
+    sound = objects_of(store)
+    for key in ("u/c/0/0", "u/c/2/0", "a/c/1/0", "u/zarr.json", "x/c/0", "zarr.json"):
+        change(store, key, sound[key][:-5])
+    (Path(store.url) / Record.key(1)).unlink()
+    result = repair(store.url)
+    # of shard 1 both the record and data are lost: nothing says which bits are right
+    assert {fault.shard for fault in result.faults} == {1}
+    assert objects_of(generate_again(store)) == sound
+
+
+def generate_again(store):
+    recipe = RecipeJob.of(store).recipe
+    return generate(recipe, store.url, resume=True)
+
+
+def test_a_sound_store_is_left_alone(store):
+    before = objects_of(store)
+    result = repair(store.url)
+    assert (result.faults, result.repaired) == ([], [])
+    assert objects_of(store) == before
+
+
+def test_a_store_that_is_being_written_is_not_repaired(store):
+    change(store, "u/c/0/0", b"")
+    with locked(store.objects), pytest.raises(LockedError, match="is being written"):
+        repair(store.url)
+
+
+def test_metadata_and_seal_that_are_both_lost_are_an_error(store):
+    change(store, "zarr.json", b"{")
+    change(store, Seal.KEY, b"{")
+    with pytest.raises(StoreError, match="the metadata are damaged"):
+        verify(store.url)
+
+
+def test_what_this_software_makes_otherwise_is_not_written(store, monkeypatch):
+    compute = RecipeJob.compute
+
+    def other(self, there, samples):
+        return {name: 2 * value for name, value in compute(self, there, samples).items()}
+
+    change(store, "u/c/1/0", b"damaged")
+    monkeypatch.setattr(RecipeJob, "compute", other)
+    result = repair(store.url)
+    assert [str(fault) for fault in result.faults] == [
+        "u, shard 1: the data differ from the recorded digest"
+    ]
+    assert (Path(store.url) / "u/c/1/0").read_bytes() == b"damaged"
+
+
+def test_a_store_with_noise_is_repaired_but_for_its_samples(finished, tmp_path):
+    levels = at_levels({"kind": "relative", "seed": 0}, [0.0, 0.1])
+    noisy = add_noise(finished.url, "u", levels, str(tmp_path / "noisy.zarr"))
+    sound = objects_of(noisy)
+    change(noisy, "u/zarr.json", b"{}")
+    assert repair(noisy.url).repaired == ["u/zarr.json"]
+    assert objects_of(noisy) == sound
+    change(noisy, "u/c/0/0/0", b"")
+    assert [str(fault) for fault in repair(noisy.url).faults] == [
+        "u, shard 0: the data differ from the recorded digest"
+    ]
+    add_noise(finished.url, "u", levels, noisy.url, resume=True)
+    assert objects_of(noisy) == sound
+
+
+# again from the recipe
+
+
+def test_samples_are_made_again_and_compared(finished):
+    result = verify(finished.url, deep=5)
+    assert result.faults == []
+    assert len(set(result.recomputed)) == 5
+    assert verify(finished.url, deep=1000).recomputed == list(range(12))
+
+
+def test_a_store_with_other_numbers_and_right_digests_is_noticed_deep(small, store):
+    values = {name: np.array(store.array(name)[5:10]) for name in store.variables}
+    values["u"][2, 3] += np.float32(1e-6)
+    store.unseal()
+    store.write_shard(1, values)
+    store.seal()
+    assert faults(store) == []
+    found = verify(store.url, deep=12).faults
+    assert [str(fault) for fault in found] == [
+        "u, shard 1: sample 7 differs from what the recipe gives"
+    ]
+
+
+def test_a_recipe_that_does_not_fit_the_store_is_an_error(store):
+    store.unseal()
+    with_attributes(store, fingerprint="0" * 64)
+    Store(store.url).seal()
+    with pytest.raises(SchemaError, match="does not have the store's fingerprint"):
+        verify(store.url, deep=1)
+
+
+# samples that are left out
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Samples 3 and 7 cannot be computed."""
+    compute = RecipeJob.compute
+
+    def computed(self, store, samples):
+        for sample in (3, 7):
+            if sample in samples:
+                raise SampleError(sample, "it does not converge")
+        return compute(self, store, samples)
+
+    monkeypatch.setattr(RecipeJob, "compute", computed)
+
+
+def test_samples_that_fail_are_left_out_by_choice(small, finished, tmp_path, failing):
+    url, notes = str(tmp_path / "s.zarr"), []
+    with pytest.raises(SampleError, match="sample 3: it does not converge"):
+        generate(small, url, workers=1)
+    store = generate(
+        small, url, resume=True, skip_failed=True, progress=lambda p: notes.extend(p.notes)
+    )
+    assert sorted(notes) == [f"sample {i} is skipped: it does not converge" for i in (3, 7)]
+    assert store.skipped == [3, 7]
+    assert store.record(0).skipped == {3: "it does not converge"}
+    assert faults(store) == []
+    values, whole = np.asarray(store.array("u")[:]), np.asarray(finished.array("u")[:])
+    kept = [i for i in range(12) if i not in (3, 7)]
+    np.testing.assert_array_equal(values[kept], whole[kept])
+    assert np.isnan(values[[3, 7]]).all()
+    train = [i for i in range(7) if i != 3]
+    assert store.attributes["statistics"]["u"]["mean"] == pytest.approx(
+        whole[train].astype(float).mean(), rel=1e-12
+    )
+
+
+def test_a_store_without_some_samples_is_repaired(small, tmp_path, failing):
+    store = generate(small, str(tmp_path / "s.zarr"), skip_failed=True)
+    sound = objects_of(store)
+    for key in ("u/c/0/0", Record.key(1)):
+        change(store, key, b"?")
+    result = repair(store.url, deep=12)
+    assert result.faults == []
+    assert sorted(result.repaired) == [Record.key(1), "u/c/0/0"]
+    assert objects_of(store) == sound
+
+
+def test_noise_leaves_out_what_its_parent_does(small, tmp_path, failing):
+    parent = generate(small, str(tmp_path / "s.zarr"), skip_failed=True)
+    levels = at_levels({"kind": "ensemble", "seed": 0}, [0.1])
+    noisy = add_noise(parent.url, "u", levels, str(tmp_path / "noisy.zarr"))
+    assert noisy.skipped == [3, 7]
+    assert faults(noisy) == []
+    assert np.isnan(np.asarray(noisy.array("u")[:])).any(axis=(1, 2)).nonzero()[0].tolist() == [
+        3,
+        7,
+    ]
+
+
+def test_a_store_that_is_not_sealed_is_not_verified(small, tmp_path):
+    with interrupted(RecipeJob, sample=10):
+        generate(small, str(tmp_path / "s.zarr"), workers=1)
+    with pytest.raises(StoreError, match=r"is not sealed \(2 of 3 shards"):
+        verify(str(tmp_path / "s.zarr"))
+
+
+def test_the_result_is_for_machines_too(store):
+    change(store, "u/c/1/0", b"")
+    summary = verify(store.url).summary()
+    assert summary["verified"] is False
+    assert summary["faults"] == [
+        {
+            "where": "u, shard 1",
+            "what": "the data differ from the recorded digest",
+            "shard": 1,
+            "variable": "u",
+        }
+    ]
+    shutil.rmtree(store.url)
