@@ -167,15 +167,17 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
         return Client(timeout=_PATIENCE)
     if scheduler == "processes":
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pdegen-"))
-        cluster = stack.enter_context(
-            LocalCluster(
+        try:
+            cluster = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
                 processes=True,
                 dashboard_address=None,
                 local_directory=folder,
             )
-        )
+        except RuntimeError as error:
+            raise EngineError(f"Dask could not start {workers} processes: {error}") from error
+        stack.enter_context(cluster)
         return Client(cluster)
     if scheduler == "slurm":
         cluster = stack.enter_context(slurm_cluster())

@@ -142,6 +142,13 @@ class Store:
         return "parent" in self.attributes
 
     @property
+    def command(self) -> str:
+        """The command that made it."""
+        if self.derived:
+            return "noise"
+        return "import" if "imported" in self.attributes else "generate"
+
+    @property
     def samples(self) -> int:
         return self.attributes["samples"]
 
@@ -434,10 +441,10 @@ def open_sealed(url: str) -> Store:
     store = Store(url)
     if not store.sealed:
         done = len(store.recorded())
-        command = f"generate {store.attributes['recipe']['name']}"
+        recipe = f" {store.attributes['recipe']['name']}" if store.command == "generate" else ""
         raise StoreError(
             f"{url} is not sealed ({done} of {store.shards} shards are written): finish it by "
-            f"the command that made it, pdegen {'noise' if store.derived else command} ... "
+            f"the command that made it, pdegen {store.command}{recipe} ... "
             f"--out {url}, with --resume"
         )
     return store

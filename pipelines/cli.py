@@ -90,13 +90,14 @@ def _status(error: Exception) -> int | None:
     from operators.train import TrainingError
     from pdegen.darcy.fenicsx.client import MissingDolfinxError, WorkerError
     from pdegen.engines import EngineError, WorkerLostError
+    from pdegen.foreign.arrays import ForeignError
     from pdegen.lock import LockedError
     from pipelines.finished import ReportError
     from pipelines.run import RunError
 
     wrong_request = (
         SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError, UsageError,
-        MissingDolfinxError, EngineError, LockedError,
+        MissingDolfinxError, EngineError, LockedError, ForeignError,
     )  # fmt: skip
     no_place = (
         errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
@@ -292,13 +293,80 @@ def noise_command(
     print(made.url)
 
 
+@app.command("import")
+def import_command(
+    files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy or .pt files.")],
+    out: Annotated[str, typer.Option(help="Path or URL of the store.")],
+    input: Annotated[str | None, typer.Option(help="Array of the inputs.")] = None,
+    target: Annotated[str | None, typer.Option(help="Array of the targets.")] = None,
+    grid: Annotated[str | None, typer.Option(help="periodic, cell or nodal.")] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
+    ] = None,
+    samples: Annotated[str, typer.Option(help="Axis of the samples: first or last.")] = "first",
+    times: Annotated[str | None, typer.Option(help="Axis of the times: first or last.")] = None,
+    workers: Workers = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    take_over: TakeOver = False,
+) -> None:
+    """Bring published files, or others, into the store format."""
+    from pdegen.foreign.declaration import Declaration
+    from pdegen.foreign.importing import import_files
+
+    shown = _shards(f"importing {files[0].name}, shards")
+    options = Options(workers, "threads", resume, overwrite, take_over, progress=shown)
+    _check_options(options)
+    declared = Declaration(
+        input=input,
+        target=target,
+        grid=_word("grid", grid, ("periodic", "cell", "nodal")),
+        splits=_sizes(split),
+        samples=_word("samples", samples, ("first", "last")),
+        times=_word("times", times, ("first", "last")),
+    )
+    with _kept(out):
+        print(import_files(files, out, declared, **vars(options)).url)
+
+
+def _word(what: str, word: str | None, known: tuple[str, ...]) -> Any:
+    if word is not None and word not in known:
+        raise SchemaError(f"unknown {what} {word!r}: known: {', '.join(known)}")
+    return word
+
+
+def _sizes(texts: list[str] | None) -> dict[str, int] | None:
+    """{"train": 1000, ...} from ["train=1000", ...]."""
+    if not texts:
+        return None
+    sizes = dict(parse_override(text) for text in texts)
+    for name, size in sizes.items():
+        _word("split", name, ("train", "validation", "test"))
+        if type(size) is not int or size < 1:
+            raise SchemaError(f"split {name}: its size is a whole number >= 1, got {size!r}")
+    return sizes
+
+
+@app.command("export")
+def export_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
+    out: Annotated[Path, typer.Option(help="File to write; a folder for npy.")],
+    format: Annotated[str, typer.Option(help="mat, npy, hdf5 or pt.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a store to a file of another format."""
+    from pdegen.foreign.exporting import export
+
+    print(export(store, format, out, overwrite=overwrite, progress=_shards("exporting, shards")))
+
+
 @app.command("info")
 def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
     """Say what a store holds."""
     opened = Store(store)
     attributes = opened.attributes
-    command = "noise" if opened.derived else "generate"
-    state = "sealed" if opened.sealed else f"not sealed (pdegen {command} ... --resume finishes it)"
+    unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
+    state = "sealed" if opened.sealed else unfinished
     print(f"{store}: {attributes['title']}\n{state}, fingerprint {attributes['fingerprint']}")
     print(f"equation    {attributes['equation']}")
     for name in opened.variables:
@@ -306,9 +374,11 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
         print(f"{name:11} {array.shape} {array.dtype}  {array.attrs['long_name']}")
     for name, (start, stop) in attributes["splits"].items():
         print(f"{name:11} samples {start} to {stop - 1}")
+    if opened.skipped:
+        print(f"skipped     samples {', '.join(map(str, opened.skipped))}")
     for name, values in attributes.get("statistics", {}).items():
         print(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
-    for name in ("noise", "parent"):
+    for name in ("noise", "parent", "imported"):
         if name in attributes:
             print(f"{name:11} {json.dumps(attributes[name])}")
     print(f"recipe      {json.dumps(attributes['recipe'])}")

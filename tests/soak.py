@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from pdegen.engines import WorkerLostError
+from pdegen.engines import EngineError, WorkerLostError
 from pdegen.generate import generate
 from pdegen.objects import Objects
 from pdegen.recipe import Recipe, load_recipe
@@ -188,7 +188,7 @@ def kill_workers(recipe: Recipe, folder: Path, kills: int, chance: random.Random
         while done["workers"] < kills:
             try:
                 generate(recipe, url, scheduler="processes", workers=2, resume=True)
-            except WorkerLostError:
+            except (WorkerLostError, EngineError):
                 done["jobs that failed and were resumed"] += 1
                 continue
             check(url, expected, "after kills of its workers")

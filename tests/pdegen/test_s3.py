@@ -1,0 +1,221 @@
+"""Stores on S3: a real protocol server on loopback, through the same commands."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pytest
+import xarray as xr
+from moto.server import ThreadedMotoServer
+
+from operators.data import read_pairs
+from pdegen.derived import add_noise, at_levels
+from pdegen.generate import RecipeJob, generate
+from pdegen.lock import LockedError, locked
+from pdegen.objects import Objects
+from pdegen.store import Store, StoreError
+from pdegen.verify import repair, verify
+from tests.pdegen.conftest import SMALL
+from tests.stores import faults, interrupted, objects_of
+
+SECRET = "sesame-4711-secret"
+PDEGEN = str(Path(sys.executable).parent / "pdegen")
+
+
+class Line:
+    """A TCP line to a server, which can be cut."""
+
+    def __init__(self, port: int) -> None:
+        self.target, self.cut, self.passed = port, False, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            caller, _ = self.listener.accept()
+            if self.cut:
+                caller.close()
+                continue
+            server = socket.create_connection(("127.0.0.1", self.target))
+            for source, sink in ((caller, server), (server, caller)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while (data := source.recv(65536)) and not self.cut:
+                self.passed += len(data)
+                sink.sendall(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+@pytest.fixture(scope="module")
+def line():
+    """A line to an S3 server, whose credentials are in the environment."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    line = Line(port)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{line.port}",
+            "AWS_ACCESS_KEY_ID": "someone",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "NO_PROXY": "127.0.0.1",
+        }.items():
+            patch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket="data")
+        yield line
+    server.stop()
+
+
+@pytest.fixture
+def url(line, request):
+    return f"s3://data/{request.node.name}.zarr"
+
+
+def stored(url: str) -> dict[str, bytes]:
+    """Every object of a store on S3 but for `log/`."""
+    objects, found = Objects(url), {}
+    filesystem, root = objects._location
+    for path in filesystem.find(root):
+        key = path.removeprefix(f"{root}/")
+        if not key.startswith("log/"):
+            found[key] = objects.read(key)
+    return found
+
+
+def test_it_holds_the_bytes_of_a_store_on_disk(small, finished, url):
+    assert generate(small, url, workers=2).sealed
+    assert stored(url) == objects_of(finished)
+    assert faults(url) == []
+    with pytest.raises(StoreError, match="exists: use --resume"):
+        generate(small, url)
+
+
+def test_an_interrupted_one_is_resumed(small, finished, url):
+    with interrupted(RecipeJob, sample=10):
+        generate(small, url, workers=1)
+    with pytest.raises(StoreError, match=r"is not sealed \(2 of 3 shards"):
+        verify(url)
+    generate(small, url, resume=True)
+    assert stored(url) == objects_of(finished)
+
+
+def test_of_two_drivers_the_second_is_refused(small, url):
+    with locked(Objects(url)), pytest.raises(LockedError, match="is being written by process"):
+        generate(small, url)
+
+
+def test_it_is_read_by_plain_xarray_and_for_training(small, finished, url):
+    generate(small, url)
+    dataset, expected = xr.open_zarr(url), xr.open_zarr(finished.url)
+    assert dataset.identical(expected)
+    pairs, same = read_pairs(url, "train"), read_pairs(finished.url, "train")
+    np.testing.assert_array_equal(pairs.u.numpy(), same.u.numpy())
+
+
+def test_damage_is_found_and_repaired(small, finished, url):
+    generate(small, url)
+    objects = Objects(url)
+    for key in ("u/c/1/0", "a/zarr.json", "records/000002.json"):
+        data = objects.read(key)
+        objects.write(key, data[:-1] + bytes([data[-1] ^ 1]))
+    assert len(faults(url)) == 3
+    assert repair(url).faults == []
+    assert stored(url) == objects_of(finished)
+
+
+def test_noise_is_added_from_one_to_another(small, finished, url, tmp_path):
+    generate(small, url)
+    levels = at_levels({"kind": "relative", "seed": 0}, [0.1])
+    noisy = add_noise(url, "u", levels, f"{url}.noisy")
+    local = add_noise(finished.url, "u", levels, str(tmp_path / "noisy.zarr"))
+    assert noisy.attributes["content"] == local.attributes["content"]
+
+
+def test_several_processes_write_to_it(small, finished, url):
+    generate(small, url, scheduler="processes", workers=2)
+    assert stored(url) == objects_of(finished)
+
+
+# the command line, killed
+
+
+def words(url: str) -> list[str]:
+    return [PDEGEN, "generate", "burgers-quick", "--out", url,
+            *(f"--set={key}={value}" for key, value in SMALL.items())]  # fmt: skip
+
+
+def test_a_killed_command_is_resumed(finished, url):
+    slow = [*words(url), "--set=shard=1", "--workers", "1"]
+    process = subprocess.Popen(slow, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not Objects(url).keys("records"):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert Objects(url).exists("lock.json")
+    store = Store(url)
+    if not store.sealed:
+        done = subprocess.run([*slow, "--resume"], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == url
+    assert faults(url) == []
+    whole = xr.open_zarr(url).drop_attrs()
+    assert whole.identical(xr.open_zarr(finished.url).drop_attrs())
+
+
+def test_credentials_are_nowhere(url, line):
+    done = [subprocess.run(words(url), capture_output=True, text=True, check=True)]
+    done.append(subprocess.run(words(url), capture_output=True, text=True, check=False))
+    wrong = f"s3://someone:{SECRET}@data/store.zarr"
+    done.append(subprocess.run(words(wrong), capture_output=True, text=True, check=False))
+    assert [process.returncode for process in done] == [0, 2, 2]
+    assert "must not hold credentials" in done[2].stderr
+    objects = Objects(url)
+    logs = [objects.read(f"log/{key}") for key in objects.keys("log")]
+    assert logs
+    everything = b"".join([*stored(url).values(), *logs])
+    said = "".join(process.stdout + process.stderr for process in done)
+    for word in (SECRET, "someone"):
+        assert word.encode() not in everything
+        assert word not in said
+
+
+def test_a_lost_network_ends_in_one_line_and_resumes(small, finished, url, line):
+    def cut(progress):
+        if progress.done == 1:
+            line.cut = True
+
+    try:
+        with pytest.raises(OSError, match=r"Error") as error:
+            generate(small.with_overrides({}), url, workers=1, progress=cut)
+        assert "\n" not in str(error.value)
+        assert SECRET not in str(error.value)
+    finally:
+        line.cut = False
+    # the line was cut before the lock could be given back: it is of this living process
+    generate(small, url, resume=True, take_over=True)
+    assert stored(url) == objects_of(finished)
+
+
+def test_a_bucket_that_does_not_exist_is_a_wrong_request(line):
+    done = subprocess.run(
+        words("s3://nobody/store.zarr"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "s3://nobody/store.zarr" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in done.stderr
