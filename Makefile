@@ -1,6 +1,7 @@
 # make demo      environment, then recipe -> store -> trained operator -> report.html
 # make test      environment, linters, types, import contracts, doctests and tests
 # make validate  published numbers
+# make soak      kills and failing disks while datasets are made, and the same bytes afterwards
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
 # make format    fix what ruff can fix
@@ -16,7 +17,7 @@ SAMPLES := neuraloperator==0.3.0
 DOLFINX := python3-dolfinx-real libopenblas0-pthread
 APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx test validate bench format lint
+.PHONY: demo dolfinx test validate soak bench format lint
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -49,10 +50,15 @@ test: lint dolfinx
 validate: $(READY)
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10
 
+soak: $(READY)
+	$(QUIET) $(BIN)/python -m tests.soak
+
 bench: $(READY)
 	$(QUIET) $(BIN)/python -m benchmarks.burgers
 	$(QUIET) $(BIN)/python -m benchmarks.darcy
 	$(QUIET) $(BIN)/python -m benchmarks.training
+	$(QUIET) $(BIN)/python -m benchmarks.reading
+	$(QUIET) $(BIN)/python -m benchmarks.scale --shards 10000
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

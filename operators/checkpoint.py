@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from operators.base import Operator
-from operators.data import Pairs
+from operators.data import Samples
 from operators.transforms import Normalizer, Predictor
 
 _KEY = "operators"
@@ -85,11 +85,11 @@ def load_checkpoint(
     return predictor.eval(), header
 
 
-def check_fit(predictor: Predictor, pairs: Pairs) -> None:
+def check_fit(predictor: Predictor, pairs: Samples) -> None:
     """Raise CheckpointError where the data have other channels or dimension than the operator."""
     operator = predictor.operator
     expected = (operator.in_channels, operator.out_channels, operator.dim)
-    got = (pairs.a.shape[-1], pairs.u.shape[-1], pairs.x.shape[-1])
+    got = (*pairs.channels, pairs.x.shape[-1])
     if expected != got:
         raise CheckpointError(
             "the operator has input channels, output channels, dimension "

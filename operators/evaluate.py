@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.data import Pairs
+from operators.data import Samples
 from operators.norms import relative_l2
 
 _POINTS = 2**18  # evaluated at a time: bounds the memory on fine grids
 
 
-@torch.no_grad()
 def predictions(
-    predictor: nn.Module, pairs: Pairs, batch: int | None = None
+    predictor: nn.Module, pairs: Samples, batch: int | None = None
 ) -> Float[Tensor, "samples *grid c"]:
     """The predictor's u for every sample, in evaluation mode, `batch` at a time."""
-    batch = batch or min(50, max(1, _POINTS // pairs.x[..., 0].numel()))
-    training = predictor.training
-    predictor.eval()
-    parts = [predictor(a, pairs.x, pairs.y) for a in pairs.a.split(batch)]
-    predictor.train(training)
-    return torch.cat(parts)
+    return torch.cat([p for p, _ in _predicted(predictor, pairs, batch)])
 
 
 def scores(
-    predictor: nn.Module, pairs: Pairs, batch: int | None = None
+    predictor: nn.Module, pairs: Samples, batch: int | None = None
 ) -> Float[Tensor, " samples"]:
     """Relative L² error ‖p - u‖/‖u‖ of every sample, in float64."""
-    return relative_l2(predictions(predictor, pairs, batch).double(), pairs.u.double())
+    found = _predicted(predictor, pairs, batch)
+    return torch.cat([relative_l2(p.double(), u.double()) for p, u in found])
+
+
+def _predicted(
+    predictor: nn.Module, pairs: Samples, batch: int | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Predictions and targets in order."""
+    batch = batch or min(50, max(1, _POINTS // pairs.x[..., 0].numel()))
+    training = predictor.training
+    predictor.eval()
+    try:
+        for a, u in pairs.parts(batch):
+            with torch.no_grad():
+                p = predictor(a, pairs.x, pairs.y)
+            yield p, u
+    finally:
+        predictor.train(training)

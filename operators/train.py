@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from operators.checkpoint import CheckpointError, load_state, save_checkpoint, save_state
-from operators.data import Pairs
+from operators.data import Samples
 from operators.evaluate import scores
+from operators.seeds import stream_seed
 from operators.transforms import Predictor
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -54,8 +55,6 @@ class Settings:
         clip: Largest norm of the gradient.
         seed: Seed of order, augmentation and dropout: all are functions of (seed, step).
         augment: Acts on each batch; None for none.
-        renewed: The training inputs of an epoch, a function of its number alone, such as with
-            fresh noise; None for the same in every epoch.
         average: Decay of an exponential moving average of the weights, which is then what is
             evaluated and saved; 0 for none.
     """
@@ -72,7 +71,6 @@ class Settings:
     clip: float = 0.999
     seed: int = 0
     augment: Augmentation | None = None
-    renewed: Callable[[int], Tensor] | None = None
     average: float = 0.0
 
     def __post_init__(self) -> None:
@@ -97,17 +95,10 @@ class Epoch:
     seconds: float
 
 
-def _seeded(*key: int) -> torch.Generator:
-    """A generator whose stream is a function of the key; also seeds torch's own (dropout)."""
-    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
-    torch.manual_seed(seed)
-    return torch.Generator().manual_seed(seed)
-
-
 def fit(
     predictor: Predictor,
-    train: Pairs,
-    selection: Pairs,
+    train: Samples,
+    selection: Samples,
     settings: Settings,
     folder: Path,
     description: dict[str, Any],
@@ -136,6 +127,7 @@ def fit(
         Stopped: See `stop`.
         TrainingError: When the loss is not finite.
         ValueError: If a batch is larger than the data.
+        DataError: If the data cannot be read.
     """
     if settings.batch > len(train):
         raise ValueError(f"batch {settings.batch} is larger than the {len(train)} training samples")
@@ -151,9 +143,9 @@ def fit(
         final_div_factor=settings.final_div,
     )
     averaged = deepcopy(predictor) if settings.average else predictor
-    step, total, seconds, history = 0, torch.zeros((), device=train.a.device), 0.0, []
+    step, total, seconds, history = 0, torch.zeros((), device=train.device), 0.0, []
     if resume:
-        saved = load_state(folder / "state.pt", train.a.device)
+        saved = load_state(folder / "state.pt", train.device)
         try:
             predictor.load_state_dict(saved["predictor"])
             averaged.load_state_dict(saved["averaged"])
@@ -176,27 +168,25 @@ def fit(
     start = time.monotonic()
     predictor.train()
     for epoch in range(len(history), settings.epochs):
-        order = torch.randperm(len(train), generator=_seeded(settings.seed, 0, epoch))
-        inputs = settings.renewed(epoch) if settings.renewed else train.a
-        for i in range(step - epoch * steps_per_epoch, steps_per_epoch):
-            chosen = order[i * settings.batch : (i + 1) * settings.batch].to(train.a.device)
-            _seeded(settings.seed, 1, step)
-            a, u = inputs[chosen], train.u[chosen]
-            if settings.augment:
-                a, u = settings.augment(a, u)
-            loss = settings.loss(predictor(a, train.x, train.y), u, a)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(predictor.parameters(), settings.clip)
-            optimizer.step()
-            schedule.step()
-            step += 1
-            if averaged is not predictor:
-                _average(averaged, predictor, min(settings.average, (1 + step) / (10 + step)))
-            total += loss.detach()
-            if stop():
-                save()
-                raise Stopped(f"stopped in epoch {epoch + 1}, after step {step}")
+        first = step - epoch * steps_per_epoch
+        with closing(train.batches(settings.seed, epoch, settings.batch, first)) as batches:
+            for a, u in batches:
+                torch.manual_seed(stream_seed(settings.seed, 1, step))  # of dropout too
+                if settings.augment:
+                    a, u = settings.augment(a, u)
+                loss = settings.loss(predictor(a, train.x, train.y), u, a)
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(predictor.parameters(), settings.clip)
+                optimizer.step()
+                schedule.step()
+                step += 1
+                if averaged is not predictor:
+                    _average(averaged, predictor, min(settings.average, (1 + step) / (10 + step)))
+                total += loss.detach()
+                if stop():
+                    save()
+                    raise Stopped(f"stopped in epoch {epoch + 1}, after step {step}")
         if not bool(total.isfinite()):
             raise TrainingError(f"the loss is not finite in epoch {epoch + 1}: use a smaller lr")
         score = float(scores(averaged, selection).mean())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from operators.base import Operator
 
 Function = Float[Tensor, "batch *grid c"]
+Blocks = Iterable[Float[Tensor, "_ *grid c"]]  # of functions, as many in each as it likes
+
+_PART = 2**20  # numbers of a block that are copied to float64 at a time
 
 
 class Normalizer(nn.Module):
@@ -49,26 +52,37 @@ class Normalizer(nn.Module):
         return cls(torch.zeros(channels), torch.ones(channels))
 
     @classmethod
-    def of(cls, values: Function) -> Normalizer:
-        """Mean and deviation of each channel over samples and points, in float64."""
-        flat = values.flatten(0, -2).double()
-        return cls(flat.mean(0).float(), flat.std(0, correction=0).float())
+    def of(cls, values: Function | Blocks) -> Normalizer:
+        """Mean and deviation of each channel over samples and points, in float64.
+
+        Args:
+            values: Training samples, all or in blocks, which are read once.
+        """
+        if isinstance(values, Tensor):
+            flat = values.flatten(0, -2).double()
+            return cls(flat.mean(0).float(), flat.std(0, correction=0).float())
+        mean, std = _running_moments(block.flatten(0, -2) for block in values)
+        return cls(mean.float(), std.float())
 
     @classmethod
     def pointwise(
-        cls, values: Function, x: Float[Tensor, "*grid dim"], eps: float | None = None
+        cls,
+        values: Function | Blocks,
+        x: Float[Tensor, "*grid dim"],
+        eps: float | None = None,
     ) -> Normalizer:
         """Mean and deviation over the samples at each point, in float64.
 
         Args:
-            values: Training samples.
+            values: Training samples, all or in blocks, which are read once.
             x: Their coordinates.
             eps: Added to the deviations, which may be 0 at some points. By default, for each
                 channel, a thousandth of their root mean square, so that no unit of measurement
                 matters; the published code has 1e-5, which for the pressure of Darcy flow is a
                 third of the deviation next to a wall.
         """
-        mean, std = _moments(values)
+        found = _moments(values) if isinstance(values, Tensor) else _running_moments(values)
+        mean, std = (v.to(x.device) for v in found)
         added = 1e-3 * std.flatten(0, -2).square().mean(0).sqrt() if eps is None else eps
         return cls(mean.float(), (std + added).float(), _axes(x))
 
@@ -102,6 +116,26 @@ def _moments(values: Function) -> tuple[Tensor, Tensor]:
     mean = torch.stack([part.double().sum(0) for part in values.split(64)]).sum(0) / len(values)
     squares = [(part.double() - mean).square().sum(0) for part in values.split(64)]
     return mean, (torch.stack(squares).sum(0) / len(values)).sqrt()
+
+
+def _running_moments(blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation over the first axis of all blocks in one pass, in float64.
+
+    References: Chan, Golub and LeVeque, Algorithms for computing the sample variance, The American
+        Statistician 37 (1983).
+    """
+    count, mean, squares = 0, *torch.zeros(2, dtype=torch.float64)
+    for block in blocks:
+        for part in block.split(max(1, _PART // block[0].numel())):
+            values = part.double()
+            own = values.mean(0)
+            change, total = own - mean, count + len(values)
+            mean = mean + change * (len(values) / total)
+            squares = squares + (values - own).square().sum(0) + (
+                change.square() * (count * len(values) / total)
+            )  # fmt: skip
+            count = total
+    return mean, (squares / count).sqrt()
 
 
 def _axes(x: Float[Tensor, "*grid dim"]) -> list[Tensor]:

@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 KINDS = ("threads", "processes", "mpi", "slurm")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
-_WAITING = 2  # tasks that wait for each that runs: workers never starve, and memory is bounded
+_WAITING = 64  # tasks that wait: workers never starve, and a task that waits holds no data
 _PATIENCE = 10  # seconds to find an existing scheduler, or the first worker of one
 
 Argument = TypeVar("Argument")
@@ -59,7 +59,7 @@ class Pool:
         left, waiting = iter(arguments), dict[Future[Result], Argument]()
         try:
             while True:
-                room = max(1, (1 + _WAITING) * self.slots()) - len(waiting)
+                room = self.slots() + _WAITING - len(waiting)
                 for _, argument in zip(range(room), left, strict=False):
                     waiting[self.executor.submit(_in_one_thread, task, argument)] = argument
                 if not waiting:

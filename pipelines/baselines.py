@@ -36,8 +36,9 @@ def compared(run: FinishedRun) -> dict[str, Measured]:
     The baselines are the mean function of the training targets and, where a two-phase coefficient
     is the target, their mean over all points as well.
     """
-    train = Source(str(run.store.url), run.experiment).clean("train")
-    mean = train.u.mean(dim=0, dtype=torch.float64)
+    train = Source(str(run.store.url), run.experiment).streamed("train")
+    total = sum(block.sum(dim=0, dtype=torch.float64) for block in train.targets)
+    mean = torch.as_tensor(total) / len(train)
     found = {
         f"model ({run.checkpoint})": run.prediction.double(),
         MEAN: mean.expand_as(run.pairs.u),

@@ -74,7 +74,7 @@ def best_median_worst(
     target: np.ndarray,
     prediction: np.ndarray,
     errors: np.ndarray,
-    first_sample: int,
+    samples: Sequence[int],
     times: Sequence[float],
 ) -> Figure:
     """The best, the median and the worst prediction over the truth, and p - u beneath.
@@ -83,7 +83,7 @@ def best_median_worst(
         x: Grid points, shape (n,).
         target, prediction: u and p, shape (samples, n, times).
         errors: Relative L² error of each sample.
-        first_sample: Number of the first sample in the store.
+        samples: Their numbers in the store.
         times: Time of each channel; of more than four, four are drawn.
     """
     figure = Figure(figsize=(WIDE, 4.6))
@@ -99,7 +99,7 @@ def best_median_worst(
             above.plot(x, u, color=ink, lw=1.6, alpha=0.5 if several else 1.0)
             above.plot(x, p, color=ink if several else MODEL, ls="--", lw=1.3)
             below.plot(x, p - u, color=ink if several else ERROR, lw=1.0)
-        above.set_title(f"{name}: sample {first_sample + i}, error {scientific(float(errors[i]))}")
+        above.set_title(f"{name}: sample {samples[i]}, error {scientific(float(errors[i]))}")
         below.axhline(0, color=QUIET, lw=0.6)
         below.set(xlabel="x", xlim=(x[0], x[-1]))
     axes[0, 0].set_ylabel("u")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 
-from operators.data import Pairs, read_pairs
+from operators.data import Pairs, Samples, StreamedPairs, open_pairs
 from pdegen.noise import pointwise_deviation
+from pdegen.schema import SchemaError
 from pdegen.store import open_sealed
 from pipelines.experiment import Experiment
 from pipelines.registry import InputNoise
+
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Source:
 
     Args:
         url: The store.
-        experiment: Which variables, which grid, which noise.
+        experiment: Which variables, which grid, which noise, and how they are read.
     """
 
     url: str
@@ -33,55 +38,118 @@ class Source:
         return open_sealed(self.url).array("x").shape[0]
 
     def clean(self, split: str, resolution: int | None = None) -> Pairs:
-        """Pairs of a split as they are stored, on the training grid or another."""
-        data = self.experiment.data
-        return read_pairs(
-            self.url, split, resolution or data.resolution, input=data.input,
-            target=data.target, target_resolution=data.target_resolution,
-        )  # fmt: skip
+        """Pairs of a split as they are stored, on the training grid or another, in memory."""
+        return self.streamed(split, resolution).resident()
 
     def noisy(
         self, split: str, resolution: int | None = None, noise: InputNoise | None = None
     ) -> Pairs:
-        """Pairs of a split with frozen noise on the inputs: the experiment's, or another."""
+        """`clean` with frozen noise on the inputs: the experiment's, or another."""
         pairs, noise = self.clean(split, resolution), noise or self.experiment.noise
         if noise is None:
             return pairs
-        added = Noisy.of(pairs, noise, self.deviation(pairs))
-        return replace(pairs, a=added(0))
+        return replace(pairs, a=self._noise(pairs, noise).of_all(pairs.a, None))
 
-    def deviation(self, pairs: Pairs) -> np.ndarray:
+    def streamed(self, split: str, resolution: int | None = None) -> StreamedPairs:
+        """Pairs of a split as they are stored, read when they are asked for."""
+        data = self.experiment.data
+        return open_pairs(
+            self.url, split, resolution or data.resolution, input=data.input,
+            target=data.target, target_resolution=data.target_resolution,
+        )  # fmt: skip
+
+    def deviation(self, pairs: Samples) -> np.ndarray:
         """Deviation σ(x) of the inputs over the training split, on the grid of `pairs`."""
-        train = self.clean("train", pairs.source["resolution"])
-        return pointwise_deviation(part[..., 0].numpy() for part in train.a.split(64))
+        train = self.streamed("train", pairs.source["resolution"])
+        return pointwise_deviation(block[..., 0].numpy() for block in train.inputs)
 
-    def training(self, device: torch.device) -> tuple[Pairs, Callable[[int], torch.Tensor] | None]:
-        """The training pairs, and the inputs of an epoch where the noise is fresh in each."""
-        noise = self.experiment.noise
-        if noise is None:
-            return self.clean("train").to(device), None
-        if not noise.fresh:
-            return self.noisy("train").to(device), None
-        pairs = self.clean("train")
-        added = Noisy.of(pairs, noise, self.deviation(pairs))
-        # epoch 0 is the frozen noise; normalisers are those of noisy inputs
-        return replace(pairs, a=added(0)).to(device), lambda epoch: added(epoch + 1).to(device)
+    def training(self, device: torch.device) -> Samples:
+        """The training samples on a device, with the experiment's noise, fresh in each epoch or
+        not; in memory or streamed, as the experiment says or as they fit."""
+        pairs, noise = self.streamed("train"), self.experiment.noise
+        if not self._fits(pairs, device):
+            return self._with_noise(pairs, noise).to(device)
+        if noise is None or not noise.fresh:
+            return self.noisy("train").to(device)
+        clean = pairs.resident()
+        added = self._noise(clean, noise)
+        # normalisers are those of frozen noise
+        noisy = replace(clean, a=added.of_all(clean.a, None))
+        return replace(noisy, renewed=lambda epoch: added.of_all(clean.a, epoch)).to(device)
+
+    def tested(self, split: str, device: torch.device, resolution: int | None = None) -> Samples:
+        """The samples of a split on a device, with the experiment's noise, frozen; in memory or
+        streamed, as the experiment says or as they fit."""
+        pairs = self.streamed(split, resolution)
+        if self._fits(pairs, device):
+            return self.noisy(split, resolution).to(device)
+        return self._with_noise(pairs, self.experiment.noise).to(device)
+
+    def _fits(self, pairs: StreamedPairs, device: torch.device) -> bool:
+        """Whether samples are to be in memory."""
+        reading, noise = self.experiment.data.reading, self.experiment.noise
+        copies = 1 if noise is None else 3  # clean ones, noisy ones, and those of the next epoch
+        # half of the memory is left to the model and to other samples
+        return reading == "resident" or (
+            reading == "auto" and 2 * copies * pairs.nbytes <= free_memory(device)
+        )
+
+    def _with_noise(self, pairs: StreamedPairs, noise: InputNoise | None) -> StreamedPairs:
+        return pairs if noise is None else replace(pairs, altered=self._noise(pairs, noise))
+
+    def _noise(self, pairs: Samples, noise: InputNoise) -> Noisy:
+        if pairs.channels[0] != 1:
+            raise SchemaError(
+                f"noise is for inputs of one channel, {pairs.source['input']} of {self.url} has "
+                f"{pairs.channels[0]}"
+            )
+        numbers = noise.build().numbers(pairs.samples.tolist())
+        return Noisy(noise, tuple(numbers), self.deviation(pairs))
 
 
 @dataclass(frozen=True)
 class Noisy:
-    """Inputs with noise, as a function of the epoch."""
+    """Inputs with noise, as a function of their places among the samples and of the epoch.
 
-    clean: np.ndarray
-    samples: range
+    Args:
+        noise: Which.
+        numbers: What each sample has for a number in the random stream.
+        deviation: σ(x) of the inputs.
+    """
+
     noise: InputNoise
+    numbers: tuple[int, ...]
     deviation: np.ndarray
 
-    @classmethod
-    def of(cls, pairs: Pairs, noise: InputNoise, deviation: np.ndarray) -> Noisy:
-        return cls(pairs.a[..., 0].numpy(), range(*pairs.samples), noise, deviation)
+    def __call__(self, a: np.ndarray, places: Sequence[int], epoch: int | None) -> np.ndarray:
+        """Noisy inputs; epoch None has the frozen noise, and all have it unless it is fresh."""
+        numbers = [self.numbers[place] for place in places]
+        number = 0 if epoch is None or not self.noise.fresh else epoch + 1
+        model = self.noise.build()
+        return model.add(a[..., 0], self.noise.seed, numbers, self.deviation, number)[..., None]
 
-    def __call__(self, epoch: int) -> torch.Tensor:
-        noise = self.noise.build()
-        values = noise(self.clean, self.noise.seed, self.samples, self.deviation, epoch)
-        return torch.from_numpy(values)[..., None]
+    def of_all(self, a: torch.Tensor, epoch: int | None) -> torch.Tensor:
+        """The same of all samples."""
+        return torch.from_numpy(self(a.numpy(), range(len(a)), epoch))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that this process may still take, on the machine and on the device."""
+    free, own = [psutil.virtual_memory().available], psutil.Process().memory_info().rss
+    for folder in (_CGROUP, _CGROUP / _own_cgroup()):  # where a scheduler or container limits it
+        try:
+            free.append(int((folder / "memory.max").read_text()) - own)
+        except (OSError, ValueError):  # none, or "max"
+            continue
+    if device.type == "cuda":
+        free.append(torch.cuda.mem_get_info(device)[0])
+    return max(0, min(free))
+
+
+def _own_cgroup() -> str:
+    """Path of the control group of this process below the root; empty where there is none."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line[3:].strip("/") for line in lines if line.startswith("0::")), "")

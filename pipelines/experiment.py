@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from operators.train import Settings
 from pdegen.recipe import Recipe, load_recipe
@@ -33,6 +32,8 @@ class Data(Strict):
         input, target: Names of the variables; ("a", "u") is the forward operator, ("u", "a") the
             inverse one.
         target_resolution: Average the targets over so many cells of each axis.
+        reading: "resident" has all samples in memory, on the device; "streamed" reads shards ahead
+            and shuffles a few at a time; "auto" is "resident" where they fit.
     """
 
     recipe: str
@@ -41,6 +42,7 @@ class Data(Strict):
     input: str = "a"
     target: str = "u"
     target_resolution: Count | None = None
+    reading: Literal["auto", "resident", "streamed"] = "auto"
 
     def load_recipe(self) -> Recipe:
         return load_recipe(self.recipe).with_overrides(self.overrides)
@@ -69,10 +71,9 @@ class Training(Strict):
     optimizer: OptimizerSpec = AdamOptimizer(name="adam")
     symmetries: Symmetries = Symmetries()
 
-    def settings(self, renewed: Callable[[int], Tensor] | None = None) -> Settings:
-        """For `fit`; `renewed` are the inputs of an epoch."""
+    def settings(self) -> Settings:
+        """For `fit`."""
         return Settings(
-            renewed=renewed,
             loss=self.loss.build(),
             optimizer=self.optimizer.build(),
             cycle_momentum=self.optimizer.cycle_momentum,

@@ -54,7 +54,11 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
         ("Model", f"{model.pop('name')}, {run.scores.parameters:,} parameters"),
         ("Model settings", settings(model)),
-        ("Trained on", f"n = {points(experiment.data.resolution, run.dimension)} points"),
+        (
+            "Trained on",
+            f"n = {points(experiment.data.resolution, run.dimension)} points, "
+            f"samples {run.scores.reading}",
+        ),
         ("Optimizer", f"{in_words(optimizer)}, momentum {momentum}"),
         ("Training", settings(training)),
         ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),

@@ -99,7 +99,7 @@ def best_median_worst(
     points: tuple[np.ndarray, np.ndarray],
     looks: tuple[Look, Look],
     errors: np.ndarray,
-    first_sample: int,
+    samples: Sequence[int],
     noisy: bool = False,
 ) -> Figure:
     """Input, truth, prediction p and its error, of the best, the median and the worst sample.
@@ -112,7 +112,7 @@ def best_median_worst(
         points: Points of each axis, of the inputs (n,) and of the targets (m,).
         looks: Of the input and of the target.
         errors: Relative L² error of each sample.
-        first_sample: Number of the first sample in the store.
+        samples: Their numbers in the store.
         noisy: The inputs have noise.
     """
     (x, y), (of_input, of_target) = points, looks
@@ -134,9 +134,7 @@ def best_median_worst(
         for cell, values in zip(row[1:3], (u, p), strict=True):
             bar(show(cell, values, y, of_target.colours, shared), phases=of_target.phases)
         bar(show(row[3], p - u, y, ERRORS, Normalize(-size, size)))
-        row[0].set_ylabel(
-            f"{name}: sample {first_sample + i}\nerror {scientific(float(errors[i]))}"
-        )
+        row[0].set_ylabel(f"{name}: sample {samples[i]}\nerror {scientific(float(errors[i]))}")
     return figure
 
 

@@ -49,6 +49,7 @@ class Scores(BaseModel):
     """What a report needs of scores.json."""
 
     data: dict[str, Any]
+    reading: str = "resident"
     parameters: int
     training_seconds: float
     provenance: dict[str, Any]

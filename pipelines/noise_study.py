@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -241,7 +242,10 @@ class NoiseStudy:
 
     def _constant(self) -> np.ndarray:
         """The mean coefficient of the training samples, whatever the data."""
-        return np.full_like(self.truth, float(self.source.clean("train").u.double().mean()))
+        blocks = self.source.streamed("train").targets
+        sums = [(float(block.sum(dtype=torch.float64)), block.numel()) for block in blocks]
+        mean = math.fsum(total for total, _ in sums) / sum(count for _, count in sums)
+        return np.full_like(self.truth, mean)
 
     def _inverted(self, test_level: float, digest: str) -> Cell:
         """Total variation on the first test samples, its weight chosen on validation samples."""

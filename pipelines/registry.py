@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from operators.base import Operator
+from operators.data import Samples
 from operators.galerkin import GalerkinTransformer
 from operators.galerkin2d import GalerkinTransformer2d
 from operators.nn.attention import FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
@@ -238,12 +240,20 @@ class Normalization(Strict):
     target: Scaling = "none"
     eps: NonNegative | None = None
 
-    def of(self, scaling: Scaling, values: Tensor, x: Tensor) -> Normalizer:
+    def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
+        """The normalisers of inputs and of targets."""
+        channels = pairs.channels
+        return (
+            self._of(self.input, pairs.inputs, pairs.x, channels[0]),
+            self._of(self.target, pairs.targets, pairs.target_points, channels[1]),
+        )
+
+    def _of(
+        self, scaling: Scaling, values: Tensor | Iterable[Tensor], x: Tensor, channels: int
+    ) -> Normalizer:
         if scaling == "pointwise":
             return Normalizer.pointwise(values, x, self.eps)
-        return Normalizer.of(values) if scaling == "scalar" else (
-            Normalizer.identity(values.shape[-1])
-        )  # fmt: skip
+        return Normalizer.of(values) if scaling == "scalar" else Normalizer.identity(channels)
 
 
 class InputNoise(Noise):

@@ -155,9 +155,9 @@ def _learning_section(run: FinishedRun) -> Section:
 
 def _prediction_section(run: FinishedRun) -> Section:
     errors = relative_l2(run.prediction.double(), run.pairs.u.double()).numpy()
-    first = run.pairs.samples[0]
+    numbers = run.pairs.samples
     named = ", ".join(
-        f"{name} (sample {first + i}) {scientific(errors[i])}"
+        f"{name} (sample {numbers[i]}) {scientific(errors[i])}"
         for name, i in charts.ranked(errors).items()
     )
     drawn = _on_the_square if run.dimension == 2 else _on_the_line
@@ -180,7 +180,7 @@ def _on_the_line(run: FinishedRun, errors: np.ndarray, named: str) -> list[Pictu
     times = np.atleast_1d(run.store.array("time")[...]).tolist()
     curves = (closed(x), periodic(u, 1), periodic(p, 1)) if run.pairs.periodic else (x, u, p)
     found = [_picture(
-        charts.best_median_worst(*curves, errors, run.pairs.samples[0], times), "predictions",
+        charts.best_median_worst(*curves, errors, run.pairs.samples.tolist(), times), "predictions",
         "Prediction p over the truth u, and beneath it the error p − u on its own scale. "
         f"{named}",
     )]  # fmt: skip
@@ -205,7 +205,7 @@ def _on_the_square(run: FinishedRun, errors: np.ndarray, named: str) -> list[Pic
     )
     noisy = run.experiment.noise is not None
     of_samples = fields.best_median_worst(
-        a, u, p, (x, y), (looks[0], looks[1]), errors, run.pairs.samples[0], noisy
+        a, u, p, (x, y), (looks[0], looks[1]), errors, run.pairs.samples.tolist(), noisy
     )
     error = np.abs(p - u).astype(float)
     return [

@@ -16,7 +16,7 @@ import torch
 
 import pdegen
 from operators.checkpoint import CheckpointError, check_fit, load_checkpoint
-from operators.data import Pairs
+from operators.data import Samples
 from operators.evaluate import scores
 from operators.train import Epoch, fit
 from operators.transforms import Predictor, SquareSymmetries
@@ -33,13 +33,17 @@ class RunError(ValueError):
 
 @dataclass(frozen=True)
 class Score:
-    """Relative L² errors of the samples of one split at one resolution."""
+    """Relative L² errors of the samples of one split at one resolution.
+
+    Args:
+        samples: Their numbers in the store.
+    """
 
     checkpoint: str
     epoch: int
     split: str
     resolution: int
-    first_sample: int
+    samples: tuple[int, ...]
     errors: tuple[float, ...]
     seconds: float
 
@@ -50,7 +54,8 @@ class Score:
             "epoch": self.epoch,
             "split": self.split,
             "resolution": self.resolution,
-            "first_sample": self.first_sample,
+            "first_sample": self.samples[0],
+            "skipped": sorted(set(range(self.samples[0], self.samples[-1])) - set(self.samples)),
             "samples": len(errors),
             "mean": float(errors.mean()),
             "median": float(np.median(errors)),
@@ -93,35 +98,37 @@ def train(
         DataError: If the store cannot be read as asked.
         SchemaError: If the model or the batch does not fit the data; nothing is written.
     """
-    source = Source(store, experiment)
-    pairs, renewed = source.training(device)
-    selection = source.noisy(experiment.training.selection_split).to(device)
-    settings = experiment.training.settings(renewed)
+    source = Source(store, _as_before(experiment, folder) if resume else experiment)
+    pairs = source.training(device)
+    selection = source.tested(experiment.training.selection_split, device)
+    settings = experiment.training.settings()
     if settings.batch > len(pairs):
         raise SchemaError(
             f"batch {settings.batch} is larger than the {len(pairs)} samples to train"
         )
-    declared = {"experiment": experiment.model_dump(mode="json"), "data": _identity(pairs)}
+    declared = {
+        "experiment": experiment.model_dump(mode="json"),
+        "data": _identity(pairs),
+        "reading": pairs.reading,
+    }
     torch.manual_seed(settings.seed)
     model = {
         "model": experiment.model.model_dump(mode="json"),
-        "in_channels": pairs.a.shape[-1],
-        "out_channels": pairs.u.shape[-1],
+        "in_channels": pairs.channels[0],
+        "out_channels": pairs.channels[1],
     }
     operator = build_operator(model)
-    scaling = experiment.normalization
     predictor = Predictor(
         operator,
-        scaling.of(scaling.input, pairs.a, pairs.x),
-        scaling.of(scaling.target, pairs.u, pairs.target_points),
+        *experiment.normalization.of(pairs),
         vanishes=pairs.grid == "nodal" and experiment.data.target == "u",
     ).to(device)
     try:
         if isinstance(settings.augment, SquareSymmetries):
             settings.augment.check(pairs.x)
         with torch.no_grad():
-            predicted = predictor.eval()(pairs.a[:1], pairs.x, pairs.y)
-            settings.loss(predicted, pairs.u[:1], pairs.a[:1])
+            a, u = pairs.first()
+            settings.loss(predictor.eval()(a, pairs.x, pairs.y), u, a)
     except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
         raise SchemaError(f"model {experiment.model.name} on {store}: {error}") from error
     if not _claim(folder, declared, resume, overwrite):
@@ -147,7 +154,16 @@ def store_of_run(folder: Path) -> str:
         raise RunError(f"{folder / 'scores.json'} is damaged: {error}") from None
 
 
-def _identity(pairs: Pairs) -> dict[str, Any]:
+def _as_before(experiment: Experiment, folder: Path) -> Experiment:
+    """The experiment read as a run to resume was: what memory is free now must not change it."""
+    try:
+        reading = json.loads((folder / "run.json").read_text("utf-8"))["reading"]
+    except (FileNotFoundError, KeyError):
+        return experiment
+    return experiment.with_overrides({"data.reading": reading.split(",")[0]})
+
+
+def _identity(pairs: Samples) -> dict[str, Any]:
     """What the data are, wherever they lie."""
     return {key: value for key, value in pairs.source.items() if key != "url"}
 
@@ -201,7 +217,7 @@ def evaluate(
     if level is not None:
         experiment = experiment.at_level(level)
     source = Source(store, experiment)
-    pairs = source.noisy(split, resolution or source.stored_resolution).to(device)
+    pairs = source.tested(split, device, resolution or source.stored_resolution)
     check_fit(predictor, pairs)
     start = time.perf_counter()
     try:
@@ -213,7 +229,7 @@ def evaluate(
         epoch=description["epoch"],
         split=split,
         resolution=pairs.source["resolution"],
-        first_sample=pairs.samples[0],
+        samples=tuple(pairs.samples.tolist()),
         errors=tuple(errors.tolist()),
         seconds=time.perf_counter() - start,
     )
@@ -226,17 +242,18 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
         for name in experiment.training.reported
         for resolution in experiment.resolutions
     ]
-    pairs = Source(store, experiment).clean("test")
+    pairs = Source(store, experiment).streamed("test")
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     summary = {
         "experiment": experiment.model_dump(mode="json"),
         "protocol": experiment.training.protocol,
         "data": pairs.source,
+        "reading": json.loads((folder / "run.json").read_text("utf-8"))["reading"],
         "parameters": build_operator(
             {
                 "model": experiment.model.model_dump(mode="json"),
-                "in_channels": pairs.a.shape[-1],
-                "out_channels": pairs.u.shape[-1],
+                "in_channels": pairs.channels[0],
+                "out_channels": pairs.channels[1],
             }
         ).parameter_count,
         "training_seconds": sum(epoch["seconds"] for epoch in history),

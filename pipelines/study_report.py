@@ -184,8 +184,8 @@ def _reconstruction_section(study: NoiseStudy, device: torch.device) -> Section:
     figure = charts.reconstructions(
         fields, titles, [f"noise {level:g}" for level in study.test_levels], study.values
     )
-    first = study.test_pairs(study.test_levels[0]).samples[0]
-    caption = f"Test sample {first + sample} at every noise level; models of seed 0."
+    number = study.test_pairs(study.test_levels[0]).samples[sample]
+    caption = f"Test sample {number} at every noise level; models of seed 0."
     return Section("Reconstructions", pictures=(_picture(figure, "reconstructions", caption),))
 
 

@@ -226,11 +226,12 @@ def renewed(train_pairs):
 
 
 def test_resumes_with_renewed_inputs_to_the_same_bits(train_pairs, test_pairs, tmp_path):
-    settings = replace(SETTINGS, epochs=2, renewed=renewed(train_pairs))
+    settings = replace(SETTINGS, epochs=2)
+    pairs = replace(train_pairs, renewed=renewed(train_pairs))
 
     def run(name, **options):
         return fit(
-            predictor(), train_pairs, test_pairs, settings, tmp_path / name, {"operator": {}},
+            predictor(), pairs, test_pairs, settings, tmp_path / name, {"operator": {}},
             **options,
         )  # fmt: skip
 
@@ -253,8 +254,9 @@ def test_renewed_inputs_are_asked_for_once_an_epoch_and_used(train_pairs, test_p
         seen.append(a.unique().tolist())
         return RelativeL2()(p, u, a)
 
-    settings = Settings(loss=loss, epochs=2, batch=16, renewed=inputs)
-    fit(predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
+    settings = Settings(loss=loss, epochs=2, batch=16)
+    pairs = replace(train_pairs, renewed=inputs)
+    fit(predictor(), pairs, test_pairs, settings, tmp_path, {"operator": {}})
     assert asked == [0, 1]
     assert seen == [[0.0], [0.0], [1.0], [1.0]]
 

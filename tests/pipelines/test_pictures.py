@@ -90,7 +90,7 @@ def test_pictures_of_fine_grids_are_bounded() -> None:
     rng, x = np.random.default_rng(0), (np.arange(421) + 0.5) / 421
     u = rng.normal(size=(3, 421, 421))
     looks = Look("a", True), Look("u")
-    figure = fields.best_median_worst(u, u, u + 0.1, (x, x), looks, np.array([0.1] * 3), 0)
+    figure = fields.best_median_worst(u, u, u + 0.1, (x, x), looks, np.array([0.1] * 3), range(3))
     # noise in every point is the worst case: twelve images of 141 x 141 points
     assert len(figures.svg(figure, "p", "x")) < 1_500_000
 
@@ -100,7 +100,9 @@ def test_truth_and_prediction_have_one_scale_and_the_error_is_centred() -> None:
     u = np.stack([values, values, values])
     p = u + np.array([0.1, 0.2, 3.0])[:, None, None]
     looks = Look("u"), Look("a", True, (2.0, 7.0))
-    figure = fields.best_median_worst(u, u, p, (x, x), looks, np.array([0.1, 0.2, 3.0]), 100)
+    figure = fields.best_median_worst(
+        u, u, p, (x, x), looks, np.array([0.1, 0.2, 3.0]), range(100, 103)
+    )
     images = [axes.images[0] for axes in figure.axes]
     for row in range(3):
         _, truth, prediction, error = images[4 * row : 4 * row + 4]
@@ -209,7 +211,9 @@ def test_the_learning_curve_says_what_was_watched() -> None:
 def test_best_median_and_worst_are_those_of_the_errors() -> None:
     x, errors = np.linspace(0, 1, 16), np.array([0.3, 0.1, 0.2])
     u = np.ones((3, 16, 1)) * np.sin(x)[:, None]
-    figure = charts.best_median_worst(x, u, u + errors[:, None, None], errors, 100, [0.5])
+    figure = charts.best_median_worst(
+        x, u, u + errors[:, None, None], errors, range(100, 103), [0.5]
+    )
     titles = [axes.get_title(loc="left") for axes in figure.axes[:3]]
     assert titles == [
         "best: sample 101, error 1.00e-1",
@@ -223,7 +227,7 @@ def test_best_median_and_worst_are_those_of_the_errors() -> None:
 def test_predictions_of_many_times_are_drawn_at_four_of_them() -> None:
     x, times = np.linspace(0, 1, 16), [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     u = np.random.default_rng(0).normal(size=(3, 16, 6))
-    figure = charts.best_median_worst(x, u, u + 0.1, np.array([0.1, 0.2, 0.3]), 0, times)
+    figure = charts.best_median_worst(x, u, u + 0.1, np.array([0.1, 0.2, 0.3]), range(3), times)
     beneath = figure.axes[3].lines[:-1]  # the last line is zero
     assert len(beneath) == 4
     assert figure.axes[-1].get_ylabel() == "time t"

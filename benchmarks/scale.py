@@ -1,0 +1,197 @@
+"""What datasets of any size cost: the model of docs/scale.md, measured and checked.
+
+    python -m benchmarks.scale [--shards 100000] [--json FILE]
+
+Seconds and bytes per sample of recipes against the resolution, what Dask and the store add to each
+shard, how two worker processes compare with one, and a run of very many shards of no work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from pdegen.engines import Pool, pool
+from pdegen.generate import Job, Options, RecipeJob, _shard, write
+from pdegen.layout import Coordinate, Layout, Variable
+from pdegen.recipe import Recipe, load_recipe
+from pdegen.store import Store, lay_out
+
+RECIPES = [
+    ("burgers-r10", {"resolution": 512}, 256),
+    ("burgers-r10", {"resolution": 2048}, 256),
+    ("burgers-r10", {}, 256),
+    ("darcy-85", {}, 32),
+    ("darcy-141", {}, 16),
+    ("darcy-421", {}, 8),
+]
+
+
+@dataclass(frozen=True)
+class NoWork(Job):
+    """A number for each sample."""
+
+    samples: int
+
+    @property
+    def fingerprint(self) -> str:
+        return f"no work, {self.samples}"
+
+    def check(self) -> None: ...
+
+    def layout(self) -> Layout:
+        return Layout(
+            samples=self.samples,
+            shard=1,
+            variables=(Variable("a", (), (), "float32"),),
+            coordinates=(Coordinate("sample", ("sample",), np.arange(self.samples)),),
+            attributes={
+                "fingerprint": self.fingerprint, "recipe": {"name": "no-work"}, "title": "no work",
+                "equation": "none", "splits": {"train": [0, self.samples]}, "provenance": {},
+            },
+        )  # fmt: skip
+
+    def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
+        return {"a": np.arange(samples.start, samples.stop, dtype=np.float32)}
+
+    def difference(self, store: Store) -> str:
+        return "another size"
+
+
+def costs(folder: Path) -> Iterator[dict[str, Any]]:
+    """Of one sample of each recipe, on one core; the store's part is encoding and writing."""
+    for name, overrides, samples in RECIPES:
+        recipe = load_recipe(name).with_overrides({**overrides, "samples": samples})
+        recipe = recipe.with_overrides({"shard": min(recipe.shard, samples)})
+        job = RecipeJob(recipe, None)
+        store = lay_out(str(folder / f"{name}-{recipe.problem.resolution}"), job.layout())
+        job.compute(store, range(1))  # compiles
+        start = time.perf_counter()
+        values = job.compute(store, range(recipe.shard))
+        computed = time.perf_counter()
+        record = store.write_shard(0, values)
+        written = time.perf_counter()
+        stored = sum(store.objects.size(store.key(v, 0)) for v in store.variables)
+        yield {
+            "recipe": name,
+            "resolution": recipe.problem.resolution,
+            "seconds per sample": (computed - start) / recipe.shard,
+            "store seconds per sample": (written - computed) / recipe.shard,
+            "bytes per sample": stored / recipe.shard,
+            "bytes per sample before compression": job.layout().bytes / samples,
+            "record bytes per sample": len(record.encode()) / recipe.shard,
+            "samples in a shard as shipped": load_recipe(name).shard,
+        }
+
+
+def nothing(number: int) -> int:
+    return number
+
+
+def overhead(workers: Pool, tasks: int) -> float:
+    """Seconds that Dask takes for each task without work."""
+    start = time.perf_counter()
+    for _ in workers.run(nothing, range(tasks)):
+        pass
+    return (time.perf_counter() - start) / tasks
+
+
+def computed(workers: Pool, recipe: Recipe, folder: Path) -> float:
+    """Seconds to compute and write all shards of a recipe."""
+    job = RecipeJob(recipe, None)
+    store = lay_out(str(folder), job.layout())
+    start = time.perf_counter()
+    for _ in workers.run(partial(_shard, job, store.url, False), range(store.shards)):
+        pass
+    return time.perf_counter() - start
+
+
+def two_against_one(folder: Path, repeats: int) -> dict[str, Any]:
+    """Worker processes of dask.distributed, in turns; clusters are started before."""
+    recipe = load_recipe("burgers-r10").with_overrides({"samples": 1536, "shard": 32})
+    times: dict[int, list[float]] = {1: [], 2: []}
+    overheads = []
+    with pool("processes", 1) as one, pool("processes", 2) as two:
+        for workers, count in ((one, 1), (two, 2)):
+            computed(workers, recipe.with_overrides({"samples": 128}), folder / f"warm{count}")
+        for repeat in range(repeats):
+            for count, workers in ((1, one), (2, two)):
+                place = folder / f"{count}-{repeat}"
+                times[count].append(computed(workers, recipe, place))
+            overheads.append(overhead(two, 1000))
+    return {
+        "recipe": f"burgers-r10, {recipe.samples} samples, shards of {recipe.shard}",
+        "seconds with 1": times[1],
+        "seconds with 2": times[2],
+        "ratio of medians": median(times[1]) / median(times[2]),
+        "overhead per shard": median(overheads),
+    }
+
+
+def memory() -> float:
+    """Peak memory of this process so far in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def many_shards(folder: Path, shards: int) -> dict[str, Any]:
+    """Tasks without work through Dask's scheduler, and a whole store of them through threads."""
+    before = memory()
+    with pool("processes", 2) as workers:
+        start = time.perf_counter()
+        for _ in workers.run(nothing, range(shards)):
+            pass
+        through_dask = time.perf_counter() - start
+    after_dask, url = memory(), str(folder / "many.zarr")
+    phases: dict[str, float] = {}
+    start = time.perf_counter()
+    write(NoWork(shards), url, Options(workers=2, progress=lambda p: phases.update(made=p.seconds)))
+    whole = time.perf_counter() - start
+    start = time.perf_counter()
+    store = write(NoWork(shards), url, Options(workers=2, resume=True))
+    return {
+        "shards": shards,
+        "Dask seconds per task": through_dask / shards,
+        "store seconds per shard": phases["made"] / shards,
+        "seal and layout seconds": whole - phases["made"],
+        "resume seconds per shard": (time.perf_counter() - start) / shards,
+        "record bytes": len(store.record(0).encode()),
+        "peak MiB of the driver before": before,
+        "peak MiB of the driver with Dask's scheduler": after_dask,
+        "peak MiB of the driver after all": memory(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shards", type=int, default=100_000, help="of no work")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        result = {
+            "cores": len(os.sched_getaffinity(0)),
+            "workers": two_against_one(folder, options.repeats),
+            "costs": list(costs(folder)),
+            "many shards": many_shards(folder, options.shards),
+        }
+    text = json.dumps(result, indent=1)
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

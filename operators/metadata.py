@@ -1,0 +1,188 @@
+"""URL -> the Zarr group of a sealed store, once its metadata are such as the format has them.
+
+A store may come from anywhere. What its metadata claim is checked before anything is allocated or
+decoded by it; what `datasets/README.md` does not have is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import fsspec
+import numpy as np
+import zarr
+from fsspec.implementations.local import LocalFileSystem
+
+FORMAT_VERSIONS = (1, 2)  # their arrays are alike
+LARGEST = 2**30  # bytes of a chunk, of a coordinate, and of the numbers of all samples
+LARGEST_SHARD = 2**33
+
+_TYPES = {"bool", "float32", "float64"} | {
+    f"{u}int{8 * n}" for u in ("", "u") for n in (1, 2, 4, 8)
+}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_COORDINATE_CODECS = (["bytes"], ["bytes", "zstd"])
+
+
+class DataError(ValueError):
+    """A store that cannot be read as asked; one line."""
+
+
+def one_line(error: BaseException) -> str:
+    r"""What an error says.
+
+    >>> one_line(ValueError("no such\n  codec"))
+    'no such codec'
+    """
+    return " ".join(str(error).split())
+
+
+def location(url: str) -> tuple[Any, str]:
+    """The file system that a URL or path names, and the path in it.
+
+    Raises:
+        DataError: On an unknown protocol, one whose package is missing, or credentials in the URL.
+    """
+    if "://" in url and "@" in urlsplit(url).netloc:
+        scheme = urlsplit(url).scheme
+        raise DataError(f"a {scheme}:// URL must not hold credentials: put them in the environment")
+    try:
+        return fsspec.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise DataError(f"{url}: {error}") from None
+
+
+def open_group(url: str) -> zarr.Group:
+    """The group of a sealed store at a URL that fsspec knows, or a path.
+
+    Raises:
+        DataError: If there is none, or its metadata are not those of the format.
+    """
+    filesystem, root = location(url)
+    try:
+        # Zarr makes a slower store of the URL of a local file
+        place = root if isinstance(filesystem, LocalFileSystem) else url
+        group = zarr.open_group(place, mode="r", zarr_format=3)
+        attributes = group.attrs.asdict()
+        arrays = dict(group.arrays())
+    except (FileNotFoundError, FileExistsError, NotADirectoryError):
+        raise DataError(f"{url}: no such store, or not a pdegen store") from None
+    except Exception as error:  # zarr raises many kinds on damaged metadata
+        raise DataError(f"{url}: the metadata are damaged: {one_line(error)}") from error
+    if attributes.get("format") != "pdegen":
+        raise DataError(f"{url} is a Zarr group, but not a pdegen store")
+    if attributes.get("format_version") not in FORMAT_VERSIONS:
+        raise DataError(
+            f"{url} has format version {attributes.get('format_version')!r:.20}, readable are "
+            f"{' and '.join(map(str, FORMAT_VERSIONS))}"
+        )
+    if attributes.get("sealed") is not True:
+        raise DataError(f"{url} is not sealed: finish it with pdegen generate ... --resume")
+    try:
+        _check_attributes(attributes)
+        for name, array in arrays.items():
+            _check_array(name, array, attributes)
+    except DataError as error:
+        raise DataError(f"{url}: {error}") from None
+    return group
+
+
+def array_of(group: zarr.Group, url: str, name: str) -> zarr.Array:
+    """An array of a store.
+
+    Raises:
+        DataError: If there is none of this name.
+    """
+    array = group.get(name)
+    if not isinstance(array, zarr.Array):
+        raise DataError(f"{url} has no variable {name}")
+    return array
+
+
+def _check_attributes(attributes: dict[str, Any]) -> None:
+    samples: Any = attributes.get("samples")
+    shard: Any = attributes.get("shard")
+    if not (_is_count(samples) and 8 * samples <= LARGEST):
+        raise DataError(f"samples is 1 to {LARGEST // 8:,}, got {samples!r}")
+    if not (_is_count(shard) and shard <= samples):
+        raise DataError(f"shard is 1 to samples = {samples}, got {shard!r}")
+    variables = attributes.get("variables")
+    if not (isinstance(variables, list) and all(isinstance(name, str) for name in variables)):
+        raise DataError(f"variables is a list of names, got {variables!r:.80}")
+    splits = attributes.get("splits")
+    if not isinstance(splits, dict):
+        raise DataError(f"splits has a range of samples for each name, got {splits!r:.80}")
+    for name, ends in splits.items():
+        whole = isinstance(ends, list) and len(ends) == 2 and all(type(v) is int for v in ends)
+        if not (whole and 0 <= ends[0] <= ends[1] <= samples):
+            raise DataError(f"split {name} is a range of 0 to {samples}, got {ends!r:.80}")
+    skipped = attributes.get("skipped", [])
+    if not (isinstance(skipped, list) and all(type(v) is int for v in skipped)):
+        raise DataError(f"skipped is a list of sample numbers, got {skipped!r:.80}")
+    rising = all(a < b for a, b in itertools.pairwise(skipped))
+    if skipped and not (rising and skipped[0] >= 0 and skipped[-1] < samples):
+        raise DataError(f"skipped has samples 0 to {samples - 1} in order, got {skipped!r:.80}")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _check_array(name: str, array: zarr.Array, attributes: dict[str, Any]) -> None:
+    if not _NAME.fullmatch(name):
+        raise DataError(f"an array is named by letters, digits, _ and -, got {name!r:.80}")
+    kind = array.dtype
+    if not (isinstance(kind, np.dtype) and kind.name in _TYPES):
+        raise DataError(f"{name} is of type {kind}: allowed are bool, integers, float32, float64")
+    codecs: list[Any] = [codec.to_dict() for codec in array.metadata.codecs]  # pyright: ignore
+    chunk = math.prod(array.chunks) * kind.itemsize
+    if name not in attributes["variables"]:
+        if [codec["name"] for codec in codecs] not in _COORDINATE_CODECS:
+            raise DataError(f"{name} has codecs {_listed(codecs)}: allowed are bytes, zstd")
+        if max(chunk, array.nbytes) > LARGEST:
+            raise DataError(f"{name} has chunks of {chunk:,} bytes: allowed are {LARGEST:,}")
+        return
+    inner = codecs[0].get("configuration", {})
+    if (
+        [codec["name"] for codec in codecs] != ["sharding_indexed"]
+        or _pipeline(inner["codecs"]) not in ("bytes little, blosc", "bytes, blosc")
+        or _pipeline(inner["index_codecs"]) != "bytes little, crc32c"
+        or inner["index_location"] != "end"
+    ):
+        raise DataError(
+            f"{name} has codecs {_listed(codecs)}: allowed is sharding_indexed of little-endian "
+            "bytes and blosc, its index bytes and crc32c at the end"
+        )
+    if chunk > LARGEST:
+        raise DataError(f"{name} has chunks of {chunk:,} bytes: allowed are {LARGEST:,}")
+    if (size := math.prod(array.shards or ()) * kind.itemsize) > LARGEST_SHARD:
+        raise DataError(f"{name} has shards of {size:,} bytes: allowed are {LARGEST_SHARD:,}")
+    samples, shard, rest = attributes["samples"], attributes["shard"], array.shape[1:]
+    if array.shape[:1] != (samples,):
+        raise DataError(f"{name} has shape {array.shape}: the store has samples = {samples}")
+    shards = array.shards
+    if shards != (shard, *rest) or array.chunks[1:] != rest or shard % array.chunks[0]:
+        raise DataError(
+            f"{name} has shards {shards} of chunks {array.chunks}: a shard has {shard} whole "
+            "samples, and a chunk a divisor of these"
+        )
+
+
+def _pipeline(codecs: Any) -> str:
+    """Names of codecs, and the order of bytes where there is one.
+
+    >>> _pipeline([{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "blosc"}])
+    'bytes big, blosc'
+    """
+    words = [(c["name"], c.get("configuration", {}).get("endian", "")) for c in codecs]
+    return ", ".join(f"{name} {endian}".strip() for name, endian in words)
+
+
+def _listed(codecs: list[Any]) -> str:
+    inner = codecs[0].get("configuration", {})
+    within = f" of {_pipeline(inner['codecs'])}" if "codecs" in inner else ""
+    return f"{_pipeline(codecs)}{within}"[:120]

@@ -1,0 +1,16 @@
+"""Streams of random numbers that are functions of a key."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+
+def stream_seed(*key: int) -> int:
+    """A seed of 63 bits for a key of numbers >= 0."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
+
+
+def generator(*key: int) -> torch.Generator:
+    """A generator on the CPU whose stream is a function of the key."""
+    return torch.Generator().manual_seed(stream_seed(*key))

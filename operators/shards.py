@@ -1,0 +1,111 @@
+"""Stored shards of a variable -> chunks in memory, decoded straight to where they are wanted.
+
+Zarr reads the same, at a fraction of the speed: it schedules, allocates and copies every chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from google_crc32c import value as crc32c
+from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
+
+_GROUP_BYTES = 2**24  # read at a time
+_HEADER = 16  # bytes of a blosc header: version, flags, sizes before and after, and of blocks
+_ABSENT = 2**64 - 1  # offset and length of a chunk that was not written: all values are the fill
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shards of a variable.
+
+    Args:
+        key: Path of the variable in the store.
+        shape: Of a chunk; the first is samples.
+        dtype: Of the values.
+        chunks: Chunks of a shard.
+    """
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    chunks: int
+
+    @property
+    def samples(self) -> int:
+        """Samples of a shard."""
+        return self.chunks * self.shape[0]
+
+    def stored(
+        self, files: Any, root: str, shard: int, chunks: Sequence[int]
+    ) -> Iterator[tuple[int, memoryview | None]]:
+        """Chunks of a shard as they are stored; None for one that was not written.
+
+        Args:
+            files: The file system of the store.
+            root: Path of the store in it.
+            shard: Number of the shard.
+            chunks: Which ones, in rising order.
+
+        Raises:
+            OSError: If the object cannot be read.
+            ValueError: If it is no shard.
+        """
+        path = f"{root}/{self.key}/c/{shard}" + "/0" * (len(self.shape) - 1)
+        try:
+            offsets, lengths = self._index(files, path)
+        except FileNotFoundError:
+            yield from ((k, None) for k in chunks)
+            return
+        for group in _adjacent(offsets, lengths, chunks):
+            start, stop = offsets[group[0]], offsets[group[-1]] + lengths[group[-1]]
+            if start == _ABSENT:
+                yield from ((k, None) for k in group)
+                continue
+            data = memoryview(files.cat_file(path, start=start, end=stop))
+            for k in group:
+                yield k, data[offsets[k] - start : offsets[k] - start + lengths[k]]
+
+    def _index(self, files: Any, path: str) -> tuple[list[int], list[int]]:
+        """Offset and length of each chunk, from the end of the object."""
+        size = 16 * self.chunks
+        data = files.cat_file(path, start=-(size + 4))
+        if len(data) != size + 4 or crc32c(data[:size]) != int.from_bytes(data[size:], "little"):
+            raise ValueError("the index of the shard is damaged")
+        index = np.frombuffer(data[:size], "<u8").reshape(-1, 2)
+        largest = int(np.prod(self.shape)) * self.dtype.itemsize + _HEADER
+        written = index[(index != _ABSENT).any(axis=1)]
+        if (written[:, 1] > largest).any() or (written[:, 0] >= 2**62).any():
+            raise ValueError("the index of the shard is damaged")
+        return index[:, 0].tolist(), index[:, 1].tolist()
+
+    def decode(self, stored: memoryview, out: np.ndarray) -> None:
+        """Decompress a chunk into a contiguous array of its shape and type.
+
+        Raises:
+            ValueError, RuntimeError: If the bytes are no such chunk.
+        """
+        sizes = np.frombuffer(stored[4:_HEADER], "<u4").tolist() if len(stored) >= _HEADER else []
+        if sizes[:1] != [out.nbytes] or sizes[2:] != [len(stored)]:
+            raise ValueError("a chunk is damaged")
+        blosc.decompress(stored, out)
+
+
+def _adjacent(offsets: list[int], lengths: list[int], chunks: Sequence[int]) -> Iterator[list[int]]:
+    """Chunks in groups that lie side by side, each read at once."""
+    group: list[int] = []
+    for k in chunks:
+        if group:
+            last, first = group[-1], group[0]
+            absent = offsets[k] == offsets[last] == _ABSENT
+            follows = offsets[k] == offsets[last] + lengths[last]
+            small = offsets[k] + lengths[k] - offsets[first] <= _GROUP_BYTES
+            if not (absent or (follows and small and offsets[k] != _ABSENT)):
+                yield group
+                group = []
+        group.append(k)
+    if group:
+        yield group

@@ -1,0 +1,156 @@
+"""What a store from a stranger may not say."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from operators.data import DataError, open_pairs, read_pairs
+
+
+@pytest.fixture
+def altered(plane_store, tmp_path):
+    """A store after its metadata were changed."""
+
+    def make(change):
+        store = Path(shutil.copytree(plane_store, tmp_path / "store.zarr"))
+        path = store / "zarr.json"
+        content = json.loads(path.read_text("utf-8"))
+        change(content["attributes"], content["consolidated_metadata"]["metadata"])
+        path.write_text(json.dumps(content), "utf-8")
+        return str(store)
+
+    return make
+
+
+def refusal(url):
+    with pytest.raises(DataError) as refused:
+        open_pairs(url, "train")
+    message = str(refused.value)
+    assert "\n" not in message
+    assert message.startswith(url)
+    return message.removeprefix(f"{url}: ")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"samples": 10**12}, "samples is 1 to 134,217,728, got 1000000000000"),
+        ({"samples": True}, "samples is 1 to 134,217,728, got True"),
+        ({"samples": "24"}, "samples is 1 to 134,217,728, got '24'"),
+        ({"samples": 23, "splits": {}}, "has shape (24, 13, 13): the store has samples = 23"),
+        ({"shard": 25}, "shard is 1 to samples = 24, got 25"),
+        ({"shard": 4}, "has shards (5, 13, 13) of chunks (5, 13, 13): a shard has 4 whole"),
+        ({"variables": "au"}, "variables is a list of names, got 'au'"),
+        ({"splits": {"train": [0, 25]}}, "split train is a range of 0 to 24, got [0, 25]"),
+        ({"splits": {"train": [0, 1.5]}}, "split train is a range of 0 to 24, got [0, 1.5]"),
+        ({"splits": [0, 12]}, "splits has a range of samples for each name, got [0, 12]"),
+        ({"skipped": [3, 2]}, "skipped has samples 0 to 23 in order, got [3, 2]"),
+        ({"skipped": [24]}, "skipped has samples 0 to 23 in order, got [24]"),
+        ({"skipped": [[1]]}, "skipped is a list of sample numbers, got [[1]]"),
+        ({"format_version": 3}, "has format version 3, readable are 1 and 2"),
+    ],
+)
+def test_attributes_that_cannot_be_are_refused(altered, changed, message):
+    assert message in refusal(altered(lambda attributes, arrays: attributes.update(changed)))
+
+
+def variable(**changed):
+    return lambda attributes, arrays: arrays["u"].update(changed)
+
+
+def sharding(**changed):
+    return lambda attributes, arrays: arrays["u"]["codecs"][0]["configuration"].update(changed)
+
+
+def chunked(shape, shard, chunk):
+    def change(attributes, arrays):
+        arrays["u"]["shape"] = shape
+        arrays["u"]["chunk_grid"]["configuration"]["chunk_shape"] = shard
+        arrays["u"]["codecs"][0]["configuration"]["chunk_shape"] = chunk
+
+    return change
+
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+GZIP = {"name": "gzip", "configuration": {"level": 1}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (variable(data_type="complex64", fill_value=[0.0, 0.0]),
+         "u is of type complex64: allowed are bool, integers, float32, float64"),
+        (variable(data_type="float16"), "u is of type float16"),
+        (variable(codecs=[LITTLE]), "u has codecs bytes little: allowed is sharding_indexed"),
+        (sharding(codecs=[LITTLE, GZIP]), "sharding_indexed of bytes little, gzip: allowed"),
+        (sharding(codecs=[LITTLE]), "u has codecs sharding_indexed of bytes little: allowed"),
+        (sharding(index_codecs=[LITTLE]), "allowed is sharding_indexed of little-endian bytes"),
+        (sharding(index_location="start"), "its index bytes and crc32c at the end"),
+        (chunked([10**9, 13, 13], [5, 13, 13], [5, 13, 13]), "the store has samples = 24"),
+        (chunked([24, 2**14, 2**14], [5, 2**14, 2**14], [5, 2**14, 2**14]),
+         "u has chunks of 5,368,709,120 bytes: allowed are 1,073,741,824"),
+        (chunked([24, 2**14, 2**14], [24, 2**14, 2**14], [1, 2**14, 2**14]),
+         "u has shards of 25,769,803,776 bytes: allowed are 8,589,934,592"),
+        (chunked([24, 13, 13], [5, 13, 13], [1, 13, 1]), "of chunks (1, 13, 1): a shard has 5"),
+        (chunked([24, 26, 26], [5, 26, 26], [1, 26, 26]),
+         "u has rows of shape (26, 26), not one of its axes"),
+        (lambda _, arrays: arrays.update({"../u": arrays["u"]}), "not a pdegen store"),
+        (lambda _, arrays: arrays.update({"u u": arrays["u"]}), "letters, digits, _ and -"),
+        (lambda _, arrays: arrays["x"].update(codecs=[LITTLE, GZIP]),
+         "x has codecs bytes little, gzip: allowed are bytes, zstd"),
+        (lambda _, arrays: arrays["x"].update(shape=[2**40]), "x has chunks of"),
+    ],
+)  # fmt: skip
+def test_arrays_that_the_format_does_not_have_are_refused(altered, change, message):
+    assert message in refusal(altered(change))
+
+
+@pytest.fixture
+def shard(plane_store, tmp_path):
+    """The first shard of u, and the store it is in."""
+    store = Path(shutil.copytree(plane_store, tmp_path / "store.zarr"))
+    return store / "u" / "c" / "0" / "0" / "0", str(store)
+
+
+def assert_damaged(url):
+    with pytest.raises(DataError, match=r"u, samples 0 to 4: the data are damaged \(.*verify"):
+        read_pairs(url, "train")
+
+
+@pytest.mark.parametrize("place", [-1, -4, -5, -20])
+def test_a_changed_index_is_found(shard, place):
+    path, url = shard
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    assert_damaged(url)
+
+
+@pytest.mark.parametrize("size", [0, 1, 19, 20, 100])
+def test_a_cut_shard_is_found(shard, size):
+    path, url = shard
+    path.write_bytes(path.read_bytes()[:size])
+    assert_damaged(url)
+
+
+@pytest.mark.parametrize("place", [4, 7, 12, 15])  # of the sizes in the header of a chunk
+def test_a_chunk_that_claims_another_size_is_not_decoded(shard, place):
+    path, url = shard
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x11
+    path.write_bytes(data)
+    assert_damaged(url)
+
+
+def test_an_index_that_points_elsewhere_is_refused(shard):
+    from google_crc32c import value
+
+    path, url = shard
+    data = path.read_bytes()
+    for offset, length in ((2**63, 100), (0, 2**40), (10**9, 100)):
+        index = np.array([offset, length], "<u8").tobytes()
+        path.write_bytes(data[:-20] + index + value(index).to_bytes(4, "little"))
+        assert_damaged(url)

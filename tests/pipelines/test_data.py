@@ -1,0 +1,228 @@
+"""In memory or streamed: which is chosen, that both give the same, and noise in both."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from operators.data import Pairs, Samples, StreamedPairs
+from operators.train import Stopped
+from pdegen.generate import generate
+from pdegen.schema import SchemaError
+from pdegen.store import Store
+from pipelines import data
+from pipelines.baselines import MEAN, compared
+from pipelines.data import Source, free_memory
+from pipelines.experiment import Experiment, load_experiment
+from pipelines.finished import read_finished
+from pipelines.run import RunError, evaluate, evaluate_run, train
+from tests.pipelines.conftest import CPU, SMALL_DARCY
+from tests.stores import with_attributes
+
+SHARDS = {**SMALL_DARCY, "resolutions": [13], "data.overrides.shard": 3, "training.batch": 4}
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    """From noisy u to averages of a: 16 samples in 6 shards to train on, noise fresh."""
+    return load_experiment("darcy-inverse-quick").with_overrides(
+        {**SHARDS, "data.target_resolution": 5, "noise.level": 0.1}
+    )
+
+
+@pytest.fixture(scope="module")
+def url(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("data") / "store.zarr"
+    return generate(experiment.data.load_recipe(), str(place), workers=1).url
+
+
+def read_as(experiment: Experiment, reading: str, **changes: Any) -> Experiment:
+    return experiment.with_overrides({"data.reading": reading, **changes})
+
+
+def by_target(batches: Any) -> dict[bytes, torch.Tensor]:
+    """The input of each sample, by the bytes of its target."""
+    return {v.numpy().tobytes(): w for a, u in batches for w, v in zip(a, u, strict=True)}
+
+
+def assert_same_inputs(first: dict[bytes, torch.Tensor], second: dict[bytes, torch.Tensor]) -> None:
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("kind", ["ensemble", "published", "correlated"])
+def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(
+    experiment: Experiment, url: str, fresh: bool, kind: str
+) -> None:
+    noise = {"noise.fresh": fresh, "noise.kind": kind}
+    resident, streamed = (
+        Source(url, read_as(experiment, reading, **noise)).training(CPU)
+        for reading in ("resident", "streamed")
+    )
+    assert isinstance(resident, Pairs)
+    assert isinstance(streamed, StreamedPairs)
+    epochs = []
+    for epoch in (0, 1):
+        found = [by_target(p.batches(0, epoch, 1)) for p in (resident, replace(streamed, window=2))]
+        assert len(found[0]) == 16
+        assert_same_inputs(*found)
+        epochs += found[:1]
+    key = next(iter(epochs[0]))
+    assert torch.equal(epochs[0][key], epochs[1][key]) != fresh
+    assert_same_inputs(by_target(resident.parts(4)), by_target(streamed.parts(4)))
+    for one, other in zip(
+        *(experiment.normalization.of(pairs) for pairs in (resident, streamed)), strict=True
+    ):
+        torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=2e-7, atol=0)
+
+
+def test_tested_samples_have_frozen_noise_in_memory_and_streamed(
+    experiment: Experiment, url: str
+) -> None:
+    resident, streamed = (
+        Source(url, read_as(experiment, reading)).tested("test", CPU, 7)
+        for reading in ("resident", "streamed")
+    )
+    assert [type(v) for v in (resident, streamed)] == [Pairs, StreamedPairs]
+    assert resident.source == streamed.source
+    assert_same_inputs(by_target(resident.parts(3)), by_target(streamed.parts(3)))
+    clean = Source(url, experiment).clean("test", 7)
+    assert not torch.equal(clean.a, Source(url, experiment).noisy("test", 7).a)
+
+
+def test_noise_has_the_number_of_the_sample_where_others_were_skipped(
+    experiment: Experiment, url: str, tmp_path: Path
+) -> None:
+    with_gaps = str(shutil.copytree(url, tmp_path / "store.zarr"))
+    with_attributes(Store(with_gaps), skipped=[16, 18])
+    noise = {"noise.kind": "relative"}  # of the field alone, not of the training split
+    for reading in ("resident", "streamed"):
+        wanted = read_as(experiment, reading, **noise)
+        whole, gaps = (
+            by_target(Source(place, wanted).tested("validation", CPU).parts(2))
+            for place in (url, with_gaps)
+        )
+        assert (len(whole), len(gaps)) == (4, 2)
+        assert all(torch.equal(gaps[key], whole[key]) for key in gaps)
+
+
+def test_noise_is_refused_for_several_channels(trajectories: str) -> None:
+    experiment = Experiment.on_store(trajectories, "galerkin-transformer").with_overrides(
+        {"data.input": "u", "data.target": "a"}
+    )
+    for reading in ("resident", "streamed"):
+        with pytest.raises(SchemaError, match=r"noise is for inputs of one channel, u of .* has 3"):
+            Source(trajectories, read_as(experiment.at_level(0.1), reading)).training(CPU)
+
+
+@pytest.mark.parametrize(("share", "kind"), [(7, Pairs), (5, StreamedPairs)])
+def test_what_fits_is_in_memory(
+    experiment: Experiment,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    share: int,
+    kind: type[Samples],
+) -> None:
+    """Three copies of noisy samples in half of the memory."""
+    source = Source(url, experiment)
+    need = source.streamed("train").nbytes
+    assert need == 16 * 4 * (13**2 + 5**2)
+    monkeypatch.setattr(data, "free_memory", lambda device: share * need)
+    assert type(source.training(CPU)) is kind
+    chosen = Source(url, read_as(experiment, "resident")).training(CPU)
+    assert type(chosen) is Pairs
+
+
+def test_a_limit_of_the_control_group_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(data, "_CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("max\n")
+    unlimited = free_memory(CPU)
+    assert unlimited > 10**8
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert free_memory(CPU) == 0
+
+
+def small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two shards are shuffled together."""
+    original = data.open_pairs
+    monkeypatch.setattr(data, "open_pairs", lambda *a, **w: replace(original(*a, **w), window=2))
+
+
+def stopping(step: int) -> Callable[[], bool]:
+    steps = iter(range(1, 100))
+    return lambda: next(steps) == step
+
+
+def test_a_streamed_run_is_recorded_and_resumed_as_such(
+    experiment: Experiment, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fresh noise, and although more memory is free when it goes on."""
+    small_buffer(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(data, "free_memory", lambda device: 0)
+        whole = train(experiment, url, tmp_path / "whole", CPU)
+        with pytest.raises(Stopped):
+            train(experiment, url, tmp_path / "parts", CPU, stop=stopping(6))
+    recorded = json.loads((tmp_path / "parts" / "run.json").read_text("utf-8"))
+    assert recorded["reading"] == "streamed, 2 shards shuffled together"
+    assert recorded["experiment"]["data"]["reading"] == "auto"
+    parts = train(experiment, url, tmp_path / "parts", CPU, resume=True)
+    assert [replace(e, seconds=0) for e in parts] == [replace(e, seconds=0) for e in whole]
+    last = [(tmp_path / name / "last.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert last[0] == last[1]
+    summary = evaluate_run(experiment, url, tmp_path / "whole", CPU)
+    assert summary["reading"] == recorded["reading"]
+
+
+def test_a_run_in_memory_is_not_resumed_with_another_reading(
+    experiment: Experiment, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Stopped):
+        train(experiment, url, tmp_path, CPU, stop=stopping(2))
+    recorded = json.loads((tmp_path / "run.json").read_text("utf-8"))
+    assert recorded["reading"] == "resident"
+    with pytest.raises(RunError, match="holds a run of another experiment"):
+        train(read_as(experiment, "streamed"), url, tmp_path, CPU, resume=True)
+    monkeypatch.setattr(data, "free_memory", lambda device: 0)
+    train(experiment, url, tmp_path, CPU, resume=True)
+
+
+def test_a_streamed_run_is_evaluated_and_compared_as_one_in_memory(
+    experiment: Experiment, url: str, tmp_path: Path
+) -> None:
+    streamed = read_as(experiment, "streamed")
+    train(streamed, url, tmp_path, CPU)
+    summary = evaluate_run(streamed, url, tmp_path, CPU)
+    score = evaluate(tmp_path / "best.safetensors", url, CPU)
+    assert score.samples == (20, 21, 22, 23)
+    assert summary["results"][0]["errors"] == list(score.errors)
+    run = read_finished(tmp_path, url, CPU)
+    errors = compared(run)
+    model = errors[f"model ({run.checkpoint})"].errors
+    np.testing.assert_allclose(model, score.errors, rtol=1e-5)  # another batch in float32
+    mean = Source(url, experiment).clean("train").u.double().mean(dim=0)
+    truth = run.pairs.u.double()
+    expected = (truth - mean).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
+    np.testing.assert_allclose(errors[MEAN].errors, expected, rtol=1e-12)
+    assert mean.shape == (5, 5, 1)
+
+
+def test_a_score_names_the_samples_that_were_skipped(
+    experiment: Experiment, url: str, tmp_path: Path
+) -> None:
+    train(experiment, url, tmp_path / "run", CPU)
+    gaps = str(shutil.copytree(url, tmp_path / "store.zarr"))
+    with_attributes(Store(gaps), skipped=[21, 22])
+    summary = evaluate(tmp_path / "run" / "best.safetensors", gaps, CPU).summary()
+    assert (summary["first_sample"], summary["skipped"], summary["samples"]) == (20, [21, 22], 2)
