@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from pdegen.card import documents
 from pdegen.layout import ROOT, Layout, contents, in_memory
 from pdegen.metadata import BEGUN, METADATA_BYTES, BegunError, MetadataError, parse
 from pdegen.objects import Objects
@@ -393,8 +394,11 @@ class Store:
         }
         objects = {key: self.objects.read(key) for key in self.fixed_keys()}
         objects[ROOT] = json.dumps(description, indent=2).encode()
+        written = documents(description, sha256(objects[ROOT]))
         self.objects.remove_partial()
-        self.objects.write(Seal.KEY, Seal.of(objects, summary.records).encode())
+        for key, data in written.items():
+            self.objects.write(key, data)
+        self.objects.write(Seal.KEY, Seal.of({**objects, **written}, summary.records).encode())
         self.objects.flush()  # all that the seal claims
         self.objects.write(ROOT, objects[ROOT])
         self.reread()

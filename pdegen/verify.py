@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pdegen import lock
+from pdegen.card import documents
 from pdegen.generate import Job, RecipeJob, values_of
 from pdegen.layout import ROOT
 from pdegen.metadata import METADATA_BYTES, MetadataError, parse
@@ -84,11 +85,30 @@ def verify(
     result = Verification(url)
     store, seal = _opened(url, result)
     _check_fixed(store, seal, result)
-    for _ in _checked_blocks(store, seal, result, progress):
+    job = _job(store, result)
+    blocks = _checked_blocks(store, seal, result, progress)
+    if law and job is not None:
+        result.law = True
+        for finding in job.recipe.problem.law().check(blocks):
+            result.faults.append(
+                Fault(f"{finding.variable}, law", finding.what, None, finding.variable)
+            )
+    for _ in blocks:  # where no law has read them
         pass
     if deep:
-        _check_again(store, RecipeJob.of(store), deep, result)
+        _check_again(store, job or RecipeJob.of(store), deep, result)
     return result
+
+
+def _job(store: Store, result: Verification) -> RecipeJob | None:
+    """What made the store; None, and a fault, where its recipe is wrong."""
+    if store.command != "generate":
+        return None
+    try:
+        return RecipeJob.of(store)
+    except SchemaError as error:
+        result.faults.append(Fault("recipe", str(error)))
+        return None
 
 
 def _opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
@@ -236,9 +256,10 @@ def _repaired(found: Verification) -> Iterator[str]:
     store, seal = _opened(found.url, Verification(found.url))
     damaged = {fault.where for fault in found.faults}
     if seal is not None:
-        made: dict[str, bytes] = {key: text.encode() for key, text in seal.metadata.items()}
+        made = {key: text.encode() for key, text in seal.metadata.items()}
+        made |= documents(store.description, sha256(made[ROOT]))
         if damaged & (seal.objects.keys() - made.keys()):
-            made = {**_made_again(store), **made}
+            made |= _coordinates(store)
         for key in sorted(damaged & seal.objects.keys()):
             if key in made and sha256(made[key]) == seal.objects[key]:
                 store.objects.write(key, made[key])
@@ -248,20 +269,19 @@ def _repaired(found: Verification) -> Iterator[str]:
     if seal is None:
         rest = verify(found.url, law=False)
         if [fault.where for fault in rest.faults] == [Seal.KEY]:
-            keys = [*store.fixed_keys(), ROOT]
-            sealed = Seal.of(
-                {key: store.objects.read(key) for key in keys}, store.summary().records
-            )
-            store.objects.write(Seal.KEY, sealed.encode())
+            objects = {key: store.objects.read(key) for key in [*store.fixed_keys(), ROOT]}
+            objects |= documents(store.description, sha256(objects[ROOT]))
+            store.objects.write(Seal.KEY, Seal.of(objects, store.summary().records).encode())
             yield Seal.KEY
 
 
-def _made_again(store: Store) -> dict[str, bytes]:
+def _coordinates(store: Store) -> dict[str, bytes]:
     """Coordinates from the recipe, by keys; none without one."""
     try:
-        return RecipeJob.of(store).layout().objects()
+        objects = RecipeJob.of(store).layout().objects()
     except SchemaError:
         return {}
+    return {key: data for key, data in objects.items() if not key.endswith(ROOT)}
 
 
 def _repaired_shard(store: Store, shard: int) -> Iterator[str]:

@@ -117,10 +117,11 @@ def _improbable(check: Check, statistics: list[Statistic], total: int) -> Iterat
     failed = [one for one in statistics if not one.p * total >= SIGNIFICANCE]
     if failed:
         worst = min(failed, key=lambda one: one.p)
+        p = f"= {worst.p:.1g}" if worst.p > 0 else "< 1e-300"
         yield Finding(
             check.variable,
             f"{worst.name} is {worst.observed:.4g}, the law gives {worst.expected:.4g} "
-            f"(p = {worst.p:.1g}); {len(failed)} of {len(statistics)} statistics of "
+            f"(p {p}); {len(failed)} of {len(statistics)} statistics of "
             f"{check.subject} are beyond chance",
         )
 

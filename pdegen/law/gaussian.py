@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 from pdegen.law.base import Check, Statistic, Values
 from pdegen.law.exact import Cells, chi_square, normal
 from pdegen.law.modes import Modes
 
+EPSILON = 2.0**-24  # largest relative error of rounding to float32
 # Mean square of the error of rounding to float32, relative to the value: an error is uniform on a
 # unit in the last place, whose mean square is (3/8)/log 2 of that of a power of two.
-ROUNDING = 2.0**-46 / 12 * 3 / 8 / np.log(2)
+ROUNDING = EPSILON**2 / 3 * 3 / 8 / np.log(2)
 
 _CLEAR = 1e4  # a mode with this many times the variance of the rounding is not changed by it
-_SLACK = 2.0  # the variance of rounding in a mode is known within this factor
 _CELLS = 8
 _GAUSSIAN_MODES = 8  # the strongest: whether they are Gaussian, not only of the right variance
 _POINTS = 64
@@ -29,8 +29,8 @@ class GaussianLaw(Check):
     With z the coefficients over their deviations and v(x) the variance at a point x:
 
     - Σ z² over the samples and the modes of a band is chi-square, the modes of the lowest wave
-      numbers each by itself, bands of half an octave above. Rounding to float32 is a part of the
-      variances; modes in which it is seen form one band, whose variance is known up to a factor 2.
+      numbers each by itself, bands of half an octave above. Modes as small as rounding to float32
+      are no larger than the largest of them would be, and the largest errors of rounding.
     - Σ g(x)²/v(x) over the samples is chi-square of N degrees and Σ g(x)/(N v(x))^½ is normal, at
       64 points at most.
     - The z of the eight strongest modes, and the energy Σ z² of each sample, fall into eighths of
@@ -44,7 +44,8 @@ class GaussianLaw(Check):
         value: From what is stored of a batch to the field.
         modes: Its modes on the output grid.
         variance: v(x) at all points.
-        rounding: Mean square of the error of the field by rounding.
+        relative: Whether rounding changes the field relative to its value, or, a logarithm, by the
+            same everywhere.
     """
 
     subject = "the Gaussian field"
@@ -55,23 +56,25 @@ class GaussianLaw(Check):
         value: Callable[[np.ndarray], np.ndarray],
         modes: Modes,
         variance: Float[np.ndarray, " *grid"],
-        rounding: float,
+        relative: bool,
     ) -> None:
         self.variable = variable
-        self._value, self._modes = value, modes
-        self._scale = np.sqrt(modes.variances + rounding)
-        self._clear = modes.variances >= _CLEAR * rounding
+        self._value, self._modes, self._relative = value, modes, relative
+        self._rounding = ROUNDING * (float(variance.mean()) if relative else 1.0)
+        self._clear = modes.variances >= _CLEAR * self._rounding
+        self._scale = np.sqrt(np.where(self._clear, modes.variances + self._rounding, 1.0))
         order = np.argsort(-modes.variances, kind="stable")
         self._strongest = order[: min(_GAUSSIAN_MODES, np.count_nonzero(self._clear))]
         self._points = spread(variance.shape, _POINTS)
         self._deviation = np.sqrt(variance.ravel()[self._points])
         # what was taken in
         self._samples = 0
-        self._energy = np.zeros(len(modes.variances))
+        self._energy, self._rest = np.zeros(len(modes.variances)), 0.0
         self._sum, self._squares = np.zeros(len(self._points)), np.zeros(len(self._points))
         eighths = np.arange(1, _CELLS) / _CELLS
-        self._cells = [Cells(stats.norm.ppf(eighths)) for _ in self._strongest]
-        self._energies = Cells(stats.chi2.ppf(eighths, np.count_nonzero(self._clear)))
+        self._cells = [Cells(special.ndtri(eighths)) for _ in self._strongest]
+        degrees = np.count_nonzero(self._clear)
+        self._energies = Cells(special.chdtri(degrees, 1 - eighths))
 
     def add(self, numbers: np.ndarray, values: Values) -> None:
         g = self._value(values[self.variable])
@@ -80,6 +83,7 @@ class GaussianLaw(Check):
         self._samples += len(numbers)
         self._energy += squares.sum(axis=0)
         self._energies.add(squares[:, self._clear].sum(axis=1))
+        self._rest += self._beyond_rounding(g.reshape(len(g), -1), squares)
         for cells, mode in zip(self._cells, self._strongest, strict=True):
             cells.add(z[:, mode])
         at_points = g.reshape(len(g), -1)[:, self._points] / self._deviation
@@ -92,22 +96,31 @@ class GaussianLaw(Check):
             yield from self._of_points()
             yield from self._of_cells()
 
-    def _of_bands(self) -> Iterator[Statistic]:
-        bands = self._modes.bands
-        alone = np.bincount(bands)[bands] == 1
-        rest = ~self._clear & ~alone
-        for band, name in enumerate(self._modes.names):
-            chosen = (bands == band) & ~rest
-            if chosen.any():
-                yield self._of_band(f"the energy of {name} over its mean", chosen)
-        if rest.any():
-            yield self._of_band("the energy of modes as small as rounding over its mean", rest)
+    def _beyond_rounding(self, g: np.ndarray, squares: np.ndarray) -> float:
+        """Energy of the small modes that rounding cannot have made, by the triangle inequality."""
+        size = np.linalg.norm(g, axis=1) if self._relative else np.sqrt(g.shape[1])
+        norm = np.sqrt(squares[:, ~self._clear].sum(axis=1))
+        return float(np.sum(np.maximum(norm - EPSILON * size, 0) ** 2))
 
-    def _of_band(self, name: str, chosen: np.ndarray) -> Statistic:
-        degrees = self._samples * int(np.count_nonzero(chosen))
-        energy = float(self._energy[chosen].sum())
-        slack = 1.0 if self._clear[chosen].all() else _SLACK
-        return Statistic(name, energy / degrees, 1.0, chi_square(energy, degrees, slack))
+    def _of_bands(self) -> Iterator[Statistic]:
+        small = ~self._clear
+        for name, band in self._modes.bands.items():
+            chosen = band & self._clear
+            if chosen.any():
+                degrees = self._samples * int(np.count_nonzero(chosen))
+                energy = float(self._energy[chosen].sum())
+                yield Statistic(
+                    f"the energy of {name} over its mean", energy / degrees, 1.0,
+                    chi_square(energy, degrees),
+                )  # fmt: skip
+        if small.any():
+            degrees = self._samples * int(np.count_nonzero(small))
+            largest = max(float(self._modes.variances[small].max()), self._rounding)
+            p = special.chdtrc(degrees, self._rest / largest)
+            yield Statistic(
+                "the energy of modes as small as rounding, beyond rounding,", self._rest / degrees,
+                float(self._modes.variances[small].mean()), float(p),
+            )  # fmt: skip
 
     def _of_points(self) -> Iterator[Statistic]:
         n = self._samples

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from scipy.fft import dctn, dstn
 
 from pdegen.grid import CellGrid, PeriodicGrid
@@ -26,14 +26,13 @@ class Modes:
     Args:
         transform: From values (batch, *grid) to coefficients (batch, D).
         variances: Of the coefficients, shape (D,).
-        bands: Number of the band that each belongs to.
-        names: Of the bands.
+        bands: Sets of modes by their names, as masks of shape (D,): the lowest each by itself, those
+            above by half octaves, and all up to 1, 2, 4, ... (a wrong length changes these).
     """
 
     transform: Callable[[Float[np.ndarray, "batch *grid"]], Float[np.ndarray, "batch D"]]
     variances: Float[np.ndarray, " D"]
-    bands: Int[np.ndarray, " D"]
-    names: tuple[str, ...]
+    bands: Mapping[str, Bool[np.ndarray, " D"]]
 
 
 def periodic_modes(field: PeriodicGaussianField, grid: PeriodicGrid) -> Modes:
@@ -49,15 +48,16 @@ def periodic_modes(field: PeriodicGaussianField, grid: PeriodicGrid) -> Modes:
     def transform(u: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
         u_hat = np.fft.rfft(u, norm="ortho")
         u_hat[:, 1:-1] *= np.sqrt(2)
-        return u_hat.view(np.float64)[:, _kept(n)]
+        return np.ascontiguousarray(u_hat).view(np.float64)[:, _kept(n)]
 
     sine = (np.arange(n) % 2 == 0) & (wave_numbers > 0)
-    leading = wave_numbers <= _LEADING
-    labels = [
-        f"mode {k}{', sine' if odd else ', cosine'}" if own else _octave(k)
-        for k, odd, own in zip(wave_numbers, sine, leading, strict=True)
-    ]
-    return Modes(transform, variance[wave_numbers] * weights, *_numbered(labels))
+    alone = {
+        f"the {'sine' if odd else 'cosine'} {k}": np.arange(n) == place
+        for place, (k, odd) in enumerate(zip(wave_numbers, sine, strict=True))
+        if k <= _LEADING
+    }
+    bands = alone | _half_octaves(wave_numbers) | _discs(wave_numbers)
+    return Modes(transform, variance[wave_numbers] * weights, bands)
 
 
 def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
@@ -71,14 +71,18 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
 
     seen = discrete(field.basis(grid), type=2, axes=(0,), norm="ortho") ** 2  # (n, M)
     variances = seen @ field.mode_deviations**2 @ seen.T
-    p, q = np.indices(variances.shape) + (not neumann)
-    labels = [
-        f"mode ({i}, {j})"
-        if max(i, j) < _LEADING_SQUARE
-        else f"{_octave(np.hypot(i, j))}, {'p > q' if i > j else 'p <= q'}"
-        for i, j in zip(p.ravel(), q.ravel(), strict=True)
-    ]
-    return Modes(transform, variances.ravel(), *_numbered(labels))
+    p, q = (axis.ravel() for axis in np.indices(variances.shape) + (not neumann))
+    alone = {
+        f"the mode ({p[place]}, {q[place]})": np.arange(p.size) == place
+        for place in np.flatnonzero(np.maximum(p, q) < _LEADING_SQUARE)
+    }
+    radius = np.hypot(p, q)
+    sides = {
+        f"{name}, {side}": band & chosen
+        for name, band in _half_octaves(radius).items()
+        for side, chosen in (("p > q", p > q), ("p <= q", p <= q))
+    }
+    return Modes(transform, variances.ravel(), alone | sides | _discs(radius))
 
 
 def _kept(n: int) -> np.ndarray:
@@ -86,12 +90,14 @@ def _kept(n: int) -> np.ndarray:
     return np.delete(np.arange(n + 2), [1, n + 1])
 
 
-def _octave(k: float) -> str:
-    """The half octave of a wave number."""
-    half = int(2 * np.log2(k))
-    return f"modes {2 ** (half / 2):.0f} to {2 ** ((half + 1) / 2):.0f}"
+def _half_octaves(k: Float[np.ndarray, " D"]) -> dict[str, Bool[np.ndarray, " D"]]:
+    edges = 2.0 ** (np.arange(2 * np.log2(k.max()) + 1) / 2)
+    return {
+        f"the modes from {low:.3g} to {low * np.sqrt(2):.3g}": (low <= k) & (k < low * np.sqrt(2))
+        for low in edges
+    }
 
 
-def _numbered(labels: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
-    return np.array([number[label] for label in labels]), tuple(number)
+def _discs(k: Float[np.ndarray, " D"]) -> dict[str, Bool[np.ndarray, " D"]]:
+    edges = 2 ** np.arange(1, int(np.log2(k.max())) + 1)
+    return {f"all modes up to {high}": (k > 0) & (k <= high) for high in edges}

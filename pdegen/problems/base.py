@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pdegen.law.base import Law
 from pdegen.layout import Coordinate, Variable
 from pdegen.schema import Count, SchemaError, Strict
 
@@ -55,6 +56,10 @@ class Problem(Strict):
         Raises:
             SampleError: If a sample cannot be solved or is not finite.
         """
+
+    @abstractmethod
+    def law(self) -> Law:
+        """What the values of a store must follow, to be checked once, sample by sample."""
 
     def check_solver(self, device: str | None = None) -> None:
         """Raise an error where the solver, or this machine, cannot do what is asked."""

@@ -7,9 +7,11 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from pdegen.burgers import ETDRK4, BurgersSolver, ColeHopf
+from pdegen.burgers import ETDRK4, ColeHopf
 from pdegen.failure import SolveError
 from pdegen.grid import PeriodicGrid
+from pdegen.law.base import Law
+from pdegen.law.burgers import burgers_law
 from pdegen.layout import Coordinate, Variable
 from pdegen.problems.base import Problem, SampleError
 from pdegen.random_fields import PeriodicGaussianField
@@ -35,7 +37,7 @@ class ColeHopfMethod(Strict):
     method: Literal["cole-hopf"]
     resolution: Count
 
-    def build(self, viscosity: float) -> BurgersSolver:
+    def build(self, viscosity: float) -> ColeHopf:
         return ColeHopf(PeriodicGrid(self.resolution), viscosity)
 
 
@@ -45,7 +47,7 @@ class ETDRK4Method(Strict):
     dt: Positive
     tolerance: Positive = 1e-3
 
-    def build(self, viscosity: float) -> BurgersSolver:
+    def build(self, viscosity: float) -> ETDRK4:
         return ETDRK4(PeriodicGrid(self.resolution), viscosity, self.dt, self.tolerance)
 
 
@@ -137,3 +139,9 @@ class Burgers(Problem):
             a[block], u[block] = u0[:, ::stride], solution.u[:, :, ::stride]
             error[block] = solution.error
         return {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}
+
+    def law(self) -> Law:
+        solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)
+        return burgers_law(
+            self.initial.build(), grid, self.viscosity, self.times, solver.tolerance
+        )

@@ -308,7 +308,8 @@ def test_changed_attributes_are_noticed(store, attributes):
 )
 def test_attributes_that_were_sealed_wrong_are_noticed(store, attributes, fault):
     with_attributes(store, **attributes)
-    objects = {key: store.objects.read(key) for key in [*store.fixed_keys(), "zarr.json"]}
+    seal = Seal.parse(store.objects.read(Seal.KEY))
+    objects = {key: store.objects.read(key) for key in seal.objects}
     seal = Seal.of(objects, store.summary().records)
     store.objects.write(Seal.KEY, seal.encode())
     assert fault in faults(store)

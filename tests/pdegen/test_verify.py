@@ -165,8 +165,27 @@ def test_a_recipe_that_does_not_fit_the_store_is_an_error(store):
     store.unseal()
     with_attributes(store, fingerprint="0" * 64)
     Store(store.url).seal()
+    (fault,) = faults(store)
+    assert "does not have the store's fingerprint" in fault
     with pytest.raises(SchemaError, match="does not have the store's fingerprint"):
         verify(store.url, deep=1)
+
+
+def test_values_that_do_not_follow_the_recipes_law_are_noticed(small, tmp_path):
+    recipe = small.with_overrides({"samples": 200, "shard": 64})
+    store = generate(recipe, str(tmp_path / "s.zarr"))
+    assert verify(store.url).law
+    assert faults(store) == []
+    store.unseal()
+    for shard in range(store.shards):
+        samples = store.shard_range(shard)
+        values = {name: store.values(name, samples) for name in store.variables}
+        store.write_shard(shard, {**values, "a": 1.3 * values["a"]})
+    store.seal()
+    found = verify(store.url).faults
+    assert {fault.variable for fault in found} == {"a"}
+    assert all("law" in fault.where for fault in found)
+    assert verify(store.url, law=False).faults == []
 
 
 # samples that are left out

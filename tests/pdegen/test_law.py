@@ -1,0 +1,424 @@
+"""Stores that follow the law of their recipe pass; those that do not are found out."""
+
+from collections import defaultdict
+from copy import deepcopy
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pdegen.coefficients import LogNormal, TwoPhase
+from pdegen.grid import CellGrid, PeriodicGrid
+from pdegen.law.base import SIGNIFICANCE, Distinct, Law
+from pdegen.law.darcy import Solved, darcy_law
+from pdegen.law.exact import Cells, RankSum, binomial, chi_square, normal
+from pdegen.law.gaussian import GaussianLaw
+from pdegen.law.modes import periodic_modes, square_modes
+from pdegen.law.two_phase import TwoPhaseLaw
+from pdegen.random_fields import PeriodicGaussianField, SquareGaussianField
+from pdegen.recipe import load_recipe, recipe_names
+
+CIRCLE = PeriodicGaussianField(25.0, 5.0, 2.0, modes=31)
+SQUARE = SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=24)
+
+
+def findings(law, values, size=50):
+    """What a law says of values that come in blocks."""
+    numbers = np.arange(len(next(iter(values.values()))))
+    return law.check(
+        (numbers[start : start + size], {k: v[start : start + size] for k, v in values.items()})
+        for start in range(0, len(numbers), size)
+    )
+
+
+def on_circle(field, n, samples, seed=0):
+    """Samples on a grid that may be coarser than the modes, as they are stored."""
+    factor = -(-(2 * field.modes + 2) // n)
+    return field(PeriodicGrid(factor * n), seed, range(samples))[:, ::factor].astype(np.float32)
+
+
+def circle_law(field, n):
+    variance = np.full(n, field.pointwise_variance)
+    modes = periodic_modes(field, PeriodicGrid(n))
+    return GaussianLaw("a", lambda a: a.astype(float), modes, variance, relative=True)
+
+
+def on_square(field, n, samples, coefficient, seed=0):
+    return coefficient(field(CellGrid(n), seed, range(samples))).astype(np.float32)
+
+
+def log_normal_law(field, n):
+    grid = CellGrid(n)
+    variance, modes = field.pointwise_variance(grid), square_modes(field, grid)
+    return GaussianLaw("a", lambda a: np.log(a.astype(float)), modes, variance, relative=False)
+
+
+def two_phase_law(field, n):
+    return TwoPhaseLaw("a", field, CellGrid(n), TwoPhase(12.0, 3.0))
+
+
+# the coordinates in which modes are independent
+
+
+@pytest.mark.parametrize("n", [8, 16, 62, 80])
+def test_on_any_circle_the_modes_are_independent_with_the_stated_variances(n):
+    x = np.arange(n) / n
+    k = 2 * np.pi * np.arange(1, CIRCLE.modes + 1)
+    angles, deviations = np.outer(x, k), CIRCLE.mode_deviations
+    basis = np.hstack([np.cos(angles) * deviations, np.sin(angles) * deviations])
+    modes = periodic_modes(CIRCLE, PeriodicGrid(n))
+    transformed = modes.transform(basis.T.copy())
+    assert transformed.T @ transformed == pytest.approx(np.diag(modes.variances), abs=1e-10)
+
+
+@pytest.mark.parametrize("boundary", ["neumann", "dirichlet"])
+@pytest.mark.parametrize("n", [5, 8, 12, 17])
+def test_on_any_square_the_modes_are_independent_with_the_stated_variances(boundary, n):
+    field = SquareGaussianField(boundary, 3.0, 3.0, 2.0, modes=12)
+    one = field.basis(CellGrid(n))
+    basis = np.einsum("ip,jq,pq->pqij", one, one, field.mode_deviations).reshape(-1, n, n)
+    modes = square_modes(field, CellGrid(n))
+    transformed = modes.transform(basis)
+    assert transformed.T @ transformed == pytest.approx(np.diag(modes.variances), abs=1e-10)
+
+
+def test_pairs_of_cells_differ_as_their_correlation_says():
+    law, n = two_phase_law(SQUARE, 12), 12
+    one = SQUARE.basis(CellGrid(n))
+    basis = np.einsum("ip,jq,pq->ijpq", one, one, SQUARE.mode_deviations).reshape(n * n, -1)
+    covariance = basis @ basis.T
+    first, second = law._first, law._second
+    variance = np.diag(covariance)
+    correlation = covariance[first, second] / np.sqrt(variance[first] * variance[second])
+    agree = (1 + 2 / np.pi * np.arcsin(correlation)) / 2
+    assert law._probability == pytest.approx(1 - agree, abs=1e-12)
+    assert {tuple(np.unravel_index(second - first, (n, n))) for second, first in
+            zip(second, first, strict=True)} >= {(r // n, r % n) for r in (1, n, 4, 4 * n)}  # fmt: skip
+
+
+# p-values
+
+
+def test_tests_of_single_numbers_are_exact():
+    draws = np.random.default_rng(0).standard_normal((4000, 3))
+    p = [chi_square(float(energy), 3) for energy in (draws**2).sum(axis=1)]
+    assert stats.kstest(p, "uniform").pvalue > 1e-3
+    assert stats.kstest([normal(z) for z in draws[:, 0]], "uniform").pvalue > 1e-3
+    counts = np.arange(13)
+    p = np.array([binomial(int(k), 12, 0.3) for k in counts])
+    weights = stats.binom.pmf(counts, 12, 0.3)
+    for level in (0.5, 0.1, 0.01, 1e-4):  # never more often than it says
+        assert weights[p <= level].sum() <= level
+
+
+def test_cells_of_equal_probability_are_counted():
+    cells = Cells(np.array([-1.0, 0.0, 1.0]))
+    cells.add(np.array([-2.0, -0.5, 0.5, 0.6, 3.0]))
+    assert cells.counts.tolist() == [1, 1, 2, 1]
+    assert cells.p(2) == binomial(2, 5, 0.25)
+
+
+@pytest.mark.parametrize(("n", "r"), [(1, 30), (3, 20), (6, 8), (12, 12)])
+def test_rank_sums_are_never_less_probable_than_they_say(n, r):
+    """The distribution of U by counting: the coefficients of the Gaussian binomial."""
+    ways = np.zeros(n * r + 1)
+    ways[0] = 1
+    for i in range(1, n + 1):
+        ways[i + r :] -= ways[: len(ways) - i - r].copy()
+        for j in range(i, len(ways)):
+            ways[j] += ways[j - i]
+    assert ways.sum() == pytest.approx(stats.binom(n + r, 0.5).pmf(n) * 2.0 ** (n + r))
+    z = (np.arange(n * r + 1) - n * r / 2) / np.sqrt(n * r * (n + r + 1) / 12)
+    p = np.array([normal(one) for one in z])
+    for level in (0.01, 1e-3, 1e-4, 1e-5):
+        assert ways[p <= level].sum() / ways.sum() <= level
+
+
+def test_rank_sums_count_pairs_and_halve_ties():
+    ranks = RankSum(np.array([1.0, 2.0, 2.0, 5.0]))
+    ranks.add(np.array([2.0, 6.0]))
+    assert ranks._pairs == 1 + 2 * 0.5 + 4
+    assert (ranks.observed, ranks.expected) == (4.0, 2.5)
+
+
+def p_values(law, values, seeds):
+    """The p-values of each statistic over stores of other seeds."""
+    found = defaultdict(list)
+    for seed in range(seeds):
+        check = deepcopy(law)  # one that has seen nothing
+        findings(Law((check,)), {"a": values(seed)})
+        for one in check.statistics():
+            found[one.name].append(one.p)
+    return found
+
+
+def assert_calibrated(found):
+    """Uniform where the law is continuous, and nowhere smaller than that."""
+    continuous = [p for name, p in found.items() if "energy of" in name and "small" not in name]
+    for p in continuous:
+        assert stats.kstest(p, "uniform").pvalue > 1e-5
+    everything = np.array(list(found.values()))
+    for level in (0.1, 0.01):
+        assert (everything <= level).mean() <= 1.2 * level  # they are correlated
+    assert (everything.min(axis=0) * len(everything) <= 0.01).mean() <= 0.04
+
+
+def test_p_values_on_the_circle_are_calibrated_for_few_samples():
+    law = circle_law(CIRCLE, 16)
+    assert_calibrated(p_values(law, lambda seed: on_circle(CIRCLE, 16, 4, seed), 120))
+
+
+@pytest.mark.parametrize(
+    ("a_law", "coefficient"),
+    [(log_normal_law, LogNormal()), (two_phase_law, TwoPhase(12.0, 3.0))],
+)
+def test_p_values_on_the_square_are_calibrated_for_few_samples(a_law, coefficient):
+    field = SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=12)
+    law = a_law(field, 9)
+    assert_calibrated(p_values(law, lambda seed: on_square(field, 9, 5, coefficient, seed), 80))
+
+
+# stores of the recipes
+
+REDUCED = {  # overrides and samples that are solved within seconds
+    "burgers-quick": ({}, 640),
+    "burgers-r10": ({"resolution": 1024, "samples": 200}, 200),
+    "burgers-r10-as-printed": ({"resolution": 512}, 200),
+    "burgers-shock": (
+        {"problem.resolution": 128, "modes": 127, "viscosity": 0.01,
+         "solver.resolution": 512, "dt": 0.01, "tolerance": 1e-2}, 50),
+    "burgers-trajectory": (
+        {"problem.resolution": 128, "modes": 255, "solver.resolution": 512}, 60),
+    "darcy-141": ({"resolution": 47, "modes": 141}, 64),
+    "darcy-421": ({"resolution": 61, "modes": 141}, 64),
+    "darcy-421-published": ({"resolution": 43, "modes": 85}, 48),
+    "darcy-85": ({"resolution": 29, "modes": 85}, 64),
+    "darcy-fem": ({"resolution": 21, "modes": 85}, 16),
+    "darcy-lognormal": ({"resolution": 41, "modes": 141}, 64),
+    "darcy-quick": ({}, 128),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_sound_stores_of_every_recipe_pass(name, request):
+    if name == "darcy-fem":
+        request.getfixturevalue("dolfinx")
+    overrides, samples = REDUCED[name]
+    problem = load_recipe(name).with_overrides(overrides).problem
+    assert findings(problem.law(), problem.compute(0, range(samples))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("burgers-quick", {"problem.resolution": 4}),
+        ("burgers-quick", {"problem.resolution": 32, "times": [0.0, 0.01, 0.5]}),
+        ("burgers-quick", {"problem.resolution": 16, "alpha": 1.0, "sigma": 1.0, "viscosity": 0.1,
+                           "times": [0.0, 1e-5, 1e-3]}),
+        ("burgers-quick", {"problem.resolution": 64, "modes": 1, "tau": 0.0}),
+        ("burgers-quick", {"problem.resolution": 1024, "alpha": 5.0, "sigma": 3000.0}),
+        ("darcy-quick", {"resolution": 12, "law": "dirichlet-gaussian", "source": -2.0}),
+        ("darcy-quick", {"resolution": 12, "faces": "arithmetic", "source": 0.0}),
+        ("darcy-quick", {"resolution": 16, "faces": "arithmetic", "refinement": 1}),
+        ("darcy-quick", {"resolution": 16, "above": 1e8, "below": 1.0, "refinement": 1,
+                         "rtol": 1e-6}),
+        ("darcy-quick", {"resolution": 9, "above": 3.0, "below": 3.0}),
+        ("darcy-quick", {"resolution": 8, "alpha": 8.0}),  # samples are equal by chance
+        ("darcy-lognormal", {"resolution": 15, "modes": 40, "law": "dirichlet-gaussian",
+                             "sigma": 30.0, "coefficient.scale": 1e-3, "refinement": 3}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("samples", [1, 40])
+def test_sound_stores_of_unusual_recipes_pass(name, overrides, samples):
+    problem = load_recipe(name).with_overrides(overrides).problem
+    assert findings(problem.law(), problem.compute(3, range(samples))) == []
+
+
+def test_no_sample_is_no_fault():
+    for name in ("burgers-quick", "darcy-quick"):
+        problem = load_recipe(name).problem
+        none = problem.compute(0, range(0)) if name == "burgers-quick" else None
+        blocks = [] if none is None else [(np.array([]), none)]
+        assert problem.law().check(blocks) == []
+
+
+# what is wrong is found, at the sizes of the smallest recipes
+
+
+@pytest.fixture(scope="module")
+def burgers():
+    problem = load_recipe("burgers-quick").problem
+    return problem, problem.compute(0, range(640))
+
+
+@pytest.fixture(scope="module")
+def darcy():
+    problem = load_recipe("darcy-quick").problem
+    return problem, problem.compute(0, range(320))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"sigma": 27.5}, {"sigma": 22.5}, {"tau": 6.5}, {"tau": 3.5}, {"alpha": 2.01},
+     {"modes": 127}, {"tau": 10 * np.pi}],
+)  # fmt: skip
+def test_another_law_on_the_circle_is_found(wrong):
+    declared = {"sigma": 25.0, "tau": 5.0, "alpha": 2.0, "modes": 1023}
+    values = on_circle(PeriodicGaussianField(**{**declared, **wrong}), 256, 640)
+    (found,) = findings(Law((circle_law(PeriodicGaussianField(**declared), 256),)), {"a": values})
+    assert found.variable == "a"
+    assert "of the Gaussian field are beyond chance" in found.what
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"sigma": 3.3}, {"tau": 4.0}, {"tau": 2.0}, {"alpha": 2.1}, {"modes": 12},
+     {"boundary": "dirichlet"}, {"tau": 6 * np.pi}],
+)  # fmt: skip
+def test_another_law_of_a_log_normal_coefficient_is_found(wrong):
+    declared = {"boundary": "neumann", "sigma": 3.0, "tau": 3.0, "alpha": 2.0, "modes": 24}
+    values = on_square(SquareGaussianField(**{**declared, **wrong}), 24, 320, LogNormal())
+    assert findings(Law((log_normal_law(SQUARE, 24),)), {"a": values})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"tau": 4.0}, {"tau": 1.5}, {"alpha": 2.2}, {"alpha": 1.9}, {"modes": 21},
+     {"boundary": "dirichlet"}, {"tau": 6 * np.pi}],
+)  # fmt: skip
+def test_another_law_of_a_two_phase_coefficient_is_found(wrong):
+    declared = {"boundary": "neumann", "sigma": 3.0, "tau": 3.0, "alpha": 2.0, "modes": 85}
+    field = SquareGaussianField(**{**declared, **wrong})
+    law = Law((two_phase_law(SquareGaussianField(**declared), 43),))
+    assert findings(law, {"a": on_square(field, 43, 320, TwoPhase(12.0, 3.0))})
+
+
+def test_values_that_are_not_gaussian_are_found():
+    uniform = np.random.default_rng(0).uniform(-np.sqrt(3), np.sqrt(3), (640, 2, CIRCLE.modes))
+    x = 2 * np.pi * np.outer(np.arange(1, 32), np.arange(64) / 64)
+    cosines, sines = (uniform * CIRCLE.mode_deviations).transpose(1, 0, 2)
+    values = (cosines @ np.cos(x) + sines @ np.sin(x)).astype(np.float32)
+    law = circle_law(CIRCLE, 64)
+    (found,) = findings(Law((law,)), {"a": values})
+    assert "eighth" in found.what
+    assert all(one.p > 1e-9 for one in law.statistics() if "energy of" in one.name)
+
+
+def test_a_field_that_is_not_stationary_is_found():
+    values = on_circle(CIRCLE, 64, 640)
+    envelope = np.sqrt(1 + 0.5 * np.cos(2 * np.pi * np.arange(64) / 64))
+    assert findings(Law((circle_law(CIRCLE, 64),)), {"a": (values * envelope).astype(np.float32)})
+
+
+CHANGES = {
+    "points in another order": lambda v: {**v, "a": v["a"][:, np.random.default_rng(0).permutation(
+        v["a"].shape[1])]},
+    "samples along another axis": lambda v: {**v, "a": np.moveaxis(v["a"], 0, 1).reshape(
+        v["a"].shape)},
+    "another sample's solution": lambda v: {**v, "u": np.roll(v["u"], 1, axis=0)},
+    "a mirrored": lambda v: {**v, "a": v["a"][:, ::-1]},
+    "the same samples twice": lambda v: {
+        k: np.concatenate([x[:100], x[:64], x[164:]]) for k, x in v.items()},
+    "another sign": lambda v: {**v, "u": -v["u"]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("store", ["burgers", "darcy"])
+def test_a_store_that_was_mixed_up_is_found(store, change, request):
+    problem, values = request.getfixturevalue(store)
+    assert findings(problem.law(), CHANGES[change](values))
+
+
+def test_phases_and_axes_that_do_not_belong_to_u_are_found(darcy):
+    problem, values = darcy
+    for wrong in (15 - values["a"], values["a"].transpose(0, 2, 1)):
+        found = findings(problem.law(), {**values, "a": wrong})
+        assert [one.variable for one in found] == ["u"]
+        assert "∫ a |∇u|²" in found[0].what
+
+
+@pytest.mark.parametrize(
+    ("store", "variable", "value", "said"),
+    [
+        ("burgers", "error", 2e-7, "the solver's error is 2e-07, at most 1e-07"),
+        ("burgers", "error", -1e-9, "minus the solver's error is 1e-09"),
+        ("burgers", "error", np.nan, "is nan"),
+        ("darcy", "residual", 2e-8, "the residual is 2e-08, at most 1e-08"),
+        ("darcy", "residual", np.inf, "is inf"),
+    ],
+)
+def test_a_residual_beyond_what_is_declared_names_the_sample(store, variable, value, said, request):
+    problem, values = request.getfixturevalue(store)
+    wrong = values[variable].copy()
+    wrong[7] = value
+    found = [f for f in findings(problem.law(), {**values, variable: wrong})
+             if f.variable == variable]  # fmt: skip
+    assert found[0].sample == 7
+    assert found[0].what.startswith("sample 7: ")
+    assert any(said in one.what for one in found)
+
+
+def test_a_value_that_the_equations_forbid_names_the_sample(burgers, darcy):
+    problem, values = burgers
+    for change, said in (
+        (lambda u: u + np.float32(1e-5), "the mean"),
+        (lambda u: 2 * u, "the growth of the norm"),
+        (lambda u: np.where(np.arange(256) == 9, 5, u).astype(np.float32), "the excess"),
+        (lambda u: u[::-1], "the distance"),
+    ):
+        u = values["u"].copy()
+        u[31] = change(u[31])
+        found = findings(problem.law(), {**values, "u": u})
+        assert any(said in one.what and one.sample == 31 for one in found)
+    problem, values = darcy
+    for name, value, said in (("a", 5, "in neither phase"), ("u", -1e-9, "the wrong sign")):
+        wrong = values[name].copy()
+        wrong[300, 4, 2] = value
+        (found,) = findings(problem.law(), {**values, name: wrong})
+        assert found.sample == 300
+        assert said in found.what
+
+
+def test_a_coefficient_that_is_not_positive_is_found():
+    law = darcy_law(SQUARE, CellGrid(9), LogNormal(), 1.0, Solved(1e-8, True, 1.0))
+    a = on_square(SQUARE, 9, 4, LogNormal())
+    a[2, 0, 0] = -1
+    u, residual = np.full_like(a, 0.02), np.zeros(4)
+    found = findings(law, {"a": a, "u": u, "residual": residual})
+    assert any(f.sample == 2 and "not positive" in f.what for f in found)
+
+
+def test_power_is_in_balance_to_rounding_on_the_solver_s_own_cells():
+    problem = load_recipe("darcy-quick").with_overrides({"refinement": 1}).problem
+    values = problem.compute(0, range(4))
+    assert findings(problem.law(), values) == []
+    (found,) = findings(problem.law(), {**values, "u": 1.001 * values["u"]})
+    assert "∫ a |∇u|² and ∫ f u is 0.001" in found.what
+
+
+# how it is fed
+
+
+def test_samples_keep_their_numbers_where_others_were_skipped():
+    check = Distinct("a")
+    rows = np.array([[1.0], [2.0], [1.0]], dtype=np.float32)
+    found = Law((check,)).check([(np.array([4, 9]), {"a": rows[:2]}),
+                                 (np.array([70]), {"a": rows[2:]})])  # fmt: skip
+    assert [one.what for one in found] == ["sample 70 is the same as sample 4"]
+
+
+def test_findings_do_not_depend_on_how_samples_come(darcy):
+    problem, values = darcy
+    wrong = {**values, "a": np.roll(values["a"], 7, axis=1)}
+    whole, pieces = (findings(problem.law(), wrong, size) for size in (320, 33))
+    assert whole == pieces
+    assert len(whole) == 2
+
+
+def test_chance_is_corrected_for_the_number_of_statistics():
+    law = circle_law(CIRCLE, 64)
+    findings(Law((law,)), {"a": on_circle(CIRCLE, 64, 50)})
+    statistics = list(law.statistics())
+    assert len(statistics) > 100
+    assert min(one.p for one in statistics) * len(statistics) > SIGNIFICANCE
