@@ -1,35 +1,17 @@
-"""What a sealed store says of itself: a dataset card for people, Croissant metadata for machines.
+"""What a sealed store says of itself to people: a dataset card in Markdown.
 
-Both follow from the metadata of the store alone, so two makings of a dataset have the same bytes.
+It follows from the metadata of the store alone, so two makings of a dataset have the same bytes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data made from a recipe
+from pdegen.croissant import LICENCE, croissant
+
 CARD, CROISSANT = "README.md", "croissant.json"
-_TYPES = {"bool": "sc:Boolean", "float32": "cr:Float32", "float64": "cr:Float64"}
-_CONTEXT = {
-    "@language": "en", "@vocab": "https://schema.org/",
-    "equivalentProperty": "cr:equivalentProperty", "sc": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
-    "dct": "http://purl.org/dc/terms/", "arrayShape": "cr:arrayShape", "citeAs": "cr:citeAs",
-    "column": "cr:column", "conformsTo": "dct:conformsTo", "containedIn": "cr:containedIn",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "examples": {"@id": "cr:examples", "@type": "@json"}, "excludes": "cr:excludes",
-    "extract": "cr:extract", "field": "cr:field", "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty", "fileSet": "cr:fileSet", "format": "cr:format",
-    "includes": "cr:includes", "isArray": "cr:isArray", "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath", "key": "cr:key", "md5": "cr:md5", "parentField": "cr:parentField",
-    "path": "cr:path", "recordSet": "cr:recordSet", "references": "cr:references",
-    "regex": "cr:regex", "repeated": "cr:repeated", "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate", "separator": "cr:separator", "source": "cr:source",
-    "subField": "cr:subField", "transform": "cr:transform",
-}  # fmt: skip
 
 
 def documents(description: Mapping[str, Any], root_digest: str) -> dict[str, bytes]:
@@ -39,29 +21,82 @@ def documents(description: Mapping[str, Any], root_digest: str) -> dict[str, byt
         description: The content of the sealed store's `zarr.json`.
         root_digest: SHA-256 of its bytes.
     """
-    croissant = json.dumps(_croissant(description, root_digest), indent=2, ensure_ascii=False)
-    return {CARD: _card(description).encode(), CROISSANT: croissant.encode()}
+    metadata = json.dumps(croissant(description, root_digest), indent=2, ensure_ascii=False)
+    return {CARD: card(description).encode(), CROISSANT: metadata.encode()}
 
 
-def _arrays(description: Mapping[str, Any]) -> Mapping[str, Any]:
-    return description["consolidated_metadata"]["metadata"]
+def card(description: Mapping[str, Any]) -> str:
+    """The card of a store that was made from a recipe, with noise from another one, or imported.
+
+    Args:
+        description: The content of the sealed store's `zarr.json`.
+    """
+    attributes = description["attributes"]
+    sections = (
+        _facts(attributes),
+        _arrays(attributes["variables"], description["consolidated_metadata"]["metadata"]),
+        _splits(attributes),
+        _use(attributes),
+        _checks(attributes),
+        _origin(attributes),
+    )
+    lines = [f"# {_plain(attributes['title'])}", ""]
+    for section in sections:
+        lines += [*section, ""]
+    return "\n".join(lines)
 
 
-def _card(description: Mapping[str, Any]) -> str:
-    """The card, in Markdown."""
-    attributes, arrays = description["attributes"], _arrays(description)
-    lines = [
-        f"# {_plain(attributes['title'])}",
-        "",
-        f"    {_plain(attributes['equation'])}",
-        "",
-        f"{attributes['samples']} samples, made by pdegen: dimensionless, solved in float64 and "
-        "rounded once. The whole format is that of Zarr v3; `zarr.json` has all that is said here.",
-        "",
-        "| array | dimensions | shape | type | meaning | units |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name in [*attributes["variables"], *sorted(arrays.keys() - attributes["variables"])]:
+def _facts(attributes: Mapping[str, Any]) -> Iterator[str]:
+    """What it is, in a table."""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| equation | {_plain(attributes['equation'])} |"
+    for name, text in _declared(attributes["recipe"].get("problem", {})):
+        yield f"| {name} | {text} |"
+    if "noise" in attributes:
+        yield f"| noise | {_pairs(attributes['noise'])} |"
+    yield f"| samples | {attributes['samples']} |"
+    yield f"| made | {_made(attributes)} |"
+    if "label_error" in attributes:
+        error = attributes["label_error"]
+        worst = f"up to {max(error['relative_l2']):.2e} in relative L2"
+        yield f"| label error | {worst}, from {_plain(error['reference'])} |"
+    if "imported" in attributes:
+        yield "| licence | that of its source |"
+    else:
+        yield f"| licence | CC BY 4.0, <{LICENCE}> |"
+    yield f"| fingerprint | `{attributes['fingerprint']}`: SHA-256 of what it was made from |"
+    yield f"| content | `{attributes['content']}`: SHA-256 of the data |"
+
+
+def _declared(problem: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Parameters, law and solver of a recipe, by their names there."""
+    plain = {k: v for k, v in problem.items() if not isinstance(v, Mapping) and k != "equation"}
+    if plain:
+        yield "parameters", _pairs(plain)
+    for name, value in problem.items():
+        if isinstance(value, Mapping):
+            yield _plain(name), _pairs(value)
+
+
+def _made(attributes: Mapping[str, Any]) -> str:
+    by = f"pdegen {_plain(attributes['provenance']['pdegen'])}"
+    if "parent" in attributes:
+        parent = attributes["parent"]
+        return f"by {by} from the dataset {_plain(parent['recipe'])}, content `{parent['content']}`"
+    if "imported" in attributes:
+        files = ", ".join(_plain(one["name"]) for one in attributes["imported"]["files"])
+        return f"from {files} by {by}, in the type of the file"
+    device = attributes["provenance"].get("device")
+    where = f" on {_plain(device)}" if device else ""
+    return f"by {by}{where}: solved in float64, rounded once; dimensionless"
+
+
+def _arrays(variables: list[str], arrays: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("## Arrays", "")
+    yield "| array | dimensions | shape | type | meaning | units |"
+    yield "|---|---|---|---|---|---|"
+    for name in [*variables, *sorted(arrays.keys() - set(variables))]:
         array = arrays[name]
         own = array["attributes"]
         row = [
@@ -69,131 +104,60 @@ def _card(description: Mapping[str, Any]) -> str:
             " x ".join(map(str, array["shape"])) or "1", array["data_type"],
             _plain(own.get("long_name", "")), _plain(own.get("units", "")),
         ]  # fmt: skip
-        lines.append(f"| {' | '.join(row)} |")
-    lines += ["", "## Splits", ""]
+        yield f"| {' | '.join(row)} |"
+
+
+def _splits(attributes: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("## Splits", "")
     for name, (start, stop) in attributes["splits"].items():
-        lines.append(f"- {name}: samples {start} to {stop - 1}")
+        yield f"- {name}: samples {start} to {stop - 1}"
     if attributes.get("skipped"):
         skipped = ", ".join(map(str, attributes["skipped"]))
-        lines.append(f"- in no split, for they could not be computed: samples {skipped}")
-    lines += ["", "Over the training split:", ""]
+        yield f"- in no split, for they could not be computed: samples {skipped}"
+    yield from ("", "Over the training split:", "")
     for name, values in attributes["statistics"].items():
-        lines.append(
-            f"- `{name}`: mean {values['mean']:.6g}, standard deviation {values['std']:.6g}"
-        )
-    if "label_error" in attributes:
-        error = attributes["label_error"]
-        worst = max(error["relative_l2"])
-        lines += [
-            "",
-            f"Labels differ by up to {worst:.2e} (relative L2) from {error['reference']}.",
-        ]
-    lines += [
-        "",
-        "## Use",
-        "",
-        "```python",
-        "import xarray as xr",
-        "",
-        'dataset = xr.open_zarr("PATH OR URL OF THIS FOLDER")',
-        "```",
-        "",
-        "`pdegen verify PATH --deep` checks every byte against `seal.json`, and samples against "
-        "the recipe.",
-        "",
-        "## Origin",
-        "",
-    ]
+        yield f"- `{name}`: mean {values['mean']:.6g}, standard deviation {values['std']:.6g}"
+
+
+def _use(attributes: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("## Use", "")
+    yield "This folder is a Zarr v3 group. With xarray:"
+    yield from ("", "```python", "import xarray as xr", "")
+    yield 'dataset = xr.open_zarr("PATH OR URL OF THIS FOLDER")'
+    yield f'print(dataset["{attributes["variables"][0]}"].sel(sample=0))'
+    yield from ("```", "", "With pdegen:", "", "```sh", "pdegen info PATH")
+    yield from ("pdegen plot PATH --out picture.png", "pdegen export PATH --format npy --out FOLDER")
+    yield "```"
+
+
+def _checks(attributes: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("## Checks", "")
+    yield "`records/` and `seal.json` hold the SHA-256 of every object. `pdegen verify PATH` checks:"
+    yield from ("", "- every byte against them, and that all values are finite;")
+    if "parent" in attributes or "imported" in attributes:
+        yield "- that the statistics above follow from the values."
+        return
+    yield "- that the statistics above follow from the values;"
+    yield "- that inputs follow the declared law, and solutions what the equation demands;"
+    yield "- with `--deep`, that samples which it computes again have the same values."
+
+
+def _origin(attributes: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("## Origin", "")
     for name in ("recipe", "parent", "noise", "imported", "provenance"):
         if name in attributes:
             block = json.dumps(attributes[name], indent=1, ensure_ascii=False).replace("```", "'''")
-            lines += [f"{name}:", "", "```json", block, "```", ""]
-    if "imported" not in attributes:
-        lines.append(f"- licence of the data: CC BY 4.0, <{LICENCE}>")
-    lines += [
-        f"- fingerprint of what it was made from: `{attributes['fingerprint']}`",
-        f"- digest of the data: `{attributes['content']}`",
-    ]
-    return "\n".join(lines) + "\n"
+            yield from (f"{name}:", "", "```json", block, "```", "")
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return _plain(", ".join(f"{name} {_value(value)}" for name, value in values.items()))
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _plain(text: object) -> str:
     """Text in one cell of a table."""
     return " ".join(str(text).split()).replace("|", "\\|")
-
-
-def _croissant(description: Mapping[str, Any], root_digest: str) -> dict[str, Any]:
-    """Metadata by the Croissant format 1.1 (MLCommons)."""
-    attributes, arrays = description["attributes"], _arrays(description)
-    variables = attributes["variables"]
-    return {
-        "@context": _CONTEXT,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.1",
-        "name": attributes["recipe"]["name"],
-        "description": f"{attributes['title']}: {attributes['equation']}",
-        **({} if "imported" in attributes else {"license": LICENCE}),
-        "version": f"1.0.0+{attributes['content'][:12]}",
-        "distribution": [
-            {
-                "@type": "cr:FileObject",
-                "@id": "metadata",
-                "name": "metadata",
-                "contentUrl": "zarr.json",
-                "encodingFormat": "application/json",
-                "sha256": root_digest,
-            },
-            *(
-                {
-                    "@type": "cr:FileSet",
-                    "@id": f"shards-of-{name}",
-                    "name": f"shards-of-{name}",
-                    "encodingFormat": "application/octet-stream",
-                    "includes": f"{name}/c/**",
-                }
-                for name in variables
-            ),
-        ],
-        "recordSet": [
-            *(
-                {
-                    "@type": "cr:RecordSet",
-                    "@id": name,
-                    "name": name,
-                    "description": f"{name} of every sample, in the order of their numbers",
-                    "field": [_field(name, arrays[name])],
-                }
-                for name in variables
-            ),
-            {
-                "@type": "cr:RecordSet",
-                "@id": "splits",
-                "name": "splits",
-                "dataType": "cr:Split",
-                "key": {"@id": "splits/name"},
-                "field": [
-                    {"@type": "cr:Field", "@id": f"splits/{name}", "name": f"splits/{name}",
-                     "dataType": kind}
-                    for name, kind in (
-                        ("name", "sc:Text"), ("first", "sc:Integer"), ("end", "sc:Integer"))
-                ],
-                "data": [
-                    {"splits/name": name, "splits/first": start, "splits/end": stop}
-                    for name, (start, stop) in attributes["splits"].items()
-                ],
-            },
-        ],
-    }  # fmt: skip
-
-
-def _field(name: str, array: Mapping[str, Any]) -> dict[str, Any]:
-    shape = array["shape"][1:]
-    return {
-        "@type": "cr:Field",
-        "@id": f"{name}/values",
-        "name": f"{name}/values",
-        "description": array["attributes"].get("long_name", name),
-        "dataType": _TYPES.get(array["data_type"], "sc:Integer"),
-        **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
-        "source": {"fileSet": {"@id": f"shards-of-{name}"}, "extract": {"fileProperty": "content"}},
-    }

@@ -158,11 +158,11 @@ def _controller() -> ThreadpoolController:
 
 def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
     """A Dask client of the cluster that is meant."""
-    import dask
+    from dask import config
     from distributed import Client, LocalCluster
 
     if scheduler == "mpi":
-        if not dask.config.get("scheduler-address", None):
+        if not config.get("scheduler-address", None):
             raise EngineError("the scheduler mpi needs the command line, under mpirun")
         return Client(timeout=_PATIENCE)
     if scheduler == "processes":
@@ -172,7 +172,7 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
                 n_workers=workers,
                 threads_per_worker=1,
                 processes=True,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",  # any free port: several may run
                 local_directory=folder,
             )
         except RuntimeError as error:
@@ -202,9 +202,9 @@ def start_mpi() -> None:
     Raises:
         EngineError: If there are fewer than three processes, or dask-mpi is not installed.
     """
-    import dask
+    from dask import config
 
-    dask.config.set({"logging.distributed": "error"})  # as it is without mpirun
+    config.set({"logging.distributed": "error"})  # as it is without mpirun
     try:
         from dask_mpi import initialize
         from mpi4py import MPI
@@ -228,19 +228,19 @@ def slurm_cluster() -> Any:
     Raises:
         EngineError: If dask-jobqueue is not installed, or an option is wrong or missing.
     """
-    import dask
+    from dask import config
 
     try:
-        from dask_jobqueue import SLURMCluster
+        from dask_jobqueue.slurm import SLURMCluster
     except ImportError:
         raise EngineError(
             "the scheduler slurm needs dask-jobqueue: pip install pdegen[slurm]"
         ) from None
-    given = dask.config.get("jobqueue.slurm", {})
+    given = config.get("jobqueue.slurm", {})
     defaults = {"cores": 1, "processes": 1, "memory": "4GB"}
     options = {key: value for key, value in defaults.items() if given.get(key) is None}
     try:
-        return SLURMCluster(**options, scheduler_options={"dashboard": False})
+        return SLURMCluster(**options, scheduler_options={"dashboard_address": ":0"})
     except (ValueError, TypeError) as error:
         raise EngineError(f"jobqueue.slurm in Dask's configuration: {error}") from None
 

@@ -127,6 +127,7 @@ def _check_array(name: str, array: dict[str, Any]) -> None:
         _check(_is_shape(inner, 1) and len(inner) == len(chunk), f"{name}: inner chunks", inner)
         _check(item * math.prod(inner) <= CHUNK_BYTES, f"{name}: inner chunks", inner)
         _check(options["index_codecs"] == _INDEX, f"{name}: index", options["index_codecs"])
+    _check(bool(codecs), f"{name}: codecs", codecs)
     first, *rest = codecs
     plain = {"name": "bytes"} if item == 1 else _BYTES
     _check(

@@ -30,6 +30,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class TooLargeError(OSError):
+    """An object has more bytes than it can have."""
+
+
 @contextmanager
 def causes() -> Iterator[list[str]]:
     """What failed meanwhile in this thread and was tried again with success, one line each."""
@@ -119,7 +123,7 @@ class Objects:
 
         Raises:
             FileNotFoundError: Where there is no such object.
-            OSError: Where it has more than `at_most` bytes.
+            TooLargeError: Where it has more than `at_most` bytes.
         """
         filesystem, path = self._location[0], self._path(key)
         with _as_os_errors(path):
@@ -127,7 +131,7 @@ class Objects:
                 return filesystem.cat_file(path)
             data = filesystem.cat_file(path, start=0, end=at_most + 1)
         if len(data) > at_most:
-            raise OSError(errno.EFBIG, f"larger than {at_most:,} bytes", path)
+            raise TooLargeError(errno.EFBIG, f"larger than {at_most:,} bytes", path)
         return data
 
     @_patient
@@ -235,7 +239,7 @@ def _as_os_errors(path: str) -> Iterator[None]:
     """What object stores raise, as an OSError in one line."""
     try:
         yield
-    except ImportError:
+    except (ImportError, MemoryError):
         raise
     except OSError as error:
         if error.errno is not None:

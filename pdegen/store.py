@@ -20,7 +20,7 @@ import zarr
 from pdegen.card import documents
 from pdegen.layout import ROOT, Layout, contents, in_memory
 from pdegen.metadata import BEGUN, METADATA_BYTES, BegunError, MetadataError, parse
-from pdegen.objects import Objects
+from pdegen.objects import Objects, TooLargeError
 from pdegen.record import Record, Seal, Summary, sample_moments, sha256
 
 _AT_ONCE = 256  # records read at a time
@@ -260,6 +260,12 @@ class Store:
         """The key of the object that holds a variable's shard."""
         return "/".join([name, "c", str(shard), *["0"] * (len(self.arrays[name]["shape"]) - 1)])
 
+    def limit(self, name: str) -> int:
+        """Bytes that an object of an array cannot exceed, compressed or not."""
+        array = self.arrays[name]
+        chunk = array["chunk_grid"]["configuration"]["chunk_shape"]
+        return 2**20 + 2 * math.prod(chunk) * np.dtype(array["data_type"]).itemsize
+
     def _encode(self, name: str, samples: range, data: np.ndarray) -> bytes:
         memory = in_memory({ROOT: json.dumps(self.arrays[name]).encode()})
         whole = {"write_empty_chunks": True}
@@ -297,9 +303,11 @@ class Store:
             StoreError: If there is none, or it does not fit the store.
         """
         try:
-            return self._parsed(shard, self.objects.read(Record.key(shard)))
+            return self._parsed(shard, self.objects.read(Record.key(shard), METADATA_BYTES))
         except FileNotFoundError:
             raise StoreError(f"{self.url}: shard {shard} has no record") from None
+        except TooLargeError as error:
+            raise StoreError(f"{self.url}: {Record.key(shard)} is {error.strerror}") from None
 
     def records(self) -> Iterator[Record]:
         """The records of all shards, in order, some at a time.
@@ -342,9 +350,12 @@ class Store:
         sound, faults = {}, []
         for name in self.variables:
             try:
-                data = self.objects.read(self.key(name, shard))
+                data = self.objects.read(self.key(name, shard), self.limit(name))
             except FileNotFoundError:
                 faults.append(Fault.of_shard(shard, "the data are missing", name))
+                continue
+            except TooLargeError as error:
+                faults.append(Fault.of_shard(shard, f"the data are {error.strerror}", name))
                 continue
             if sha256(data) == record.digest.get(name):
                 sound[name] = data

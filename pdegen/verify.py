@@ -14,7 +14,7 @@ from pdegen.card import documents
 from pdegen.generate import Job, RecipeJob, values_of
 from pdegen.layout import ROOT
 from pdegen.metadata import METADATA_BYTES, MetadataError, parse
-from pdegen.objects import Objects
+from pdegen.objects import Objects, TooLargeError
 from pdegen.problems.base import SampleError
 from pdegen.record import Record, Seal, sample_moments, sha256
 from pdegen.schema import SchemaError
@@ -119,6 +119,8 @@ def _opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
         seal = Seal.parse(objects.read(Seal.KEY, at_most=METADATA_BYTES))
     except FileNotFoundError:
         pass
+    except TooLargeError as error:
+        fault = f"is {error.strerror}"
     except ValueError as error:
         fault = str(error)
     if seal is None:
@@ -139,10 +141,15 @@ def _check_fixed(store: Store, seal: Seal | None, result: Verification) -> None:
     if seal is None:
         return
     for key, digest in seal.objects.items():
+        name, _, chunk = key.partition("/c")
+        limit = store.limit(name) if chunk or key.endswith("/c") else METADATA_BYTES
         try:
-            data = store.objects.read(key)
+            data = store.objects.read(key, limit)
         except (FileNotFoundError, NotADirectoryError):
             result.faults.append(Fault(key, "is missing"))
+            continue
+        except TooLargeError as error:
+            result.faults.append(Fault(key, f"is {error.strerror}"))
             continue
         result.bytes += len(data)
         if sha256(data) != digest:

@@ -2,9 +2,10 @@
 
     python -m tests.soak [--kills 200] [--worker-kills 40] [--rounds 10] [--seed 0] [--json FILE]
 
-Drivers are killed (SIGKILL) before, within and after every kind of write; workers of a Dask cluster
-are killed at random; reads and writes of the disk fail at random. Each time the job is resumed, until
-the store is sealed: then every byte must be that of a store that was never interrupted.
+Drivers are killed (SIGKILL) before, within and after every kind of write; workers of a Dask
+cluster are killed at random; reads and writes of the disk fail at random. Each time the job is
+resumed, until the store is sealed: then every byte must be that of a store that was never
+interrupted.
 """
 
 from __future__ import annotations

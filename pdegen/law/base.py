@@ -87,9 +87,7 @@ class Law:
 
     checks: tuple[Check, ...]
 
-    def check(
-        self, blocks: Iterable[tuple[Int[np.ndarray, " batch"], Values]]
-    ) -> list[Finding]:
+    def check(self, blocks: Iterable[tuple[Int[np.ndarray, " batch"], Values]]) -> list[Finding]:
         """What does not follow the law, in all samples of the blocks.
 
         Args:
@@ -179,7 +177,7 @@ class Distinct(Check):
 
     def add(self, numbers: np.ndarray, values: Values) -> None:
         for number, row in zip(numbers, values[self.variable], strict=True):
-            digest = hashlib.blake2b(np.ascontiguousarray(row), digest_size=16).digest()
+            digest = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
             first = self._first.setdefault(digest, int(number))
             if first != number:
                 self._twice.append((first, int(number)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
+
 def chi_square(energy: float, degrees: int) -> float:
     """Two-sided p-value of Σ z² with so many independent z ~ N(0, 1).
 
@@ -85,9 +86,7 @@ class Cells:
 
     def add(self, x: np.ndarray) -> None:
         """Take in some values."""
-        self.counts += np.bincount(
-            np.searchsorted(self._edges, x), minlength=len(self.counts)
-        )
+        self.counts += np.bincount(np.searchsorted(self._edges, x), minlength=len(self.counts))
 
     def p(self, cell: int) -> float:
         return binomial(int(self.counts[cell]), int(self.counts.sum()), 1 / len(self.counts))

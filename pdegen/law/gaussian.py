@@ -28,9 +28,10 @@ class GaussianLaw(Check):
 
     With z the coefficients over their deviations and v(x) the variance at a point x:
 
-    - Σ z² over the samples and the modes of a band is chi-square, the modes of the lowest wave
-      numbers each by itself, bands of half an octave above. Modes as small as rounding to float32
-      are no larger than the largest of them would be, and the largest errors of rounding.
+    - Σ z² over the samples and some modes is chi-square: for each of the lowest modes by itself,
+      for those of half an octave, and for all up to 2, 4, 8, ... Rounding to float32 is a part of
+      the variances; modes not well above it are together at most what the largest of them and the
+      largest errors of rounding can make.
     - Σ g(x)²/v(x) over the samples is chi-square of N degrees and Σ g(x)/(N v(x))^½ is normal, at
       64 points at most.
     - The z of the eight strongest modes, and the energy Σ z² of each sample, fall into eighths of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -26,11 +27,11 @@ class Modes:
     Args:
         transform: From values (batch, *grid) to coefficients (batch, D).
         variances: Of the coefficients, shape (D,).
-        bands: Sets of modes by their names, as masks of shape (D,): the lowest each by itself, those
-            above by half octaves, and all up to 1, 2, 4, ... (a wrong length changes these).
+        bands: Sets of modes by their names, as masks of shape (D,): the lowest by themselves, those
+            of half an octave, and all up to 2, 4, 8, ..., which a wrong length changes most.
     """
 
-    transform: Callable[[Float[np.ndarray, "batch *grid"]], Float[np.ndarray, "batch D"]]
+    transform: Callable[[np.ndarray], np.ndarray]
     variances: Float[np.ndarray, " D"]
     bands: Mapping[str, Bool[np.ndarray, " D"]]
 
@@ -64,7 +65,7 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
     """Mode p appears on n cells as one discrete cosine (Neumann) or sine (Dirichlet), or as
     nothing: the transform of each function of the basis has one entry."""
     neumann = field.boundary == "neumann"
-    discrete = dctn if neumann else dstn
+    discrete: Any = dctn if neumann else dstn
 
     def transform(g: Float[np.ndarray, "batch n n"]) -> Float[np.ndarray, "batch D"]:
         return discrete(g, type=2, axes=(1, 2), norm="ortho").reshape(len(g), -1)

@@ -142,6 +142,4 @@ class Burgers(Problem):
 
     def law(self) -> Law:
         solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)
-        return burgers_law(
-            self.initial.build(), grid, self.viscosity, self.times, solver.tolerance
-        )
+        return burgers_law(self.initial.build(), grid, self.viscosity, self.times, solver.tolerance)

@@ -27,8 +27,8 @@ _BLOCK_ON_DEVICE = 64
 _MEASURED = 4  # samples whose label error is measured
 _REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
 
-# Relative imbalance of power, times n, of values from a finer grid or from finite elements: 0.5 with
-# phases 12 and 3, 2.7 with 1000 and 1, 5 with a log-normal one that spans exp(±20).
+# Largest relative imbalance of power, times n, of values from a finer grid or finite elements:
+# 0.5 with phases 12 and 3, 2.7 with 1000 and 1, 5 with a log-normal one that spans exp(±20).
 _REFINED = 10.0
 _DIRECT = 1e-6  # relative residual after a direct solve of a matrix that may be indefinite
 

@@ -1,0 +1,140 @@
+"""What a sealed store says of itself to machines: Croissant metadata (MLCommons), JSON-LD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data that pdegen has made
+
+_TYPES = {"bool": "sc:Boolean"} | {
+    f"{stem}{bits}": f"cr:{word}{bits}"
+    for stem, word, sizes in (
+        ("float", "Float", (32, 64)), ("int", "Int", (8, 16, 32, 64)),
+        ("uint", "UInt", (8, 16, 32, 64)),
+    )
+    for bits in sizes
+}  # fmt: skip
+_CONTEXT = {
+    "@language": "en", "@vocab": "https://schema.org/",
+    "equivalentProperty": "cr:equivalentProperty", "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/", "arrayShape": "cr:arrayShape", "citeAs": "cr:citeAs",
+    "column": "cr:column", "conformsTo": "dct:conformsTo", "containedIn": "cr:containedIn",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"}, "excludes": "cr:excludes",
+    "extract": "cr:extract", "field": "cr:field", "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty", "fileSet": "cr:fileSet", "format": "cr:format",
+    "includes": "cr:includes", "isArray": "cr:isArray", "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath", "key": "cr:key", "md5": "cr:md5", "parentField": "cr:parentField",
+    "path": "cr:path", "recordSet": "cr:recordSet", "references": "cr:references",
+    "regex": "cr:regex", "repeated": "cr:repeated", "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate", "separator": "cr:separator", "source": "cr:source",
+    "subField": "cr:subField", "transform": "cr:transform",
+}  # fmt: skip
+
+
+def croissant(description: Mapping[str, Any], root_digest: str) -> dict[str, Any]:
+    """Metadata of a store by the Croissant format 1.1.
+
+    A file set is all objects of an array and a record set its rows, one for each sample, or a
+    coordinate as a whole. Croissant knows no Zarr: a reader that wants numbers decodes the objects
+    with Zarr, by `zarr.json`, whose digest stands here; it holds the digest of the data. There is
+    no date, so that two makings are the same bytes.
+
+    Args:
+        description: The content of the sealed store's `zarr.json`.
+        root_digest: SHA-256 of its bytes.
+
+    References: Croissant Format Specification 1.1, https://docs.mlcommons.org/croissant/.
+    """
+    attributes = description["attributes"]
+    arrays = description["consolidated_metadata"]["metadata"]
+    variables = attributes["variables"]
+    names = [*variables, *sorted(arrays.keys() - set(variables))]
+    name, content = attributes["recipe"]["name"], attributes["content"]
+    made = "imported" not in attributes
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "name": name,
+        "description": f"{attributes['title']}: {attributes['equation']}",
+        **({"license": LICENCE, "citeAs": f"{name}, a dataset made by pdegen, content {content}"}
+           if made else {}),
+        "version": f"1.0.0+{content[:12]}",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": "metadata",
+                "name": "metadata",
+                "description": "metadata of the Zarr group, with the digest of the data",
+                "contentUrl": "zarr.json",
+                "encodingFormat": "application/json",
+                "sha256": root_digest,
+            },
+            *(
+                {
+                    "@type": "cr:FileSet",
+                    "@id": f"objects-of-{name}",
+                    "name": f"objects-of-{name}",
+                    "description": f"the Zarr array {name}",
+                    "encodingFormat": "application/vnd.zarr",
+                    "includes": f"{name}/c/**",
+                }
+                for name in names
+            ),
+        ],
+        "recordSet": [
+            *(_array(name, arrays[name], name in variables) for name in names),
+            _splits(attributes["splits"]),
+        ],
+    }  # fmt: skip
+
+
+def _array(name: str, array: Mapping[str, Any], by_sample: bool) -> dict[str, Any]:
+    shape = array["shape"][1:] if by_sample else array["shape"]
+    own = array["attributes"]
+    meaning = own.get("long_name", name)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": name,
+        "name": name,
+        "description": f"{meaning}; {'one for each sample' if by_sample else 'of all samples'}",
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{name}/values",
+                "name": f"{name}/values",
+                "description": f"{meaning}, unit {own['units']}" if "units" in own else meaning,
+                "dataType": _TYPES[array["data_type"]],
+                **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
+                "source": {
+                    "fileSet": {"@id": f"objects-of-{name}"},
+                    "extract": {"fileProperty": "content"},
+                },
+            }
+        ],
+    }
+
+
+def _splits(splits: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = {"name": "sc:Text", "first": "cr:Int64", "end": "cr:Int64"}
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "splits",
+        "name": "splits",
+        "description": "number of the first sample, and of the one past the last",
+        "dataType": "cr:Split",
+        "key": {"@id": "splits/name"},
+        "field": [
+            {"@type": "cr:Field", "@id": f"splits/{name}", "name": f"splits/{name}",
+             "dataType": kind}
+            for name, kind in kinds.items()
+        ],
+        "data": [
+            {"splits/name": name, "splits/first": start, "splits/end": stop}
+            for name, (start, stop) in splits.items()
+        ],
+    }  # fmt: skip
