@@ -19,6 +19,7 @@ from benchmarks.timing import interleaved, ratio, write_result
 from operators.data import StreamedPairs, open_pairs
 from pdegen.grid import CellGrid
 from pdegen.layout import Coordinate, Layout, Variable
+from pdegen.problem import provenance
 from pdegen.store import Store, lay_out
 
 N, SAMPLES, SHARD, BATCH = 141, 4096, 256, 8
@@ -39,6 +40,9 @@ def random_store(url: str) -> Store:
             variables=tuple(Variable(name, axes, (N, N), "float32") for name in ("a", "u")),
             coordinates=tuple(Coordinate(name, (name,), x, {"grid": "cell"}) for name in axes),
             attributes={
+                "title": "random",
+                "equation": "none",
+                "provenance": provenance(),
                 "recipe": {"name": "random", "problem": {"equation": "darcy"}},
                 "fingerprint": "0" * 64,
                 "splits": {"train": [0, SAMPLES]},

@@ -26,6 +26,7 @@ import numpy as np
 from pdegen.engines import Pool, pool
 from pdegen.generate import Job, Options, RecipeJob, _shard, write
 from pdegen.layout import Coordinate, Layout, Variable
+from pdegen.problem import provenance
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store import Store, lay_out
 
@@ -59,7 +60,8 @@ class NoWork(Job):
             coordinates=(Coordinate("sample", ("sample",), np.arange(self.samples)),),
             attributes={
                 "fingerprint": self.fingerprint, "recipe": {"name": "no-work"}, "title": "no work",
-                "equation": "none", "splits": {"train": [0, self.samples]}, "provenance": {},
+                "equation": "none", "splits": {"train": [0, self.samples]},
+                "provenance": provenance(),
             },
         )  # fmt: skip
 

@@ -126,13 +126,16 @@ def _use(attributes: Mapping[str, Any]) -> Iterator[str]:
     yield 'dataset = xr.open_zarr("PATH OR URL OF THIS FOLDER")'
     yield f'print(dataset["{attributes["variables"][0]}"].sel(sample=0))'
     yield from ("```", "", "With pdegen:", "", "```sh", "pdegen info PATH")
-    yield from ("pdegen plot PATH --out picture.png", "pdegen export PATH --format npy --out FOLDER")
+    yield from (
+        "pdegen plot PATH --out picture.png",
+        "pdegen export PATH --format npy --out FOLDER",
+    )
     yield "```"
 
 
 def _checks(attributes: Mapping[str, Any]) -> Iterator[str]:
     yield from ("## Checks", "")
-    yield "`records/` and `seal.json` hold the SHA-256 of every object. `pdegen verify PATH` checks:"
+    yield "`records/` and `seal.json` hold the SHA-256 of all objects. `pdegen verify PATH` checks:"
     yield from ("", "- every byte against them, and that all values are finite;")
     if "parent" in attributes or "imported" in attributes:
         yield "- that the statistics above follow from the values."

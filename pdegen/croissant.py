@@ -81,7 +81,7 @@ def croissant(description: Mapping[str, Any], root_digest: str) -> dict[str, Any
                     "name": f"objects-of-{name}",
                     "description": f"the Zarr array {name}",
                     "encodingFormat": "application/vnd.zarr",
-                    "includes": f"{name}/c/**",
+                    "includes": f"{name}/c/**" if arrays[name]["shape"] else f"{name}/c",
                 }
                 for name in names
             ),

@@ -517,6 +517,7 @@ def _train(
             train(
                 experiment, store, folder, check_device(device), resume=resume,
                 overwrite=overwrite, on_epoch=on_epoch, stop=interrupts.asked,
+                on_reading=lambda how: print(f"training samples: {how}", file=sys.stderr),
             )  # fmt: skip
         except Stopped as stopped:
             print(f"\n{stopped}: continue with --resume", file=sys.stderr)

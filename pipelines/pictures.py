@@ -188,7 +188,7 @@ def _samples(store: Store, numbers: range) -> _Samples:
     return _Samples(
         numbers=numbers,
         x=points,
-        times=np.atleast_1d(store.array("time")[...]),
+        times=np.atleast_1d(store.array("time")[...]) if "time" in store.arrays else np.empty(0),
         a=inputs,
         u=targets.reshape(len(numbers), -1, len(points)),
         title=_title(store),
@@ -247,7 +247,7 @@ def _finish(figure: Figure, axes: np.ndarray, drawn: _Samples, prefix: str = "")
         cell.set_xlabel("x")
     for cell in axes[:, 0]:
         cell.set_ylabel("a, u")
-    at = "" if drawn.trajectory else f" at t = {drawn.times[0]:.4g}"
+    at = f" at t = {drawn.times[0]:.4g}" if len(drawn.times) == 1 else ""
     ink = TIMES(0.6) if drawn.trajectory else MODEL
     axes[0, 0].plot([], [], color=QUIET, ls="--", label=drawn.input)
     axes[0, 0].plot([], [], color=ink, label=drawn.target + at)

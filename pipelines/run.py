@@ -88,10 +88,17 @@ def train(
     *,
     resume: bool = False,
     overwrite: bool = False,
+    on_reading: Callable[[str], None] = lambda reading: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Epoch]:
     """Train an experiment on a store; leaves its checkpoints and history in the folder.
+
+    Args:
+        experiment, store, folder, device: What to train, on what, where to, and by what.
+        resume, overwrite: Go on with what is in the folder, or replace it.
+        on_reading: Called once with how the training samples are read.
+        on_epoch, stop: As of `operators.train.fit`.
 
     Raises:
         RunError: If the folder holds a run already, or another one than is to be resumed.
@@ -133,6 +140,7 @@ def train(
         raise SchemaError(f"model {experiment.model.name} on {store}: {error}") from error
     if not _claim(folder, declared, resume, overwrite):
         resume = False
+    on_reading(pairs.reading)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
     return fit(
         predictor, pairs, selection, settings, folder, description,

@@ -7,6 +7,7 @@ from operators.data import read_pairs
 from pdegen.generate import generate
 from pdegen.grid import CellGrid
 from pdegen.layout import Coordinate, Layout, Variable
+from pdegen.problem import provenance
 from pdegen.recipe import load_recipe
 from pdegen.store import lay_out
 
@@ -65,6 +66,9 @@ def laid_out(tmp_path_factory):
             variables=tuple(variable(name, v) for name, v in values.items()),
             coordinates=tuple(coordinates),
             attributes={
+                "title": "by hand",
+                "equation": "none",
+                "provenance": provenance(),
                 "recipe": {"name": "by-hand", "problem": {"equation": "darcy"}},
                 "fingerprint": "0" * 64,
                 "splits": {"train": [0, samples // 2], "test": [samples // 2, samples]},

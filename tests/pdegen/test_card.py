@@ -1,13 +1,19 @@
+"""The card and the Croissant metadata say what is in a store, whatever it was made from."""
+
 import json
 from pathlib import Path
 
 import mlcroissant
+import numpy as np
 import pytest
 
 from pdegen.card import CARD, CROISSANT
 from pdegen.derived import add_noise, at_levels
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.importing import import_files
 from pdegen.generate import generate
 from pdegen.record import sha256
+from pdegen.store import Store
 from tests.stores import objects_of
 
 
@@ -17,9 +23,18 @@ def noisy(finished, tmp_path_factory):
     return add_noise(finished.url, "u", levels, str(tmp_path_factory.mktemp("n") / "noisy.zarr"))
 
 
-@pytest.fixture(params=["recipe", "noise"])
-def store(request, finished, noisy):
-    return finished if request.param == "recipe" else noisy
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("i")
+    np.save(folder / "pairs.npy", np.random.default_rng(0).random((9, 4, 6), dtype=np.float32))
+    splits = {"train": 7, "validation": 1, "test": 1}
+    declaration = Declaration("pairs", "pairs", grid="cell", splits=splits, times="first")
+    return import_files([folder / "pairs.npy"], str(folder / "imported.zarr"), declaration)
+
+
+@pytest.fixture(params=["finished", "noisy", "imported"])
+def store(request) -> Store:
+    return request.getfixturevalue(request.param)
 
 
 def test_the_card_says_what_is_in_the_store(store):
@@ -31,7 +46,24 @@ def test_the_card_says_what_is_in_the_store(store):
         assert f"| `{name}` |" in card
     assert "- train: samples 0 to 6" in card
     assert f"standard deviation {attributes['statistics']['u']['std']:.6g}" in card
-    assert ("noise:" in card) == store.derived
+    assert str(Path(store.url).parent) not in card
+
+
+def test_the_card_says_how_it_was_made(finished, noisy, imported):
+    made, derived, foreign = (
+        (Path(store.url) / CARD).read_text("utf-8") for store in (finished, noisy, imported)
+    )
+    law = "| initial | law periodic-gaussian, sigma 25.0, tau 5.0, alpha 2.0, modes 31 |"
+    for card in (made, derived):
+        assert law in card
+        assert "| solver | method cole-hopf, resolution 64 |" in card
+        assert "| licence | CC BY 4.0" in card
+    assert "| noise |" not in made
+    assert "| noise | variable u, kind relative, seed 0, levels [0.0, 0.1]," in derived
+    assert f"from the dataset burgers-quick, content `{finished.attributes['content']}`" in derived
+    assert "| made | from pairs.npy by pdegen" in foreign
+    assert "| licence | that of its source |" in foreign
+    assert ["--deep" in card for card in (made, derived, foreign)] == [True, False, False]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib
@@ -44,10 +76,16 @@ def test_croissant_is_valid_and_names_arrays_and_splits(store):
     assert found == {name: tuple(ends) for name, ends in store.attributes["splits"].items()}
     content = json.loads(path.read_text("utf-8"))
     fields = {record["@id"]: record["field"][0] for record in content["recordSet"]}
-    for name in store.variables:
-        shape = store.arrays[name]["shape"][1:]
+    sets = {one["@id"]: one for one in content["distribution"]}
+    objects = objects_of(store)
+    for name, array in store.arrays.items():
+        shape = array["shape"][1:] if name in store.variables else array["shape"]
         assert fields[name].get("arrayShape", "") == ",".join(map(str, shape))
-    (metadata, *_) = content["distribution"]
+        assert fields[name]["dataType"].lower().endswith(array["data_type"])
+        pattern = sets[fields[name]["source"]["fileSet"]["@id"]]["includes"]
+        assert any(key.startswith(pattern.removesuffix("**")) for key in objects)
+    assert ("license" in content) == (store.command != "import")
+    metadata = sets["metadata"]
     assert metadata["sha256"] == sha256((Path(store.url) / "zarr.json").read_bytes())
 
 
