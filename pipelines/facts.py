@@ -33,21 +33,22 @@ _SENTENCES = {  # by the law, kind or method that a part of a problem names
 def facts(run: FinishedRun) -> list[tuple[str, ...]]:
     """Rows of a table: what, and in words."""
     experiment, attributes = run.experiment, run.store.attributes
-    recipe, problem = attributes["recipe"], attributes["recipe"]["problem"]
+    recipe, problem = attributes["recipe"], attributes["recipe"].get("problem", {})
     training, model = (
         part.model_dump(mode="json") for part in (experiment.training, experiment.model)
     )
     protocol, optimizer = training.pop("protocol"), training.pop("optimizer")
     momentum = "cycled" if experiment.training.optimizer.cycle_momentum else "constant"
     splits = {k: f"{stop - start:,}" for k, (start, stop) in attributes["splits"].items()}
+    seed = f"; seed {recipe['seed']}" if "seed" in recipe else ""
     parts = {key: value for key, value in problem.items() if isinstance(value, dict)}
     constants = {k: v for k, v in problem.items() if k not in parts and k not in TAGS}
     return [
         ("Equation", attributes["equation"]),
         ("Data", f"{recipe['name']}: {attributes['title']}"),
-        ("Constants", settings(constants)),
+        *([("Constants", settings(constants))] if constants else []),
         *((key.capitalize(), part_in_words(part)) for key, part in parts.items()),
-        ("Samples", f"{run.store.samples:,}; {settings(splits)}; seed {recipe['seed']}"),
+        ("Samples", f"{run.store.samples:,}; {settings(splits)}{seed}"),
         *_quality(run.store),
         ("Learned", _learned(run)),
         *_noise(run),

@@ -13,7 +13,7 @@ _DIAMETER = float(np.sqrt(2))  # of the unit square
 
 def two_phases(store: Store) -> tuple[float, float] | None:
     """The smaller and the larger value of a store's coefficient, where it has just two."""
-    coefficient = store.attributes["recipe"]["problem"].get("coefficient", {})
+    coefficient = store.attributes["recipe"].get("problem", {}).get("coefficient", {})
     if coefficient.get("kind") != "two-phase":
         return None
     low, high = sorted((coefficient["above"], coefficient["below"]))

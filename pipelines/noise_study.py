@@ -80,7 +80,8 @@ class NoiseStudy:
 
     def __post_init__(self) -> None:
         data, noise = self.experiment.data, self.experiment.noise
-        problem = open_sealed(self.store).attributes["recipe"]["problem"]
+        attributes = open_sealed(self.store).attributes
+        problem = attributes["recipe"].get("problem", {})
         if (data.input, data.target) != ("u", "a") or noise is None:
             raise SchemaError(
                 f"study noise: experiment {self.experiment.name} must learn u -> a with [noise]"
@@ -88,7 +89,7 @@ class NoiseStudy:
         if problem.get("coefficient", {}).get("kind") != "two-phase":
             raise SchemaError(
                 f"study noise: {self.store} must hold interface Darcy with two phases, it is "
-                f"{problem['equation']}"
+                f"{problem.get('equation', attributes['equation'])}"
             )
         for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
             for level in levels:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 # A sound store has a finding of the statistics with at most this probability.
 SIGNIFICANCE = 1e-9
 
-_VALUES_AT_ONCE = 2**20  # numbers of a variable that checks see at a time: 8 MiB in float64
+_VALUES_AT_ONCE = 2**18  # numbers of a variable that checks see at a time: 2 MiB in float64
 
 Values = Mapping[str, np.ndarray]
 
