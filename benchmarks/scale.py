@@ -1,6 +1,7 @@
 """What datasets of any size cost: the model of docs/scale.md, measured and checked.
 
     python -m benchmarks.scale [--shards 100000] [--json FILE]
+    python -m benchmarks.scale --predict FILE      from what was measured
 
 Seconds and bytes per sample of recipes against the resolution, what Dask and the store add to each
 shard, how two worker processes compare with one, and a run of very many shards of no work.
@@ -175,12 +176,49 @@ def many_shards(folder: Path, shards: int) -> dict[str, Any]:
     }
 
 
+def predicted(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Hours, bytes and the driver's memory for large datasets, from the measured costs.
+
+    Workers compute and write N samples in N (c + w)/k; the driver hands out N/m shards, one after
+    another, which bounds the whole from below, and reads their records to seal.
+    """
+    measured = {(cost["recipe"], cost["resolution"]): cost for cost in result["costs"]}
+    many = result["many shards"]
+    seal = many["seal and layout seconds"] / many["shards"]
+    rows = []
+    for name, resolution, samples in (
+        ("burgers-r10", 8192, 10**6), ("burgers-r10", 512, 10**6), ("darcy-421", 421, 10**5),
+    ):  # fmt: skip
+        cost = measured[name, resolution]
+        shards = -(-samples // cost["samples in a shard as shipped"])
+        work = samples * (cost["seconds per sample"] + cost["store seconds per sample"])
+        driver = shards * result["workers"]["overhead per shard"]
+        rows += [
+            {
+                "recipe": name, "resolution": resolution, "samples": samples, "shards": shards,
+                "workers": workers,
+                "hours": (max(work / workers, driver) + shards * seal) / 3600,
+                "bound by": "workers" if work / workers > driver else "driver",
+                "GB": samples * cost["bytes per sample"] / 1e9,
+                "GB of records": samples * cost["record bytes per sample"] / 1e9,
+                "MB of the driver for statistics": samples * 3 * 16 / 1e6,
+                "workers at which the driver is the limit": round(work / driver),
+            }
+            for workers in (1, 16, 128, 1024)
+        ]  # fmt: skip
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shards", type=int, default=100_000, help="of no work")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--predict", type=Path)
     options = parser.parse_args()
+    if options.predict:
+        print(json.dumps(predicted(json.loads(options.predict.read_text("utf-8"))), indent=1))
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         result = {

@@ -84,7 +84,8 @@ def _check_attributes(attributes: dict[str, Any]) -> None:
         _check(_is_count(attributes[name], 1, _SAMPLES), name, attributes[name])
     for name in ("title", "equation", "fingerprint"):
         _check(isinstance(attributes[name], str), name, attributes[name])
-    _check(isinstance(attributes["provenance"], dict), "provenance", attributes["provenance"])
+    made = attributes["provenance"]
+    _check(isinstance(made.get("pdegen"), str), "provenance", made)
     _check(type(attributes["sealed"]) is bool, "sealed", attributes["sealed"])
     names = attributes["variables"]
     _check(isinstance(names, list) and bool(names), "variables", names)

@@ -59,7 +59,7 @@ class Mixed(Job):
             ),
             attributes={
                 "title": "Mixed", "equation": "ü = 0", "recipe": {"name": "mixed", "seed": 3},
-                "fingerprint": self.fingerprint, "provenance": {"numpy": "0"},
+                "fingerprint": self.fingerprint, "provenance": {"pdegen": "0"},
                 "splits": {"train": [0, 4], "validation": [4, 5], "test": [5, 7]},
             },
         )  # fmt: skip
