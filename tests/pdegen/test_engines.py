@@ -200,8 +200,8 @@ def test_the_job_script_says_what_is_asked_for():
 def test_jobs_of_slurm_make_the_same_bytes(small, finished, tmp_path, monkeypatch):
     """A queue that starts each job script at once."""
     for name, script in {
-        "sbatch": 'echo "Submitted batch job $$"; setsid bash "$1" >/dev/null 2>&1 & '
-        f"echo $! >> {tmp_path}/jobs",
+        "sbatch": 'cp "$1" job.$$; echo "Submitted batch job $$"; setsid bash job.$$ '
+        f">/dev/null 2>&1 & echo $! >> {tmp_path}/jobs",  # the script is gone when this ends
         "scancel": f"while read pid; do kill -- -$pid; done < {tmp_path}/jobs",
     }.items():
         path = tmp_path / "bin" / name

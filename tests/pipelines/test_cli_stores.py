@@ -1,0 +1,136 @@
+"""The commands on stores: dry runs, engines, verification in depth, repair, import and export."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from pdegen.random_fields import PeriodicGaussianField
+from pdegen.store import Store
+from tests.pipelines.test_cli import SMALL, call, everything, quietly
+from tests.stores import objects_of
+
+
+@pytest.fixture
+def pdegen(capsys, monkeypatch, tmp_path):
+    """The command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: call(capsys, monkeypatch, *words)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store, to be read only."""
+    place = tmp_path_factory.mktemp("made") / "store.zarr"
+    quietly("generate", "burgers-quick", *SMALL, "--out", place)
+    return place
+
+
+@pytest.fixture
+def store(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "store.zarr")
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(pdegen, tmp_path):
+    outcome = pdegen("generate", "burgers-r10", "--out", "s.zarr", "--dry-run")
+    assert (outcome.status, outcome.err) == (0, [])
+    assert outcome.out == [
+        "burgers-r10 to s.zarr: 2048 samples in 16 shards of 128, 134.2 MB before compression"
+    ]
+    assert everything(tmp_path) == {}
+
+
+def test_a_dry_run_shows_the_script_of_slurm_jobs(pdegen, tmp_path):
+    words = ["--scheduler", "slurm", "--workers", "20", "--dry-run"]
+    outcome = pdegen("generate", "burgers-r10", "--out", "s.zarr", *words)
+    assert outcome.status == 0
+    assert "20 SLURM jobs, each:" in outcome.out
+    assert any(line.startswith("#SBATCH") for line in outcome.out)
+    assert everything(tmp_path) == {}
+
+
+def test_processes_make_the_same_bytes(pdegen, made, tmp_path):
+    words = ["--scheduler", "processes", "--workers", "2", "--out", "s.zarr"]
+    assert pdegen("generate", "burgers-quick", *SMALL, *words).status == 0
+    assert objects_of(Store("s.zarr")) == objects_of(Store(str(made)))
+
+
+def test_what_fails_is_skipped_by_choice_only(pdegen, monkeypatch):
+    field = PeriodicGaussianField.__call__
+
+    def broken(self, grid, seed, samples):
+        u0 = field(self, grid, seed, samples)
+        u0[[i for i, sample in enumerate(samples) if sample == 7]] = float("nan")
+        return u0
+
+    monkeypatch.setattr(PeriodicGaussianField, "__call__", broken)
+    words = ["generate", "burgers-quick", *SMALL, "--workers", "1", "--out"]
+    outcome = pdegen(*words, "stopped.zarr")
+    assert outcome.status == 1
+    assert "sample 7" in outcome.err[-1]
+    outcome = pdegen(*words, "skipped.zarr", "--skip-failed")
+    assert outcome.status == 0
+    assert any("sample 7" in line for line in outcome.err)
+    assert Store("skipped.zarr").skipped == [7]
+    assert "skipped     samples 7" in pdegen("info", "skipped.zarr").out
+
+
+def test_verify_deep_computes_samples_again(pdegen, made):
+    outcome = pdegen("verify", made, "--deep", "--samples", "3", "--json")
+    assert (outcome.status, outcome.err) == (0, [])
+    result = json.loads("\n".join(outcome.out))
+    assert result["faults"] == []
+    assert len(result["checked"]["recomputed"]) == 3
+
+
+def test_faults_are_named_for_programs_too(pdegen, store):
+    flip(store / "u/c/1/0")
+    outcome = pdegen("verify", store, "--json")
+    assert outcome.status == 1
+    (fault,) = json.loads("\n".join(outcome.out))["faults"]
+    assert (fault["variable"], fault["shard"]) == ("u", 1)
+
+
+def test_repair_makes_again_what_is_bad_and_touches_nothing_else(pdegen, made, store):
+    flip(store / "u/c/1/0")
+    times = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    outcome = pdegen("verify", store, "--repair")
+    assert outcome.status == 0
+    assert outcome.out == [f"{store}: u/c/1/0 was made again", f"{store}: verified"]
+    assert objects_of(Store(str(store))) == objects_of(Store(str(made)))
+    touched = {
+        str(path.relative_to(store)) for path, at in times.items() if path.stat().st_mtime_ns != at
+    }
+    assert touched == {"u/c/1/0"}
+
+
+@pytest.mark.parametrize(
+    ("format", "name"), [("mat", "x.mat"), ("hdf5", "x.h5"), ("npy", "x"), ("pt", "x.pt")]
+)
+def test_what_is_exported_is_imported_to_the_same_values(pdegen, made, tmp_path, format, name):
+    outcome = pdegen("export", made, "--format", format, "--out", name)
+    assert outcome.status == 0, outcome.err
+    files = sorted((tmp_path / name).glob("*.npy")) if format == "npy" else [tmp_path / name]
+    assert pdegen("import", *files, "--out", "again.zarr").status == 0
+    assert pdegen("verify", "again.zarr").status == 0
+    ours, again = Store(str(made)), Store("again.zarr")
+    for variable in ("a", "u"):
+        assert np.array_equal(ours.array(variable)[:], again.array(variable)[:])
+
+
+def test_a_wrong_format_or_a_file_in_the_way_is_refused(pdegen, made, tmp_path):
+    outcome = pdegen("export", made, "--format", "csv", "--out", "x.csv")
+    assert outcome.status == 2
+    assert "'csv'" in outcome.err[0]
+    (tmp_path / "x.mat").write_text("mine")
+    outcome = pdegen("export", made, "--format", "mat", "--out", "x.mat")
+    assert outcome.status == 2
+    assert "--overwrite" in outcome.err[0]
+    assert (tmp_path / "x.mat").read_text() == "mine"
