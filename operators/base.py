@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A published configuration of an operator.
+
+    Args:
+        settings: Arguments of the constructor that differ from its defaults.
+        parameters: Trainable real numbers that it has with `channels`; a test counts them.
+        source: Publication and table, or released code, that it is from.
+        channels: Input and output channels of that count.
+    """
+
+    settings: Mapping[str, object]
+    parameters: int
+    source: str
+    channels: tuple[int, int] = (1, 1)
 
 
 class Operator(nn.Module, ABC):
@@ -19,6 +39,7 @@ class Operator(nn.Module, ABC):
     in_channels: int
     out_channels: int
     dim: int
+    presets: ClassVar[Mapping[str, Preset]] = {}
 
     @abstractmethod
     def forward(
