@@ -6,7 +6,7 @@ import difflib
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,6 +23,9 @@ class Strict(BaseModel):
     """A frozen declaration: no unknown keys, no conversion between types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    resets: ClassVar[tuple[str, ...]] = ()
+    """Keys whose replacement takes all others of the table away: those stand for it as a whole."""
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], where: str) -> Self:
@@ -87,7 +90,7 @@ class Strict(BaseModel):
         """A copy with other values at full dotted keys, checked as a whole.
 
         A word that says which kind of thing a table declares, such as solver.method, takes away
-        the keys that the new kind does not know.
+        the keys that the new kind does not know; one that `resets` takes away all.
         """
         content = self.model_dump()
         for key, value in changes.items():
@@ -97,8 +100,12 @@ class Strict(BaseModel):
                 if not isinstance(target.get(parent), dict):
                     raise SchemaError(f"{where}: key {key!r} does not apply here")
                 target = target[parent]
+            kinds = _kinds(type(self), parents)
+            if any(last in kind.resets for kind in kinds):
+                for other in target.keys() - {"name"}:
+                    del target[other]
             target[last] = value
-            for kind in _kinds(type(self), parents):
+            for kind in kinds:
                 field = kind.model_fields.get(last)
                 if field is not None and value in get_args(field.annotation):
                     for unknown in target.keys() - kind.model_fields.keys():

@@ -464,7 +464,7 @@ def train_command(
     """Train an experiment, or a model on a store."""
     from pdegen.schema import near
     from pipelines.experiment import Experiment, load_experiment
-    from pipelines.registry import MODELS
+    from pipelines.models import MODELS
 
     if (experiment is None) == (model is None):
         raise SchemaError("name an experiment, or give --data STORE --model NAME")

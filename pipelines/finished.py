@@ -21,7 +21,7 @@ from pdegen.store import Store, open_sealed
 from pipelines.data import Source
 from pipelines.experiment import Experiment
 from pipelines.interfaces import two_phases
-from pipelines.registry import build_operator
+from pipelines.models import build_operator
 
 _EPOCH = TypeAdapter(Epoch)
 _T = TypeVar("_T")

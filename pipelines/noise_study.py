@@ -29,7 +29,8 @@ from pdegen.store import open_sealed
 from pipelines.data import Source
 from pipelines.experiment import Experiment
 from pipelines.interfaces import hausdorff, intersection_over_union, phases
-from pipelines.registry import InputNoise, build_operator
+from pipelines.models import build_operator
+from pipelines.registry import InputNoise
 from pipelines.run import RunError, train
 
 TOTAL_VARIATION, CONSTANT = "total variation", "constant"

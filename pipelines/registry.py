@@ -1,138 +1,24 @@
-"""Words -> objects. The only place where a name in a file becomes a class or a function."""
+"""Words -> losses, optimizers, symmetries and normalisers; those of operators are in `models`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from operators.base import Operator
 from operators.data import Samples
-from operators.galerkin import GalerkinTransformer
-from operators.galerkin2d import GalerkinTransformer2d
-from operators.nn.attention import FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
 from operators.norms import RelativeH1, RelativeL2, WeightedH1
 from operators.soap import SOAP
 from operators.train import Augmentation, Loss, MakeOptimizer, adam
 from operators.transforms import BurgersSymmetries, Normalizer, SquareSymmetries
 from pdegen.noise import Noise
-from pdegen.schema import Count, NonNegative, SchemaError, Strict, near
+from pdegen.schema import Count, NonNegative, Strict
+from pipelines.models import model_union
 
-ATTENTIONS: dict[str, AttentionKind | None] = {
-    "galerkin": GALERKIN,
-    "fourier": FOURIER,
-    "softmax": SOFTMAX,
-    "linear": LINEAR,
-    "none": None,
-}
 Rate = Annotated[float, Field(ge=0, lt=1)]
-
-
-class GalerkinTransformerModel(Strict):
-    """`operators.galerkin.GalerkinTransformer`; the defaults are the published Burgers settings."""
-
-    name: Literal["galerkin-transformer"]
-    width: Count = 96
-    depth: Count = 4
-    heads: Count = 1
-    attention: Literal["galerkin", "fourier", "softmax", "linear", "none"] = "galerkin"
-    normalization: Literal["head", "layer"] = "head"
-    feedforward: Count = 192
-    modes: Count = 16
-    decoder_width: Count = 48
-    coordinates: Literal["raw", "periodic", "none"] = "raw"
-    dropout: Rate = 0.0
-    feedforward_dropout: Rate = 0.0
-    decoder_dropout: Rate = 0.0
-    attention_dropout: Rate | Literal["published"] = 0.0
-    gain: NonNegative = 1e-2
-    diagonal: float = 1e-2
-    eps: Annotated[float, Field(gt=0)] = 1e-5
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"heads must divide width = {self.width}, got {self.heads}")
-        return self
-
-    def build(self, in_channels: int, out_channels: int) -> Operator:
-        settings = self.model_dump(exclude={"name", "attention"})
-        return GalerkinTransformer(
-            in_channels=in_channels,
-            out_channels=out_channels,
-            attention=ATTENTIONS[self.attention],
-            **settings,
-        )
-
-
-class GalerkinTransformer2dModel(Strict):
-    """`operators.galerkin2d.GalerkinTransformer2d`; the defaults are those of Darcy flow."""
-
-    name: Literal["galerkin-transformer-2d"]
-    width: Count = 128
-    depth: Count = 6
-    heads: Count = 4
-    attention: Literal["galerkin", "fourier", "softmax", "linear", "none"] = "galerkin"
-    normalization: Literal["head", "layer"] = "head"
-    feedforward: Count = 256
-    latent: Annotated[int, Field(ge=2)] | Literal["output"] = 43
-    decoder: Literal["spectral", "pointwise"] = "spectral"
-    modes: Count = 12
-    decoder_width: Count = 32
-    head_width: Count = 128
-    activation: Literal["relu", "silu"] = "relu"
-    downscaler_dropout: Rate = 0.05
-    upscaler_dropout: Rate = 0.0
-    dropout: Rate = 0.05
-    feedforward_dropout: Rate = 0.1
-    decoder_dropout: Rate = 0.0
-    head_dropout: Rate = 0.0
-    attention_dropout: Rate | Literal["published"] = 0.0
-    gain: NonNegative = 1e-2
-    diagonal: float = 1e-2
-    eps: Annotated[float, Field(gt=0)] = 1e-7
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"heads must divide width = {self.width}, got {self.heads}")
-        return self
-
-    def build(self, in_channels: int, out_channels: int) -> Operator:
-        settings = self.model_dump(exclude={"name", "attention"})
-        return GalerkinTransformer2d(
-            in_channels=in_channels,
-            out_channels=out_channels,
-            attention=ATTENTIONS[self.attention],
-            **settings,
-        )
-
-
-Model = GalerkinTransformerModel | GalerkinTransformer2dModel
-ModelSpec = Annotated[Model, Field(discriminator="name")]
-MODELS: dict[str, type[Model]] = {
-    get_args(kind.model_fields["name"].annotation)[0]: kind for kind in get_args(Model)
-}
-
-
-def parse_model(content: dict[str, Any]) -> Model:
-    """A model's declaration from its words.
-
-    Raises:
-        SchemaError: On an unknown model or key, or an impossible value.
-    """
-    name = content.get("name")
-    if name not in MODELS:
-        raise SchemaError(f"unknown model {name!r}: {near(str(name), list(MODELS))}")
-    return MODELS[name].parse(content, f"model {name}")
-
-
-def build_operator(description: dict[str, Any]) -> Operator:
-    """The operator that a checkpoint describes by its declaration and channels."""
-    declared = parse_model(description["model"])
-    return declared.build(description["in_channels"], description["out_channels"])
+ModelSpec = Annotated[model_union(), Field(discriminator="name")]
 
 
 class L2Loss(Strict):

@@ -24,7 +24,7 @@ from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pipelines.data import Source
 from pipelines.experiment import Experiment
-from pipelines.registry import build_operator
+from pipelines.models import build_operator
 
 
 class RunError(ValueError):
@@ -119,12 +119,11 @@ def train(
         "reading": pairs.reading,
     }
     torch.manual_seed(settings.seed)
-    model = {
-        "model": experiment.model.model_dump(mode="json"),
-        "in_channels": pairs.channels[0],
-        "out_channels": pairs.channels[1],
-    }
-    operator = build_operator(model)
+    model = _operator(experiment, pairs)
+    try:
+        operator = build_operator(model)
+    except ValueError as error:  # such as a domain of another dimension
+        raise SchemaError(f"model {experiment.model.name} on {store}: {error}") from error
     predictor = Predictor(
         operator,
         *experiment.normalization.of(pairs),
@@ -169,6 +168,16 @@ def _as_before(experiment: Experiment, folder: Path) -> Experiment:
     except (FileNotFoundError, KeyError):
         return experiment
     return experiment.with_overrides({"data.reading": reading.split(",")[0]})
+
+
+def _operator(experiment: Experiment, pairs: Samples) -> dict[str, Any]:
+    """What builds the operator of an experiment for the data."""
+    return {
+        "model": experiment.model.model_dump(mode="json"),
+        "in_channels": pairs.channels[0],
+        "out_channels": pairs.channels[1],
+        "dim": pairs.x.shape[-1],
+    }
 
 
 def _identity(pairs: Samples) -> dict[str, Any]:
@@ -257,13 +266,7 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
         "protocol": experiment.training.protocol,
         "data": pairs.source,
         "reading": json.loads((folder / "run.json").read_text("utf-8"))["reading"],
-        "parameters": build_operator(
-            {
-                "model": experiment.model.model_dump(mode="json"),
-                "in_channels": pairs.channels[0],
-                "out_channels": pairs.channels[1],
-            }
-        ).parameter_count,
+        "parameters": build_operator(_operator(experiment, pairs)).parameter_count,
         "training_seconds": sum(epoch["seconds"] for epoch in history),
         "provenance": provenance(device),
         "results": results,

@@ -7,7 +7,7 @@ from operators.soap import SOAP
 from operators.train import adam
 from pdegen.schema import SchemaError
 from pipelines.experiment import experiment_names, load_experiment
-from pipelines.registry import build_operator
+from pipelines.models import build_operator
 
 
 @pytest.mark.parametrize("name", experiment_names())
@@ -62,7 +62,7 @@ def test_overrides_reach_the_recipe_below_data():
     [
         ({"epoch": 3}, "unknown key 'epoch': did you mean training.epochs"),
         ({"training.optimizer.name": "sopa"}, "optimizer.*'sopa'.*'adam', 'soap'"),
-        ({"model.heads": 5}, "heads must divide width = 64, got 5"),
+        ({"model.heads": 5}, "heads must divide width, got heads=5, width=64"),
         ({"model.attention": "galerkni"}, "model.attention: .*got 'galerkni'"),
         ({"training.lr": -1.0}, "training.lr: .*greater than 0, got -1.0"),
         ({"data.overrides.viscosty": 1.0}, "unknown key 'viscosty': did you mean"),
