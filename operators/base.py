@@ -19,13 +19,14 @@ class Preset:
         settings: Arguments of the constructor that differ from its defaults.
         parameters: Trainable real numbers that it has with `channels`; a test counts them.
         source: Publication and table, or released code, that it is from.
-        channels: Input and output channels of that count.
+        channels, dim: Input and output channels and dimension of the domain of that count.
     """
 
     settings: Mapping[str, object]
     parameters: int
     source: str
     channels: tuple[int, int] = (1, 1)
+    dim: int = 1
 
 
 class Operator(nn.Module, ABC):

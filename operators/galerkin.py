@@ -5,16 +5,33 @@ References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Operator, check_input
+from operators.base import Operator, Preset, check_input
 from operators.nn.attention import GALERKIN, AttentionKind
 from operators.nn.encoder import Points, attention_layers
 from operators.nn.spectral import SpectralConv1d, SpectralLayer
+
+_REGULAR = {"normalization": "layer", "dropout": 0.1, "feedforward_dropout": 0.1}
+_FOURIER = {"attention": "fourier", "gain": 1e-3, "feedforward_dropout": 0.05}
+# the published code sets the residual dropout to 0.1 where there is a softmax
+_SOFTMAX = _FOURIER | {"attention": "softmax", "dropout": 0.1}
+_BURGERS: Mapping[str, Mapping[str, object]] = {
+    "burgers-gt": {},
+    "burgers-ft": _FOURIER,
+    "burgers-st": _SOFTMAX,
+    "burgers-lt": {"attention": "linear", "dropout": 0.1},
+    "burgers-gt-ln": _REGULAR,
+    "burgers-ft-ln": _FOURIER | {"normalization": "layer"},
+    "burgers-st-ln": _SOFTMAX | {"normalization": "layer"},
+    "burgers-lt-ln": _REGULAR | {"attention": "linear"},
+    "burgers-et": {"normalization": "layer", "gain": 1.0, "diagonal": 0.0},
+}
 
 
 class GalerkinTransformer(Operator):
@@ -22,13 +39,22 @@ class GalerkinTransformer(Operator):
 
     The defaults are the published settings of the Burgers example: 530,305 parameters.
 
+    The presets are the published settings of each attention: GT, FT, ST, LT for GALERKIN,
+    FOURIER, SOFTMAX, LINEAR, with "-ln" for the regular layer norm, RFA, FAVOR; ET is GT with the
+    regular layer norm and the usual initial weights, η = 1 and δ = 0, the "efficient Transformer"
+    of Table 8. Rates that Table 7 gives for attention are, as in the code, those of the residual
+    branches; none of the presets has dropout on the attention matrix ("published" is what the code
+    did to it).
+
     Args:
         in_channels, out_channels: Channels of a and of u.
         width: Features d of the encoder.
         depth: Number of attention layers.
         heads: Heads h; must divide the width.
-        attention: The attention map; GALERKIN, FOURIER, SOFTMAX or LINEAR. None leaves the layers
-            their MLPs alone, to measure what attention contributes.
+        attention: The attention map; GALERKIN, FOURIER, SOFTMAX, LINEAR or EFFICIENT of
+            `operators.nn.attention`, RFA or FAVOR of `operators.nn.features`, NYSTROM of
+            `operators.nn.nystrom`. None leaves the layers their MLPs alone, to measure what
+            attention contributes.
         normalization: "head" (the paper's scheme: two of Q, K, V normalised per head), or
             "layer" (LayerNorm after each residual sum).
         feedforward: Hidden features of the MLP in each layer.
@@ -36,12 +62,16 @@ class GalerkinTransformer(Operator):
         decoder_width: Channels of the decoder.
         coordinates: "raw" appends x in [0, 1) to every head, as published; "periodic" appends
             cos 2πx and sin 2πx, which have no jump at the ends; "none" appends nothing: the
-            operator then commutes with shifts of the grid.
+            operator then commutes with shifts of the grid (but for NYSTROM, whose landmarks
+            have places).
+        input_coordinates: Appends them to the input too, as the paper says and its code does for
+            RFA and FAVOR alone.
         dropout, feedforward_dropout, decoder_dropout: Rates on the residual branches, inside
             the MLP, and before the decoder's transforms.
         attention_dropout: Rate on the attention matrix, in training only; "published" is p = 0.5
             in training and evaluation (`PublishedDropout`).
-        gain, diagonal: η and δ of the initial projections, Xavier(η) + δI.
+        gain, diagonal: η and δ of the initial projections, Xavier(η) + δI; 1 and 0 are the usual
+            initial weights, those of the baseline in Table 8.
         eps: Added to the variance in layer norms.
 
     Raises:
@@ -56,6 +86,17 @@ class GalerkinTransformer(Operator):
     """
 
     dim = 1
+    presets: ClassVar[Mapping[str, Preset]] = {
+        name: Preset(settings, 530_305, "Cao 2021, Tables 2a, 7 and 8, and its code")
+        for name, settings in _BURGERS.items()
+    } | {
+        f"burgers-{kind}": Preset(
+            _REGULAR | {"attention": kind, "input_coordinates": True},
+            530_401,
+            "scaomath/galerkin-transformer, example 1 with random features",
+        )
+        for kind in ("rfa", "favor")
+    }
 
     def __init__(
         self,
@@ -71,6 +112,7 @@ class GalerkinTransformer(Operator):
         modes: int = 16,
         decoder_width: int = 48,
         coordinates: Literal["raw", "periodic", "none"] = "raw",
+        input_coordinates: bool = False,
         dropout: float = 0.0,
         feedforward_dropout: float = 0.0,
         decoder_dropout: float = 0.0,
@@ -83,7 +125,8 @@ class GalerkinTransformer(Operator):
         self.in_channels, self.out_channels = in_channels, out_channels
         self.coordinates = coordinates
         positions = {"raw": 1, "periodic": 2, "none": 0}[coordinates]
-        self.embed = nn.Linear(in_channels, width)
+        self.input_coordinates = input_coordinates
+        self.embed = nn.Linear(in_channels + positions * input_coordinates, width)
         self.encoder = attention_layers(
             depth, width, heads, positions, attention, normalization, feedforward, dropout,
             feedforward_dropout, attention_dropout, eps, gain, diagonal,
@@ -114,6 +157,8 @@ class GalerkinTransformer(Operator):
         if y is not None:
             raise ValueError("this operator predicts at the points x of its input: y must be None")
         p = self.positions(x)
+        if self.input_coordinates:
+            a = torch.cat([a, p.expand(len(a), -1, -1)], dim=-1)
         u = self.embed(a)
         for layer in self.encoder:
             u = layer(u, p)

@@ -210,9 +210,11 @@ def fit(
 
 @torch.no_grad()
 def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
-    """averaged <- decay averaged + (1 - decay) current."""
+    """averaged <- decay averaged + (1 - decay) current; buffers are averages of their own."""
     for old, new in zip(averaged.parameters(), current.parameters(), strict=True):
         old.lerp_(new, 1 - decay)
+    for old, new in zip(averaged.buffers(), current.buffers(), strict=True):
+        old.copy_(new)
 
 
 def _write_history(path: Path, history: list[Epoch]) -> None:

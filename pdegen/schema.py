@@ -46,13 +46,7 @@ class Strict(BaseModel):
         Raises:
             SchemaError: If it cannot be read, is not TOML, or declares what cannot be.
         """
-        try:
-            content = tomllib.loads(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise SchemaError(f"cannot read {path}: {error}") from None
-        except tomllib.TOMLDecodeError as error:
-            raise SchemaError(f"{path} is not valid TOML: {error}") from None
-        return cls.parse(content, str(path))
+        return cls.parse(read_toml(path), str(path))
 
     @classmethod
     def keys(cls) -> list[str]:
@@ -111,6 +105,20 @@ class Strict(BaseModel):
                     for unknown in target.keys() - kind.model_fields.keys():
                         del target[unknown]
         return self.parse(content, where)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        SchemaError: If it cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SchemaError(f"cannot read {path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SchemaError(f"{path} is not valid TOML: {error}") from None
 
 
 def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

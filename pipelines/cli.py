@@ -149,7 +149,8 @@ def _rate(rate: float) -> str:
 
 @app.command("recipes")
 def recipes_command() -> None:
-    """List the recipes, with the size of their stores, and the experiments."""
+    """List the recipes, with the size of their stores, experiments and benchmarks."""
+    from pipelines.benchmark import benchmark_names, load_benchmark
     from pipelines.experiment import experiment_names, load_experiment
 
     print("Recipes (pdegen generate NAME)")
@@ -161,6 +162,9 @@ def recipes_command() -> None:
     print("\nExperiments (pdegen run NAME)")
     for name in experiment_names():
         print(f"  {name:24} {load_experiment(name).summary}")
+    print("\nBenchmarks (pdegen benchmark NAME)")
+    for name in benchmark_names():
+        print(f"  {name:24} {load_benchmark(name).summary}")
 
 
 @app.command("generate")
@@ -617,8 +621,127 @@ def report_command(
     print(write_report(folder, data or store_of_run(folder), check_device(device)))
 
 
+@app.command("benchmark")
+def benchmark_command(
+    name: Annotated[str, typer.Argument(help="Benchmark, or a TOML file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the benchmark.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="OPERATOR", help="This operator; repeatable.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Trainings of each operator.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Its small version, for two cores.")
+    ] = False,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DATASET=STORE", help="Default: made where absent; repeatable."),
+    ] = None,
+    set_: Set = None,
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train operators on datasets at one protocol, and write one table of all."""
+    from pipelines.benchmark import load_benchmark
+    from pipelines.profile import Profile
+
+    benchmark = load_benchmark(name)
+    if isinstance(benchmark, Profile):
+        if only or seeds or quick or data or set_ or resume:
+            raise SchemaError(f"{name} is a profile: it takes --out, --device and --overwrite")
+        _profile(benchmark, out, device, overwrite)
+        return
+    if quick:
+        benchmark = benchmark.quickly()
+    benchmark = benchmark.with_overrides(_overrides(set_))
+    if only:
+        benchmark = benchmark.only(only)
+    if seeds is not None:
+        benchmark = benchmark.model_copy(update={"seeds": seeds})
+    _benchmark(benchmark, out, data, device, resume, overwrite)
+
+
+def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> None:
+    from pipelines.profile import measure, write_profile
+    from pipelines.run import RunError, check_device
+
+    place, folder = check_device(device), out or Path("runs") / profile.name
+    if (folder / "table.csv").exists() and not overwrite:
+        raise RunError(f"{folder} holds a profile: use --overwrite")
+    if folder.exists() and any(folder.iterdir()) and not (folder / "table.csv").exists():
+        raise RunError(f"{folder} exists and is no profile")
+    report, started = _Reporter(f"profile {profile.name}", every=0), time.monotonic()
+    found = measure(
+        profile, place,
+        lambda what, done, total: report(done, total, time.monotonic() - started, f", {what}"),
+    )  # fmt: skip
+    print(write_profile(profile, found, folder, place))
+
+
+def _benchmark(
+    benchmark: Any, out: Path | None, data: list[str] | None, device: str, resume: bool,
+    overwrite: bool,
+) -> None:  # fmt: skip
+    import shutil
+
+    from operators.train import Epoch, Stopped
+    from pipelines.benchmark import BenchmarkRun
+    from pipelines.benchmark_report import write_benchmark_report
+    from pipelines.run import check_device
+
+    if resume and overwrite:
+        raise SchemaError("--resume and --overwrite exclude each other")
+    place = check_device(device)
+    folder = out or Path("runs") / f"benchmark-{benchmark.name}"
+    given = benchmark.stores(data or [])
+    stores = {
+        dataset: given.get(dataset) or _generate_if_absent(declared.load().data.load_recipe())
+        for dataset, declared in benchmark.datasets.items()
+    }
+    run = BenchmarkRun(benchmark, stores, folder)
+    if overwrite and (folder / "benchmark.json").exists():
+        shutil.rmtree(folder)
+    report, started = _Reporter(f"benchmark {benchmark.name}", every=0), time.monotonic()
+
+    def on_epoch(epoch: Epoch) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[Kepoch {epoch.epoch}: {epoch.score:.3e}", end="", file=sys.stderr,
+                  flush=True)  # fmt: skip
+
+    with _Interrupts() as interrupts:
+        try:
+            run.run(
+                place, resume=resume, on_epoch=on_epoch, stop=interrupts.asked,
+                progress=lambda what, done, total: report(
+                    done, total, time.monotonic() - started, f", {what}"),
+            )  # fmt: skip
+        except Stopped as stopped:
+            print(f"\n{stopped}: finished rows are kept, continue with --resume", file=sys.stderr)
+            raise KeyboardInterrupt from None
+    print(write_benchmark_report(run, place))
+
+
 study_app = typer.Typer(help="Studies: many trainings, one report.", rich_markup_mode=None)
 app.add_typer(study_app, name="study")
+
+
+@study_app.command("resolution")
+def study_resolution_command(
+    name: Annotated[str, typer.Argument(help="A benchmark on several grids.")] = "resolution",
+    out: Annotated[Path | None, typer.Option(help="Folder of the study.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="OPERATOR", help="This operator; repeatable.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Its small version, for two cores.")
+    ] = False,
+    set_: Set = None,
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train operators on one grid, and evaluate them on others without training again."""
+    benchmark_command(name, out, only, None, quick, None, set_, device, resume, overwrite)
 
 
 @study_app.command("noise")

@@ -11,9 +11,19 @@ import torch
 from pydantic import create_model, model_validator
 
 from operators.base import Operator
+from operators.deeponet import DeepONet, ShiftDeepONet
+from operators.fno import FNO
 from operators.galerkin import GalerkinTransformer
 from operators.galerkin2d import GalerkinTransformer2d
-from operators.nn.attention import FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
+from operators.lrsa import LRSA
+from operators.neuralop import NeuralOperatorModel
+from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
+from operators.nn.features import FAVOR, RFA
+from operators.nn.nystrom import NYSTROM
+from operators.ono import ONO
+from operators.pit import PiT
+from operators.transformer import Transformer
+from operators.transolver import Transolver
 from pdegen.schema import SchemaError, Strict, near
 
 ATTENTIONS: dict[str, AttentionKind | None] = {
@@ -21,6 +31,10 @@ ATTENTIONS: dict[str, AttentionKind | None] = {
     "fourier": FOURIER,
     "softmax": SOFTMAX,
     "linear": LINEAR,
+    "efficient": EFFICIENT,
+    "rfa": RFA,
+    "favor": FAVOR,
+    "nystrom": NYSTROM,
     "none": None,
 }
 _GIVEN = ("in_channels", "out_channels", "dim")  # by the data, not by a declaration
@@ -52,7 +66,7 @@ class Model(Strict):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        for key, value in self.settings.items():
+        for key, value in self.arguments.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{key} must be finite, got {value}")
             least = 0 if type(self).model_fields[key].default == 0 else 1
@@ -63,7 +77,7 @@ class Model(Strict):
         return self
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         return self.model_dump(exclude={"name"})
 
     @classmethod
@@ -88,7 +102,7 @@ class Model(Strict):
             given["dim"] = dim
         settings = {
             key: self.words[key][value] if key in self.words else value
-            for key, value in self.settings.items()
+            for key, value in self.arguments.items()
         }
         return self.operator(**given, **settings)
 
@@ -103,7 +117,8 @@ def declared(
         operator: Its class.
         words: For arguments that are objects, the words that stand for them.
     """
-    hints, fields = get_type_hints(operator.__init__), {}
+    named: Any = Literal[name]
+    hints, fields = get_type_hints(operator.__init__), dict[str, Any](name=(named, ...))
     for key, parameter in inspect.signature(operator).parameters.items():
         if key in _GIVEN:
             continue
@@ -112,10 +127,8 @@ def declared(
             fields[key] = (Literal[tuple(words[key])], default)
         else:
             fields[key] = (hints[key], parameter.default)
-    kind: Any = create_model(
-        operator.__name__, __base__=Model, __doc__=operator.__doc__,
-        name=(Literal[name], ...), **fields,
-    )  # fmt: skip
+    make: Any = create_model
+    kind = make(operator.__name__, __base__=Model, __doc__=operator.__doc__, **fields)
     kind.operator, kind.words = operator, words
     return kind
 
@@ -140,6 +153,15 @@ def register(
 
 register("galerkin-transformer", GalerkinTransformer, {"attention": ATTENTIONS})
 register("galerkin-transformer-2d", GalerkinTransformer2d, {"attention": ATTENTIONS})
+register("transformer", Transformer)
+register("fno", FNO)
+register("deeponet", DeepONet)
+register("shift-deeponet", ShiftDeepONet)
+register("ono", ONO)
+register("pit", PiT)
+register("transolver", Transolver)
+register("lrsa", LRSA)
+register("neuraloperator", NeuralOperatorModel)
 
 
 def model_union() -> Any:

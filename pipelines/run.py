@@ -119,7 +119,7 @@ def train(
         "reading": pairs.reading,
     }
     torch.manual_seed(settings.seed)
-    model = _operator(experiment, pairs)
+    model = operator_description(experiment, pairs)
     try:
         operator = build_operator(model)
     except ValueError as error:  # such as a domain of another dimension
@@ -170,7 +170,7 @@ def _as_before(experiment: Experiment, folder: Path) -> Experiment:
     return experiment.with_overrides({"data.reading": reading.split(",")[0]})
 
 
-def _operator(experiment: Experiment, pairs: Samples) -> dict[str, Any]:
+def operator_description(experiment: Experiment, pairs: Samples) -> dict[str, Any]:
     """What builds the operator of an experiment for the data."""
     return {
         "model": experiment.model.model_dump(mode="json"),
@@ -266,7 +266,7 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
         "protocol": experiment.training.protocol,
         "data": pairs.source,
         "reading": json.loads((folder / "run.json").read_text("utf-8"))["reading"],
-        "parameters": build_operator(_operator(experiment, pairs)).parameter_count,
+        "parameters": build_operator(operator_description(experiment, pairs)).parameter_count,
         "training_seconds": sum(epoch["seconds"] for epoch in history),
         "provenance": provenance(device),
         "results": results,

@@ -1,16 +1,18 @@
-r"""Attention without softmax, and with: four maps (Q, K, V) -> values, and their normalisation.
+r"""Attention without softmax, and with: five maps (Q, K, V) -> values, and their normalisation.
 
 All act on tensors of shape (batch, heads, n, d), n grid points as tokens. `drop` is applied to
 the attention matrix: d x d where the product KᵀV comes first, n x n where QKᵀ does.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, equations (5)-(6)
-and section 3.2.
+and section 3.2. Z. Shen et al., Efficient Attention, WACV 2021, equation (5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 
 Heads = Float[Tensor, "batch heads n d"]
 Drop = Callable[[Tensor], Tensor]
+AttentionMap = Callable[[Heads, Heads, Heads, Drop], Heads]
 
 
 def keep(matrix: Tensor) -> Tensor:
@@ -43,34 +46,81 @@ def fourier(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
 
 
 def softmax(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
-    """softmax(QKᵀ/√d) V, scaled dot-product attention (Vaswani et al. 2017). Quadratic in n."""
+    """softmax(QKᵀ/√d) V, scaled dot-product attention (Vaswani et al. 2017).
+
+    Work quadratic in n; memory too where the matrix meets a dropout, else linear in n.
+    """
+    if drop is keep:
+        return softmax_attention(q, k, v)
     return drop(torch.softmax((q @ k.mT) / q.shape[-1] ** 0.5, dim=-1)) @ v
+
+
+def softmax_attention(
+    q: Float[Tensor, "batch heads n d"],
+    k: Float[Tensor, "batch heads m d"],
+    v: Float[Tensor, "batch heads m d"],
+) -> Float[Tensor, "batch heads n d"]:
+    """softmax(QKᵀ/√d) V of n queries and m keys, without the n x m matrix in memory."""
+    d = q.shape[-1]
+    if d % 8:  # other sizes leave PyTorch on CUDA the kernel that forms the matrix
+        q, k, v = (nn.functional.pad(t, (0, -d % 8)) for t in (q, k, v))
+    return nn.functional.scaled_dot_product_attention(q, k, v, scale=d**-0.5)[..., :d]
 
 
 def linear(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
     """Softmax of Q over features and of K over points, then as `galerkin` (Shen et al. 2021).
 
-    The published code divides by n on top of the softmax over points, and is followed.
+    The code published with Cao (2021) divides by n on top of the softmax over points, and is
+    followed: the map is of size O(1/n). `efficient` is the one without.
     """
     return galerkin(q.softmax(dim=-1), k.softmax(dim=-2), v, drop)
 
 
+def efficient(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
+    """softmax(Q) (softmax(K)ᵀ V) / √d, over features and over points (Shen et al. 2021).
+
+    The paper has no 1/√d; the code that operator learners took it from
+    (lucidrains/linear-attention-transformer) does, and is followed. Linear in n.
+    """
+    matrix = k.softmax(dim=-2).mT @ v
+    return (q.softmax(dim=-1) * q.shape[-1] ** -0.5) @ drop(matrix)
+
+
 @dataclass(frozen=True)
 class AttentionKind:
-    """An attention map and which of its arguments are layer-normalised per head."""
+    """An attention map, which of its arguments are normalised, and where coordinates enter.
 
-    apply: Callable[[Heads, Heads, Heads, Drop], Heads]
+    Args:
+        make: Gives the map for heads of d features: a function, or a module where the map has
+            numbers of its own.
+        normalizes_query: True: layer normalisation per head of Q and K. False: of K and V.
+        coordinates: "inside", as features of Q, K and V; "after", as features of what the map
+            gives, once for all heads.
+    """
+
+    make: Callable[[int], AttentionMap]
     normalizes_query: bool
+    coordinates: Literal["inside", "after"] = "inside"
 
     @property
     def normalizes_value(self) -> bool:
         return not self.normalizes_query
 
 
-GALERKIN = AttentionKind(galerkin, normalizes_query=False)
-LINEAR = AttentionKind(linear, normalizes_query=False)
-FOURIER = AttentionKind(fourier, normalizes_query=True)
-SOFTMAX = AttentionKind(softmax, normalizes_query=True)
+def formula(apply: AttentionMap, normalizes_query: bool) -> AttentionKind:
+    """The kind whose map is one function, for all numbers of features."""
+    return AttentionKind(partial(_same, apply), normalizes_query)
+
+
+def _same(apply: AttentionMap, features: int) -> AttentionMap:
+    return apply  # not a lambda, so that a model can be pickled
+
+
+GALERKIN = formula(galerkin, normalizes_query=False)
+LINEAR = formula(linear, normalizes_query=False)
+EFFICIENT = formula(efficient, normalizes_query=False)
+FOURIER = formula(fourier, normalizes_query=True)
+SOFTMAX = formula(softmax, normalizes_query=True)
 
 
 class HeadNorm(nn.Module):

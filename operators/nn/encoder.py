@@ -36,6 +36,8 @@ class Projections(nn.Module):
 class Attention(nn.Module):
     """Multi-head attention with the coordinates x as extra features of Q, K and V in every head.
 
+    Kinds whose coordinates come "after" have them once beside the features of all heads instead.
+
     Args:
         width: Features d.
         heads: Heads h; each has d/h features of its own and the p coordinates.
@@ -61,6 +63,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.kind, self.drop = heads, kind, drop
         self.as_one_map = kind is GALERKIN
+        self.inside = kind.coordinates == "inside"
         self.project = Projections(width, gain, diagonal)
         features = width // heads
         if normalization:
@@ -68,7 +71,8 @@ class Attention(nn.Module):
             self.norm_other = HeadNorm(heads, features, eps)  # of the query or of the value
         else:
             self.norm_key = self.norm_other = nn.Identity()
-        self.out = nn.Linear(width + heads * positions, width)
+        self.map = kind.make(features + positions * self.inside)
+        self.out = nn.Linear(width + positions * (heads if self.inside else 1), width)
 
     def _head(self, u: Values, which: int) -> Tensor:
         """Project to heads: 0 queries, 1 keys, 2 values, each (batch, n, h, d/h)."""
@@ -84,11 +88,16 @@ class Attention(nn.Module):
             q = self.norm_other(q)
         else:
             v = self.norm_other(v)
-        x = x[:, None].expand(*k.shape[:3], x.shape[-1])  # (batch, n, h, p)
-        q, k, v = (torch.cat([x, y], dim=-1).transpose(1, 2) for y in (q, k, v))
+        if self.inside:
+            z = x[:, None].expand(*k.shape[:3], x.shape[-1])  # (batch, n, h, p)
+            q, k, v = (torch.cat([z, y], dim=-1) for y in (q, k, v))
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
         idle = isinstance(self.drop, nn.Dropout) and not (self.training and self.drop.p)
-        y = self.kind.apply(q, k, v, keep if idle else self.drop)  # (batch, h, n, p + d/h)
-        return self.out(y.transpose(1, 2).flatten(2))
+        y = self.map(q, k, v, keep if idle else self.drop)  # (batch, h, n, [p +] d/h)
+        y = y.transpose(1, 2).flatten(2)
+        if not self.inside:
+            y = torch.cat([x.expand(len(y), -1, -1), y], dim=-1)
+        return self.out(y)
 
     def _as_one_map(self, u: Values, x: Points) -> Values:
         """Galerkin attention, evaluated as the one affine map of (x, u) that it is.

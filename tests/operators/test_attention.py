@@ -1,17 +1,26 @@
 """Attention against formulas written out token by token, in float64."""
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
 
 from operators.nn.attention import (
+    EFFICIENT,
     FOURIER,
     GALERKIN,
     LINEAR,
     SOFTMAX,
     HeadNorm,
     PublishedDropout,
+    efficient,
+    fourier,
+    galerkin,
+    linear,
+    softmax,
+    softmax_attention,
 )
 from operators.nn.encoder import Attention
 
@@ -37,23 +46,57 @@ def dense(q, k, v, kernel):
 def test_galerkin_is_a_sum_over_points_with_weight_one_over_n(qkv):
     q, k, v = qkv
     expected = dense(q, k, v, lambda a, b: (a * b).sum(-1) / SHAPE[2])
-    torch.testing.assert_close(GALERKIN.apply(q, k, v, lambda m: m), expected)
+    torch.testing.assert_close(galerkin(q, k, v, lambda m: m), expected)
 
 
 def test_fourier_has_the_extra_root_of_the_published_code(qkv):
     q, k, v = qkv
     expected = dense(q, k, v, lambda a, b: (a * b).sum(-1) / (SHAPE[2] * math.sqrt(SHAPE[3])))
-    torch.testing.assert_close(FOURIER.apply(q, k, v, lambda m: m), expected)
+    torch.testing.assert_close(fourier(q, k, v, lambda m: m), expected)
 
 
 def test_fourier_without_dropout_is_associative(qkv):
-    torch.testing.assert_close(FOURIER.apply(*qkv), FOURIER.apply(*qkv, lambda m: m))
+    torch.testing.assert_close(fourier(*qkv), fourier(*qkv, lambda m: m))
 
 
-def test_softmax_equals_scaled_dot_product_attention(qkv):
-    q, k, v = qkv
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    torch.testing.assert_close(SOFTMAX.apply(q, k, v, lambda m: m), expected)
+@pytest.mark.parametrize("d", [5, 8])  # with the features padded, and as they are
+def test_softmax_equals_its_formula_with_and_without_the_matrix(d):
+    q, k, v = torch.randn(3, 2, 3, 6, d, dtype=torch.float64)
+    expected = dense(q, k, v, lambda a, b: torch.exp((a * b).sum(-1) / math.sqrt(d)))
+    total = dense(q, k, torch.ones_like(v), lambda a, b: torch.exp((a * b).sum(-1) / math.sqrt(d)))
+    torch.testing.assert_close(softmax(q, k, v), expected / total)
+    torch.testing.assert_close(softmax(q, k, v, lambda m: m), expected / total)
+
+
+def test_gradients_of_softmax_are_the_same_with_and_without_the_matrix(qkv):
+    leaves = [t.requires_grad_() for t in qkv]
+    fused = torch.autograd.grad(softmax(*leaves).square().sum(), leaves)
+    plain = torch.autograd.grad(softmax(*leaves, lambda m: m).square().sum(), leaves)
+    for ours, expected in zip(fused, plain, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+def test_softmax_without_dropout_stores_no_matrix():
+    n = 512
+    q, k, v = (torch.randn(1, 1, n, 9, requires_grad=True) for _ in range(3))
+    sizes = []
+
+    def stored(t):
+        sizes.append(t.numel())
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(stored, lambda t: t):
+        softmax(q, k, v)
+        assert max(sizes) < n * n
+        softmax(q, k, v, lambda m: m)
+        assert max(sizes) == n * n
+
+
+def test_softmax_attention_takes_queries_and_keys_of_two_numbers():
+    q, k = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 7, 5)
+    torch.testing.assert_close(
+        softmax_attention(q, k, k), torch.softmax(q @ k.mT / math.sqrt(5), -1) @ k
+    )
 
 
 def test_linear_has_two_softmaxes_and_one_over_n(qkv):
@@ -61,19 +104,42 @@ def test_linear_has_two_softmaxes_and_one_over_n(qkv):
     q_soft = torch.exp(q) / torch.exp(q).sum(-1, keepdim=True)
     k_soft = torch.exp(k) / torch.exp(k).sum(-2, keepdim=True)
     expected = dense(q_soft, k_soft, v, lambda a, b: (a * b).sum(-1) / SHAPE[2])
-    torch.testing.assert_close(LINEAR.apply(q, k, v, lambda m: m), expected)
+    torch.testing.assert_close(linear(q, k, v, lambda m: m), expected)
+
+
+def test_efficient_has_two_softmaxes_and_no_one_over_n(qkv):
+    q, k, v = qkv
+    q_soft = torch.exp(q) / torch.exp(q).sum(-1, keepdim=True)
+    k_soft = torch.exp(k) / torch.exp(k).sum(-2, keepdim=True)
+    expected = dense(q_soft, k_soft, v, lambda a, b: (a * b).sum(-1) / math.sqrt(SHAPE[3]))
+    torch.testing.assert_close(efficient(q, k, v), expected)
+
+
+def test_efficient_attention_averages_constants_to_themselves_up_to_the_root(qkv):
+    q, k, _ = qkv
+    one = torch.ones_like(q)
+    torch.testing.assert_close(efficient(q, k, one), one / math.sqrt(SHAPE[3]))
 
 
 def test_drop_acts_on_the_attention_matrix(qkv):
     sizes = {}
-    for name, kind in (("galerkin", GALERKIN), ("fourier", FOURIER), ("softmax", SOFTMAX)):
-        kind.apply(*qkv, lambda m, name=name: sizes.setdefault(name, m.shape[-2:]) and m)
-    assert sizes == {"galerkin": (5, 5), "fourier": (6, 6), "softmax": (6, 6)}
+    for apply in (galerkin, linear, efficient, fourier, softmax):
+        apply(*qkv, lambda m, name=apply.__name__: sizes.setdefault(name, m.shape[-2:]) and m)
+    assert sizes == {
+        "galerkin": (5, 5), "linear": (5, 5), "efficient": (5, 5), "fourier": (6, 6),
+        "softmax": (6, 6),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [GALERKIN, FOURIER, SOFTMAX, LINEAR, EFFICIENT])
+def test_a_kind_is_copied_and_pickled(kind, qkv):
+    for other in (copy.deepcopy(kind), pickle.loads(pickle.dumps(kind))):
+        assert torch.equal(other.make(5)(*qkv), kind.make(5)(*qkv))
 
 
 def test_galerkin_and_linear_normalise_key_and_value_the_others_query_and_key():
-    assert [k.normalizes_query for k in (GALERKIN, LINEAR, FOURIER, SOFTMAX)] == [
-        False, False, True, True,
+    assert [k.normalizes_query for k in (GALERKIN, LINEAR, EFFICIENT, FOURIER, SOFTMAX)] == [
+        False, False, False, True, True,
     ]  # fmt: skip
 
 
@@ -101,7 +167,7 @@ def test_published_dropout_is_on_in_evaluation():
 
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("normalization", [True, False])
-@pytest.mark.parametrize("kind", [GALERKIN, FOURIER, SOFTMAX, LINEAR])
+@pytest.mark.parametrize("kind", [GALERKIN, FOURIER, SOFTMAX, LINEAR, EFFICIENT])
 def test_attention_equals_its_formula_token_by_token(kind, normalization, heads):
     """With two coordinates: Q, K, V, norms, concatenation and sums for each head in turn."""
     torch.manual_seed(3)
@@ -131,13 +197,15 @@ def test_attention_equals_its_formula_token_by_token(kind, normalization, heads)
             else:
                 v = scaled(v, module.norm_other, head)
         q, k, v = (torch.cat([x.expand(2, n, p), y], -1) for y in (q, k, v))
-        if kind is LINEAR:
+        if kind in (LINEAR, EFFICIENT):
             q, k = torch.softmax(q, -1), torch.softmax(k, -2)
         products = torch.einsum("bif,bjf->bij", q, k)
         if kind is FOURIER:
             products = products / (n * math.sqrt(p + f))
         elif kind is SOFTMAX:
             products = torch.softmax(products / math.sqrt(p + f), -1)
+        elif kind is EFFICIENT:
+            products = products / math.sqrt(p + f)
         else:
             products = products / n
         features.append(torch.einsum("bij,bjf->bif", products, v))

@@ -8,11 +8,14 @@ import torch
 
 from operators.base import check_input
 from operators.galerkin2d import Downscaler, GalerkinTransformer2d
-from operators.nn.attention import FOURIER, GALERKIN, LINEAR, SOFTMAX
+from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX
+from operators.nn.features import FAVOR, RFA
+from operators.nn.nystrom import NYSTROM
 from operators.nn.resample import interpolated
 from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
 
 KINDS = {"galerkin": GALERKIN, "fourier": FOURIER, "softmax": SOFTMAX, "linear": LINEAR}
+ALL_KINDS = KINDS | {"efficient": EFFICIENT, "rfa": RFA, "favor": FAVOR, "nystrom": NYSTROM}
 # the published settings of the inverse problem
 INVERSE = {
     "width": 192, "feedforward": 384, "latent": "output", "decoder": "pointwise",
@@ -59,6 +62,25 @@ def field(n, batch=2):
 def test_has_the_published_number_of_parameters():
     assert GalerkinTransformer2d().parameter_count == 2_220_829
     assert GalerkinTransformer2d(**INVERSE).parameter_count == 2_383_873
+
+
+@pytest.mark.parametrize("name", GalerkinTransformer2d.presets)
+def test_presets_have_the_published_number_of_parameters(name):
+    preset = GalerkinTransformer2d.presets[name]
+    settings = dict(preset.settings)
+    if "attention" in settings:
+        settings["attention"] = KINDS[settings["attention"]]
+    with torch.device("meta"):
+        assert GalerkinTransformer2d(**settings).parameter_count == preset.parameters
+
+
+def test_the_preset_of_the_inverse_problem_is_the_published_one():
+    with torch.device("meta"):
+        models = [
+            GalerkinTransformer2d(**settings)
+            for settings in (INVERSE, GalerkinTransformer2d.presets["darcy-inverse-gt"].settings)
+        ]
+    assert str(models[0]) == str(models[1])
 
 
 def test_its_parts_have_the_published_numbers_of_parameters():
@@ -225,10 +247,10 @@ def test_grids_of_two_sizes(settings):
     torch.testing.assert_close(model(a[:1], x, y), u[:1], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 @pytest.mark.parametrize("settings", [SMALL, SMALL_INVERSE])
 def test_gradient_reaches_every_parameter(kind, settings):
-    model = shaken(GalerkinTransformer2d(**settings | {"attention": KINDS[kind]}))
+    model = shaken(GalerkinTransformer2d(**settings | {"attention": ALL_KINDS[kind]}))
     y = None if settings is SMALL else cells(9)
     model(field(21), cells(21), y).square().sum().backward()
     for name, parameter in model.named_parameters():
@@ -236,9 +258,9 @@ def test_gradient_reaches_every_parameter(kind, settings):
         assert parameter.grad.abs().max() > 0, name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_batch_equals_its_samples(kind):
-    model = shaken(small(attention=KINDS[kind]))
+    model = shaken(small(attention=ALL_KINDS[kind])).eval()
     a, x = field(20, 3), cells(20)
     singles = torch.cat([model(one[None], x) for one in a])
     torch.testing.assert_close(model(a, x), singles, rtol=1e-9, atol=1e-9)

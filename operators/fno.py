@@ -1,0 +1,253 @@
+r"""The Fourier neural operator: layers σ(K u + W u + b), K a convolution with a learned kernel.
+
+References: Z. Li et al., Fourier Neural Operator for Parametric Partial Differential Equations,
+ICLR 2021, equations (2)-(5), and its released code of 2020, 2021 and 2022; S. Cao, Choose a
+Transformer: Fourier or Galerkin, NeurIPS 2021, and its released code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Operator, Preset, check_input
+from operators.nn.dropout import Dropout
+from operators.nn.resample import interpolated, interpolation
+from operators.nn.spectral import SpectralConv1d, SpectralConv2d
+
+Function = Float[Tensor, "batch *grid c"]
+
+CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d}
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
+
+SQUARE = {"modes": 12, "width": 32}
+VORTICITY = {"modes": 12, "width": 20}
+PADDED = {"padding": 9 / 85}
+RELU = {"activation": "relu"}
+FIRST = {**RELU, "normalization": "batch"}
+PLUS = {"channel_mlp": True}
+CAO = {"activation": "silu", "last_activation": True, "initialization": "near-zero"}
+
+CODE_2020 = "Li et al. (2021), released code of October 2020"
+CODE_RELU = "Li et al. (2021), released code of January 2021"
+CODE_2021 = "Li et al. (2021), released code of mid 2021"
+CODE_PLUS = "Li et al. (2021), released code of 2022"
+CODE_CAO = "Cao (2021), released code, four spectral layers"
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation of functions: each channel over batch and grid."""
+
+    def forward(self, input: Function) -> Function:
+        return super().forward(input.flatten(0, -2)).view_as(input)
+
+
+class InstanceNorm(nn.Module):
+    """Mean 0 and variance 1 over the grid, of each channel of each sample. No parameters."""
+
+    def forward(self, u: Function) -> Function:
+        grid = tuple(range(1, u.ndim - 1))
+        variance, mean = torch.var_mean(u, dim=grid, correction=0, keepdim=True)
+        return (u - mean) * torch.rsqrt(variance + 1e-5)
+
+
+class FourierLayer(nn.Module):
+    """v = N(M I K I u + W u + b) with the spectral convolution K; the activation follows outside.
+
+    Args:
+        dim, width, modes: Dimension of the grid, channels of u and v, modes of K.
+        normalization: "batch": N is a batch normalisation; "instance": I is an instance
+            normalisation. Otherwise they are identities.
+        channel_mlp: M at each point; `nn.Identity` for none.
+        initialization, dropout: As in `FNO`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        width: int,
+        modes: int,
+        normalization: Literal["none", "batch", "instance"],
+        channel_mlp: nn.Module,
+        initialization: Literal["uniform", "near-zero"],
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.convolution = CONVOLUTIONS[dim](width, width, modes)
+        if initialization == "uniform":
+            nn.init.uniform_(self.convolution.weight, 0, 1 / width**2)
+        self.pointwise = nn.Linear(width, width)
+        self.channel_mlp = channel_mlp
+        self.batch_norm = BatchNorm(width) if normalization == "batch" else nn.Identity()
+        self.instance_norm = InstanceNorm() if normalization == "instance" else nn.Identity()
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Function) -> Function:
+        k = self.convolution(self.drop(self.instance_norm(u)))
+        k = self.channel_mlp(self.instance_norm(k))
+        return self.batch_norm(k + self.pointwise(u))
+
+
+class FNO(Operator):
+    """A pointwise linear map, Fourier layers, and a pointwise network with one hidden layer.
+
+    The defaults are those of the Burgers example in the code of 2021, with GELU in place of ReLU
+    and without the batch normalisation of 2020: 549,569 parameters. The presets have the other
+    versions too: "-2020", "-relu", "-plus" (FNO++) and "-cao" (the re-implementation released with
+    Cao 2021; the baseline in its Table 5 has ReLU, as "-relu").
+
+    K is a circular convolution on the grid and its padding: the period has as many points as both
+    together. Without padding that is right for periodic grids j/n, whose last point is not the
+    first; all others are wrapped around as well.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension d of the domain, 1 or 2.
+        width: Features at each point between the layers.
+        depth: Number of Fourier layers.
+        modes: Modes m kept along each axis; the padded grid needs n >= 2m points along it.
+        activation: "gelu", "relu" (until January 2021), or "silu" (Cao 2021).
+        last_activation: Put one after the last Fourier layer too (Cao 2021).
+        normalization: "batch": after K u + W u + b (2020; the mean that it removes makes b void in
+            training); "instance": before and after K, without parameters (FNO++ for flows in
+            time); or "none".
+        channel_mlp: Put an MLP of `width` hidden features after K, at each point (FNO++).
+        head_width: Hidden features of the network at the end.
+        coordinates: "raw" appends x to the input, as published; "periodic" appends cos 2πx and
+            sin 2πx, which have no jump at the ends; "none" appends nothing: without padding the
+            operator then commutes with shifts of the grid.
+        padding: Zeros after the last point of each axis, for functions that are not periodic, as a
+            part of its n points, rounded to whole ones: the convolution has one length on all
+            resolutions, up to half a spacing. 9/85 is the published number on its grid.
+        padding_points: Their number on all resolutions instead, as published (9).
+        initialization: Of the complex weights of K: "uniform", real and imaginary parts in
+            [0, 1/width²), as published; "near-zero" (Cao 2021), normal and smaller, see
+            `SpectralConv1d` and `SpectralConv2d`.
+        dropout: Rate before the transforms (Cao 2021).
+
+    Points y of the output are met by linear interpolation along each axis. Beyond the outermost
+    points x values are continued as constants, on periodic grids too.
+
+    Raises:
+        ValueError: On impossible sizes, on grids too coarse for the modes, and on input of another
+            shape than declared.
+
+    >>> model = FNO()
+    >>> model.parameter_count
+    549569
+    >>> model(torch.randn(2, 64, 1), torch.arange(64)[:, None] / 64).shape
+    torch.Size([2, 64, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "burgers": Preset({}, 549_569, CODE_2021),
+        "burgers-2020": Preset(FIRST, 550_081, CODE_2020),
+        "burgers-relu": Preset(RELU, 549_569, CODE_RELU),
+        "burgers-plus": Preset(PLUS, 582_849, CODE_PLUS),
+        "burgers-cao": Preset(CAO, 549_569, CODE_CAO),
+        "darcy": Preset(SQUARE | PADDED, 2_368_001, CODE_2021, dim=2),
+        "darcy-2020": Preset(SQUARE | FIRST, 2_368_257, CODE_2020, dim=2),
+        "darcy-relu": Preset(SQUARE | RELU, 2_368_001, CODE_RELU, dim=2),
+        "darcy-plus": Preset(SQUARE | PADDED | PLUS, 2_376_449, CODE_PLUS, dim=2),
+        "darcy-cao": Preset(SQUARE | CAO, 2_368_001, CODE_CAO, dim=2),
+        "navier-stokes": Preset(VORTICITY, 926_357, CODE_2021, (10, 1), dim=2),
+        "navier-stokes-2020": Preset(VORTICITY | FIRST, 926_517, CODE_2020, (10, 1), dim=2),
+        "navier-stokes-plus": Preset(
+            {**VORTICITY, **PLUS, "normalization": "instance", "head_width": 80},
+            928_661, CODE_PLUS, (10, 1), 2,
+        ),
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 1,
+        width: int = 64,
+        depth: int = 4,
+        modes: int = 16,
+        activation: Literal["gelu", "relu", "silu"] = "gelu",
+        last_activation: bool = False,
+        normalization: Literal["none", "batch", "instance"] = "none",
+        channel_mlp: bool = False,
+        head_width: int = 128,
+        coordinates: Literal["raw", "periodic", "none"] = "raw",
+        padding: float = 0.0,
+        padding_points: int = 0,
+        initialization: Literal["uniform", "near-zero"] = "uniform",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if dim not in CONVOLUTIONS:
+            raise ValueError(f"dim must be 1 or 2, got {dim}")
+        sizes = {"width": width, "depth": depth, "modes": modes, "head_width": head_width}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        if min(padding, padding_points) < 0 or padding * padding_points:
+            raise ValueError(
+                "one of padding and padding_points must be 0 and the other at least 0, "
+                f"got padding={padding}, padding_points={padding_points}"
+            )
+        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
+        self.coordinates = coordinates
+        self.padding, self.padding_points = padding, padding_points
+        positions = {"raw": dim, "periodic": 2 * dim, "none": 0}[coordinates]
+        sigma = ACTIVATIONS[activation]
+
+        def mlp(hidden: int, channels: int) -> nn.Module:
+            return nn.Sequential(nn.Linear(width, hidden), sigma(), nn.Linear(hidden, channels))
+
+        self.lift = nn.Linear(in_channels + positions, width)
+        layers: list[nn.Module] = []
+        for _ in range(depth):
+            between = mlp(width, width) if channel_mlp else nn.Identity()
+            layers += [
+                FourierLayer(dim, width, modes, normalization, between, initialization, dropout),
+                sigma(),
+            ]
+        self.layers = nn.Sequential(*layers if last_activation else layers[:-1])
+        self.head = mlp(head_width, out_channels)
+
+    def positions(self, x: Float[Tensor, "*grid d"]) -> Float[Tensor, "*grid p"]:
+        """The coordinate features that are appended to the input."""
+        if self.coordinates == "raw":
+            return x
+        if self.coordinates == "none":
+            return x[..., :0]
+        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
+
+    def margins(self, grid: Sequence[int]) -> list[int]:
+        """Zeros before and after each axis, channels first, then the last axis: as `pad` wants."""
+        margins = [0, 0]
+        for n in reversed(grid):
+            margins += [0, self.padding_points or round(self.padding * n)]
+        return margins
+
+    def forward(
+        self,
+        a: Float[Tensor, "batch *grid c_in"],
+        x: Float[Tensor, "*grid d"],
+        y: Float[Tensor, "*target_grid d"] | None = None,
+    ) -> Float[Tensor, "batch *target_grid c_out"]:
+        check_input(self, a, x, y)
+        grid = a.shape[1:-1]
+        p = self.positions(x).expand(*a.shape[:-1], -1)
+        u = self.lift(torch.cat([a, p], dim=-1))
+        margins = self.margins(grid)
+        if any(margins):
+            u = nn.functional.pad(u, margins)
+        u = self.layers(u)
+        if any(margins):
+            u = nn.functional.pad(u, [-margin for margin in margins])
+        u = self.head(u)
+        if y is None:
+            return u
+        if self.dim == 1:
+            return interpolation(x[:, 0].contiguous(), y[:, 0]) @ u
+        return interpolated(u, x, y)

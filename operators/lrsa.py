@@ -1,0 +1,226 @@
+r"""Low-rank spatial attention: points meet through a few latent tokens, all by plain attention.
+
+References: Z. Yang et al., Simple yet Effective: Low-Rank Spatial Attention for Neural Operators,
+ICML 2026 (arXiv 2604.03582); released code Adversarr/LRSA-Operator.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Operator, check_input
+
+Field = Float[Tensor, "batch *grid c"]
+
+
+def mlp(in_features: int, hidden: int, out_features: int) -> nn.Sequential:
+    """W₂ GELU(W₁ u + b₁) + b₂ for each token."""
+    return nn.Sequential(nn.Linear(in_features, hidden), nn.GELU(), nn.Linear(hidden, out_features))
+
+
+class Convolution(nn.Module):
+    """Convolution over 3 points along each axis of the grid; channels last."""
+
+    def __init__(self, dim: int, width: int, padding: Literal["zeros", "circular"]) -> None:
+        super().__init__()
+        kind = nn.Conv1d if dim == 1 else nn.Conv2d
+        self.convolution = kind(width, width, 3, padding=1, padding_mode=padding)
+
+    def forward(self, u: Field) -> Field:
+        return self.convolution(u.movedim(-1, 1)).movedim(1, -1)
+
+
+class Attention(nn.Module):
+    """softmax(QKᵀ/√d) V W + b in each head, Q = q W_q and K, V = z W_k, z W_v.
+
+    Args:
+        width, heads: Features, and heads; each has d = width/heads features.
+        project: False, where the queries are parameters themselves: Q = q.
+        normalize: Q and K have root mean square 1, up to a learned scale, in each head.
+    """
+
+    def __init__(self, width: int, heads: int, project: bool, normalize: bool) -> None:
+        super().__init__()
+        self.heads, d = heads, width // heads
+        self.query = nn.Linear(width, width, bias=False) if project else nn.Identity()
+        self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.norm_query, self.norm_key = (
+            nn.RMSNorm(d, eps=1e-6) if normalize else nn.Identity() for _ in range(2)
+        )
+        self.out = nn.Linear(width, width)
+
+    def forward(
+        self, q: Float[Tensor, "batch m width"], z: Float[Tensor, "batch n width"]
+    ) -> Float[Tensor, "batch m width"]:
+        q, k, v = (
+            u.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for u in (self.query(q), self.key(z), self.value(z))
+        )  # (batch, heads, m|n, d)
+        v = nn.functional.scaled_dot_product_attention(self.norm_query(q), self.norm_key(k), v)
+        return self.out(v.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    """From the points u to the latent tokens z, among them, and back; N are norms.
+
+        z = attention(q, N(u)),  q learned
+        z <- z + MLP(N(z)),  z <- z + attention(N(z), N(z)),  z <- z + MLP(N(z))
+        u <- u + attention(N(u), N(z)),  u <- u + F(N(u))
+
+    Args:
+        width, heads, latents: Features, heads, and latent tokens.
+        feedforward: Hidden features of the MLPs.
+        normalize: As in `Attention`.
+        pointwise: The map F.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        latents: int,
+        feedforward: int,
+        normalize: bool,
+        pointwise: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(nn.init.orthogonal_(torch.empty(latents, width)))
+        self.down = Attention(width, heads, False, normalize)
+        self.within = Attention(width, heads, True, normalize)
+        self.up = Attention(width, heads, True, normalize)
+        self.mlp1, self.mlp2 = (mlp(width, feedforward, width) for _ in range(2))
+        self.pointwise = pointwise
+        self.norm_down, self.norm1, self.norm_within, self.norm2, self.norm_up, self.norm3 = (
+            nn.RMSNorm(width, eps=1e-6) for _ in range(6)
+        )
+
+    def forward(self, u: Field) -> Field:
+        points = self.norm_down(u).flatten(1, -2)  # (batch, n, width)
+        z = self.down(self.queries.expand(len(u), -1, -1), points)
+        z = z + self.mlp1(self.norm1(z))
+        tokens = self.norm_within(z)
+        z = z + self.within(tokens, tokens)
+        z = z + self.mlp2(self.norm2(z))
+        u = u + self.up(points, self.norm_up(z)).reshape(u.shape)
+        return u + self.pointwise(self.norm3(u))
+
+
+class LRSA(Operator):
+    """MLP of a and the positions, blocks that couple points by way of latent tokens, an MLP.
+
+    Linear in the number of points. The order of the block, the norms (RMS), the learned queries
+    without a map or residual sum, and the place of the convolution are those of the released code.
+    Sizes of a published table are not known to us: width, depth, heads and number of latent
+    tokens are those of the Transolver that it is compared with, and give 3,542,145 parameters.
+    Linear maps start truncated normal with variance 1/(features that enter), queries orthogonal.
+
+    With the convolutions, of 3 points of the grid along each axis and not of a length, the
+    operator acts on every resolution, but the limit of fine grids is not that of one function.
+    Without them means over points are the only coupling, and values converge.
+
+    The features of a point come from the value of a there, so that there are none at other points.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension of the grid, 1 or 2.
+        width: Features of points and of latent tokens.
+        depth: Number of blocks.
+        heads: Heads of each attention; must divide the width.
+        latents: Latent tokens of each block.
+        feedforward: Hidden features of the MLPs in each block.
+        convolution: The map of the points at the end of each block begins with a convolution, as
+            published for grids. Without, as published for point clouds, and with coordinates
+            "none", the operator commutes with permutations of the points.
+        padding: Convolutions continue the values by "zeros" or "circular", for periodic
+            functions: with coordinates "none" the operator then commutes with shifts.
+        coordinates: Appended to a at each point: "raw", x itself; "periodic", cos 2πx and
+            sin 2πx; "none".
+        normalize: Queries and keys are normalised in each head (RMS), as in the released settings;
+            this bounds the logits, for half precision. False: plain attention.
+
+    Raises:
+        ValueError: On impossible settings, on input of another shape than declared, and on points
+            y of the output other than those of the input.
+
+    >>> model = LRSA(dim=1)
+    >>> model(torch.randn(2, 64, 1), torch.arange(64)[:, None] / 64).shape
+    torch.Size([2, 64, 1])
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 128,
+        depth: int = 8,
+        heads: int = 8,
+        latents: int = 64,
+        feedforward: int = 128,
+        convolution: bool = True,
+        padding: Literal["zeros", "circular"] = "zeros",
+        coordinates: Literal["raw", "periodic", "none"] = "raw",
+        normalize: bool = True,
+    ) -> None:
+        super().__init__()
+        if dim not in (1, 2):
+            raise ValueError(f"dim must be 1 or 2, got {dim}")
+        if heads < 1 or width % heads:
+            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
+        if depth < 1:
+            raise ValueError(f"depth must be at least 1, got {depth}")
+        if latents < 2:
+            raise ValueError(f"latents must be at least 2, got {latents}")
+        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
+        self.coordinates = coordinates
+        positions = {"raw": dim, "periodic": 2 * dim, "none": 0}[coordinates]
+        self.embed = mlp(in_channels + positions, 2 * width, width)
+
+        def pointwise() -> nn.Module:
+            if not convolution:
+                return mlp(width, feedforward, width)
+            return nn.Sequential(
+                Convolution(dim, width, padding),
+                nn.LayerNorm(width),
+                nn.Linear(width, feedforward, bias=False),  # the norm has a shift
+                nn.GELU(),
+                nn.Linear(feedforward, width),
+            )
+
+        self.blocks = nn.ModuleList(
+            Block(width, heads, latents, feedforward, normalize, pointwise()) for _ in range(depth)
+        )
+        self.decoder = mlp(width, width, out_channels)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=module.in_features**-0.5)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def positions(self, x: Float[Tensor, "*grid dim"]) -> Float[Tensor, "*grid p"]:
+        """The coordinate features of the points."""
+        if self.coordinates == "raw":
+            return x
+        if self.coordinates == "none":
+            return x[..., :0]
+        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
+
+    def forward(
+        self,
+        a: Float[Tensor, "batch *grid c_in"],
+        x: Float[Tensor, "*grid dim"],
+        y: Float[Tensor, "*target_grid dim"] | None = None,
+    ) -> Float[Tensor, "batch *grid c_out"]:
+        check_input(self, a, x, y)
+        if y is not None:
+            raise ValueError("this operator predicts at the points x of its input: y must be None")
+        p = self.positions(x)
+        u = self.embed(torch.cat([p.expand(len(a), *p.shape), a], dim=-1))
+        for block in self.blocks:
+            u = block(u)
+        return self.decoder(u)

@@ -1,0 +1,194 @@
+"""The models of the package neuraloperator as operators of this library.
+
+References: J. Kossaifi et al., A library for learning neural operators, arXiv:2412.10354; the
+package is github.com/neuraloperator/neuraloperator.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Operator, Preset, check_input
+
+GIVEN = ("in_channels", "out_channels")  # by the data, not by settings
+PER_AXIS = ("n_modes", "max_n_modes")  # one number for each axis
+DEFAULT_FORMS = {"TFNO": "Tucker"}  # of the weight tensors, where it is not "Dense"
+PER_LAYER = ("uno_n_modes", "uno_scalings")  # for each layer, one number for each axis
+
+
+def library() -> ModuleType:
+    """The module `neuralop.models`.
+
+    Raises:
+        ValueError: Where the package, or one that it needs, is missing.
+    """
+    try:
+        # its dependencies have invalid escapes, a warning where they are first compiled
+        with warnings.catch_warnings(action="ignore"):
+            return import_module("neuralop.models")
+    except ImportError as error:
+        raise ValueError(
+            f"this operator is one of the package neuraloperator ({error}): "
+            "pip install 'pdegen[neuraloperator]'"
+        ) from error
+
+
+def arguments(model: type[nn.Module]) -> dict[str, inspect.Parameter]:
+    """The named arguments of a constructor; of its base class, where it only passes them on."""
+    for kind in model.__mro__:
+        parameters = inspect.signature(kind.__init__).parameters
+        if "in_channels" in parameters:
+            return dict(list(parameters.items())[1:])
+    return {}
+
+
+def of_functions_on_grids(model: Any) -> bool:
+    """Whether such a model maps (batch, in_channels, *grid) to (batch, out_channels, *grid)."""
+    if not (isinstance(model, type) and issubclass(model, nn.Module)):
+        return False
+    inputs = list(inspect.signature(model.forward).parameters.values())[1:]
+    needed = [p for p in inputs if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    return all(name in arguments(model) for name in GIVEN) and len(needed) == 1
+
+
+def per_axis(name: str, value: Any, dim: int) -> tuple[Any, ...]:
+    """A number repeated for each axis; or the list of them, one for each axis."""
+    values = tuple(value) if isinstance(value, list) else (value,) * dim
+    if len(values) != dim:
+        raise ValueError(f"{name} needs one number for each of {dim} axes, got {value}")
+    return values
+
+
+def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
+    """JSON -> arguments of the constructor.
+
+    Raises:
+        ValueError: On what is no JSON object, and on names that are no arguments.
+    """
+    try:
+        content = json.loads(settings)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"settings must be JSON ({error}), got {settings!r}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"settings must be a JSON object, got {settings!r}")
+    known = [
+        name
+        for name, parameter in arguments(model).items()
+        # JSON has no functions; "empty", of arguments without a default, is a class
+        if name not in GIVEN
+        and (parameter.default is parameter.empty or not callable(parameter.default))
+    ]
+    if unknown := sorted(set(content) - set(known)):
+        raise ValueError(
+            f"unknown settings of {model.__name__}: {', '.join(unknown)}; "
+            f"known are {', '.join(known)}"
+        )
+    if "factorization" in arguments(model):
+        form = str(content.get("factorization", DEFAULT_FORMS.get(model.__name__)) or "Dense")
+        content["factorization"] = form if form.lower().startswith("complex") else f"Complex{form}"
+    for name in content:
+        if name in PER_AXIS and content[name] is not None:
+            content[name] = per_axis(name, content[name], dim)
+        elif name in PER_LAYER and isinstance(content[name], list):
+            content[name] = [list(per_axis(name, value, dim)) for value in content[name]]
+    return content
+
+
+def without_metadata(
+    module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: dict[str, Any]
+) -> None:
+    """Drop the entry that the package adds to the tensors of a state: it is no tensor."""
+    state.pop("_metadata", None)
+
+
+class NeuralOperatorModel(Operator):
+    """A model of the package neuraloperator, v(x) -> u(x), by the name of its class there.
+
+    For those that map functions on a grid to functions on it: FNO, TFNO and UNO, and, where
+    torch_harmonics is installed, SFNO and LocalNO. Written for version 2.0.0 of the package.
+
+    The coordinates that these models append to the input (`positional_embedding`: "grid") are
+    the package's own, j/n whatever the points x are; null leaves them out, and FNO then commutes
+    with shifts of a periodic grid. The models predict at the points x alone. Spectral
+    convolutions end in single precision, also where the weights are double: the package has
+    that built in. Complex weights are kept as real pairs, in the forms "ComplexDense",
+    "ComplexTucker", ... of the package, so that a cast of the model loses no imaginary part.
+    torch.compile leaves these models as they are: there is no graph through the package.
+
+    The default is FNO_Small2d of the package, 671,113 parameters in two dimensions.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension of the domain, 1 or 2.
+        model: Name of a class in neuralop.models.
+        settings: Further arguments of that class, as a JSON object. Where it wants a number for
+            each axis (n_modes, max_n_modes, and the entries of uno_n_modes and uno_scalings),
+            one number stands for all of them. Arguments that are functions or modules
+            (non_linearity, conv_module) keep their defaults.
+
+    Raises:
+        ValueError: Where the package is missing, on unknown models and settings, on settings
+            that the model refuses, and on points y of the output other than those of the input.
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset({}, 671_113, "neuraloperator, FNO_Small2d of config/models.py", dim=2),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 1,
+        model: str = "FNO",
+        settings: str = '{"n_modes": 16, "hidden_channels": 24}',
+    ) -> None:
+        super().__init__()
+        if dim not in (1, 2):
+            raise ValueError(f"dim must be 1 or 2, got {dim}")
+        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
+        known = {
+            name: kind for name, kind in vars(library()).items() if of_functions_on_grids(kind)
+        }
+        if model not in known:
+            raise ValueError(f"model must be one of {', '.join(sorted(known))}, got {model!r}")
+        content = parsed(settings, known[model], dim)
+        try:
+            with redirect_stdout(None):  # UNO prints its skip connections
+                self.model = known[model](
+                    in_channels=in_channels, out_channels=out_channels, **content
+                )
+        except Exception as error:  # of any kind: the package checks little
+            raise ValueError(
+                f"{model} of neuraloperator refuses {settings}: {type(error).__name__}: {error}"
+            ) from error
+        self.register_state_dict_post_hook(without_metadata)
+
+    def forward(
+        self,
+        a: Float[Tensor, "batch *grid c_in"],
+        x: Float[Tensor, "*grid dim"],
+        y: Float[Tensor, "*target_grid dim"] | None = None,
+    ) -> Float[Tensor, "batch *grid c_out"]:
+        check_input(self, a, x)
+        if y is not None:
+            raise ValueError("this operator predicts at the points x of its input: y must be None")
+        return self._evaluated(a)
+
+    @torch.compiler.disable()  # it would trace the package's search for an order of contraction
+    def _evaluated(
+        self, a: Float[Tensor, "batch *grid c_in"]
+    ) -> Float[Tensor, "batch *grid c_out"]:
+        return self.model(a.movedim(-1, 1)).movedim(1, -1)

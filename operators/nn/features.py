@@ -1,0 +1,132 @@
+r"""Attention by random features: a kernel κ(q, k) as the mean of products φ(q) φ(k).
+
+With frequencies ω ~ N(0, I_d) and q, k scaled by d^(-1/4), as softmax(QKᵀ/√d) asks for,
+
+    Gaussian:  exp(-|q - k|²/2) = E cos ω·(q - k)                                  (RFA)
+    softmax:   exp(q·k) = E cosh ω·(q + k) exp(-(|q|² + |k|²)/2)                   (FAVOR+)
+
+so that Σ_j κ(q, k_j) v_j / Σ_j κ(q, k_j) costs time linear in the number of points.
+
+References: H. Peng et al., Random Feature Attention, ICLR 2021, section 3.1. K. Choromanski et al.,
+Rethinking Attention with Performers, ICLR 2021, equation (7) and section 2.4.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.nn.attention import AttentionKind, Drop, Heads, keep
+
+Phases = Float[Tensor, "batch heads n m"]
+
+
+def gaussian_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, "d m"]:
+    """m frequencies ω ~ N(0, I_d), as columns."""
+    return torch.randn(d, m, device=device)
+
+
+def orthogonal_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, "d m"]:
+    """m columns ω ~ N(0, I_d) that are orthogonal in each block of d: less variance.
+
+    Directions are those of a QR decomposition, whose signs are not uniform: no matter where ω and
+    -ω are taken together. Lengths are drawn apart from them, from χ(d).
+    """
+    blocks = torch.linalg.qr(torch.randn(-(-m // d), d, d, device=device)).Q
+    directions = blocks.transpose(0, 1).flatten(1)[:, :m]
+    return directions * torch.randn(d, m, device=device).norm(dim=0)
+
+
+def trigonometric_features(phase: Phases) -> Float[Tensor, "batch heads n two_m"]:
+    """φ(x) = m^(-1/2) (cos ωx, sin ωx) from the phases ωx."""
+    return torch.cat([phase.cos(), phase.sin()], dim=-1) * phase.shape[-1] ** -0.5
+
+
+def log_positive_features(phase: Phases, x: Heads) -> Float[Tensor, "batch heads n two_m"]:
+    """log φ(x) for φ(x) = (2m)^(-1/2) exp(±ωx - |x|²/2), but for the constant."""
+    return torch.cat([phase, -phase], dim=-1) - x.square().sum(-1, keepdim=True) / 2
+
+
+class RandomFeatureAttention(nn.Module):
+    """Σ_j κ(q_i, k_j) v_j / Σ_j κ(q_i, k_j), κ from random features of Q and K.
+
+    The frequencies are the same for all heads, belong to the state dict, and stay as they are in
+    evaluation: two evaluations are equal. (The code published with Cao (2021) draws them in
+    evaluation too.) Positive features enter through logarithms, which changes nothing but that no
+    exponential overflows and no sum vanishes: with log φ(K) = K', log φ(Q) = Q', the map is
+
+        softmax(Q' + log Σ_j exp K'_j over features) softmax(K' over points)ᵀ V.
+
+    The sum of the Gaussian kernel has no such form, for its features have either sign: where few of
+    them estimate a small kernel, it may come near 0, and values be far from all v_j.
+
+    Args:
+        d: Features of a head.
+        kernel: "gaussian" (RFA) or "softmax" (FAVOR+).
+        features: Features of φ, two for each frequency; "head" is d, as published.
+        redraw: Draws the frequencies anew at every forward pass in training.
+        eps: The least size of a mean of kernels of either sign, against division by zero.
+
+    Raises:
+        ValueError: On fewer than two features.
+    """
+
+    frequencies: Tensor
+
+    def __init__(
+        self,
+        d: int,
+        kernel: Literal["gaussian", "softmax"] = "softmax",
+        features: int | Literal["head"] = "head",
+        redraw: bool = True,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        count = d if features == "head" else features
+        if count < 2:
+            raise ValueError(f"random features must be at least 2, got {count}")
+        self.kernel, self.redraw, self.eps = kernel, redraw, eps
+        self.shape = d, count // 2
+        self.register_buffer("frequencies", self.draw(torch.get_default_device()))
+
+    def draw(self, device: torch.device) -> Float[Tensor, "d m"]:
+        """Frequencies: independent for the Gaussian kernel, orthogonal for softmax."""
+        draw = gaussian_frequencies if self.kernel == "gaussian" else orthogonal_frequencies
+        return draw(*self.shape, device)
+
+    def forward(self, q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
+        """`drop` acts on the matrix φ(K)ᵀV."""
+        w = self.frequencies
+        if self.training and self.redraw:
+            # the product takes the draw, not the buffer: the next draw must not change what the
+            # backward pass of this one needs
+            w = self.draw(w.device).to(w)
+            self.frequencies.copy_(w)
+        q, k = (x * q.shape[-1] ** -0.25 for x in (q, k))
+        if self.kernel == "softmax":
+            log_q, log_k = log_positive_features(q @ w, q), log_positive_features(k @ w, k)
+            weight = (log_q + log_k.logsumexp(dim=-2, keepdim=True)).softmax(dim=-1)
+            return weight @ drop(log_k.softmax(dim=-2).mT @ v)
+        phi_q, phi_k = trigonometric_features(q @ w), trigonometric_features(k @ w)
+        mean = phi_q @ phi_k.mean(dim=-2)[..., None]
+        least = torch.full_like(mean, self.eps).copysign(mean)
+        mean = torch.where(mean.abs() < self.eps, least, mean)
+        return phi_q @ drop(phi_k.mT @ v / k.shape[-2]) / mean
+
+
+def random_features(
+    kernel: Literal["gaussian", "softmax"],
+    features: int | Literal["head"] = "head",
+    redraw: bool = True,
+) -> AttentionKind:
+    """Attention by random features; coordinates enter after it, as published (Cao 2021)."""
+    make = partial(RandomFeatureAttention, kernel=kernel, features=features, redraw=redraw)
+    return AttentionKind(make, normalizes_query=True, coordinates="after")
+
+
+RFA = random_features("gaussian")
+FAVOR = random_features("softmax")

@@ -1,0 +1,151 @@
+r"""Softmax attention through m landmarks, by the Nyström method.
+
+    softmax(QKᵀ/√d) V ≈ softmax(QK̃ᵀ/√d) A⁺ softmax(Q̃Kᵀ/√d) V,   A = softmax(Q̃K̃ᵀ/√d),
+
+with Q̃, K̃ the means of Q and K over m segments of neighbouring points. Linear in n: the two outer
+factors are attentions themselves, with m queries and with m keys.
+
+References: Y. Xiong et al., Nyströmformer, AAAI 2021, equations (10)-(14).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.nn.attention import (
+    AttentionKind,
+    Drop,
+    Heads,
+    formula,
+    keep,
+    softmax,
+    softmax_attention,
+)
+from operators.nn.dropout import Dropout
+
+Landmarks = Float[Tensor, "batch heads m d"]
+Matrices = Float[Tensor, "batch heads m m"]
+
+
+def pseudo_inverse(a: Matrices, iterations: int = 6) -> Matrices:
+    """A⁺ by Z <- Z(13 - AZ(15 - AZ(7 - AZ)))/4 from Aᵀ/(‖A‖₁ ‖A‖_∞) (Xiong et al., eq. 11).
+
+    Small singular values are not inverted after a few iterations: the rest is a regularisation.
+    """
+    # of each matrix by itself: the released code takes the maxima over batch and heads, so that
+    # there a sample depends on its batch
+    bound = a.abs().sum(-1).amax(-1) * a.abs().sum(-2).amax(-1)
+    z = a.mT / bound[..., None, None]
+    one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    for _ in range(iterations):
+        az = a @ z
+        z = z @ (13 * one - az @ (15 * one - az @ (7 * one - az))) / 4
+    return z
+
+
+def segment_means(u: Heads, m: int) -> Landmarks:
+    """Means over m <= n segments of neighbouring points, whose sizes differ by one at most.
+
+    The released code puts zeros in front up to a multiple of m, which then count as points.
+    """
+    n = u.shape[-2]
+    segment = torch.arange(n, device=u.device) * m // n
+    member = (segment == torch.arange(m, device=u.device)[:, None]).to(u)
+    return (member / member.sum(-1, keepdim=True)) @ u
+
+
+def through_landmarks(
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    q_m: Landmarks,
+    k_m: Landmarks,
+    iterations: int = 6,
+    drop: Drop = keep,
+) -> Heads:
+    """softmax(QK̃ᵀ/√d) A⁺ softmax(Q̃Kᵀ/√d) V; `drop` acts on A⁺."""
+    middle = torch.softmax(q_m @ k_m.mT * q.shape[-1] ** -0.5, dim=-1)
+    inverse = drop(pseudo_inverse(middle, iterations))
+    return softmax_attention(q, k_m, inverse @ softmax_attention(q_m, k, v))
+
+
+def nystrom(
+    q: Heads, k: Heads, v: Heads, drop: Drop = keep, landmarks: int = 256, iterations: int = 6
+) -> Heads:
+    """Softmax attention through landmarks; softmax attention itself on as many points or fewer.
+
+    Points are neighbours in the order in which they are stored.
+    """
+    if q.shape[-2] <= landmarks:
+        return softmax(q, k, v, drop)
+    q_m, k_m = segment_means(q, landmarks), segment_means(k, landmarks)
+    return through_landmarks(q, k, v, q_m, k_m, iterations, drop)
+
+
+def through(landmarks: int = 256, iterations: int = 6) -> AttentionKind:
+    """The kind whose map is `nystrom`, normalised like softmax attention."""
+    if landmarks < 1:
+        raise ValueError(f"landmarks must be at least 1, got {landmarks}")
+    apply = partial(nystrom, landmarks=landmarks, iterations=iterations)
+    return formula(apply, normalizes_query=True)
+
+
+NYSTROM = through()
+
+
+class NystromAttention(nn.Module):
+    """Multi-head `nystrom` of projections of u, plus a convolution of the values.
+
+    Follows lucidrains/nystrom-attention 0.0.14 but for the two differences named at
+    `pseudo_inverse` and `segment_means`. The convolution runs along the points as they are
+    stored, with one kernel for each head; it is so many points wide, whatever their spacing, so
+    that with it fine grids have no common limit.
+
+    Args:
+        width: Features.
+        heads: Heads h; must divide the width.
+        landmarks: Landmarks m; on m points or fewer this is softmax attention.
+        iterations: Steps of the pseudo-inverse.
+        kernel: Points under the convolution, an odd number; 0 leaves it out.
+        dropout: Rate on the output.
+
+    Raises:
+        ValueError: On impossible sizes.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int = 8,
+        landmarks: int = 256,
+        iterations: int = 6,
+        kernel: int = 33,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
+        if landmarks < 1:
+            raise ValueError(f"landmarks must be at least 1, got {landmarks}")
+        if kernel and kernel % 2 == 0:
+            raise ValueError(f"kernel must be odd or 0, got {kernel}")
+        self.heads, self.landmarks, self.iterations = heads, landmarks, iterations
+        self.project = nn.Linear(width, 3 * width, bias=False)
+        self.convolution = (
+            nn.Conv2d(heads, heads, (kernel, 1), padding=(kernel // 2, 0), groups=heads, bias=False)
+            if kernel
+            else None
+        )
+        self.out = nn.Linear(width, width)
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
+        q, k, v = self.project(u).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = nystrom(q, k, v, landmarks=self.landmarks, iterations=self.iterations)
+        if self.convolution is not None:
+            y = y + self.convolution(v)  # (batch, h, n, d/h)
+        return self.drop(self.out(y.transpose(1, 2).flatten(2)))

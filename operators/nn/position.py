@@ -1,0 +1,190 @@
+r"""Attention whose weights are made by the distances of points, not by the values at them.
+
+All layers here map values u(x) at n points x to values at m points y, in heads side by side, and
+end in a GELU. Points are plain sets, (n, dim): a grid is flattened, a cloud is taken as it is.
+
+References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
+(PiT) for Operator Learning, ICML 2024, section 2.2; code in
+github.com/junfeng-chen/position_induced_transformer (the TensorFlow version is that of the paper).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+Values = Float[Tensor, "batch n c"]
+Points = Float[Tensor, "n dim"]
+Targets = Float[Tensor, "m dim"]
+
+# numbers of an attention matrix that are made at once: 256 MB in float32
+ENTRIES = 2**26
+
+
+@dataclass(frozen=True)
+class SquaredDistance:
+    """D_ij = |y_i - x_j|² / s, by the shortest way around the unit torus where it is periodic.
+
+    The published periodic distance in two dimensions goes around one axis at a time, so that
+    opposite corners are far apart; this one is invariant under translations.
+
+    Args:
+        periodic: Whether the axes have period 1.
+        scale: The number s.
+
+    >>> SquaredDistance(True, 0.25)(torch.tensor([[0.0]]), torch.tensor([[0.5], [0.75]]))
+    tensor([[1.0000, 0.2500]])
+    """
+
+    periodic: bool
+    scale: float
+
+    def __call__(self, y: Targets, x: Points) -> Float[Tensor, "m n"]:
+        d = y.new_zeros(len(y), len(x))
+        # axis by axis: no (m, n, dim) tensor, and no cancellation as in |y|² - 2xy + |x|²
+        for yi, xi in zip(y.unbind(-1), x.unbind(-1), strict=True):
+            difference = yi[:, None] - xi
+            if self.periodic:
+                difference = difference - difference.round()
+            d = d + difference.square()
+        return d / self.scale
+
+
+def neighbours(d: Float[Tensor, "m n"], locality: float) -> Bool[Tensor, "m n"]:
+    """Where d is at most the percentile `locality` of its row, and at least at its minimum.
+
+    The percentile by linear interpolation lies between two order statistics and below the second,
+    so that only the first counts: entry number ⌊locality (n - 1) / 100⌋ of the sorted row.
+    Distances that are equal but for the rounding of the coordinates are neighbours alike.
+
+    >>> neighbours(torch.tensor([[4.0, 1.0, 9.0, 0.0, 1.0]]), 25.0)
+    tensor([[False,  True, False,  True,  True]])
+    """
+    count = int(locality * (d.shape[1] - 1) / 100) + 1
+    # not kthvalue, which has no deterministic form on a GPU
+    radius = d.detach().topk(count, largest=False, sorted=False).values.amax(-1, keepdim=True)
+    # of float32 in either precision: both see the same neighbours
+    return d <= radius + 4 * torch.finfo(torch.float32).eps * radius.sqrt()
+
+
+def projection(in_channels: int, width: int, heads: int) -> nn.Linear:
+    """The matrices W of all heads side by side, without bias, normal with variance 2/(h c_in).
+
+    The published code keeps them as one (h, c_in, d/h) tensor, whose first axis its He
+    initialisation counts among the inputs; hence the h.
+    """
+    linear = nn.Linear(in_channels, width, bias=False)
+    nn.init.normal_(linear.weight, std=math.sqrt(2 / (heads * in_channels)))
+    return linear
+
+
+class PositionAttention(nn.Module):
+    """v(y) = GELU(softmax(-λ D(y, x)) u(x) W), for each head its own λ > 0 and W (eqs. 5, 9, 10).
+
+    The matrix is the same for every sample. It is made for some of the points y at a time, so that
+    evaluation needs memory for `ENTRIES` of its entries at once; training keeps all of them.
+
+    λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with r free: the published code's most accurate form.
+
+    Args:
+        in_channels, width: Channels of u and of v.
+        heads: Heads h; must divide the width.
+        locality: Percentage of the points x that a point y attends to, the nearest ones; 100, all.
+        distance: D.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        heads: int,
+        locality: float,
+        distance: SquaredDistance,
+    ) -> None:
+        super().__init__()
+        self.heads, self.locality, self.distance = heads, locality, distance
+        self.value = projection(in_channels, width, heads)
+        limit = math.sqrt(3 / heads)
+        self.r = nn.Parameter(torch.empty(heads).uniform_(-limit, limit))
+
+    @property
+    def rate(self) -> Float[Tensor, " heads"]:
+        """λ: a point attends to those within about λ^-½."""
+        return torch.tan(math.pi / 4 * (1 - 1e-7) * (1 + torch.sin(self.r)))
+
+    def scores(self, x: Points, y: Targets) -> Float[Tensor, "heads m n"]:
+        """-λD, and -∞ beyond the neighbours."""
+        d = self.distance(y, x)
+        scores = -self.rate[:, None, None] * d
+        if self.locality == 100:
+            return scores
+        return scores.masked_fill(~neighbours(d, self.locality), -math.inf)
+
+    def forward(self, u: Values, x: Points, y: Targets) -> Float[Tensor, "batch m width"]:
+        v = self.value(u).unflatten(-1, (self.heads, -1))  # (batch, n, heads, d)
+        v = v.permute(2, 1, 0, 3).flatten(2)  # (heads, n, batch d): one product for all samples
+        rows = max(1, ENTRIES // (self.heads * len(x)))
+        parts = [torch.bmm(self.scores(x, some).softmax(-1), v) for some in y.split(rows)]
+        v = torch.cat(parts, dim=1).unflatten(2, (len(u), -1))  # (heads, m, batch, d)
+        return nn.functional.gelu(v.permute(2, 1, 0, 3).flatten(2))
+
+
+class SelfPositionAttention(PositionAttention):
+    """v = GELU(softmax(QKᵀ/√d - λD) V) at the points x of u: values and distances (eq. 12).
+
+    The matrix differs from sample to sample. The points y must be x, as in the published code,
+    for a query is made of the value at its own point. Its λ = tan r with r kept positive after each
+    step of training is replaced by that of `PositionAttention`, which needs no such constraint.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        heads: int,
+        locality: float,
+        distance: SquaredDistance,
+    ) -> None:
+        super().__init__(in_channels, width, heads, locality, distance)
+        self.query = projection(in_channels, width, heads)
+        self.key = projection(in_channels, width, heads)
+
+    def forward(self, u: Values, x: Points, y: Targets) -> Float[Tensor, "batch m width"]:
+        q, k, v = (_heads(p(u), self.heads) for p in (self.query, self.key, self.value))
+        rows = max(1, ENTRIES // (len(u) * self.heads * len(x)))
+        parts = [
+            nn.functional.scaled_dot_product_attention(some, k, v, self.scores(x, points))
+            for some, points in zip(q.split(rows, dim=2), y.split(rows), strict=True)
+        ]
+        return _merged(torch.cat(parts, dim=2))
+
+
+class SelfAttention(nn.Module):
+    """v = GELU(softmax(QKᵀ/√d) V) at the points x of u (eq. 3); positions are not read.
+
+    Args:
+        in_channels, width, heads: As in `PositionAttention`.
+    """
+
+    def __init__(self, in_channels: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = projection(in_channels, width, heads)
+        self.key = projection(in_channels, width, heads)
+        self.value = projection(in_channels, width, heads)
+
+    def forward(self, u: Values, x: Points, y: Targets) -> Float[Tensor, "batch m width"]:
+        q, k, v = (_heads(p(u), self.heads) for p in (self.query, self.key, self.value))
+        return _merged(nn.functional.scaled_dot_product_attention(q, k, v))
+
+
+def _heads(u: Values, heads: int) -> Float[Tensor, "batch heads n d"]:
+    return u.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _merged(v: Float[Tensor, "batch heads n d"]) -> Float[Tensor, "batch n width"]:
+    return nn.functional.gelu(v.transpose(1, 2).flatten(2))

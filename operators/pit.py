@@ -1,0 +1,241 @@
+r"""The Position-induced Transformer: down to a latent mesh, over it, and up, by distances alone.
+
+References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
+(PiT) for Operator Learning, ICML 2024; code in
+github.com/junfeng-chen/position_induced_transformer (the TensorFlow version is that of the paper).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Operator, Preset, check_input
+from operators.nn.position import (
+    PositionAttention,
+    SelfAttention,
+    SelfPositionAttention,
+    SquaredDistance,
+)
+
+Values = Float[Tensor, "batch n c"]
+Points = Float[Tensor, "n dim"]
+
+_TABLES = "Chen and Wu 2024, tables 1 and 2, and released code"
+_SHOCK = {"periodic": False, "encoder_locality": 4.0, "decoder_locality": 2.0}
+_DARCY = {
+    "width": 128, "latent": 32, "encoder_locality": 2.0, "decoder_locality": 5.0,
+    "periodic": False, "sharpening": False,
+}  # fmt: skip
+_VORTICITY = {"width": 256, "heads": 1, "latent": 16, "scale": 1.0, "sharpening": False}
+_SELF_PIT = "Chen and Wu 2024, section 4.5, and released code; the count is not published"
+
+
+def dense(in_channels: int, out_channels: int) -> nn.Linear:
+    """A linear layer, weights normal with variance 2/c_in, bias 0."""
+    linear = nn.Linear(in_channels, out_channels)
+    nn.init.kaiming_normal_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def mlp(width: int, out_channels: int) -> nn.Sequential:
+    """Two linear layers with a GELU between."""
+    return nn.Sequential(dense(width, width), nn.GELU(), dense(width, out_channels))
+
+
+def mesh(points: int, x: Points) -> Float[Tensor, "latent dim"]:
+    """The product of the grids j/points, j = 0 ... points - 1, as many as x has coordinates.
+
+    >>> mesh(2, torch.zeros(5, 2)).tolist()
+    [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]
+    """
+    axis = torch.arange(points, dtype=x.dtype, device=x.device) / points
+    axes = torch.meshgrid(*[axis] * x.shape[1], indexing="ij")
+    return torch.stack(axes, dim=-1).flatten(0, -2)
+
+
+class Block(nn.Module):
+    """u <- GELU(MLP(attention(u)) + W u + b), at the same points."""
+
+    def __init__(self, attention: nn.Module, width: int) -> None:
+        super().__init__()
+        self.attention = attention
+        self.mlp = mlp(width, width)
+        self.skip = dense(width, width)
+
+    def forward(self, u: Values, x: Points) -> Values:
+        return nn.functional.gelu(self.mlp(self.attention(u, x, x)) + self.skip(u))
+
+
+class PiT(Operator):
+    """Local attention to a latent mesh, global attention over it, local attention to the output.
+
+    With softmax(-λD) in place of softmax(QKᵀ) an attention is an average over a neighbourhood of
+    learned width, linear in the values, with one matrix for the whole batch; the pointwise MLPs
+    between are all that is nonlinear. The defaults are the published settings of the inviscid
+    Burgers equation: 95,503 parameters.
+
+    The same weights act on every grid and every set of output points. The input is averaged over
+    the points x, which must be spread evenly for the limit of fine grids to exist; with
+    `sharpening` the output points y must be so too, for the values at them are averaged once
+    more over their neighbours among them.
+
+    Coordinates lie in [0, 1] along each axis. The latent mesh is that of the points j/latent, as
+    published, whatever the grid of x.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Number of coordinates, 1 or 2.
+        width: Features d.
+        heads: Heads h of every attention; must divide the width.
+        depth: Number of blocks over the latent mesh.
+        latent: Points of the latent mesh along each axis; the default is for one dimension.
+        attention: "position", or one of the variants the paper compares with. "self-position",
+            Self-PiT: all attentions have softmax(QKᵀ/√d - λD). "self-a": all have softmax(QKᵀ/√d).
+            Both act at the points x throughout (`latent` is not used), quadratic in their number,
+            and predict at them only. "self-b": softmax(QKᵀ/√d) over the latent mesh alone.
+        encoder_locality, decoder_locality: Percentage of the points x that a point of the latent
+            mesh attends to, and of the points there (and of y among themselves) that one of the
+            output attends to.
+        periodic: Whether distances are those of the unit torus.
+        scale: Squared length that counts as 1 in λD; "diameter", the largest squared distance in
+            the domain, dim or, on the torus, dim/4.
+        sharpening: True adds a block of local attention among the output points, as published for
+            shocks in one dimension. Quadratic in their number.
+        coordinates: "raw" appends x to the input, as published; "periodic" appends cos 2πx and
+            sin 2πx, which have no jump at the ends; "none" appends nothing: with `periodic`, the
+            operator then commutes with shifts of the grid by whole steps of the latent mesh.
+
+    Raises:
+        ValueError: On impossible settings, on input of another shape than declared, and, with
+            "self-position" and "self-a", on points y.
+
+    The 2024 code of the shock tube has λ = r²; here λ is the same function of r everywhere (see
+    `operators.nn.position`). Its 2025 version in PyTorch is another network, not this one.
+
+    >>> model = PiT(latent=64)
+    >>> model.parameter_count
+    95503
+    >>> x, y = torch.arange(128)[:, None] / 128, torch.rand(10, 1)
+    >>> model(torch.randn(2, 128, 1), x, y).shape
+    torch.Size([2, 10, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "inviscid-burgers": Preset({}, 95_503, _TABLES),
+        "inviscid-burgers-self-pit": Preset({"attention": "self-position"}, 152_847, _SELF_PIT),
+        "inviscid-burgers-self-a": Preset({"attention": "self-a"}, 152_833, _TABLES),
+        "inviscid-burgers-self-b": Preset({"attention": "self-b"}, 128_263, _TABLES),
+        "shock-tube": Preset(_SHOCK, 95_631, _TABLES, (3, 1)),
+        "shock-tube-self-pit": Preset(
+            _SHOCK | {"attention": "self-position"}, 152_975, _SELF_PIT, (3, 1)
+        ),
+        "shock-tube-self-a": Preset(_SHOCK | {"attention": "self-a"}, 152_961, _TABLES, (3, 1)),
+        "shock-tube-self-b": Preset(_SHOCK | {"attention": "self-b"}, 128_391, _TABLES, (3, 1)),
+        "darcy": Preset(_DARCY, 313_613, _TABLES, dim=2),
+        "darcy-self-b": Preset(_DARCY | {"attention": "self-b"}, 444_677, _TABLES, dim=2),
+        "vorticity": Preset(_VORTICITY, 1_252_103, _TABLES, (10, 1), dim=2),
+        "vorticity-self-b": Preset(
+            _VORTICITY | {"attention": "self-b"}, 1_776_387, _TABLES, (10, 1), dim=2
+        ),
+        "burgers": Preset(
+            {"latent": 256, "sharpening": False, "coordinates": "periodic"},
+            78_989,
+            "not published: chosen here for viscous Burgers at 512 to 8192 points, linear in them",
+        ),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 1,
+        width: int = 64,
+        heads: int = 2,
+        depth: int = 4,
+        latent: int = 1024,
+        attention: Literal["position", "self-position", "self-a", "self-b"] = "position",
+        encoder_locality: float = 1.0,
+        decoder_locality: float = 8.0,
+        periodic: bool = True,
+        scale: float | Literal["diameter"] = "diameter",
+        sharpening: bool = True,
+        coordinates: Literal["raw", "periodic", "none"] = "raw",
+    ) -> None:
+        super().__init__()
+        if dim not in (1, 2):
+            raise ValueError(f"dim must be 1 or 2, got {dim}")
+        if heads < 1 or width < 1 or width % heads:
+            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
+        if latent < 1 or depth < 0:
+            raise ValueError(
+                f"expected latent >= 1, depth >= 0, got latent={latent}, depth={depth}"
+            )
+        for name, locality in (("encoder", encoder_locality), ("decoder", decoder_locality)):
+            if not 0 < locality <= 100:
+                raise ValueError(f"{name}_locality lies in (0, 100], got {locality}")
+        if scale != "diameter" and scale <= 0:
+            raise ValueError(f"scale must be positive, got {scale}")
+        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
+        self.coordinates = coordinates
+        self.latent = None if attention in ("self-position", "self-a") else latent
+        diameter = dim / 4 if periodic else dim
+        distance = SquaredDistance(periodic, diameter if scale == "diameter" else scale)
+
+        def by_position(locality: float) -> nn.Module:
+            kind = SelfPositionAttention if attention == "self-position" else PositionAttention
+            return kind(width, width, heads, locality, distance)
+
+        def local(locality: float) -> nn.Module:
+            if attention == "self-a":
+                return SelfAttention(width, width, heads)
+            return by_position(locality)
+
+        def everywhere() -> nn.Module:
+            if attention in ("self-a", "self-b"):
+                return SelfAttention(width, width, heads)
+            return by_position(100)
+
+        features = dim * {"raw": 1, "periodic": 2, "none": 0}[coordinates]
+        self.embed = dense(features + in_channels, width)
+        self.down = local(encoder_locality)
+        self.processor = nn.ModuleList(Block(everywhere(), width) for _ in range(depth))
+        self.up = local(decoder_locality)
+        self.sharpen = Block(local(decoder_locality), width) if sharpening else None
+        self.head = mlp(width, out_channels)
+
+    def positions(self, x: Points) -> Float[Tensor, "n p"]:
+        """The coordinate features of the points."""
+        if self.coordinates == "raw":
+            return x
+        if self.coordinates == "none":
+            return x[:, :0]
+        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
+
+    def forward(
+        self,
+        a: Float[Tensor, "batch *grid c_in"],
+        x: Float[Tensor, "*grid dim"],
+        y: Float[Tensor, "*target_grid dim"] | None = None,
+    ) -> Float[Tensor, "batch *target_grid c_out"]:
+        check_input(self, a, x, y)
+        if y is not None and self.latent is None:
+            raise ValueError("this operator predicts at the points x of its input: y must be None")
+        target = x if y is None else y
+        points, outputs = x.flatten(0, -2), target.flatten(0, -2)
+        latent = points if self.latent is None else mesh(self.latent, points)
+        positions = self.positions(points).expand(len(a), -1, -1)
+        u = nn.functional.gelu(self.embed(torch.cat([positions, a.flatten(1, -2)], dim=-1)))
+        u = self.down(u, points, latent)
+        for block in self.processor:
+            u = block(u, latent)
+        u = self.up(u, latent, outputs)
+        if self.sharpen is not None:
+            u = self.sharpen(u, outputs)
+        return self.head(u).unflatten(1, target.shape[:-1])

@@ -1,0 +1,207 @@
+r"""The Transformer encoder over the points of a grid, coordinates appended to the input once.
+
+References: A. Vaswani et al., Attention Is All You Need, NeurIPS 2017. R. Xiong et al., On Layer
+Normalization in the Transformer Architecture, ICML 2020. Z. Shen et al., Efficient Attention,
+WACV 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Operator, Preset, check_input
+from operators.nn.attention import EFFICIENT, GALERKIN, SOFTMAX
+from operators.nn.dropout import Dropout
+from operators.nn.encoder import Attention
+from operators.nn.spectral import SpectralConv1d, SpectralConv2d
+
+Values = Float[Tensor, "batch n width"]
+
+
+class TransformerLayer(nn.Module):
+    """Attention and a pointwise MLP, each with a LayerNorm N and added to what it acts on.
+
+    Before ("pre"): u <- u + f(N u). After ("post"): u <- N(u + f(u)).
+
+    Args:
+        attention: The map of the points, from u and no coordinates.
+        width, feedforward: Features of u and hidden features of the MLP.
+        normalization, activation, dropout: See `Transformer`.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        width: int,
+        feedforward: int,
+        normalization: Literal["pre", "post"],
+        activation: Literal["gelu", "relu"],
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention, self.pre = attention, normalization == "pre"
+        self.mlp = nn.Sequential(
+            nn.Linear(width, feedforward),
+            nn.GELU() if activation == "gelu" else nn.ReLU(),
+            nn.Linear(feedforward, width),
+        )
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Values) -> Values:
+        nowhere = u.new_empty(u.shape[1], 0)  # no coordinates beside the features
+        if self.pre:
+            u = u + self.drop(self.attention(self.norm1(u), nowhere))
+            return u + self.drop(self.mlp(self.norm2(u)))
+        u = self.norm1(u + self.drop(self.attention(u, nowhere)))
+        return self.norm2(u + self.drop(self.mlp(u)))
+
+
+class Transformer(Operator):
+    """Linear embedding of (a, x), layers of attention and MLP over all points, a decoder.
+
+    The defaults are the usual sizes of point-wise benchmarks (8 layers of width 128, 8 heads).
+    The presets are the two baselines of the talk on the Galerkin Transformer (Cao 2021), which
+    names parameters (22 million, 523 thousand) and not sizes: the sizes are a reading. The
+    "efficient" one is the attention without softmax Q(KᵀV)/n, a form of Shen et al. that its
+    Table 8 calls so (the errors are those of the talk); "efficient" here has the two softmaxes.
+    The talk's vanilla Transformer has sinusoidal encodings of the index; here are coordinates, to
+    act alike on every resolution.
+
+    As a sum over points, attention treats them alike: with coordinates "none" and the linear
+    decoder the operator commutes with permutations of the points, with the spectral decoder and a
+    periodic grid, with shifts.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimensions of the domain, 1 or 2.
+        width: Features d.
+        depth: Number of layers.
+        heads: Heads; must divide the width.
+        feedforward: Hidden features of the MLP in each layer.
+        attention: "softmax", quadratic in the number of points; "efficient", softmax of Q over
+            features and of K over points, and "galerkin", Q(KᵀV)/n, both linear.
+        normalization: LayerNorm "pre", before each map and before the decoder, or "post", after
+            each sum, as first published.
+        activation: That of the MLPs, "gelu" or, as first published, "relu".
+        coordinates: "raw" appends x to the input; "periodic", cos 2πx and sin 2πx of each
+            component; "none", nothing.
+        decoder: "linear"; or "spectral", two spectral convolutions and an MLP, on periodic grids.
+        modes, decoder_width: Modes and channels of the spectral decoder.
+        dropout: Rate on the residual branches.
+        attention_dropout: Rate on the attention matrix; if not 0, softmax attention stores n x n
+            numbers in training.
+
+    Raises:
+        ValueError: On impossible sizes, on input of another shape than declared, on points y of
+            the output other than those of the input, and on grids of fewer than 2 modes points.
+
+    >>> model = Transformer(dim=2, width=16, depth=2, heads=2, feedforward=32)
+    >>> model.parameter_count
+    4561
+    >>> axis = torch.linspace(0, 1, 9)
+    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+    >>> model(torch.randn(3, 9, 9, 1), x).shape
+    torch.Size([3, 9, 9, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "burgers-vanilla": Preset(
+            {"width": 768, "depth": 4, "feedforward": 2048, "normalization": "post",
+             "activation": "relu"},
+            22_059_009,
+            "S. Cao, slides on the Galerkin Transformer: vanilla, 22 million; sizes are a reading",
+        ),
+        "burgers-efficient": Preset(
+            {"width": 96, "depth": 4, "heads": 1, "feedforward": 192, "attention": "galerkin",
+             "normalization": "post", "activation": "relu", "decoder": "spectral"},
+            523_009,
+            "S. Cao, slides on the Galerkin Transformer: efficient, 523 thousand; sizes are a "
+            "reading",
+        ),
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 1,
+        width: int = 128,
+        depth: int = 8,
+        heads: int = 8,
+        feedforward: int = 256,
+        attention: Literal["softmax", "efficient", "galerkin"] = "softmax",
+        normalization: Literal["pre", "post"] = "pre",
+        activation: Literal["gelu", "relu"] = "gelu",
+        coordinates: Literal["raw", "periodic", "none"] = "raw",
+        decoder: Literal["linear", "spectral"] = "linear",
+        modes: int = 16,
+        decoder_width: int = 48,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if dim not in (1, 2):
+            raise ValueError(f"dim must be 1 or 2, got {dim}")
+        if heads < 1 or width % heads:
+            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
+        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
+        self.coordinates = coordinates
+        kind = {"softmax": SOFTMAX, "efficient": EFFICIENT, "galerkin": GALERKIN}[attention]
+        positions = {"raw": 1, "periodic": 2, "none": 0}[coordinates] * dim
+        self.embed = nn.Linear(in_channels + positions, width)
+        self.layers = nn.ModuleList(
+            TransformerLayer(
+                Attention(
+                    width, heads, 0, kind, normalization=False, drop=nn.Dropout(attention_dropout),
+                    eps=1e-5, gain=1.0, diagonal=0.0,
+                ),
+                width, feedforward, normalization, activation, dropout,
+            )
+            for _ in range(depth)
+        )  # fmt: skip
+        self.norm = nn.LayerNorm(width) if normalization == "pre" else nn.Identity()
+        convolution = SpectralConv1d if dim == 1 else SpectralConv2d
+        self.decoder = (
+            nn.Linear(width, out_channels)
+            if decoder == "linear"
+            else nn.Sequential(
+                convolution(width, decoder_width, modes),
+                nn.SiLU(),
+                convolution(decoder_width, decoder_width, modes),
+                nn.SiLU(),
+                nn.Linear(decoder_width, decoder_width),
+                nn.SiLU(),
+                nn.Linear(decoder_width, out_channels),
+            )
+        )
+
+    def positions(self, x: Float[Tensor, "*grid dim"]) -> Float[Tensor, "*grid p"]:
+        """The coordinate features appended to the input."""
+        if self.coordinates == "raw":
+            return x
+        if self.coordinates == "none":
+            return x[..., :0]
+        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
+
+    def forward(
+        self,
+        a: Float[Tensor, "batch *grid c_in"],
+        x: Float[Tensor, "*grid dim"],
+        y: Float[Tensor, "*target_grid dim"] | None = None,
+    ) -> Float[Tensor, "batch *grid c_out"]:
+        check_input(self, a, x)
+        if y is not None:
+            raise ValueError("this operator predicts at the points x of its input: y must be None")
+        p = self.positions(x)
+        u = self.embed(torch.cat([a, p.expand(len(a), *p.shape)], dim=-1))
+        u = u.flatten(1, -2)  # points as tokens
+        for layer in self.layers:
+            u = layer(u)
+        return self.decoder(self.norm(u).unflatten(1, a.shape[1:-1]))

@@ -1,0 +1,295 @@
+"""What a report says of a benchmark, and its table as CSV and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, median, stdev
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from operators.checkpoint import load_checkpoint
+from operators.evaluate import predictions
+from pdegen.objects import Objects
+from pdegen.store import open_sealed
+from pipelines import benchmark_charts as charts
+from pipelines.benchmark import BenchmarkRun, Case, Row, baseline, by_case, slug
+from pipelines.document import Picture, Report, Section, Table, markdown
+from pipelines.figures import svg
+from pipelines.models import build_operator
+from pipelines.reproduction import toml
+from pipelines.run import provenance
+from pipelines.wording import duration, points, scientific, settings
+
+_COLUMNS: tuple[str, ...] = (
+    "dataset", "operator", "seeds", "parameters", "mean", "spread", "median", "published",
+    "ratio to published", "training seconds", "step seconds", "step MiB", "step GFLOP", "chosen",
+    "differs", "failed",
+)  # fmt: skip
+
+
+def write_benchmark_report(run: BenchmarkRun, device: torch.device) -> Path:
+    """Write report.html, report.md, table.csv, table.md and pictures/*.svg of finished rows.
+
+    Returns:
+        The path of report.html, which needs no other file.
+    """
+    lines = [_line(run, case, rows) for case, rows in by_case(run.rows())]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    folder = Objects(str(run.folder))
+    folder.write("table.csv", text.getvalue().encode())
+    report = _report(run, device)
+    folder.write("table.md", _markdown_tables(report).encode())
+    return report.write(run.folder)
+
+
+def _line(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, object]:
+    """A line of the CSV file."""
+    entry, finished = run.benchmark.operators[case.operator], [r for r in rows if not r.failed]
+    line: dict[str, object] = {
+        "dataset": case.dataset, "operator": case.operator, "seeds": len(finished),
+        "differs": entry.differs, "failed": "; ".join(r.failed for r in rows if r.failed),
+        "published": entry.published.get(case.dataset, ""),
+    }  # fmt: skip
+    if finished:
+        means = [row.mean for row in finished]
+        line |= {
+            "parameters": finished[0].parameters,
+            "mean": mean(means),
+            "spread": stdev(means) if len(means) > 1 else "",
+            "median": median(e for row in finished for e in row.errors),
+            "training seconds": mean(row.training_seconds for row in finished),
+            "step seconds": mean(row.step_seconds for row in finished),
+            "step MiB": mean(row.step_bytes for row in finished) / 2**20,
+            "step GFLOP": mean(row.step_flops for row in finished) / 1e9,
+            "chosen": json.dumps(finished[0].chosen) if finished[0].chosen else "",
+        }
+        if case.dataset in entry.published:
+            line["ratio to published"] = mean(means) / entry.published[case.dataset]
+    return line
+
+
+def _report(run: BenchmarkRun, device: torch.device) -> Report:
+    benchmark, rows = run.benchmark, run.rows()
+    sections, headline = [], []
+    for dataset in benchmark.datasets:
+        found = {
+            case.operator: own
+            for case, own in by_case([r for r in rows if r.dataset == dataset and not r.failed])
+        }
+        means = {name: mean(row.mean for row in own) for name, own in found.items()}
+        ranked = sorted(means, key=means.__getitem__)
+        if ranked:
+            headline.append((f"smallest error on {dataset} ({ranked[0]})",
+                             scientific(means[ranked[0]])))  # fmt: skip
+        sections += _dataset_sections(run, dataset, {name: found[name] for name in ranked}, device)
+    missing = len(run.cases) * benchmark.seeds - len(rows)
+    return Report(
+        title=f"Benchmark {benchmark.name}",
+        summary=benchmark.summary,
+        notice=f"{missing} trainings are not finished yet." if missing else "",
+        headline=headline,
+        sections=[*sections, _reproduction_section(run, device)],
+    )
+
+
+def _dataset_sections(
+    run: BenchmarkRun, dataset: str, found: dict[str, list[Row]], device: torch.device
+) -> list[Section]:
+    """The table of a dataset and its charts; operators by rising error."""
+    experiment, source = run.benchmark.datasets[dataset].load(), run.source(dataset)
+    reference = baseline(source)
+    means = {name: mean(row.mean for row in own) for name, own in found.items()}
+    header = (
+        "operator", "parameters", "mean error", "median", "published", "s / step", "MiB / step",
+        "GFLOP / step", "training",
+    )  # fmt: skip
+    table = [_words(run, Case(dataset, name), own) for name, own in found.items()]
+    table.append(("mean of the training targets", "", scientific(reference), *[""] * 6))
+    failed = [r for r in run.rows() if r.dataset == dataset and r.failed]
+    notes = [f"{r.operator}, seed {r.seed}: {r.failed}" for r in failed]
+    sections = [
+        Section(
+            f"{dataset}: protocol",
+            tables=(Table(_protocol(run, dataset)),),
+        ),
+        Section(
+            f"{dataset}: errors and costs",
+            (
+                "Mean relative L² error of the test samples"
+                + (" ± deviation over the seeds." if run.benchmark.seeds > 1 else ", one seed.")
+                + " A step is forward, loss, backward and Adam at the batch of training.",
+                *notes,
+            ),
+            (Table(table, header), *_differences(run, dataset, list(found))),
+        ),
+    ]
+    if not found:
+        return sections
+    sizes = {name: float(own[0].parameters) for name, own in found.items()}
+    times = {name: mean(row.training_seconds for row in own) for name, own in found.items()}
+    pictures = [
+        _picture(charts.error_against("parameters", sizes, means, reference),
+                 f"{slug(dataset)}-parameters", "Error against parameters.", half=True),
+        _picture(charts.error_against("seconds of training", times, means, reference),
+                 f"{slug(dataset)}-time", "Error against training time.", half=True),
+        _picture(charts.learning_curves(_histories(run, dataset, found),
+                                        experiment.training.selection_split),
+                 f"{slug(dataset)}-learning", "Learning curves, seed 0."),
+    ]  # fmt: skip
+    if len(experiment.resolutions) > 1:
+        sections.append(_resolution_section(run, dataset, found))
+    pictures.append(_prediction_picture(run, dataset, found, device))
+    sections.append(Section(f"{dataset}: pictures", pictures=tuple(pictures)))
+    return sections
+
+
+def _words(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
+    line = _line(run, case, rows)
+    spread = f" ± {scientific(float(str(line['spread'])))}" if line["spread"] != "" else ""
+    published = ""
+    if line["published"] != "":
+        ratio = float(str(line["ratio to published"]))
+        published = f"{scientific(float(str(line['published'])))} (x {ratio:.2f})"
+    return (
+        case.operator,
+        f"{line['parameters']:,}",
+        f"{scientific(float(str(line['mean'])))}{spread}",
+        scientific(float(str(line["median"]))),
+        published,
+        f"{line['step seconds']:.3g}",
+        f"{line['step MiB']:.3g}",
+        f"{line['step GFLOP']:.3g}",
+        duration(float(str(line["training seconds"]))),
+    )
+
+
+def _protocol(run: BenchmarkRun, dataset: str) -> list[tuple[str, ...]]:
+    """What holds for all operators on a dataset."""
+    experiment = run.benchmark.datasets[dataset].load()
+    training = experiment.training.model_dump(mode="json", exclude_none=True)
+    attributes = open_sealed(run.stores[dataset]).attributes
+    searched = [f"{key} of {', '.join(map(str, values))}, by the validation error of seed 0"
+                for key, values in run.benchmark.search.items()]  # fmt: skip
+    dim = run.source(dataset).streamed("test").x.shape[-1]
+    facts: list[tuple[str, ...]] = [
+        ("Data", f"{attributes['recipe']['name']}: {attributes['title']}"),
+        ("Map", f"{experiment.data.input} → {experiment.data.target} on "
+                f"{points(experiment.data.resolution, dim)} points"),
+        ("Samples", ", ".join(f"{name} {stop - start}"
+                              for name, (start, stop) in attributes["splits"].items())),
+        ("Training", settings(training)),
+        ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
+        ("Searched", "; ".join(searched) or "nothing: the same settings for all"),
+        ("Seeds", str(run.benchmark.seeds)),
+    ]  # fmt: skip
+    return facts
+
+
+def _differences(run: BenchmarkRun, dataset: str, names: list[str]) -> list[Table]:
+    """What each operator has of its own, and what differs from publications."""
+    rows = []
+    for name in names:
+        entry = run.benchmark.operators[name]
+        model = run.model(Case(dataset, name))
+        own = ", ".join(f"{key} {value}" for key, value in entry.overrides.items())
+        note = "; ".join(part for part in (own, entry.differs) if part)
+        given = model.model_dump(exclude_defaults=True, exclude={"name"})
+        rows.append((name, f"{model.name} {settings(given)}".strip(), note))
+    return [Table(rows, ("operator", "model, where not its defaults", "differs"))]
+
+
+def _resolution_section(run: BenchmarkRun, dataset: str, found: dict[str, list[Row]]) -> Section:
+    experiment = run.benchmark.datasets[dataset].load()
+    grids = sorted(experiment.resolutions)
+    means = {
+        name: {n: mean(r.means[n] for r in own) for n in grids if n in own[0].means}
+        for name, own in found.items()
+    }
+    table = [
+        (name, *(scientific(by_grid[n]) if n in by_grid else "–" for n in grids))
+        for name, by_grid in means.items()
+    ]
+    cannot = [
+        f"{name} at {', '.join(map(str, own[0].refused))}: {next(iter(own[0].refused.values()))}"
+        for name, own in found.items()
+        if own[0].refused
+    ]
+    figure = charts.error_by_grid(means, experiment.data.resolution)
+    return Section(
+        f"{dataset}: other grids without training again",
+        (f"Trained on {experiment.data.resolution} points of each axis; the same functions on all "
+         "grids.", *cannot),
+        (Table(table, ("operator", *map(str, grids))),),
+        (_picture(figure, f"{slug(dataset)}-grids", "Error on each grid."),),
+    )  # fmt: skip
+
+
+def _histories(
+    run: BenchmarkRun, dataset: str, found: dict[str, list[Row]]
+) -> dict[str, list[float]]:
+    histories = {}
+    for name, own in found.items():
+        path = run.folder_of(own[0]) / "history.jsonl"
+        epochs = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        histories[name] = [epoch["score"] for epoch in epochs]
+    return histories
+
+
+def _prediction_picture(
+    run: BenchmarkRun, dataset: str, found: dict[str, list[Row]], device: torch.device
+) -> Picture:
+    experiment = run.benchmark.datasets[dataset].load()
+    all_pairs = run.source(dataset).noisy("test")
+    number = int(np.argsort(next(iter(found.values()))[0].errors)[len(all_pairs) // 2])
+    chosen = slice(number, number + 1)
+    pairs = replace(
+        all_pairs, a=all_pairs.a[chosen], u=all_pairs.u[chosen], samples=all_pairs.samples[chosen]
+    )
+    predicted = {}
+    for name, own in found.items():
+        path = run.folder_of(own[0]) / f"{experiment.training.reported[0]}.safetensors"
+        predictor, _ = load_checkpoint(path, build_operator)
+        found_there = predictions(predictor.to(device), pairs.to(device))
+        predicted[name] = found_there[0, ..., 0].cpu().numpy()
+    truth = pairs.u[0, ..., 0].numpy()
+    if truth.ndim == 1:
+        figure = charts.predictions_on_a_line(pairs.target_points[:, 0].numpy(), truth, predicted)
+    else:
+        figure = charts.predictions_on_a_square(truth, predicted)
+    caption = (
+        f"Test sample {pairs.samples[0]}, the median of the operator with the smallest error; "
+        "seed 0."
+    )
+    return _picture(figure, f"{slug(dataset)}-predictions", caption)
+
+
+def _picture(figure: Figure, name: str, caption: str, half: bool = False) -> Picture:
+    return Picture(name, caption, svg(figure, name, caption), half)
+
+
+def _markdown_tables(report: Report) -> str:
+    """The tables of errors alone."""
+    parts = [s for s in report.sections if "errors and costs" in s.title or "grids" in s.title]
+    bare = [Section(s.title, s.text, s.tables) for s in parts]
+    return markdown(Report(report.title, report.summary, report.notice, report.headline, bare))
+
+
+def _reproduction_section(run: BenchmarkRun, device: torch.device) -> Section:
+    facts: list[tuple[str, ...]] = [("Run", settings(provenance(device)))]
+    declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
+    command = f"pdegen benchmark {run.benchmark.name} --out {run.folder}"
+    return Section(
+        "How to reproduce it",
+        ("This command runs it again; the declaration below is benchmark.toml.",),
+        (Table(facts),),
+        code=(command, declared),
+    )

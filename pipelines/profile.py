@@ -1,0 +1,126 @@
+"""What training steps of operators cost on one grid: a table of seconds, memory and operations."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from operators.norms import RelativeL2
+from pdegen.objects import Objects
+from pdegen.schema import Count, Strict
+from pipelines.cost import Cost, step_cost
+from pipelines.document import Report, Section, Table
+from pipelines.models import build_operator
+from pipelines.registry import ModelSpec
+from pipelines.reproduction import toml
+from pipelines.run import provenance
+from pipelines.wording import settings
+
+
+class Profiled(Strict):
+    """An operator of a profile.
+
+    Args:
+        model: The operator.
+        published: What was published of it, in words.
+    """
+
+    model: ModelSpec
+    published: str = ""
+
+
+class Profile(Strict):
+    """Operators on random functions of one variable.
+
+    Args:
+        name, summary: For people.
+        points, batch: Grid points, and samples in a step.
+        operators: By the names that the table shows.
+    """
+
+    name: str
+    summary: str
+    points: Count
+    batch: Count
+    operators: Annotated[dict[str, Profiled], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Profiling:
+    """The measured costs of one operator."""
+
+    parameters: int
+    cost: Cost
+
+
+def measure(
+    profile: Profile, device: torch.device, progress: Callable[[str, int, int], None]
+) -> dict[str, Profiling]:
+    """The cost of a step of each operator, one after another."""
+    torch.manual_seed(0)
+    x = (torch.arange(profile.points, device=device) / profile.points)[:, None]
+    a, u = torch.randn(2, profile.batch, profile.points, 1, device=device)
+    loss, found = RelativeL2(), {}
+    for label, entry in profile.operators.items():
+        model = entry.model.model_dump(mode="json")
+        described = {"model": model, "in_channels": 1, "out_channels": 1, "dim": 1}
+        operator = build_operator(described).to(device)
+        cost = step_cost(operator, lambda m=operator: loss(m(a, x), u, a), device)
+        found[label] = Profiling(operator.parameter_count, cost)
+        progress(f"{label}: {cost.seconds:.3g} s", len(found), len(profile.operators))
+        del operator
+    return found
+
+
+def write_profile(
+    profile: Profile, found: dict[str, Profiling], folder: Path, device: torch.device
+) -> Path:
+    """Write report.html, report.md and table.csv; the path of report.html."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = ("operator", "parameters", "seconds / step", "steps / s", "peak MiB", "GFLOP")
+    rows = [
+        (
+            label, f"{one.parameters}", f"{one.cost.seconds:.4g}", f"{1 / one.cost.seconds:.4g}",
+            f"{one.cost.peak_bytes / 2**20:.4g}", f"{one.cost.flops / 1e9:.4g}",
+        )
+        for label, one in found.items()
+    ]  # fmt: skip
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    Objects(str(folder)).write("table.csv", text.getvalue().encode())
+    published = [(label, entry.published) for label, entry in profile.operators.items()]
+    fastest = min(found, key=lambda label: found[label].cost.seconds)
+    report = Report(
+        title=f"Profile {profile.name}",
+        summary=profile.summary,
+        notice="",
+        headline=[(f"fastest ({fastest}), seconds a step", f"{found[fastest].cost.seconds:.3g}")],
+        sections=[
+            Section(
+                "Costs of a training step",
+                (
+                    f"{profile.points} points, batch {profile.batch}: forward, relative L2 loss, "
+                    "backward, Adam. Operations are those of matrix products, counted from their "
+                    "shapes.",
+                ),
+                (Table(rows, header), Table(published, ("operator", "published"))),
+            ),
+            Section(
+                "How to reproduce it",
+                tables=(Table([("Run", settings(provenance(device)))]),),
+                code=(
+                    f"pdegen benchmark {profile.name}",
+                    toml(json.loads(profile.model_dump_json())),
+                ),
+            ),
+        ],
+    )
+    return report.write(folder)

@@ -1,0 +1,322 @@
+"""DeepONet and shift-DeepONet against their formulas, point by point, and their sensors."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from operators import deeponet
+from operators.base import check_input
+from operators.deeponet import DeepONet, ShiftDeepONet, at_sensors, features
+
+BOTH = [DeepONet, ShiftDeepONet]
+SMALL = {
+    DeepONet: {"basis": 6, "width": 8, "branch_depth": 2},
+    ShiftDeepONet: {"basis": 6, "width": 8, "branch_depth": 2, "trunk_width": 5},
+}
+KINDS = ["periodic", "cells", "ends"]
+
+
+def grid(n, dim=1, kind="periodic", dtype=torch.float64):
+    j = torch.arange(n, dtype=dtype)
+    axis = {"periodic": j / n, "cells": (j + 0.5) / n, "ends": j / (n - 1)}[kind]
+    return torch.stack(torch.meshgrid([axis] * dim, indexing="ij"), dim=-1)
+
+
+def smooth(x, batch=3):
+    """Values of functions with two channels, on any grid."""
+    s = torch.arange(1, batch + 1, dtype=x.dtype).view(-1, *[1] * (x.ndim - 1))
+    total = 2 * math.pi * x.sum(-1)
+    return torch.stack([torch.sin(total + s), torch.cos(s * total) / s], dim=-1)
+
+
+def small(kind, dim=1, **settings):
+    """In float64, and with weights of order one, so that every term counts."""
+    torch.manual_seed(1)
+    sizes = {"in_channels": 2, "out_channels": 3, "sensors": 6, "dim": dim}
+    model = kind(**sizes | SMALL[kind] | settings)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.double()
+
+
+def dense(layers, v, act):
+    """An MLP written out."""
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            v = layer.weight @ v + layer.bias
+        elif not isinstance(layer, nn.Flatten):
+            v = act(v)
+    return v
+
+
+@pytest.mark.parametrize(("name", "dim"), [("burgers", 1), ("darcy", 2)])
+def test_has_the_published_number_of_parameters(name, dim):
+    preset = DeepONet.presets[name]
+    with torch.device("meta"):
+        assert DeepONet(dim=dim, **preset.settings).parameter_count == preset.parameters
+
+
+def test_published_numbers_follow_from_the_layers():
+    burgers = 4 * (128 * 128 + 128) + (4 * 128 + 128) + 2 * (128 * 128 + 128) + 1
+    convolutions = (25 * 64 + 64) + (25 * 64 * 128 + 128)  # 29 -> 13 -> 5 points a side
+    branch = convolutions + (25 * 128 * 128 + 128) + (128 * 128 + 128)
+    darcy = branch + (2 * 128 + 128) + 3 * (128 * 128 + 128) + 1
+    assert [preset.parameters for preset in DeepONet.presets.values()] == [burgers, darcy]
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_equals_the_sum_over_basis_functions(dim):
+    model = small(DeepONet, dim, activation="tanh", harmonics=2)
+    x, y = grid(6, dim), torch.rand(4, *[1] * (dim - 1), dim, dtype=torch.float64)
+    a = smooth(x)
+    u = model(a, x, y)
+    for i, one in enumerate(a):
+        beta = dense(model.branch, one.movedim(-1, 0).flatten(), torch.tanh).view(3, 6)
+        for j, point in enumerate(y.view(4, dim)):
+            angle = [2 * math.pi * t * k for t in point for k in (1, 2)]
+            seen = [math.cos(t) for t in angle] + [math.sin(t) for t in angle]
+            tau = torch.tensor(seen, dtype=torch.float64)
+            for layer in (model.trunk[0], model.trunk[2], model.trunk[4]):
+                tau = torch.tanh(layer.weight @ tau + layer.bias)  # after the last too
+            expected = model.bias + sum(beta[:, k] * tau[k] for k in range(6))
+            torch.testing.assert_close(u[i].view(4, 3)[j], expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_shift_equals_the_whole_trunk_at_each_moved_point(dim):
+    """τₖ is component k of a network with p outputs, taken at a point of its own."""
+    model = small(ShiftDeepONet, dim)
+    x = grid(6, dim)
+    a, y = smooth(x), torch.rand(4, *[1] * (dim - 1), dim, dtype=torch.float64)
+    u, gelu = model(a, x, y), nn.functional.gelu
+    for i, one in enumerate(a):
+        values = one.movedim(-1, 0).flatten()
+        beta = dense(model.branch, values, gelu).view(3, 6)
+        scale = dense(model.scale, values, gelu).view(6, dim)
+        shift = dense(model.shift, values, gelu).view(6, dim)
+        for j, point in enumerate(y.view(4, dim)):
+            expected = model.bias.clone()
+            for k in range(6):
+                tau = dense([*model.hidden, model.last], scale[k] * point + shift[k], gelu)
+                expected += beta[:, k] * tau[k]
+            torch.testing.assert_close(u[i].view(4, 3)[j], expected, rtol=1e-10, atol=1e-10)
+
+
+def test_shift_with_scales_one_and_shifts_zero_is_a_deeponet_with_a_linear_last_layer():
+    model = small(ShiftDeepONet)
+    with torch.no_grad():
+        for network, value in ((model.scale, 1.0), (model.shift, 0.0)):
+            network[-1].weight.zero_()
+            network[-1].bias.fill_(value)
+    plain = small(DeepONet, activation="gelu", coordinates="raw")
+    plain.branch = nn.Sequential(nn.Flatten(), *model.branch)
+    plain.trunk = nn.Sequential(model.hidden, model.last)
+    plain.bias = model.bias
+    x = grid(6)
+    torch.testing.assert_close(model(smooth(x), x), plain(smooth(x), x), rtol=1e-10, atol=1e-10)
+
+
+def test_the_points_start_close_to_where_they_are():
+    torch.manual_seed(0)
+    model, x = ShiftDeepONet(dim=2, sensors=8), grid(8, 2, dtype=torch.float32)
+    values = torch.sin(2 * torch.pi * x[..., 0]).flatten()
+    # a collapsed trunk, A ≈ 0, would be far below; deviations of a tenth of the usual weights
+    assert float((model.scale(values) - 1).detach().abs().max()) < 0.5
+    assert float(model.shift(values).detach().abs().max()) < 0.5
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_points_in_parts_give_the_same_values_and_gradients(training, monkeypatch):
+    model, x = small(ShiftDeepONet, 2), grid(6, 2)
+    a = smooth(x)
+    results = []
+    for at_once in (deeponet.AT_ONCE, 3 * 6 * 5 * 7):  # all 36 points, or 7 of them
+        monkeypatch.setattr(deeponet, "AT_ONCE", at_once)
+        model.zero_grad()
+        with torch.set_grad_enabled(training):
+            u = model(a, x)
+        if training:
+            u.square().sum().backward()
+        results.append([u, *(p.grad for p in model.parameters() if training)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize(("sensor_grid", "fine"), [("periodic", 24), ("cells", 18), ("ends", 26)])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_a_finer_grid_is_read_at_the_sensors_alone(kind, sensor_grid, fine, dim):
+    model = small(kind, dim, sensor_grid=sensor_grid)
+    x, x_fine = grid(6, dim, sensor_grid), grid(fine, dim, sensor_grid)
+    expected = model(smooth(x), x)
+    torch.testing.assert_close(model(smooth(x_fine), x_fine, x), expected, rtol=1e-9, atol=1e-9)
+    assert model(smooth(x_fine), x_fine).shape == (3, *[fine] * dim, 3)
+
+
+def test_parts_of_a_grid_with_its_ends_have_the_sensors_of_each_other():
+    """Every third and every fifteenth of 421 cells."""
+    cells = grid(421, kind="cells")
+    model = small(DeepONet, sensors=29, sensor_grid="ends")
+    values = [model(smooth(cells[::r]), cells[::r], cells[:5]) for r in (15, 3)]
+    torch.testing.assert_close(values[0], values[1], rtol=1e-12, atol=1e-12)
+
+
+def test_the_axes_may_be_of_different_grids():
+    x = torch.stack(torch.meshgrid(grid(6)[:, 0], grid(18)[:, 0], indexing="ij"), dim=-1)
+    model, coarse = small(DeepONet, 2), grid(6, 2)
+    torch.testing.assert_close(
+        model(smooth(x), x, coarse), model(smooth(coarse), coarse), rtol=1e-10, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize(
+    ("sensor_grid", "n", "message"),
+    [
+        ("periodic", 20, r"6 sensors .* 'periodic' lie on grids of r \* 6 points .*, got 20"),
+        ("periodic", 3, r"r \* 6 points along each axis, got 3"),
+        ("cells", 12, r"r \* 6 points, r odd along each axis, got 12"),
+        ("ends", 12, r"r \* 5 \+ 1 points along each axis, got 12"),
+        ("ends", 1, r"r \* 5 \+ 1 points along each axis, got 1"),
+    ],
+)
+def test_refuses_a_grid_without_the_sensors(sensor_grid, n, message):
+    x = grid(n, kind="cells")
+    with pytest.raises(ValueError, match=message):
+        at_sensors(smooth(x), x, 6, sensor_grid)
+
+
+@pytest.mark.parametrize(("sensor_grid", "kind"), [("periodic", "cells"), ("cells", "periodic"),
+                                                   ("periodic", "ends")])  # fmt: skip
+def test_refuses_a_finer_grid_of_another_kind(sensor_grid, kind):
+    x = grid(18, kind=kind)
+    with pytest.raises(ValueError, match=r"the grid x of the input has no points there"):
+        at_sensors(smooth(x), x, 6, sensor_grid)
+
+
+@pytest.mark.parametrize("n", [128, 1024, 8192])
+def test_finds_the_sensors_in_single_precision(n):
+    x = grid(n, dtype=torch.float32)
+    assert torch.equal(at_sensors(x[None], x, 64, "periodic")[0], x[:: n // 64])
+
+
+def test_periodic_coordinates_make_u_periodic():
+    model, x = small(DeepONet, 2), grid(6, 2)
+    a = smooth(x)
+    torch.testing.assert_close(model(a, x, x + 1), model(a, x), rtol=1e-9, atol=1e-9)
+    raw = small(DeepONet, 2, coordinates="raw")
+    assert not torch.allclose(raw(a, x, x + 1), raw(a, x), atol=1e-3)
+
+
+def test_fourier_coordinates_tell_the_ends_apart():
+    ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    first, last = features(ends, "fourier", 2)
+    # y; cos πy, cos 2πy; sin πy, sin 2πy
+    torch.testing.assert_close(first, torch.tensor([0, 1, 1, 0, 0]).double())
+    torch.testing.assert_close(last, torch.tensor([1, -1, 1, 0, 0]).double(), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("coordinates", ["raw", "periodic", "fourier"])
+def test_gradient_reaches_every_parameter(kind, dim, coordinates):
+    model, x = small(kind, dim, coordinates=coordinates), grid(6, dim)
+    model(smooth(x), x).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_convolution_branch_reads_every_sensor_it_covers(dim):
+    model, x = small(DeepONet, dim, branch="convolution", sensors=13, channels=4), grid(13, dim)
+    a = smooth(x).requires_grad_()
+    model(a, x).square().sum().backward()
+    assert (a.grad != 0).all()  # 13 -> 5 -> 1: the last covers all
+    assert all(p.grad.abs().max() > 0 for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_batch_equals_its_samples(kind):
+    model, x = small(kind), grid(6)
+    a = smooth(x)
+    singles = torch.cat([model(one[None], x) for one in a])
+    torch.testing.assert_close(model(a, x), singles, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_copy_and_a_reloaded_state_are_bit_equal(kind):
+    model, x = small(kind).eval(), grid(6)
+    other = kind(in_channels=2, out_channels=3, sensors=6, **SMALL[kind]).double().eval()
+    other.load_state_dict(model.state_dict())
+    a = smooth(x)
+    assert torch.equal(other(a, x), model(a, x))
+    assert torch.equal(copy.deepcopy(model)(a, x), model(a, x))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_single_precision_agrees_with_double(kind):
+    model, x = small(kind), grid(6)
+    double = model(smooth(x), x)
+    single = model.float()(smooth(x).float(), x.float())
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.usefixtures("unchecked")
+def test_compiles_to_one_graph(kind):
+    torch.compiler.reset()
+    model, x = small(kind, 2).eval(), grid(6, 2)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(smooth(x), x), model(smooth(x), x))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 3}, "dim must be 1 or 2, got 3"),
+        ({"sensors": 1}, "sensors must be at least 2, got 1"),
+    ],
+)
+def test_refuses_impossible_settings(kind, settings, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**settings)
+
+
+def test_refuses_too_few_sensors_for_the_convolutions():
+    with pytest.raises(ValueError, match="needs at least 13 sensors, got 12"):
+        DeepONet(branch="convolution", sensors=12)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_points_of_another_dimension():
+    x = grid(6)
+    # what forward calls first; here the run-time check of annotations would come before it
+    with pytest.raises(ValueError, match=r"expected output coordinates of shape \(m1, 1\)"):
+        check_input(small(DeepONet), smooth(x), x, grid(6, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (DeepONet, {"basis": 32, "width": 64, "activation": "gelu"}),
+        (ShiftDeepONet, {"basis": 16, "width": 32, "branch_depth": 2, "trunk_width": 16,
+                         "trunk_depth": 2, "coordinates": "periodic"}),
+    ],
+)  # fmt: skip
+def test_overfits_eight_samples(kind, settings):
+    torch.manual_seed(0)
+    model, x = kind(sensors=32, **settings), grid(32, dtype=torch.float32)
+    a = torch.stack([torch.sin(2 * torch.pi * (x + s / 8)) * (1 + s / 8) for s in range(8)])
+    u = a.square() - 0.5
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(200):
+        loss = (model(a, x) - u).square().mean() / u.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float(loss.detach().sqrt()) < 0.05

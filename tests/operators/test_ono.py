@@ -1,0 +1,426 @@
+"""The Orthogonal Neural Operator against its formulas, point by point, in float64."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from operators.base import check_input
+from operators.nn.nystrom import NystromAttention
+from operators.ono import ONO, LinearAttention, Orthonormal
+
+ATTENTIONS = ["linear", "galerkin", "nystrom"]
+
+
+def points(n, dtype=torch.float64):
+    return torch.arange(n, dtype=dtype)[:, None] / n
+
+
+def square(n1, n2, dtype=torch.float64):
+    axes = ((torch.arange(n, dtype=dtype) + 0.5) / n for n in (n1, n2))
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+
+def shaken(module):
+    """In float64 with weights of order one, so that every term counts."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return module.double()
+
+
+def small(**settings):
+    sizes = {"dim": 1, "width": 12, "depth": 2, "heads": 2, "eigenfunctions": 5, "landmarks": 4}
+    return ONO(**sizes | {"attention": "linear"} | settings)
+
+
+def trained(model, x, c_in=1):
+    """Three forward passes in training, of which the covariances are."""
+    model.train()
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model(torch.randn(4, *x.shape[:-1], c_in, dtype=x.dtype), x)
+    return model.eval()
+
+
+def mean_product(psi):
+    """(1/BN) Σ ψᵢψⱼ over samples and points."""
+    return torch.einsum("bni,bnj->ij", psi, psi) / (psi.shape[0] * psi.shape[1])
+
+
+@pytest.mark.parametrize("name", ONO.presets)
+def test_presets_have_their_number_of_parameters(name):
+    preset = ONO.presets[name]
+    c_in, c_out = preset.channels
+    with torch.device("meta"):
+        model = ONO(in_channels=c_in, out_channels=c_out, **preset.settings)
+    assert model.parameter_count == preset.parameters
+
+
+def test_the_darcy_count_is_the_sum_of_its_parts():
+    d, h, k = 128, 256, 32
+    mlp = d * h + h + h * d + d
+    attention = 3 * d * d + d * d + d + 8 * 33  # the convolution has 33 weights for each head
+    layer = attention + mlp + (d * k + k) + k + 3 * 2 * d
+    first = (3 * h + h) + (h * h + h)
+    assert ONO.presets["darcy"].parameters == first + 10 * layer + 9 * mlp + d + 1
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_functions_are_orthonormal_over_a_batch_in_training(batch):
+    module = shaken(Orthonormal(12, 5, momentum=0.9, jitter=1e-12)).train()
+    g = torch.randn(batch, 40, 12, dtype=torch.float64)
+    torch.testing.assert_close(
+        mean_product(module(g)), torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-9
+    )  # λ times the condition number of C, here below 100
+
+
+def test_functions_are_psi_times_the_inverse_transposed_factor():
+    module = shaken(Orthonormal(12, 5, momentum=0.9, jitter=1e-3)).train()
+    g = torch.randn(3, 7, 12, dtype=torch.float64)
+    psi = g @ module.project.weight.T + module.project.bias
+    c = sum(torch.outer(row, row) for row in psi.flatten(0, 1)) / 21
+    c = c + 1e-3 * torch.trace(c) / 5 * torch.eye(5, dtype=torch.float64)
+    inverse = torch.linalg.inv(torch.linalg.cholesky(c))
+    torch.testing.assert_close(module(g), psi @ inverse.T, rtol=1e-10, atol=1e-10)
+
+
+def test_evaluation_takes_the_moving_average_whose_first_value_is_the_first_batch():
+    module = shaken(Orthonormal(12, 5, momentum=0.8, jitter=1e-12))
+    batches = [(s + 1) * torch.randn(2, 30, 12, dtype=torch.float64) for s in range(3)]
+    module.train()
+    for g in batches:
+        module(g)
+    first, second, third = (mean_product(module.project(g)).detach() for g in batches)
+    average = 0.8 * (0.8 * first + 0.2 * second) + 0.2 * third
+    torch.testing.assert_close(module.covariance, average, rtol=1e-12, atol=1e-12)
+    assert int(module.steps) == 3
+    module.eval()
+    psi = module(batches[0])
+    white = torch.linalg.inv(torch.linalg.cholesky(average))
+    torch.testing.assert_close(
+        mean_product(psi), white @ first @ white.T, rtol=1e-8, atol=1e-8
+    )  # not the identity: of another batch
+    assert int(module.steps) == 3  # evaluation counts nothing
+
+
+def test_before_training_evaluation_leaves_the_functions_as_they_are():
+    module = shaken(Orthonormal(12, 5, momentum=0.9, jitter=1e-12)).eval()
+    g = torch.randn(2, 9, 12, dtype=torch.float64)
+    torch.testing.assert_close(module(g), module.project(g), rtol=1e-9, atol=1e-9)
+
+
+def test_the_projection_does_not_depend_on_the_basis_of_psi():
+    """ψ -> ψA turns ψ̂ by an orthogonal matrix: Σ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩ stays, but each ψ̂ᵢ does not."""
+    module = shaken(Orthonormal(12, 5, momentum=0.9, jitter=1e-14)).train()
+    g = torch.randn(2, 30, 12, dtype=torch.float64)
+    psi = module(g)
+    basis = torch.randn(5, 5, dtype=torch.float64)
+    with torch.no_grad():
+        module.project.weight.copy_(basis @ module.project.weight)
+        module.project.bias.copy_(basis @ module.project.bias)
+    other = module(g)
+    assert (psi - other).abs().max() > 0.1
+    torch.testing.assert_close(psi @ psi.mT, other @ other.mT, rtol=1e-8, atol=1e-8)
+
+
+def test_the_gradient_passes_through_the_covariance():
+    module = shaken(Orthonormal(6, 3, momentum=0.9, jitter=1e-6)).train()
+    g = torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(module, (g,))
+    # the size of ψ does not matter, so a loss has no slope along it
+    loss = (module(g) * torch.randn(2, 4, 3, dtype=torch.float64)).sum()
+    parameters = list(module.project.parameters())
+    slopes = torch.autograd.grad(loss, parameters)
+    along = sum((s * p.detach()).sum() for s, p in zip(slopes, parameters, strict=True))
+    assert max(float(s.abs().max()) for s in slopes) > 1e-2
+    assert abs(float(along)) < 1e-10
+
+
+def test_fewer_points_than_functions_and_equal_points_can_be_trained_on():
+    module = Orthonormal(12, 8, momentum=0.9, jitter=1e-6).train()
+    for g in (torch.randn(1, 2, 12), torch.randn(12).expand(3, 5, 12)):
+        g = g.clone().requires_grad_()
+        psi = module(g)
+        psi.square().sum().backward()
+        assert psi.isfinite().all()
+        assert g.grad.isfinite().all()
+        assert mean_product(psi.double()).diagonal().max() < 1.01
+
+
+def test_half_precision_is_factorised_in_double():
+    module = Orthonormal(12, 8, momentum=0.9, jitter=1e-6).train()
+    g = torch.randn(2, 50, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        psi = module(g)
+    off = mean_product(psi.double()) - torch.eye(8)
+    assert off.abs().max() < 1e-3  # of projections rounded to three digits, were it whitened so
+
+
+def linear_token_by_token(module, u, source):
+    """softmax over features of q, over points of k, one query and head at a time."""
+    d = u.shape[-1] // module.heads
+    out = torch.zeros_like(u)
+    for b, i, h in ((b, i, h) for b in range(len(u)) for i in range(u.shape[1]) for h in (0, 1)):
+        rows = slice(h * d, (h + 1) * d)
+        q = torch.softmax(module.query.weight[rows] @ u[b, i], 0) / math.sqrt(d)
+        keys = torch.softmax(source[b] @ module.key.weight[rows].T, 0)
+        values = source[b] @ module.value.weight[rows].T
+        for j in range(source.shape[1]):
+            out[b, i, rows] += (q @ keys[j]) * values[j]
+    return out @ module.out.weight.T + module.out.bias
+
+
+def test_linear_attention_equals_its_formula_token_by_token():
+    module = shaken(LinearAttention(8, 2, "linear"))
+    u, source = (torch.randn(2, n, 8, dtype=torch.float64) for n in (5, 7))
+    torch.testing.assert_close(module(u), linear_token_by_token(module, u, u))
+    torch.testing.assert_close(module(u, source), linear_token_by_token(module, u, source))
+
+
+def test_galerkin_attention_normalises_keys_and_values_by_weights_that_heads_share():
+    module = shaken(LinearAttention(8, 2, "galerkin"))
+    u = torch.randn(2, 5, 8, dtype=torch.float64)
+    out = torch.zeros_like(u)
+    for h in range(2):
+        rows = slice(4 * h, 4 * h + 4)
+        q, k, v = (u @ p.weight[rows].T for p in (module.query, module.key, module.value))
+        k = torch.nn.functional.layer_norm(k, (4,), module.norm_key.weight, module.norm_key.bias)
+        v = torch.nn.functional.layer_norm(
+            v, (4,), module.norm_value.weight, module.norm_value.bias
+        )
+        out[..., rows] = torch.einsum("bif,bjf,bjg->big", q, k, v) / 5
+    torch.testing.assert_close(module(u), out @ module.out.weight.T + module.out.bias)
+
+
+@pytest.mark.parametrize("inner_product", ["mean", "sum"])
+def test_a_layer_equals_its_dense_kernel(inner_product):
+    """f + K f with the n x n matrix K = Σᵢ μᵢ ψ̂ᵢ ψ̂ᵢᵀ, then layer norm and MLP (eq. 5-6)."""
+    layer = shaken(small(inner_product=inner_product)).layers[0].train()
+    g, f = (torch.randn(3, 9, 12, dtype=torch.float64) for _ in range(2))
+    h = g + layer.attention(layer.norm1(g))
+    h = h + layer.mlp(layer.norm2(h))
+    psi = layer.eigenfunctions(h)
+    mu = torch.log1p(torch.exp(layer.eigenvalues))
+    kernel = torch.einsum("bxi,i,byi->bxy", psi, mu, psi)
+    if inner_product == "mean":
+        kernel = kernel / 9
+    expected = layer.update(layer.norm3(f + kernel @ f))
+    actual_g, actual_f = layer(g, f)
+    torch.testing.assert_close(actual_g, h)
+    torch.testing.assert_close(actual_f, expected)
+
+
+def test_the_query_layer_has_no_residual_and_two_sets_of_functions():
+    layer = shaken(small(queries=True, jitter=1e-12)).query.train()
+    y, x = torch.rand(2, 4, 1, dtype=torch.float64), torch.rand(2, 9, 2, dtype=torch.float64)
+    g, f = (torch.randn(2, 9, 12, dtype=torch.float64) for _ in range(2))
+    h, actual = layer(y, x, g, f)
+    target, source = layer.eigenfunctions(h), layer.source_eigenfunctions(g)
+    mu = torch.nn.functional.softplus(layer.eigenvalues)
+    for psi in (target, source):
+        error = mean_product(psi) - torch.eye(5)
+        assert (
+            error.abs().max() < 1e-3
+        )  # the jitter times the condition number of C, 10⁸ at the most
+    kernel = torch.einsum("bxi,i,byi->bxy", target, mu, source) / 9
+    torch.testing.assert_close(actual, layer.update(layer.norm3(kernel @ f)))
+
+
+def test_weights_start_small_and_biases_with_zero():
+    torch.manual_seed(0)
+    model = ONO(depth=1)
+    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    weights = torch.cat([m.weight.detach().flatten() for m in linear])
+    # 0.02 times a normal number cut at ±100 of its deviations: ±2 in its own unit
+    assert float(weights.std()) == pytest.approx(0.02, rel=0.01)
+    assert all(m.bias is None or not m.bias.any() for m in linear)
+    assert torch.equal(
+        torch.nn.functional.softplus(model.layers[0].eigenvalues),
+        torch.full((32,), 2.0).log(),
+    )
+    assert isinstance(model.layers[0].attention, NystromAttention)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("queries", [False, True])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_gradient_reaches_every_parameter(attention, queries, dim):
+    model = shaken(small(attention=attention, queries=queries, dim=dim, in_channels=2))
+    x = points(12) if dim == 1 else square(4, 5)
+    y = x[:3] if queries else None
+    a = torch.randn(2, *x.shape[:-1], 2, dtype=torch.float64)
+    u = model(a, x, y)
+    assert u.shape == (2, *(x if y is None else y).shape[:-1], 1)
+    u.square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_a_batch_equals_its_samples_in_evaluation_and_not_in_training(attention):
+    x = points(12)
+    model = trained(shaken(small(attention=attention)), x)
+    a = torch.randn(3, 12, 1, dtype=torch.float64)
+    singles = torch.cat([model(one[None], x) for one in a])
+    torch.testing.assert_close(model(a, x), singles, rtol=1e-8, atol=1e-8)
+    assert torch.equal(model(a, x), model(a, x))
+    model.train()
+    assert (model(a, x)[:1] - model(a[:1], x)).abs().max() > 1e-3
+
+
+def test_saves_loads_and_copies_the_average(tmp_path):
+    x = points(12)
+    model = trained(shaken(small()), x)
+    a = torch.randn(3, 12, 1, dtype=torch.float64)
+    torch.save(model.state_dict(), tmp_path / "state.pt")
+    loaded = small().double().eval()  # fresh, with the buffers there already
+    loaded.load_state_dict(torch.load(tmp_path / "state.pt"))
+    assert torch.equal(loaded(a, x), model(a, x))
+    assert torch.equal(copy.deepcopy(model)(a, x), model(a, x))
+    fresh = small().double().eval()
+    fresh.load_state_dict(dict(model.named_parameters()), strict=False)  # without the average
+    assert (fresh(a, x) - model(a, x)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("attention", ["linear", "galerkin"])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_without_coordinates_it_commutes_with_shifts(attention, dim):
+    x = points(12) if dim == 1 else square(4, 6)
+    model = trained(shaken(small(dim=dim, attention=attention, coordinates="none")), x)
+    a = torch.randn(2, *x.shape[:-1], 1, dtype=torch.float64)
+    shift, axes = (5, 1) if dim == 1 else ((3, 2), (1, 2))
+    torch.testing.assert_close(
+        model(a.roll(shift, axes), x), model(a, x).roll(shift, axes), rtol=1e-8, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("attention", ["linear", "galerkin"])
+@pytest.mark.parametrize("coordinates", ["raw", "periodic"])
+def test_the_order_of_the_points_does_not_matter(attention, coordinates):
+    x = points(12)
+    model = trained(shaken(small(attention=attention, coordinates=coordinates)), x)
+    a, order = torch.randn(2, 12, 1, dtype=torch.float64), torch.randperm(12)
+    u = model(a[:, order], x[order])
+    torch.testing.assert_close(u, model(a, x)[:, order], rtol=1e-8, atol=1e-8)
+
+
+def test_periodic_coordinates_have_no_jump_at_the_ends():
+    x = points(12)
+    model = trained(shaken(small(coordinates="periodic")), x)
+    a = torch.randn(2, 12, 1, dtype=torch.float64)
+    torch.testing.assert_close(model(a, x + 1), model(a, x), rtol=1e-8, atol=1e-8)
+
+
+@torch.no_grad()
+def refined(model, n):
+    x = points(n)
+    return model((torch.sin(2 * torch.pi * x) + 0.3)[None], x)[0]
+
+
+@pytest.mark.parametrize("attention", ["linear", "galerkin"])
+def test_values_converge_under_refinement(attention):
+    """Sums over points of smooth periodic functions are quadratures of high order."""
+    model = shaken(small(attention=attention, coordinates="periodic"))
+    trained(model, points(32))
+    torch.testing.assert_close(refined(model, 128)[::4], refined(model, 32), rtol=1e-6, atol=1e-6)
+
+
+def test_the_published_sum_leaves_the_residual_a_share_that_depends_on_the_grid():
+    model = shaken(small(inner_product="sum", coordinates="periodic"))
+    trained(model, points(32))
+    steps = [(refined(model, 2 * n)[::2] - refined(model, n)).abs().max() for n in (32, 64, 128)]
+    assert steps[0] > 1e-4
+    # what is left of the residual goes as 1/n, so differences are halved
+    assert float(steps[1] / steps[2]) == pytest.approx(2, abs=0.4)
+
+
+def test_points_of_the_output_that_are_asked_for_twice_change_nothing():
+    """The stream at y attends to all y, but by means over them."""
+    x = points(16)
+    model = trained(shaken(small(queries=True, coordinates="periodic")), x)
+    a = torch.randn(2, 16, 1, dtype=torch.float64)
+    assert torch.equal(model(a, x, x), model(a, x))
+    twice = torch.cat([x, x])
+    torch.testing.assert_close(model(a, x, twice)[:, :16], model(a, x), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_compiles_without_a_break():
+    torch.compiler.reset()
+    model = small(queries=True)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    a, x, y = torch.randn(2, 16, 1), points(16, torch.float32), torch.rand(5, 1)
+    plain = copy.deepcopy(model)
+    torch.testing.assert_close(compiled(a, x, y), plain(a, x, y))
+    buffers = dict(plain.named_buffers())
+    for name, buffer in model.named_buffers():
+        torch.testing.assert_close(buffer, buffers[name])
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_single_precision_agrees_with_double(attention):
+    torch.manual_seed(0)
+    model = small(attention=attention)
+    exact = copy.deepcopy(model).double()
+    a = torch.randn(4, 12, 1)
+    u, v = model(a, points(12, torch.float32)), exact(a.double(), points(12))
+    # of functions that nearly coincide at the start: the jitter lets 10³ times 10⁻⁷ through
+    assert (u - v).abs().max() < 1e-3 * v.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 3}, "dim must be 1 or 2, got 3"),
+        ({"heads": 5}, "heads must divide width, got heads=5, width=12"),
+        ({"heads": 0}, "heads must divide width, got heads=0, width=12"),
+        ({"eigenfunctions": 0}, "must be at least 1, got 12, 0, 2, 4"),
+        ({"depth": 0}, "depth must be at least 1, got 0"),
+        ({"depth": 1, "queries": True}, "depth must be at least 2, got 1"),
+        ({"momentum": 1.0}, r"momentum lies in \[0, 1\), got 1.0"),
+        ({"jitter": 0.0}, "jitter must be positive, got 0.0"),
+        ({"coordinates": "none", "queries": True}, "queries need coordinates"),
+    ],
+)
+def test_refuses_impossible_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+def test_refuses_points_of_the_output_without_queries():
+    with pytest.raises(ValueError, match="y must be None"):
+        small()(torch.zeros(1, 16, 1), points(16, torch.float32), points(8, torch.float32))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_input_of_another_shape():
+    # what forward calls first; here the run-time check of annotations would come before it
+    with pytest.raises(ValueError, match=r"expected input of shape \(batch, n1, n2, 1\)"):
+        check_input(small(dim=2), torch.zeros(2, 16, 1), points(16))
+
+
+def test_overfits_eight_samples():
+    torch.manual_seed(0)
+    model = small(width=32, heads=4, eigenfunctions=4, coordinates="periodic")
+    x = points(32, torch.float32)
+    a = torch.stack([torch.sin(2 * torch.pi * (x + s / 8)) * (1 + s / 8) for s in range(8)])
+    u = a.square() - 0.5
+    steps = 160
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    # the average of the covariances meets the last one as the rate goes to zero
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 1e-2, total_steps=steps, cycle_momentum=False
+    )
+    for _ in range(steps):
+        loss = (model(a, x) - u).square().mean() / u.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    error = (model.eval()(a, x) - u).square().mean() / u.square().mean()
+    assert float(error.detach().sqrt()) < 0.08

@@ -1,0 +1,412 @@
+"""PiT and its attentions against formulas written out point by point, in float64."""
+
+import copy
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import gelu
+
+from operators.nn import position
+from operators.nn.position import (
+    PositionAttention,
+    SelfAttention,
+    SelfPositionAttention,
+    SquaredDistance,
+    neighbours,
+)
+from operators.pit import PiT, mesh
+
+PLAIN, TORUS = SquaredDistance(False, 1.0), SquaredDistance(True, 0.25)
+ATTENTIONS = ["position", "self-position", "self-a", "self-b"]
+
+
+def line(n, dtype=torch.float64):
+    return torch.arange(n, dtype=dtype)[:, None] / n
+
+
+def square(n, dtype=torch.float64, start=0.0):
+    axis = (torch.arange(n, dtype=dtype) + start) / n
+    return torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+
+
+def grid(dim, n, dtype=torch.float64):
+    return line(n, dtype) if dim == 1 else square(n, dtype)
+
+
+def shaken(module):
+    """The module in float64 with weights of order one, so that every term counts."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return module.double()
+
+
+def small(**settings):
+    torch.manual_seed(0)
+    return PiT(
+        **{"width": 8, "depth": 2, "latent": 8, "encoder_locality": 20.0, "decoder_locality": 30.0}
+        | settings
+    )
+
+
+def cloud(n, seed=0):
+    return torch.rand(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def squared(y, x, periodic, scale):
+    """The least squared distance of two points over all images of the second."""
+    shifts = itertools.product(*[(-1, 0, 1) if periodic else (0,)] * len(y))
+    return min(
+        sum((p - q - s) ** 2 for p, q, s in zip(y, x, shift, strict=True)) for shift in shifts
+    ) / (scale)
+
+
+@pytest.mark.parametrize("name", PiT.presets)
+def test_has_the_published_number_of_parameters(name):
+    preset = PiT.presets[name]
+    inputs, outputs = preset.channels
+    with torch.device("meta"):
+        model = PiT(in_channels=inputs, out_channels=outputs, dim=preset.dim, **preset.settings)
+    assert model.parameter_count == preset.parameters
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+def test_distance_is_the_least_over_all_images(periodic):
+    y, x = cloud(7), cloud(9, seed=1)
+    expected = [[squared(p, q, periodic, 2.0) for q in x.tolist()] for p in y.tolist()]
+    d = SquaredDistance(periodic, 2.0)(y, x)
+    torch.testing.assert_close(d, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_periodic_distance_is_invariant_under_translations():
+    y, x, shift = cloud(7), cloud(9, seed=1), torch.tensor([0.3, 0.8], dtype=torch.float64)
+    torch.testing.assert_close(TORUS((y + shift) % 1, (x + shift) % 1), TORUS(y, x))
+    corners = torch.tensor([[0.0, 0.0], [0.9, 0.9]], dtype=torch.float64)
+    assert float(SquaredDistance(True, 1.0)(corners[:1], corners[1:])) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("locality", [0.5, 2.0, 7.3, 25.0, 50.0, 99.9, 100.0])
+def test_neighbours_are_those_up_to_the_percentile_of_numpy(locality):
+    d = PLAIN(cloud(13), cloud(57, seed=1))
+    radius = np.percentile(d.numpy(), locality, axis=1, keepdims=True)  # linear interpolation
+    expected = d.numpy() <= radius
+    expected |= d.numpy() == d.numpy().min(axis=1, keepdims=True)
+    assert np.array_equal(neighbours(d, locality).numpy(), expected)
+
+
+def test_neighbours_on_a_periodic_line_are_counted():
+    x = line(201)
+    # entry 4 of the sorted row, of 201, is the second pair of neighbours; 5 and 6 are the third
+    assert neighbours(TORUS(x, x), 2.0).sum(1).unique().tolist() == [5]
+    assert neighbours(TORUS(x, x), 2.5).sum(1).unique().tolist() == [7]
+    assert neighbours(TORUS(x, x), 1e-6).sum(1).unique().tolist() == [1]
+
+
+@pytest.mark.parametrize("n", [30, 141])
+def test_rounding_of_the_coordinates_does_not_part_equal_distances(n):
+    # in 32 bits the four nearest of a cell centre lie at several distances
+    x, y = square(n, torch.float32, 0.5).flatten(0, 1), square(10, torch.float32, 0.5).flatten(0, 1)
+    single = neighbours(SquaredDistance(True, 0.5)(y, x), 2.0)
+    exact = square(n, torch.float64, 0.5).flatten(0, 1), square(10, start=0.5).flatten(0, 1)
+    assert torch.equal(single, neighbours(SquaredDistance(True, 0.5)(exact[1], exact[0]), 2.0))
+    # one row is the next one, shifted: all have as many
+    assert n % 10 or len(single.sum(1).unique()) == 1
+
+
+@pytest.mark.parametrize("locality", [10.0, 100.0])
+def test_rows_of_the_matrix_sum_to_one_over_the_neighbours(locality):
+    layer = shaken(PositionAttention(3, 4, 2, locality, TORUS))
+    x, y = cloud(51), cloud(7, seed=1)
+    matrix = layer.scores(x, y).softmax(-1).detach()
+    torch.testing.assert_close(matrix.sum(-1), torch.ones(2, 7, dtype=torch.float64))
+    assert (matrix > 0).sum(-1).unique().tolist() == [6 if locality == 10.0 else 51]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rate_is_positive_and_finite(dtype):
+    layer = PositionAttention(3, 4, 4, 100.0, PLAIN).to(dtype)
+    with torch.no_grad():
+        layer.r.copy_(torch.tensor([0.0, math.pi / 2, -math.pi / 2, 7.0]))
+    expected = [math.tan(math.pi / 4 * (1 - 1e-7) * (1 + math.sin(r))) for r in layer.r.tolist()]
+    rate = layer.rate.detach()
+    assert bool((rate >= 0).all())
+    assert float(rate[0]) == pytest.approx(1.0, rel=1e-6)
+    assert 1e6 < float(rate[1]) < 1e7  # tan has its pole 10⁻⁷ beyond
+    # near the pole 32 bits hold one digit
+    assert rate[[0, 3]].tolist() == pytest.approx([expected[0], expected[3]], rel=1e-5)
+
+
+def test_initial_projections_and_rates_have_the_published_laws():
+    torch.manual_seed(0)
+    layer = PositionAttention(256, 256, 2, 100.0, PLAIN)
+    # of 65,536 draws
+    assert float(layer.value.weight.detach().std()) == pytest.approx(
+        math.sqrt(2 / (2 * 256)), rel=0.01
+    )
+    r = torch.stack([PositionAttention(1, 2, 2, 100.0, PLAIN).r.detach() for _ in range(500)])
+    assert float(r.abs().max()) == pytest.approx(math.sqrt(3 / 2), rel=0.01)
+    assert abs(float(r.mean())) < 0.1  # standard deviation of the mean: 0.022
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("locality", [20.0, 100.0])
+def test_position_attention_equals_its_formula_point_by_point(periodic, locality):
+    layer = shaken(PositionAttention(3, 4, 2, locality, SquaredDistance(periodic, 0.5)))
+    x, y = cloud(21), cloud(5, seed=1)
+    u = torch.randn(2, 21, 3, dtype=torch.float64)
+    features = []
+    for head in range(2):
+        rate = math.tan(math.pi / 4 * (1 - 1e-7) * (1 + math.sin(float(layer.r[head].detach()))))
+        v = u @ layer.value.weight[2 * head : 2 * head + 2].T
+        rows = []
+        for point in y.tolist():
+            d = [squared(point, q, periodic, 0.5) for q in x.tolist()]
+            inside = [j for j in range(21) if d[j] <= np.percentile(d, locality)]
+            total = sum(math.exp(-rate * d[j]) for j in inside)
+            rows.append(sum(math.exp(-rate * d[j]) / total * v[:, j] for j in inside))
+        features.append(torch.stack(rows, dim=1))
+    torch.testing.assert_close(layer(u, x, y), gelu(torch.cat(features, dim=-1)))
+
+
+@pytest.mark.parametrize("kind", ["dot product", "with distances"])
+def test_attention_to_values_equals_its_formula(kind):
+    distances = kind == "with distances"
+    layer = (
+        SelfPositionAttention(3, 4, 2, 20.0, TORUS) if distances else SelfAttention(3, 4, 2)
+    )  # of 13 points, 20 percent are the nearest three
+    layer, x = shaken(layer), cloud(13)
+    u = torch.randn(2, 13, 3, dtype=torch.float64)
+    features = []
+    for head in range(2):
+        part = slice(2 * head, 2 * head + 2)
+        q, k, v = (u @ p.weight[part].T for p in (layer.query, layer.key, layer.value))
+        scores = torch.einsum("bid,bjd->bij", q, k) / math.sqrt(2)
+        if distances:
+            d = TORUS(x, x)
+            far = d > torch.tensor(np.percentile(d.numpy(), 20, axis=1))[:, None]
+            scores = (scores - layer.rate[head] * d).masked_fill(far, -math.inf)
+        features.append(scores.softmax(-1) @ v)
+    torch.testing.assert_close(layer(u, x, x), gelu(torch.cat(features, dim=-1)))
+
+
+@pytest.mark.parametrize("kind", [PositionAttention, SelfPositionAttention])
+def test_making_the_matrix_in_parts_changes_nothing(kind, monkeypatch):
+    layer, x = shaken(kind(3, 4, 2, 30.0, PLAIN)), cloud(23)
+    u = torch.randn(2, 23, 3, dtype=torch.float64)
+    whole = layer(u, x, x)
+    monkeypatch.setattr(position, "ENTRIES", 5 * 2 * 23)
+    torch.testing.assert_close(layer(u, x, x), whole)
+    monkeypatch.setattr(position, "ENTRIES", 1)
+    torch.testing.assert_close(layer(u, x, x), whole)
+
+
+def test_position_attention_takes_a_cloud_in_any_order_and_any_dimension():
+    layer = shaken(PositionAttention(3, 4, 2, 20.0, SquaredDistance(False, 3.0)))
+    x, y = torch.rand(40, 3, dtype=torch.float64), torch.rand(9, 3, dtype=torch.float64)
+    u, order = torch.randn(2, 40, 3, dtype=torch.float64), torch.randperm(40)
+    torch.testing.assert_close(layer(u[:, order], x[order], y), layer(u, x, y))
+    back = y.flip(0)
+    torch.testing.assert_close(layer(u, x, back), layer(u, x, y).flip(1))
+
+
+def test_global_position_attention_is_the_normalised_gaussian_mean():
+    """Against the integral of eq. (8) by a fine quadrature; the sums converge to it."""
+    layer = PositionAttention(1, 1, 1, 100.0, SquaredDistance(True, 1.0)).double()
+    with torch.no_grad():
+        layer.value.weight.fill_(1.0)
+        layer.r.fill_(1.4)  # λ = 137: a width of 0.09
+    rate = float(layer.rate.detach())
+    s = (np.arange(200_000) + 0.5) / 200_000 - 0.5
+    weight = np.exp(-rate * s**2)
+    damping = float((weight * np.cos(2 * np.pi * s)).sum() / weight.sum())
+    x, y = line(64), torch.tensor([[0.123], [0.71]], dtype=torch.float64)
+    v = layer(torch.sin(2 * torch.pi * x)[None], x, y)[0]
+    torch.testing.assert_close(v, gelu(damping * torch.sin(2 * torch.pi * y)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("dim", [1, 2])
+def test_equals_its_plain_composition(attention, dim):
+    model = shaken(small(dim=dim, attention=attention, in_channels=2))
+    x = grid(dim, 10)
+    a = torch.randn(3, *[10] * dim, 2, dtype=torch.float64)
+    points = x.reshape(-1, dim)
+    latent = points if attention in ("self-position", "self-a") else grid(dim, 8).reshape(-1, dim)
+
+    def linear(layer, u):
+        return u @ layer.weight.T + layer.bias
+
+    def mlp(layers, u):
+        return linear(layers[2], gelu(linear(layers[0], u)))
+
+    u = torch.cat([points.expand(3, -1, -1), a.reshape(3, -1, 2)], dim=-1)
+    u = model.down(gelu(linear(model.embed, u)), points, latent)
+    for block in model.processor:
+        u = gelu(mlp(block.mlp, block.attention(u, latent, latent)) + linear(block.skip, u))
+    u = model.up(u, latent, points)
+    block = model.sharpen
+    u = gelu(mlp(block.mlp, block.attention(u, points, points)) + linear(block.skip, u))
+    torch.testing.assert_close(model(a, x), mlp(model.head, u).reshape(3, *[10] * dim, 1))
+    kinds = {"position": PositionAttention, "self-position": SelfPositionAttention}
+    across = SelfAttention if attention == "self-a" else kinds.get(attention, PositionAttention)
+    assert [type(m) for m in (model.down, model.up, model.sharpen.attention)] == [across] * 3
+    assert type(model.processor[0].attention) is kinds.get(attention, SelfAttention)
+
+
+def test_the_published_localities_and_scales_reach_the_layers():
+    with torch.device("meta"):
+        model = PiT(dim=2, **PiT.presets["darcy"].settings)
+        vorticity = PiT(in_channels=10, dim=2, **PiT.presets["vorticity"].settings)
+        burgers, shock = PiT(), PiT(in_channels=3, **PiT.presets["shock-tube"].settings)
+    assert (model.down.locality, model.up.locality) == (2.0, 5.0)
+    assert [block.attention.locality for block in model.processor] == [100] * 4
+    assert model.down.distance == SquaredDistance(False, 2.0)
+    assert vorticity.up.distance == SquaredDistance(True, 1.0)
+    assert burgers.down.distance == SquaredDistance(True, 0.25)
+    assert shock.down.distance == SquaredDistance(False, 1.0)
+    assert burgers.sharpen.attention.locality == 8.0
+    assert model.sharpen is None
+
+
+def test_latent_mesh_is_the_product_of_half_open_grids():
+    assert torch.equal(mesh(4, line(3)), line(4))
+    assert torch.equal(mesh(4, square(3).flatten(0, 1)), square(4).flatten(0, 1))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_gradient_reaches_every_parameter(attention):
+    model = shaken(small(attention=attention))
+    model(torch.randn(2, 16, 1, dtype=torch.float64), line(16)).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_the_order_of_the_points_does_not_matter(attention):
+    model = shaken(small(attention=attention))
+    a, x, order = torch.randn(2, 24, 1, dtype=torch.float64), line(24), torch.randperm(24)
+    torch.testing.assert_close(model(a[:, order], x[order]), model(a, x)[:, order])
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("dim", [1, 2])
+def test_commutes_with_shifts_by_steps_of_the_latent_mesh(attention, dim):
+    model = shaken(small(dim=dim, attention=attention, coordinates="none", latent=4))
+    x = grid(dim, 12)
+    a = torch.randn(2, *[12] * dim, 1, dtype=torch.float64)
+    axes = tuple(range(1, dim + 1))
+    steps = (3, 6)[:dim]  # three points of the grid are one step of the latent mesh
+    shifted = model(a.roll(steps, axes), x)
+    torch.testing.assert_close(shifted, model(a, x).roll(steps, axes))
+
+
+def test_periodic_coordinates_have_no_jump():
+    model = shaken(small(coordinates="periodic"))
+    a = torch.randn(1, 16, 1, dtype=torch.float64)
+    x = line(16)
+    torch.testing.assert_close(model(a, x, x + 1), model(a, x))
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_predicts_at_any_points(dim):
+    model = shaken(small(dim=dim, attention="self-b", sharpening=False))
+    a, x = torch.randn(2, *[12] * dim, 1, dtype=torch.float64), grid(dim, 12)
+    half = (slice(None, None, 2),) * dim
+    torch.testing.assert_close(model(a, x, x[half]), model(a, x)[(slice(None), *half)])
+    y = torch.rand(*[5, 7][:dim], dim, dtype=torch.float64)
+    assert model(a, x, y).shape == (2, *[5, 7][:dim], 1)
+
+
+@pytest.mark.parametrize(
+    ("dim", "attention", "sizes"),
+    [(1, "position", (512, 1024)), (1, "self-position", (256, 512)), (2, "position", (48, 96))],
+)
+@torch.no_grad()
+def test_converges_under_refinement(dim, attention, sizes):
+    """Neighbourhoods are fractions of the points: their radii differ by about a spacing."""
+    model = shaken(small(dim=dim, attention=attention, sharpening=dim == 1))
+
+    def values(n):
+        x = grid(dim, n)
+        a = (torch.sin(2 * torch.pi * x[..., :1]) + 0.3)[None]
+        if attention == "self-position":
+            return model(a, x)[0, :: n // 8]
+        return model(a, x, grid(dim, 8))[0]
+
+    coarse, fine = (values(n) for n in sizes)
+    assert float((coarse - fine).norm() / fine.norm()) < 0.02
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("dim", [1, 2])
+def test_single_precision_agrees_with_double(attention, dim):
+    model = small(dim=dim, attention=attention)
+    axis = (torch.arange(15) + 0.5) / 15
+    x = axis[:, None] if dim == 1 else square(15, torch.float32, 0.5)
+    a = torch.randn(2, *[15] * dim, 1)
+    single = model(a, x)
+    double = copy.deepcopy(model).double()(a.double(), x.double())
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("unchecked")  # the checks of annotations do not compile
+@pytest.mark.parametrize("attention", ["position", "self-position"])
+def test_compiles_into_one_graph(attention):
+    model = small(dim=2, attention=attention, depth=1).eval()
+    a, x = torch.randn(2, 9, 9, 1), square(9, torch.float32)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(a, x), model(a, x))
+
+
+@pytest.mark.parametrize("attention", ["self-position", "self-a"])
+def test_refuses_points_of_the_output_without_a_latent_mesh(attention):
+    with pytest.raises(ValueError, match="y must be None"):
+        small(attention=attention)(torch.zeros(1, 16, 1), line(16).float(), line(8).float())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 3}, "dim must be 1 or 2, got 3"),
+        ({"heads": 3}, "heads must divide width, got heads=3, width=8"),
+        ({"heads": 0}, "heads must divide width, got heads=0, width=8"),
+        ({"latent": 0}, "expected latent >= 1, depth >= 0, got latent=0, depth=2"),
+        ({"encoder_locality": 0.0}, r"encoder_locality lies in \(0, 100\], got 0.0"),
+        ({"decoder_locality": 200.0}, r"decoder_locality lies in \(0, 100\], got 200.0"),
+        ({"scale": 0.0}, "scale must be positive, got 0.0"),
+    ],
+)
+def test_refuses_impossible_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_input_of_another_shape():
+    model = small(dim=2)
+    with pytest.raises(ValueError, match=r"expected input of shape \(batch, n1, n2, 1\)"):
+        model(torch.zeros(2, 16, 1), line(16))
+    with pytest.raises(ValueError, match=r"expected coordinates of shape \(8, 8, 2\)"):
+        model(torch.zeros(2, 8, 8, 1), square(9))
+
+
+@pytest.mark.usefixtures("unchecked")  # a third faster
+def test_overfits_eight_samples():
+    torch.manual_seed(0)
+    # of 32 points one percent is the point itself
+    model = PiT(width=64, heads=4, latent=32, encoder_locality=1.0, decoder_locality=1.0)
+    x = line(32, torch.float32)
+    a = torch.stack([torch.sin(2 * torch.pi * (x + s / 8)) * (1 + s / 8) for s in range(8)])
+    u = a.square() - 0.5
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(100):
+        loss = (model(a, x) - u).square().mean() / u.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float(loss.detach().sqrt()) < 0.02
