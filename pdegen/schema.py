@@ -178,6 +178,7 @@ def _keys(model: type[Strict]) -> Iterator[str]:
             yield from (f"{name}.{key}" for key in _keys(one))
         if not inner:
             yield name
+    yield from (key for key in model.resets if key not in model.model_fields)
 
 
 def _explained(model: type[Strict], error: ValidationError) -> str:

@@ -1,0 +1,95 @@
+"""Words and operators: presets, overrides, an operator of one's own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pdegen.generate import generate
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from pipelines.experiment import load_experiment
+from pipelines.models import MODELS, build_operator, parse_model, register
+
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/my_operator.py"
+
+
+def test_a_preset_stands_for_settings_and_own_ones_go_before_it():
+    plain = parse_model({"name": "fno", "preset": "darcy"})
+    assert plain.arguments["modes"] == 12
+    assert plain.arguments["padding"] == pytest.approx(9 / 85)
+    assert parse_model({"name": "fno", "preset": "darcy", "modes": 8}).arguments["modes"] == 8
+    with pytest.raises(SchemaError, match="unknown preset 'darcey' of fno: did you mean darcy"):
+        parse_model({"name": "fno", "preset": "darcey"})
+
+
+def test_another_name_or_preset_takes_the_old_settings_away():
+    experiment = load_experiment("burgers-quick")  # of width 64
+    fno = experiment.with_overrides({"model.name": "fno", "model.modes": 8})
+    assert fno.model == parse_model({"name": "fno", "modes": 8})
+    wide = experiment.with_overrides({"model.preset": "burgers-gt-ln"})
+    assert wide.model == parse_model({"name": "galerkin-transformer", "preset": "burgers-gt-ln"})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"name": "fnoo"}, "unknown model 'fnoo': did you mean fno"),
+        ({"name": "fno", "widht": 3}, "unknown key 'widht': did you mean width"),
+        ({"name": "fno", "width": 0}, "width must be at least 1, got 0"),
+        ({"name": "fno", "padding": float("nan")}, "padding must be finite, got nan"),
+        ({"name": "fno", "activation": "rleu"}, "activation"),
+        ({"name": "ono", "heads": 7}, "heads must divide width"),
+        ({"name": "pit", "encoder_locality": 0.0}, "encoder_locality"),
+        ({"name": "neuraloperator", "model": "FNOO"}, "FNOO"),
+    ],
+)
+def test_impossible_declarations_are_refused_in_one_line(content, message):
+    with pytest.raises(SchemaError, match=message) as error:
+        parse_model(content)
+    assert "\n" not in str(error.value)
+
+
+def test_a_dimension_that_it_is_not_for_is_refused():
+    with pytest.raises(ValueError, match="is for domains of dimension 1, the data have 2"):
+        parse_model({"name": "galerkin-transformer"}).build(1, 1, 2)
+
+
+def test_checkpoints_of_before_say_no_dimension():
+    old = {"model": {"name": "galerkin-transformer-2d"}, "in_channels": 1, "out_channels": 1}
+    assert build_operator(old).dim == 2
+
+
+def test_reading_a_declaration_draws_no_random_number():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    for name in MODELS:
+        parse_model({"name": name})
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_name_is_given_once():
+    with pytest.raises(ValueError, match="there is an operator named 'fno' already"):
+        register("fno", MODELS["fno"].operator)
+
+
+def test_an_operator_of_ones_own_is_one_short_file(tmp_path):
+    assert len(EXAMPLE.read_text("utf-8").splitlines()) <= 40
+    recipe = load_recipe("burgers-quick").with_overrides(
+        {"samples": 12, "shard": 5, "resolution": 32, "modes": 31, "train": 8, "validation": 2,
+         "test": 2, "problem.solver.resolution": 64}
+    )  # fmt: skip
+    store = generate(recipe, str(tmp_path / "s.zarr"), workers=1).url
+
+    def run(*words):
+        command = [sys.executable, str(EXAMPLE), *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    checkpoint = run("train", "--data", store, "--model", "integral", "--set", "epochs=1",
+                     "--set", "width=8", "--set", "batch=2", "--out", "run")  # fmt: skip
+    assert "relative L2 mean" in run("evaluate", checkpoint, "--data", store)
