@@ -34,6 +34,10 @@ class TooLargeError(OSError):
     """An object has more bytes than it can have."""
 
 
+class CredentialsError(ValueError):
+    """A URL that holds a user name or password; one line, which does not repeat them."""
+
+
 @contextmanager
 def causes() -> Iterator[list[str]]:
     """What failed meanwhile in this thread and was tried again with success, one line each."""
@@ -74,7 +78,7 @@ class Objects:
     several attempts where it may pass.
 
     Raises:
-        ValueError: Where the URL holds a user name or password; they belong in the environment.
+        CredentialsError: Where the URL holds a user name or password.
     """
 
     url: str
@@ -82,7 +86,7 @@ class Objects:
     def __post_init__(self) -> None:
         if "://" in str(self.url) and "@" in urlsplit(str(self.url)).netloc:
             scheme = urlsplit(str(self.url)).scheme
-            raise ValueError(
+            raise CredentialsError(
                 f"a {scheme}:// URL must not hold credentials: put them in the environment, such "
                 "as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )

@@ -92,12 +92,13 @@ def _status(error: Exception) -> int | None:
     from pdegen.engines import EngineError, WorkerLostError
     from pdegen.foreign.arrays import ForeignError
     from pdegen.lock import LockedError
+    from pdegen.objects import CredentialsError
     from pipelines.finished import ReportError
     from pipelines.run import RunError
 
     wrong_request = (
         SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError, UsageError,
-        MissingDolfinxError, EngineError, LockedError, ForeignError,
+        MissingDolfinxError, EngineError, LockedError, ForeignError, CredentialsError,
     )  # fmt: skip
     no_place = (
         errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,

@@ -73,6 +73,7 @@ def line():
             "AWS_ACCESS_KEY_ID": "someone",
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_MAX_ATTEMPTS": "1",  # in the client; it waits long between its attempts
             "NO_PROXY": "127.0.0.1",
         }.items():
             patch.setenv(name, value)
