@@ -49,7 +49,7 @@ dolfinx:
 		echo "dolfinx could not be installed: its tests say what is missing"
 
 test: lint dolfinx
-	$(QUIET) $(BIN)/python -m pytest -m "not slow" --durations=10
+	$(QUIET) $(BIN)/python -m pytest -m "not slow" --timeout 900 --durations=15
 
 validate: $(READY)
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10

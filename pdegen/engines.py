@@ -6,15 +6,20 @@ import os
 import re
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import islice
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 KINDS = ("threads", "processes", "mpi", "slurm")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
@@ -33,20 +38,10 @@ class WorkerLostError(RuntimeError):
     """A task was lost with every worker that tried it; one line."""
 
 
-@dataclass(frozen=True)
-class Pool:
-    """What runs tasks.
+class Pool(ABC):
+    """What runs tasks."""
 
-    Args:
-        executor: Takes them.
-        slots: How many run at a time now; workers may come and go.
-        lost: What a task raises that was lost with every worker that tried it.
-    """
-
-    executor: Executor
-    slots: Callable[[], int]
-    lost: tuple[type[Exception], ...] = ()
-
+    @abstractmethod
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
     ) -> Iterator[tuple[Argument, Result]]:
@@ -54,31 +49,87 @@ class Pool:
 
         Raises:
             WorkerLostError: If a task was lost with every worker that tried it.
-            Exception: The first that a task raises, once the tasks that run have ended.
+            Exception: The first that a task raises; of those that are ready together, that of the
+                argument that came first.
         """
+
+
+@dataclass(frozen=True)
+class Threads(Pool):
+    """Threads of this process.
+
+    Args:
+        executor: Them.
+        count: Their number.
+    """
+
+    executor: Executor
+    count: int
+
+    def run(
+        self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
+    ) -> Iterator[tuple[Argument, Result]]:
         left, waiting = iter(arguments), dict[Future[Result], Argument]()
         try:
             while True:
-                room = self.slots() + _WAITING - len(waiting)
-                for _, argument in zip(range(room), left, strict=False):
+                for argument in islice(left, self.count + _WAITING - len(waiting)):
                     waiting[self.executor.submit(_in_one_thread, task, argument)] = argument
                 if not waiting:
                     return
                 done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                # of those that are ready the first that was asked for: a failure has one name
                 for future in [future for future in waiting if future in done]:
-                    argument = waiting.pop(future)
-                    try:
-                        yield argument, future.result()
-                    except self.lost as error:
-                        raise WorkerLostError(
-                            f"{argument}: every worker that tried it has died (out of memory?): "
-                            f"{error}"
-                        ) from error
+                    yield waiting.pop(future), future.result()
         finally:
             for future in waiting:
                 future.cancel()
             wait(waiting)
+
+
+@dataclass(frozen=True)
+class Cluster(Pool):
+    """Workers of a Dask scheduler, which may come and go.
+
+    Args:
+        client: Of the scheduler.
+    """
+
+    client: Client
+
+    def run(
+        self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
+    ) -> Iterator[tuple[Argument, Result]]:
+        from distributed import as_completed
+        from distributed.scheduler import KilledWorker
+
+        left, waiting, slots = iter(arguments), dict[Any, Argument](), 0
+        done = as_completed(loop=self.client.loop, with_results=True, raise_errors=False)
+        try:
+            while True:
+                # many in one message: each message costs the scheduler as much as some tasks
+                if len(waiting) <= slots + _WAITING // 2:
+                    threads: Any = self.client.nthreads()
+                    slots = sum(threads.values())
+                    more = list(islice(left, slots + _WAITING - len(waiting)))
+                    sent = self.client.map(partial(_in_one_thread, task), more, pure=False)
+                    waiting |= zip(sent, more, strict=True)
+                    done.update(sent)
+                if not waiting:
+                    return
+                ready = dict(done.next_batch())
+                for future in [future for future in waiting if future in ready]:
+                    argument, result = waiting.pop(future), ready[future]
+                    if future.status == "finished":
+                        yield argument, result
+                        continue
+                    error = result[1] if isinstance(result, tuple) else result
+                    if isinstance(error, KilledWorker):
+                        raise WorkerLostError(
+                            f"{argument}: every worker that tried it has died (out of memory?): "
+                            f"{error}"
+                        ) from error
+                    raise error
+        finally:
+            self.client.cancel(list(waiting))
 
 
 @contextmanager
@@ -99,17 +150,9 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
     workers = workers or len(os.sched_getaffinity(0))
     with ExitStack() as stack:
         if scheduler == "threads":
-            executor = stack.enter_context(ThreadPoolExecutor(workers))
-            yield Pool(executor, lambda: workers)
-            return
-        from distributed.scheduler import KilledWorker
-
-        client = stack.enter_context(_client(scheduler, workers, stack))
-        yield Pool(
-            executor=stack.enter_context(client.get_executor(pure=False)),
-            slots=lambda: sum(client.nthreads().values()),
-            lost=(KilledWorker,),
-        )
+            yield Threads(stack.enter_context(ThreadPoolExecutor(workers)), workers)
+        else:
+            yield Cluster(stack.enter_context(_client(scheduler, workers, stack)))
 
 
 def check(scheduler: str) -> None:

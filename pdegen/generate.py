@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import platform
+import re
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -30,6 +31,8 @@ from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store import Store, StoreError, lay_out
 
+_LOG = re.compile(r"\d{8}T\d{12}Z\.json")  # what `log/` holds
+_NOTES = 1000  # that a log keeps at most
 _ATTEMPTS = 3  # at a shard whose solver process dies
 
 
@@ -199,17 +202,20 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     plan = None if there and options.resume else job.layout()
     if plan is not None:
         _check_room(objects, plan)
-    with lock.locked(objects, options.take_over) as mine, _logged(objects, options) as log:
+    with (
+        pool(options.scheduler, options.workers) as workers,  # which must be there, before all else
+        lock.locked(objects, options.take_over) as mine,
+        _logged(objects, options) as log,
+    ):
         if _in_the_way(job, objects, options) != there:
             raise StoreError(f"{url} was changed by another job meanwhile: start again")
         store = Store(url) if plan is None else _laid_out(objects, plan)
-        with pool(options.scheduler, options.workers) as workers:
-            todo = _to_do(store, workers)
-            if store.sealed:
-                if not todo:
-                    return store
-                store.unseal()
-            _compute(job, store, todo, workers, options, log)
+        todo = _to_do(store, workers)
+        if store.sealed:
+            if not todo:
+                return store
+            store.unseal()
+        _compute(job, store, todo, workers, options, log)
         measured = job.measured()
         lock.check(objects, mine)
         store.seal(measured)
@@ -223,7 +229,8 @@ def _compute(
     task = partial(_shard, job, store.url, options.skip_failed)
     for done, (shard, notes) in enumerate(workers.run(task, todo), 1):
         log["shards"] = done
-        log["notes"] += [f"shard {shard}: {note}" for note in notes]
+        room = max(0, _NOTES - len(log["notes"]))
+        log["notes"] += [f"shard {shard}: {note}" for note in notes[:room]]
         options.progress(Progress(done, len(todo), time.monotonic() - start, notes))
 
 
@@ -295,7 +302,8 @@ def _in_the_way(job: Job, objects: Objects, options: Options) -> bool:
     """Whether there is a store, which may be resumed or replaced; StoreError on all else."""
     there = set(objects.keys("")) if objects.exists() else set()
     store = Store(objects.url)
-    if not there - {lock.KEY, "log"} or store.begun:
+    ours = all(map(_LOG.fullmatch, objects.keys("log") if "log" in there else []))
+    if (ours and not there - {lock.KEY, "log"}) or store.begun:
         return False
     store.check()  # something else than a store is reported as such, and never removed
     if not options.resume and not options.overwrite:
@@ -308,10 +316,10 @@ def _in_the_way(job: Job, objects: Objects, options: Options) -> bool:
 
 
 def _laid_out(objects: Objects, plan: Layout) -> Store:
-    """A new store, in place of what is there."""
+    """A new store, in place of what is there; `log/` goes on."""
     objects.write(ROOT, BEGUN)  # from here on the old one is none
     for key in objects.keys(""):
-        if key not in (lock.KEY, ROOT):
+        if key not in (lock.KEY, ROOT, "log"):
             objects.remove_all(key)
     return lay_out(objects.url, plan)
 

@@ -34,6 +34,10 @@ class TooLargeError(OSError):
     """An object has more bytes than it can have."""
 
 
+class UrlError(ValueError):
+    """A URL that cannot be used; one line, which repeats no credentials."""
+
+
 @contextmanager
 def causes() -> Iterator[list[str]]:
     """What failed meanwhile in this thread and was tried again with success, one line each."""
@@ -74,23 +78,33 @@ class Objects:
     several attempts where it may pass.
 
     Raises:
-        ValueError: Where the URL holds a user name or password; they belong in the environment.
+        UrlError: Where the URL holds a user name or password; and on first use, where its protocol
+            is unknown, or needs a package that is not here.
     """
 
     url: str
 
     def __post_init__(self) -> None:
+        if not str(self.url):
+            raise UrlError("the path or URL of a store is empty")
         if "://" in str(self.url) and "@" in urlsplit(str(self.url)).netloc:
             scheme = urlsplit(str(self.url)).scheme
-            raise ValueError(
+            raise UrlError(
                 f"a {scheme}:// URL must not hold credentials: put them in the environment, such "
                 "as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
 
     @cached_property
     def _location(self) -> tuple[Any, str]:
-        with _as_os_errors(str(self.url)):
-            return fsspec.url_to_fs(str(self.url))
+        try:
+            with _as_os_errors(str(self.url)):
+                return fsspec.url_to_fs(str(self.url))
+        except ImportError as error:
+            raise UrlError(f"{self.url}: {error} (for s3://, pip install pdegen[s3])") from None
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # such as an unknown protocol
+                raise UrlError(f"{self.url}: {error.strerror}") from None
+            raise
 
     @property
     def root(self) -> str:
@@ -102,6 +116,8 @@ class Objects:
         return isinstance(self._location[0], LocalFileSystem)
 
     def _path(self, key: str) -> str:
+        if key and not set(key.split("/")).isdisjoint({"", ".", ".."}):
+            raise ValueError(f"no key of an object: {key!r}")
         return f"{self.root}/{key}" if key else self.root
 
     @_patient
@@ -135,20 +151,23 @@ class Objects:
         return data
 
     @_patient
-    def read_all(self, keys: list[str]) -> list[bytes]:
+    def read_all(self, keys: list[str], at_most: int) -> list[bytes]:
         """Several objects, at once where that is faster.
 
         Raises:
             FileNotFoundError: Where one of them does not exist.
+            TooLargeError: Where one has more than `at_most` bytes.
         """
         if self.is_local or not keys:
-            return [self.read(key) for key in keys]
+            return [self.read(key, at_most) for key in keys]
         filesystem, paths = self._location[0], [self._path(key) for key in keys]
         with _as_os_errors(self.root):
-            found = filesystem.cat(paths)
-        if isinstance(found, bytes):  # of one path
-            return [found]
-        return [found[filesystem._strip_protocol(path)] for path in paths]
+            found = filesystem.cat_ranges(
+                paths, [0] * len(paths), [at_most + 1] * len(paths), on_error="raise"
+            )
+        if max(map(len, found)) > at_most:
+            raise TooLargeError(errno.EFBIG, f"larger than {at_most:,} bytes", self.root)
+        return found
 
     @_patient
     def write(self, key: str, data: bytes) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 
 def sha256(data: bytes) -> str:
@@ -59,19 +60,24 @@ class Record:
     def key(shard: int) -> str:
         return f"records/{shard:06d}.json"
 
+    @staticmethod
+    def number(name: str) -> int | None:
+        """The shard whose record has this name; None where it is no record's."""
+        digits = name.removesuffix(".json")
+        if not digits.isdecimal() or len(digits) > 18:
+            return None
+        return int(digits) if Record.key(int(digits)) == f"records/{name}" else None
+
     def encode(self) -> bytes:
         return _signed(asdict(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Record:
         """Raises ValueError on bytes that are no record, or where any of them was changed."""
-        content = _unsigned(data)
         try:
-            content["samples"] = tuple(content["samples"])
-            content["skipped"] = {int(i): why for i, why in content["skipped"].items()}
-            return cls(**content)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"it is no record: {error!r}") from None
+            return TypeAdapter(cls).validate_python(_unsigned(data))
+        except ValidationError as error:
+            raise ValueError(f"it is no record: {_first(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -158,9 +164,19 @@ class Seal:
     def parse(cls, data: bytes) -> Seal:
         """Raises ValueError on bytes that are no seal, or where any of them was changed."""
         try:
-            return cls(**_unsigned(data))
-        except TypeError as error:
-            raise ValueError(f"it is no seal: {error}") from None
+            seal = TypeAdapter(cls).validate_python(_unsigned(data))
+        except ValidationError as error:
+            raise ValueError(f"it is no seal: {_first(error)}") from None
+        for key, text in seal.metadata.items():
+            if seal.objects.get(key) != sha256(text.encode()):
+                raise ValueError(f"it holds another {key} than it has the digest of")
+        return seal
+
+
+def _first(error: ValidationError) -> str:
+    """What is wrong, in one line."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def sample_moments(values: np.ndarray) -> tuple[list[float | None], list[float | None]]:

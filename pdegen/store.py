@@ -293,8 +293,8 @@ class Store:
 
     def recorded(self) -> list[int]:
         """The shards that have a record, valid or not."""
-        known = {Record.key(shard).rpartition("/")[2]: shard for shard in range(self.shards)}
-        return sorted(known[key] for key in self.objects.keys("records") if key in known)
+        found = map(Record.number, self.objects.keys("records"))
+        return sorted(shard for shard in found if shard is not None and shard < self.shards)
 
     def record(self, shard: int) -> Record:
         """The record of a shard.
@@ -304,7 +304,7 @@ class Store:
         """
         try:
             return self._parsed(shard, self.objects.read(Record.key(shard), METADATA_BYTES))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise StoreError(f"{self.url}: shard {shard} has no record") from None
         except TooLargeError as error:
             raise StoreError(f"{self.url}: {Record.key(shard)} is {error.strerror}") from None
@@ -318,8 +318,9 @@ class Store:
         for start in range(0, self.shards, _AT_ONCE):
             shards = range(start, min(start + _AT_ONCE, self.shards))
             try:
-                found = self.objects.read_all([Record.key(shard) for shard in shards])
-            except FileNotFoundError:
+                keys = [Record.key(shard) for shard in shards]
+                found = self.objects.read_all(keys, METADATA_BYTES)
+            except (FileNotFoundError, TooLargeError):
                 found = []
             if len(found) == len(shards):
                 yield from map(self._parsed, shards, found)
@@ -351,8 +352,11 @@ class Store:
         for name in self.variables:
             try:
                 data = self.objects.read(self.key(name, shard), self.limit(name))
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 faults.append(Fault.of_shard(shard, "the data are missing", name))
+                continue
+            except IsADirectoryError:
+                faults.append(Fault.of_shard(shard, "a folder is in the place of the data", name))
                 continue
             except TooLargeError as error:
                 faults.append(Fault.of_shard(shard, f"the data are {error.strerror}", name))
@@ -370,22 +374,29 @@ class Store:
 
     # sealing
 
-    def summary(self) -> Summary:
+    def summary(self, replaced: Mapping[int, Record] | None = None) -> Summary:
         """What follows from all records.
+
+        Args:
+            replaced: Records to take in place of those of some shards.
 
         Raises:
             StoreError: If a record is missing or damaged, or no training sample is left.
         """
         split = tuple(self.attributes["splits"]["train"])
+        records = self.records()
+        if replaced:
+            records = (replaced.get(k) or self.record(k) for k in range(self.shards))
         try:
-            return Summary.of(self.records(), self.variables, split, self.samples)
+            return Summary.of(records, self.variables, split, self.samples)
         except StoreError:
             raise
         except ValueError as error:
             raise StoreError(f"{self.url}: {error}") from None
 
-    def seal(self, measured: Mapping[str, Any] | None = None) -> None:
-        """Close the store: statistics, content digest, and the seal.
+    def closing(self, measured: Mapping[str, Any]) -> dict[str, bytes]:
+        """What closes the store: card, description, seal, and `zarr.json` with statistics and
+        content digest, by keys.
 
         Args:
             measured: Further attributes.
@@ -397,7 +408,7 @@ class Store:
         description = dict(self.description)
         description["attributes"] = {
             **self.attributes,
-            **(measured or {}),
+            **measured,
             "statistics": summary.statistics,
             "content": summary.content,
             **({"skipped": summary.skipped} if summary.skipped else {}),
@@ -406,12 +417,25 @@ class Store:
         objects = {key: self.objects.read(key) for key in self.fixed_keys()}
         objects[ROOT] = json.dumps(description, indent=2).encode()
         written = documents(description, sha256(objects[ROOT]))
+        seal = Seal.of({**objects, **written}, summary.records)
+        return {**written, Seal.KEY: seal.encode(), ROOT: objects[ROOT]}
+
+    def seal(self, measured: Mapping[str, Any] | None = None) -> None:
+        """Close the store.
+
+        Args:
+            measured: Further attributes.
+
+        Raises:
+            StoreError: If a shard has no record, or no training sample is left.
+        """
+        objects = self.closing(measured or {})
         self.objects.remove_partial()
-        for key, data in written.items():
+        root = objects.pop(ROOT)
+        for key, data in objects.items():
             self.objects.write(key, data)
-        self.objects.write(Seal.KEY, Seal.of({**objects, **written}, summary.records).encode())
         self.objects.flush()  # all that the seal claims
-        self.objects.write(ROOT, objects[ROOT])
+        self.objects.write(ROOT, root)
         self.reread()
 
     def unseal(self) -> None:
@@ -433,7 +457,7 @@ def _root_bytes(objects: Objects) -> bytes:
     """The bytes of `zarr.json`; StoreError where there is none."""
     try:
         return objects.read(ROOT, at_most=METADATA_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         what = "not a pdegen store" if objects.exists() else "no such store"
         raise StoreError(f"{objects.url}: {what}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pdegen import lock
-from pdegen.card import documents
+from pdegen.card import CARD, CROISSANT, documents
 from pdegen.generate import Job, RecipeJob, values_of
 from pdegen.layout import ROOT
 from pdegen.metadata import METADATA_BYTES, MetadataError, parse
@@ -18,8 +19,9 @@ from pdegen.objects import Objects, TooLargeError
 from pdegen.problems.base import SampleError
 from pdegen.record import Record, Seal, sample_moments, sha256
 from pdegen.schema import SchemaError
-from pdegen.store import Fault, Store, open_sealed
+from pdegen.store import Fault, Store, StoreError, open_sealed
 
+_NAMED = 1000  # shards without a record that are faults of their own
 _DEVICE_TOLERANCE = 1e-5  # relative, of samples solved on another device than the CPU
 
 
@@ -114,26 +116,30 @@ def _job(store: Store, result: Verification) -> RecipeJob | None:
 def _opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
     """The store by the metadata that can be trusted most, and its seal where that is sound."""
     objects = Objects(url)
-    seal, fault = None, "is missing"
     try:
         seal = Seal.parse(objects.read(Seal.KEY, at_most=METADATA_BYTES))
-    except FileNotFoundError:
-        pass
+        store = Store(url, root=seal.metadata.get(ROOT, "").encode())
+        if seal.objects.keys() != {ROOT, CARD, CROISSANT, *store.fixed_keys()}:
+            raise ValueError("it is the seal of other objects than the store has")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        fault = "is missing"
     except TooLargeError as error:
         fault = f"is {error.strerror}"
+    except StoreError:
+        fault = "its copy of zarr.json is no description of a store"
     except ValueError as error:
         fault = str(error)
-    if seal is None:
-        store = open_sealed(url)
-        result.faults.append(Fault(Seal.KEY, fault))
-        return store, None
-    try:
-        unsealed = not parse(objects.read(ROOT, at_most=METADATA_BYTES))["attributes"]["sealed"]
-    except (OSError, MetadataError):
-        unsealed = False
-    if unsealed:  # it is being written again
-        open_sealed(url)
-    return Store(url, root=seal.metadata[ROOT].encode()), seal
+    else:
+        try:
+            unsealed = not parse(objects.read(ROOT, at_most=METADATA_BYTES))["attributes"]["sealed"]
+        except (OSError, MetadataError):
+            unsealed = False
+        if unsealed:  # it is being written again
+            open_sealed(url)
+        return store, seal
+    store = open_sealed(url)
+    result.faults.append(Fault(Seal.KEY, fault))
+    return store, None
 
 
 def _check_fixed(store: Store, seal: Seal | None, result: Verification) -> None:
@@ -141,19 +147,27 @@ def _check_fixed(store: Store, seal: Seal | None, result: Verification) -> None:
     if seal is None:
         return
     for key, digest in seal.objects.items():
-        name, _, chunk = key.partition("/c")
-        limit = store.limit(name) if chunk or key.endswith("/c") else METADATA_BYTES
-        try:
-            data = store.objects.read(key, limit)
-        except (FileNotFoundError, NotADirectoryError):
-            result.faults.append(Fault(key, "is missing"))
-            continue
-        except TooLargeError as error:
-            result.faults.append(Fault(key, f"is {error.strerror}"))
-            continue
-        result.bytes += len(data)
-        if sha256(data) != digest:
-            result.faults.append(Fault(key, "differs from the seal"))
+        data = _fixed(store, key, result)
+        if data is not None:
+            result.bytes += len(data)
+            if sha256(data) != digest:
+                result.faults.append(Fault(key, "differs from the seal"))
+
+
+def _fixed(store: Store, key: str, result: Verification) -> bytes | None:
+    """The bytes of metadata, a coordinate or the card; None, and a fault, where there are none."""
+    name, _, chunk = key.partition("/c")
+    limit = store.limit(name) if chunk or key.endswith("/c") else METADATA_BYTES
+    try:
+        return store.objects.read(key, limit)
+    except (FileNotFoundError, NotADirectoryError):
+        what = "is missing"
+    except IsADirectoryError:
+        what = "a folder is in its place"
+    except TooLargeError as error:
+        what = f"is {error.strerror}"
+    result.faults.append(Fault(key, what))
+    return None
 
 
 def _checked_blocks(
@@ -161,8 +175,13 @@ def _checked_blocks(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """The values of each sound shard, without skipped samples, with the samples' numbers; faults of
     the shards and, in the end, of what is recorded of all of them go to the result."""
-    before = len(result.faults)
-    for shard in range(store.shards):
+    before, shards = len(result.faults), range(store.shards)
+    recorded = store.recorded()
+    absent = store.shards - len(recorded)
+    if absent > _NAMED:
+        result.faults.append(Fault("records", f"{absent} of {store.shards} shards have none"))
+        shards = recorded
+    for done, shard in enumerate(shards, 1):
         record, sound, faults = store.inspect(shard)
         result.faults += faults
         if record is not None and not faults:
@@ -173,7 +192,7 @@ def _checked_blocks(
             kept = [i for i in range(*record.samples) if i not in record.skipped]
             rows = np.array(kept, dtype=int) - record.samples[0]
             yield np.array(kept), {name: value[rows] for name, value in values.items()}
-        progress(shard + 1, store.shards)
+        progress(done, len(shards))
     if len(result.faults) == before:
         result.faults += _faults_of_summary(store, seal)
 
@@ -234,9 +253,9 @@ def repair(
 ) -> Verification:
     """Make again exactly what `verify` finds damaged, and leave the rest untouched.
 
-    Metadata come from their copy in the seal, coordinates and shards from the recipe, records from
-    the shards, and the seal from all of them. Only what has the digest that the seal or a sound
-    record holds is written.
+    Metadata come from their copy in the seal, coordinates, records and data from the recipe, and a
+    seal from all of them. Only what has the digest that the seal or a sound record holds is
+    written; without a sound seal, only what makes the store that its recipe makes.
 
     Args:
         url, law, deep, progress: As of `verify`.
@@ -261,53 +280,119 @@ def repair(
 def _repaired(found: Verification) -> Iterator[str]:
     """Mend a store; the keys of what was written."""
     store, seal = _opened(found.url, Verification(found.url))
-    damaged = {fault.where for fault in found.faults}
-    if seal is not None:
-        made = {key: text.encode() for key, text in seal.metadata.items()}
-        made |= documents(store.description, sha256(made[ROOT]))
-        if damaged & (seal.objects.keys() - made.keys()):
-            made |= _coordinates(store)
-        for key in sorted(damaged & seal.objects.keys()):
-            if key in made and sha256(made[key]) == seal.objects[key]:
-                store.objects.write(key, made[key])
-                yield key
-    for shard in sorted({fault.shard for fault in found.faults if fault.shard is not None}):
-        yield from _repaired_shard(store, shard)
-    if seal is None:
-        rest = verify(found.url, law=False)
-        if [fault.where for fault in rest.faults] == [Seal.KEY]:
-            objects = {key: store.objects.read(key) for key in [*store.fixed_keys(), ROOT]}
-            objects |= documents(store.description, sha256(objects[ROOT]))
-            store.objects.write(Seal.KEY, Seal.of(objects, store.summary().records).encode())
-            yield Seal.KEY
-
-
-def _coordinates(store: Store) -> dict[str, bytes]:
-    """Coordinates from the recipe, by keys; none without one."""
-    try:
-        objects = RecipeJob.of(store).layout().objects()
-    except SchemaError:
-        return {}
-    return {key: data for key, data in objects.items() if not key.endswith(ROOT)}
-
-
-def _repaired_shard(store: Store, shard: int) -> Iterator[str]:
-    record, sound, _ = store.inspect(shard)
     try:
         job = RecipeJob.of(store)
     except SchemaError:
+        job = None
+    if seal is not None:
+        yield from _mended_fixed(store, seal, job, {fault.where for fault in found.faults})
+    elif job is not None:
+        yield from _mended_layout(store, job)
+    if job is None:
         return
-    skipped = {} if record is None else dict(record.skipped)
-    values = values_of(job, store, store.shard_range(shard), skipped if store.skipped else None)
-    made, new = store.encoded(shard, values, skipped)
-    if record is None:
-        there = {name: store.objects.read(store.key(name, shard)) for name in store.variables}
-        if all(sha256(data) == new.digest[name] for name, data in there.items()):
-            store.objects.write(Record.key(shard), new.encode())
-            yield Record.key(shard)
-    elif new.digest == record.digest:
+    recorded, unrecorded = set(store.recorded()), list[int]()
+    damaged = {fault.shard for fault in found.faults if fault.shard is not None}
+    for shard in sorted(damaged | (set(range(store.shards)) - recorded)):
+        record, sound, _ = store.inspect(shard)
+        if record is None:
+            unrecorded.append(shard)
+        else:
+            yield from _mended_data(store, job, record, sound)
+    if unrecorded:
+        yield from _mended_records(store, seal, job, unrecorded)
+    if seal is None:
+        yield from _sealed_again(store, job)
+
+
+def _mended_fixed(
+    store: Store, seal: Seal, job: RecipeJob | None, damaged: set[str]
+) -> Iterator[str]:
+    """Metadata, coordinates and card by what the seal holds of them."""
+    made = {key: text.encode() for key, text in seal.metadata.items()}
+    made |= documents(store.description, sha256(made[ROOT]))
+    if job is not None:
+        made = {**job.layout().objects(), **made}
+    for key in sorted(damaged & seal.objects.keys() & made.keys()):
+        if sha256(made[key]) == seal.objects[key]:
+            store.objects.write(key, made[key])
+            yield key
+
+
+def _mended_layout(store: Store, job: RecipeJob) -> Iterator[str]:
+    """The same without a seal, by the recipe, which itself is read from `zarr.json`."""
+    made, ignored = job.layout().objects(), Verification(store.url)
+    if json.loads(made[ROOT])["consolidated_metadata"]["metadata"] != store.arrays:
+        return
+    for key in store.fixed_keys():
+        if _fixed(store, key, ignored) != made[key]:
+            store.objects.write(key, made[key])
+            yield key
+
+
+def _mended_data(
+    store: Store, job: RecipeJob, record: Record, sound: dict[str, bytes]
+) -> Iterator[str]:
+    """The data of a shard that its record knows."""
+    made, again = _made_again(store, job, record.shard, dict(record.skipped))
+    if again.digest == record.digest:
         for name in store.variables:
             if name not in sound:
-                key = store.key(name, shard)
+                key = store.key(name, record.shard)
                 store.objects.write(key, made[key])
                 yield key
+
+
+def _mended_records(
+    store: Store, seal: Seal | None, job: RecipeJob, shards: list[int]
+) -> Iterator[str]:
+    """Shards without a sound record: all records together must have the digest that is known."""
+    records = {shard: _made_again(store, job, shard, {})[1] for shard in shards}
+    try:
+        summary = store.summary(records)
+    except StoreError:  # there are others that could not be mended
+        return
+    known = (seal.records, summary.records) if seal else (
+        store.attributes["content"], summary.content
+    )  # fmt: skip
+    if known[0] != known[1]:
+        return
+    for shard in shards:
+        made, record = _made_again(store, job, shard, {})  # again: few are held at a time
+        for name in store.variables:
+            key = store.key(name, shard)
+            try:
+                sound = sha256(store.objects.read(key, store.limit(name))) == record.digest[name]
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError, TooLargeError):
+                sound = False
+            if not sound:
+                store.objects.write(key, made[key])
+                yield key
+        store.objects.write(Record.key(shard), record.encode())
+        yield Record.key(shard)
+
+
+def _made_again(
+    store: Store, job: RecipeJob, shard: int, skipped: dict[int, str]
+) -> tuple[dict[str, bytes], Record]:
+    """The objects and the record of a shard."""
+    samples = store.shard_range(shard)
+    values = values_of(job, store, samples, skipped if store.skipped else None)
+    return store.encoded(shard, values, skipped)
+
+
+def _sealed_again(store: Store, job: RecipeJob) -> Iterator[str]:
+    """Card and seal, where all that they cover is what the recipe makes."""
+    plan = json.loads(job.layout().objects()[ROOT])
+    plan["attributes"]["provenance"] = store.attributes["provenance"]
+    found, ignored = Verification(store.url), Verification(store.url)
+    for _ in _checked_blocks(store, None, found, lambda done, total: None):
+        pass
+    if found.faults:
+        return
+    closing = Store(store.url, root=json.dumps(plan).encode()).closing(job.measured())
+    if closing[ROOT] != _fixed(store, ROOT, ignored):
+        return
+    for key in (CARD, CROISSANT, Seal.KEY):
+        if _fixed(store, key, ignored) != closing[key]:
+            store.objects.write(key, closing[key])
+            yield key

@@ -92,12 +92,13 @@ def _status(error: Exception) -> int | None:
     from pdegen.engines import EngineError, WorkerLostError
     from pdegen.foreign.arrays import ForeignError
     from pdegen.lock import LockedError
+    from pdegen.objects import UrlError
     from pipelines.finished import ReportError
     from pipelines.run import RunError
 
     wrong_request = (
         SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError, UsageError,
-        MissingDolfinxError, EngineError, LockedError, ForeignError,
+        MissingDolfinxError, EngineError, LockedError, ForeignError, UrlError,
     )  # fmt: skip
     no_place = (
         errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
@@ -224,7 +225,7 @@ def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "
     if device not in ("cpu", "cuda"):
         raise SchemaError(f"unknown device {device!r}: known: cpu, cuda")
     _check_options(options)
-    url = out or default_store(recipe)
+    url = default_store(recipe) if out is None else out
     with _kept(url):
         return generate(recipe, url, None if device == "cpu" else device, **vars(options))
 
@@ -241,9 +242,9 @@ def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
 
     check(options.scheduler)
     _check_options(options)
-    plan = layout(recipe)
+    plan, url = layout(recipe), default_store(recipe) if out is None else out
     print(
-        f"{recipe.name} to {out or default_store(recipe)}: {plan.samples} samples in "
+        f"{recipe.name} to {url}: {plan.samples} samples in "
         f"{plan.shards} shards of {plan.shard}, {plan.bytes / 1e6:.1f} MB before compression"
     )
     if options.scheduler == "slurm":

@@ -9,6 +9,7 @@ import zarr
 
 from pdegen import generate as module
 from pdegen.burgers import ColeHopf, Solution
+from pdegen.engines import EngineError
 from pdegen.failure import SolveError
 from pdegen.generate import Progress, RecipeJob, generate
 from pdegen.objects import Objects
@@ -349,3 +350,32 @@ def test_a_solve_that_fails_names_the_sample_in_processes_too(small, tmp_path):
             generate(thin, str(tmp_path / scheduler), workers=1, scheduler=scheduler)
         assert error.value.sample == failing[0]
         assert str(error.value).startswith(f"sample {failing[0]}: ")
+
+
+def test_an_engine_that_is_not_there_leaves_everything_as_it_was(small, finished, tmp_path):
+    url = tmp_path / "s.zarr"
+    shutil.copytree(finished.url, url)
+    before = everything(tmp_path)
+    nobody = {"scheduler": "tcp://127.0.0.1:9"}
+    with pytest.raises(EngineError, match="no Dask scheduler answers"):
+        generate(small, str(url), overwrite=True, **nobody)
+    with pytest.raises(EngineError, match="no Dask scheduler answers"):
+        generate(small, str(tmp_path / "new.zarr"), **nobody)
+    assert everything(tmp_path) == before
+
+
+def test_a_folder_named_log_with_other_files_is_not_ours(small, tmp_path):
+    mine = tmp_path / "s.zarr/log/mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    for options in ({}, {"overwrite": True}):
+        with pytest.raises(StoreError, match="not a pdegen store"):
+            generate(small, str(tmp_path / "s.zarr"), **options)
+    assert mine.read_text() == "mine"
+
+
+def test_the_log_outlives_the_store_it_is_of(small, tmp_path):
+    url = str(tmp_path / "s.zarr")
+    for options in ({}, {"overwrite": True}):
+        generate(small, url, workers=1, **options)
+    assert len(Objects(url).keys("log")) == 2

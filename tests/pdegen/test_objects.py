@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from pdegen.objects import Objects
+from pdegen.objects import Objects, TooLargeError, UrlError
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -94,3 +94,35 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
     (tmp_path / "a" / "c.0123.partial").write_bytes(b"half")
     objects.remove_partial()
     assert objects.keys("a") == ["b"]
+
+
+@pytest.mark.parametrize("key", ["../a", "a/../../b", "/etc/a", "a//b", "./a", "a/"])
+def test_no_key_leads_elsewhere(objects, key):
+    for act in (objects.read, objects.exists, objects.remove, objects.keys,
+                lambda k: objects.write(k, b"")):  # fmt: skip
+        with pytest.raises(ValueError, match="no key of an object"):
+            act(key)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "is empty"),
+        ("foo://bucket/x", "foo://bucket/x: Protocol not known: foo"),
+        ("hdfs://host/x", "hdfs://host/x: .*pyarrow"),
+        ("s3://me:secret@bucket/x", "must not hold credentials"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_named(url, message):
+    with pytest.raises(UrlError, match=message) as error:
+        Objects(url).exists()
+    assert "secret" not in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_objects_that_are_read_together_have_a_limit(objects):
+    for name in "ab":
+        objects.write(name, b"12345")
+    assert objects.read_all(["a", "b"], 5) == [b"12345"] * 2
+    with pytest.raises(TooLargeError):
+        objects.read_all(["a", "b"], 4)

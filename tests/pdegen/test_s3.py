@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from moto.server import ThreadedMotoServer
+from s3fs import S3FileSystem
 
 from operators.data import read_pairs
 from pdegen.derived import add_noise, at_levels
@@ -73,6 +74,7 @@ def line():
             "AWS_ACCESS_KEY_ID": "someone",
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_MAX_ATTEMPTS": "1",  # in the client; it waits long between its attempts
             "NO_PROXY": "127.0.0.1",
         }.items():
             patch.setenv(name, value)
@@ -194,7 +196,9 @@ def test_credentials_are_nowhere(url, line):
         assert word not in said
 
 
-def test_a_lost_network_ends_in_one_line_and_resumes(small, finished, url, line):
+def test_a_lost_network_ends_in_one_line_and_resumes(small, finished, url, line, monkeypatch):
+    monkeypatch.setattr(S3FileSystem, "retries", 1)  # it waits long between its attempts too
+
     def cut(progress):
         if progress.done == 1:
             line.cut = True

@@ -114,11 +114,10 @@ def test_repair_makes_again_what_is_bad_and_touches_nothing_else(pdegen, made, s
 @pytest.mark.parametrize(
     ("format", "name"), [("mat", "x.mat"), ("hdf5", "x.h5"), ("npy", "x"), ("pt", "x.pt")]
 )
-def test_what_is_exported_is_imported_to_the_same_values(pdegen, made, tmp_path, format, name):
+def test_what_is_exported_is_imported_to_the_same_values(pdegen, made, format, name):
     outcome = pdegen("export", made, "--format", format, "--out", name)
     assert outcome.status == 0, outcome.err
-    files = sorted((tmp_path / name).glob("*.npy")) if format == "npy" else [tmp_path / name]
-    assert pdegen("import", *files, "--out", "again.zarr").status == 0
+    assert pdegen("import", name, "--out", "again.zarr").status == 0
     assert pdegen("verify", "again.zarr").status == 0
     ours, again = Store(str(made)), Store("again.zarr")
     for variable in ("a", "u"):

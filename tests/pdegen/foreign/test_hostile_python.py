@@ -4,13 +4,16 @@ import io
 import os
 import pickle
 import struct
+import time
 import zipfile
+from collections import OrderedDict
 
 import h5py
 import numpy as np
 import pytest
 import torch
 
+from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.opening import opened
 from tests.pdegen.foreign.files import (
     PAIR,
@@ -84,6 +87,121 @@ def test_a_pickle_that_allocates_is_not_executed(tmp_path):
     data = b"\x80\x02cbuiltins\nbytearray\n\x8a\x05\x00\x00\x00\x00\x10\x85R."
     file = rewritten(tensors(tmp_path / "p.pt"), {"data.pkl": lambda _: data})
     refused(file, match="would execute 'builtins bytearray'")
+
+
+def text(value):
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def whole(number):
+    return b"\x8a\x09" + number.to_bytes(9, "little", signed=True)
+
+
+FLOATS = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + whole(2)
+DOUBLING = b"".join(b"q%ch%c\x86" % (i, i) for i in range(60))  # 2⁶⁰ steps to a hash
+UNENDING = b"".join(b"q%c(h%ch%ct" % (i, i, i) for i in range(60))
+
+
+def rebuilt(offset=b"K\x00", shape=b"K\x02\x85", stride=b"K\x01\x85", storage=FLOATS + b"tQ",
+            version=2, rest=b""):  # fmt: skip
+    """The pickle of {"p": tensor} from the opcodes of the parts."""
+    name = b"ctorch._utils\n_rebuild_tensor_v%d\n(" % version
+    return b"}" + text("p") + name + storage + offset + shape + stride + b"\x89N" + rest + b"tRs"
+
+
+def pickled(path, code):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("p/data.pkl", b"\x80\x02" + code + b".")
+        archive.writestr("p/data/0", np.arange(2, dtype="f4").tobytes())
+    return path
+
+
+HOSTILE = {
+    "deep": (b"})" + b"\x85" * 3_000_000 + b"Ns", "more than 8 deep"),
+    "laugh": (b"})" + DOUBLING + b"Ns", "more than 8 deep"),
+    "laugh-marked": (b"})" + UNENDING + b"Ns", "more than 8 deep"),
+    "mem": (rebuilt(shape=whole(2**32) + b"\x85", stride=text("zz") + b"\x85"), "no whole number"),
+    "mem-tuple": (rebuilt(shape=whole(2**32) + b"\x85", stride=b"K\x01\x85\x85"),
+                  "no whole number"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "match"), HOSTILE.values(), ids=HOSTILE)
+def test_a_pickle_without_end_is_refused_at_once(tmp_path, code, match):
+    file = pickled(tmp_path / "p.pt", code)
+    begin = time.process_time()
+    with pytest.raises(ForeignError, match=match):
+        opened(file)
+    assert time.process_time() - begin < 1
+    refused(file, match=match)
+
+
+@pytest.mark.parametrize(
+    ("code", "match"),
+    [
+        (b"})" + b"\x85" * 7 + b"Ns", "a key of a dictionary is a tuple"),
+        (b"}cbuiltins\nfloat\nNs", "would execute"),
+        (b"}]Ns", "a key of a dictionary is a list"),
+        (b"}" + text("x" * 3_000_000) + b"Ns", "a key of a dictionary is a str, or long"),
+        (b"}" + text("p") + b"N" + text("p") + b"Nu", "damaged"),
+        (b"}(" + text("p") + b"N" + text("p") + b"Nu", "a name is there twice"),
+        (b"N" * 600_000, "more than 524,288 opcodes"),
+        (b"(" * 1000, "damaged"),
+        (b"NNNs", "values are given to keys of a NoneType"),
+        (b"}Na", "values are appended to a dict"),
+        (b"N)R", "a NoneType is called"),
+        (b"h\x07", "damaged"),
+        (b"NQ", "no storage"),
+        (rebuilt(storage=b"(" * 5 + b"tttttQ"), "no storage"),
+        (rebuilt(storage=FLOATS.replace(text("storage"), text("module")) + b"tQ"), "no storage"),
+        (rebuilt(storage=FLOATS.replace(text("0"), b"N") + b"tQ"), "no name"),
+        (rebuilt(storage=FLOATS[:-11] + b"G" + bytes(8) + b"tQ"), "no number of elements"),
+        (rebuilt(storage=b"N"), "no storage, or no type"),
+        (rebuilt(version=3, rest=text("f8")), "no storage, or no type"),
+        (rebuilt(rest=b"}"), "may be conjugate or negative"),
+        (rebuilt(offset=b"G" + bytes(8)), "no whole number"),
+        (rebuilt(offset=whole(-1)), "no whole number"),
+        (rebuilt(offset=whole(2**60)), "no whole number"),
+        (rebuilt(shape=b"\x88\x85"), "no whole number"),
+        (rebuilt(shape=whole(-2) + b"\x85"), "no whole number"),
+        (rebuilt(shape=text("2")), "the shape or stride of a tensor is a str"),
+        (rebuilt(stride=b"(" + b"K\x01" * 100_000 + b"t"), "is a tuple, or long"),
+        (rebuilt(stride=b"K\x02K\x01\x86"), "damaged: zip"),
+        (rebuilt(shape=b"K\x00" + 2 * whole(2**40) + b"\x87", stride=b"K\x00" * 3 + b"\x87"),
+         "claims"),
+        (rebuilt(shape=b"K\x03\x85"), "p claims 12 bytes of 8"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_pickle_of_anything_else_is_refused(tmp_path, code, match):
+    refused(pickled(tmp_path / "p.pt", code), match=match)
+
+
+def test_the_hand_written_pickle_is_read_where_it_is_sound(tmp_path):
+    array = opened(pickled(tmp_path / "p.pt", rebuilt())).array("p")
+    np.testing.assert_array_equal(array.values(), [0, 1])
+
+
+def test_other_values_and_keys_beside_tensors_are_left_alone(tmp_path):
+    ordered = OrderedDict(a=1, b=(2, [3.5, None, True]))
+    ordered["self"] = [ordered]
+    content = {"p": torch.ones(2), 7: torch.zeros(3), "o": ordered, "l": [{0: {1: "x"}}], "t": ()}
+    contents = opened(tensors(tmp_path / "p.pt", content))
+    np.testing.assert_array_equal(contents.array("p").values(), np.ones(2))
+    np.testing.assert_array_equal(contents.array("7").values(), np.zeros(3))
+    kinds = {name: why.split(":")[0] for name, why in contents.unreadable.items()}
+    assert kinds == {"o": "is OrderedDict", "l": "is list", "t": "is tuple"}
+
+
+def test_an_ordered_dictionary_is_one_of_tensors(tmp_path):
+    content = OrderedDict((f"p{i}", torch.full((2,), i)) for i in range(300))
+    contents = opened(tensors(tmp_path / "p.pt", content))
+    assert list(contents.arrays) == list(content)
+    np.testing.assert_array_equal(contents.array("p299").values(), [299, 299])
+
+
+def test_a_large_pickle_is_not_read(tmp_path):
+    refused(pickled(tmp_path / "p.pt", bytes(2**22)), match=r"data.pkl has more than 4,194,304")
 
 
 def test_a_deflated_pt_file_is_refused_before_it_is_unpacked(tmp_path):
