@@ -18,8 +18,11 @@ import zarr
 from fsspec.implementations.local import LocalFileSystem
 
 FORMAT_VERSIONS = (1, 2)  # their arrays are alike
-LARGEST = 2**30  # bytes of a chunk, of a coordinate, and of the numbers of all samples
-LARGEST_SHARD = 2**33
+METADATA_BYTES = 2**26  # of zarr.json
+SAMPLES = 2**24
+LARGEST = 2**30  # bytes of a chunk, and of a coordinate along several axes
+LARGEST_SHARD = 2**31
+LARGEST_AXIS = 8 * SAMPLES  # of a coordinate along one
 
 _TYPES = {"bool", "float32", "float64"} | {
     f"{u}int{8 * n}" for u in ("", "u") for n in (1, 2, 4, 8)
@@ -64,6 +67,9 @@ def open_group(url: str) -> zarr.Group:
     """
     filesystem, root = location(url)
     try:
+        filesystem.invalidate_cache()  # others write too
+        if (filesystem.size(f"{root}/zarr.json") or 0) > METADATA_BYTES:  # None where none is told
+            raise ValueError(f"zarr.json has more than {METADATA_BYTES:,} bytes")
         # Zarr makes a slower store of the URL of a local file
         place = root if isinstance(filesystem, LocalFileSystem) else url
         group = zarr.open_group(place, mode="r", zarr_format=3)
@@ -75,9 +81,10 @@ def open_group(url: str) -> zarr.Group:
         raise DataError(f"{url}: the metadata are damaged: {one_line(error)}") from error
     if attributes.get("format") != "pdegen":
         raise DataError(f"{url} is a Zarr group, but not a pdegen store")
-    if attributes.get("format_version") not in FORMAT_VERSIONS:
+    version = attributes.get("format_version")
+    if type(version) is not int or version not in FORMAT_VERSIONS:
         raise DataError(
-            f"{url} has format version {attributes.get('format_version')!r:.20}, readable are "
+            f"{url} has format version {version!r:.20}, readable are "
             f"{' and '.join(map(str, FORMAT_VERSIONS))}"
         )
     if attributes.get("sealed") is not True:
@@ -86,6 +93,8 @@ def open_group(url: str) -> zarr.Group:
         _check_attributes(attributes)
         for name, array in arrays.items():
             _check_array(name, array, attributes)
+        for name in arrays:
+            _check_axes(name, arrays)
     except DataError as error:
         raise DataError(f"{url}: {error}") from None
     return group
@@ -106,10 +115,10 @@ def array_of(group: zarr.Group, url: str, name: str) -> zarr.Array:
 def _check_attributes(attributes: dict[str, Any]) -> None:
     samples: Any = attributes.get("samples")
     shard: Any = attributes.get("shard")
-    if not (_is_count(samples) and 8 * samples <= LARGEST):
-        raise DataError(f"samples is 1 to {LARGEST // 8:,}, got {samples!r}")
+    if not (_is_count(samples) and samples <= SAMPLES):
+        raise DataError(f"samples is 1 to {SAMPLES:,}, got {samples!r:.80}")
     if not (_is_count(shard) and shard <= samples):
-        raise DataError(f"shard is 1 to samples = {samples}, got {shard!r}")
+        raise DataError(f"shard is 1 to samples = {samples}, got {shard!r:.80}")
     variables = attributes.get("variables")
     if not (isinstance(variables, list) and all(isinstance(name, str) for name in variables)):
         raise DataError(f"variables is a list of names, got {variables!r:.80}")
@@ -117,9 +126,17 @@ def _check_attributes(attributes: dict[str, Any]) -> None:
     if not isinstance(splits, dict):
         raise DataError(f"splits has a range of samples for each name, got {splits!r:.80}")
     for name, ends in splits.items():
+        if not _NAME.fullmatch(name):
+            raise DataError(f"a split is named by letters, digits, _ and -, got {name!r:.80}")
         whole = isinstance(ends, list) and len(ends) == 2 and all(type(v) is int for v in ends)
         if not (whole and 0 <= ends[0] <= ends[1] <= samples):
             raise DataError(f"split {name} is a range of 0 to {samples}, got {ends!r:.80}")
+    recipe = attributes.get("recipe")
+    if not (isinstance(recipe, dict) and isinstance(recipe.get("name"), str)):
+        raise DataError(f"recipe has a name, got {recipe!r:.80}")
+    for key in ("fingerprint", "content"):
+        if not isinstance(attributes.get(key), str):
+            raise DataError(f"{key} is a text, got {attributes.get(key)!r:.80}")
     skipped = attributes.get("skipped", [])
     if not (isinstance(skipped, list) and all(type(v) is int for v in skipped)):
         raise DataError(f"skipped is a list of sample numbers, got {skipped!r:.80}")
@@ -135,16 +152,22 @@ def _is_count(value: Any) -> bool:
 def _check_array(name: str, array: zarr.Array, attributes: dict[str, Any]) -> None:
     if not _NAME.fullmatch(name):
         raise DataError(f"an array is named by letters, digits, _ and -, got {name!r:.80}")
+    if not isinstance(array.metadata.attributes, dict):
+        raise DataError(f"{name} has attributes that have no names")
     kind = array.dtype
     if not (isinstance(kind, np.dtype) and kind.name in _TYPES):
         raise DataError(f"{name} is of type {kind}: allowed are bool, integers, float32, float64")
     codecs: list[Any] = [codec.to_dict() for codec in array.metadata.codecs]  # pyright: ignore
-    chunk = math.prod(array.chunks) * kind.itemsize
     if name not in attributes["variables"]:
         if [codec["name"] for codec in codecs] not in _COORDINATE_CODECS:
             raise DataError(f"{name} has codecs {_listed(codecs)}: allowed are bytes, zstd")
-        if max(chunk, array.nbytes) > LARGEST:
-            raise DataError(f"{name} has chunks of {chunk:,} bytes: allowed are {LARGEST:,}")
+        allowed = LARGEST_AXIS if array.ndim <= 1 else LARGEST
+        if array.nbytes > allowed:
+            raise DataError(f"{name} has {array.nbytes:,} bytes: allowed are {allowed:,}")
+        if array.chunks != array.shape:
+            raise DataError(
+                f"{name} has shape {array.shape} in chunks {array.chunks}: allowed is a whole one"
+            )
         return
     inner = codecs[0].get("configuration", {})
     if (
@@ -157,7 +180,7 @@ def _check_array(name: str, array: zarr.Array, attributes: dict[str, Any]) -> No
             f"{name} has codecs {_listed(codecs)}: allowed is sharding_indexed of little-endian "
             "bytes and blosc, its index bytes and crc32c at the end"
         )
-    if chunk > LARGEST:
+    if (chunk := math.prod(array.chunks) * kind.itemsize) > LARGEST:
         raise DataError(f"{name} has chunks of {chunk:,} bytes: allowed are {LARGEST:,}")
     if (size := math.prod(array.shards or ()) * kind.itemsize) > LARGEST_SHARD:
         raise DataError(f"{name} has shards of {size:,} bytes: allowed are {LARGEST_SHARD:,}")
@@ -170,6 +193,15 @@ def _check_array(name: str, array: zarr.Array, attributes: dict[str, Any]) -> No
             f"{name} has shards {shards} of chunks {array.chunks}: a shard has {shard} whole "
             "samples, and a chunk a divisor of these"
         )
+
+
+def _check_axes(name: str, arrays: dict[str, zarr.Array]) -> None:
+    """The coordinates along the axes of an array are as long as these."""
+    dims: Any = getattr(arrays[name].metadata, "dimension_names", None) or ()
+    for dim, n in zip(dims, arrays[name].shape, strict=False):
+        found = arrays[dim].shape if dim in arrays else (n,)
+        if found != (n,) and (dim, n, found) != ("time", 1, ()):
+            raise DataError(f"{name} has {n} points along {dim}, the coordinate has shape {found}")
 
 
 def _pipeline(codecs: Any) -> str:

@@ -201,7 +201,7 @@ class NoiseJob(Job):
             shape=(len(self.noises), *variable.shape),
             attributes={
                 **variable.attributes,
-                "long_name": f"{variable.attributes['long_name']}, with noise",
+                "long_name": f"{variable.attributes.get('long_name', variable.name)}, with noise",
                 "coordinates": f"{shared} deviation".strip(),
             },
         )

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import psutil
 
-from pdegen.objects import Objects
+from pdegen.objects import Objects, TooLargeError
 
 KEY = "lock.json"
+_BYTES = 2**16
 _SETTLING = 0.2  # seconds that two who take over at once need to see each other
 
 
@@ -41,6 +42,21 @@ class Holder:
     pid: int
     born: float
     since: str
+
+    @classmethod
+    def parse(cls, data: bytes) -> Holder:
+        """Raises ValueError on bytes that name no process."""
+        try:
+            holder = cls(**json.loads(data))
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"it is no lock: {error}") from None
+        words = (holder.token, holder.host, holder.boot, holder.since)
+        if not all(isinstance(word, str) and word.isprintable() for word in words):
+            raise ValueError("its words are no text of one line")
+        numbers = type(holder.pid) is int and type(holder.born) in (int, float)
+        if not (numbers and 0 < holder.pid < 2**31 and 0 <= holder.born < 2**40):
+            raise ValueError("it has no process")
+        return holder
 
     @classmethod
     def here(cls) -> Holder:
@@ -80,10 +96,10 @@ def holder(objects: Objects) -> Holder | None:
         LockedError: If the lock cannot be read.
     """
     try:
-        return Holder(**json.loads(objects.read(KEY)))
+        return Holder.parse(objects.read(KEY, _BYTES))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError):
+    except (ValueError, TooLargeError):
         raise LockedError(
             f"{objects.url}: {KEY} cannot be read: if no job writes there, use --take-over"
         ) from None

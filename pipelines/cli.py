@@ -376,7 +376,8 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
     print(f"equation    {attributes['equation']}")
     for name in opened.variables:
         array = opened.array(name)
-        print(f"{name:11} {array.shape} {array.dtype}  {array.attrs['long_name']}")
+        meaning = array.attrs.get("long_name", "")
+        print(f"{name:11} {array.shape} {array.dtype}  {meaning}")
     for name, (start, stop) in attributes["splits"].items():
         print(f"{name:11} samples {start} to {stop - 1}")
     if opened.skipped:

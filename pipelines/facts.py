@@ -91,9 +91,10 @@ def _quality(store: Store) -> list[tuple[str, ...]]:
             text = (
                 f"median {scientific(float(np.median(values)))}, worst {scientific(values.max())}"
             )
+            meaning = attributes.get("long_name", name)
             rows.append(
                 ("Error of the data", f"{text} (the solver's own estimate)")
-                if of_error else ("Quality of the data", f"{text} ({attributes['long_name']})")
+                if of_error else ("Quality of the data", f"{text} ({meaning})")
             )  # fmt: skip
     measured = store.attributes.get("label_error")
     if measured:

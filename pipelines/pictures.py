@@ -99,11 +99,11 @@ def _title(store: Store) -> str:
 
 def _named(store: Store, name: str) -> str:
     array = store.array(name)
-    return f"{array.attrs.get('role', 'variable')} {name}: {array.attrs['long_name']}"
+    return f"{array.attrs.get('role', 'variable')} {name}: {array.attrs.get('long_name', '')}"
 
 
 def _look(store: Store, name: str) -> Look:
-    brief = str(store.array(name).attrs["long_name"]).partition(",")[0]
+    brief = str(store.array(name).attrs.get("long_name", name)).partition(",")[0]
     return Look(brief, True, two_phases(store)) if name == "a" else Look(brief)
 
 

@@ -37,9 +37,9 @@ def refusal(url):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"samples": 10**12}, "samples is 1 to 134,217,728, got 1000000000000"),
-        ({"samples": True}, "samples is 1 to 134,217,728, got True"),
-        ({"samples": "24"}, "samples is 1 to 134,217,728, got '24'"),
+        ({"samples": 10**12}, "samples is 1 to 16,777,216, got 1000000000000"),
+        ({"samples": True}, "samples is 1 to 16,777,216, got True"),
+        ({"samples": "24"}, "samples is 1 to 16,777,216, got '24'"),
         ({"samples": 23, "splits": {}}, "has shape (24, 13, 13): the store has samples = 23"),
         ({"shard": 25}, "shard is 1 to samples = 24, got 25"),
         ({"shard": 4}, "has shards (5, 13, 13) of chunks (5, 13, 13): a shard has 4 whole"),
@@ -51,6 +51,12 @@ def refusal(url):
         ({"skipped": [24]}, "skipped has samples 0 to 23 in order, got [24]"),
         ({"skipped": [[1]]}, "skipped is a list of sample numbers, got [[1]]"),
         ({"format_version": 3}, "has format version 3, readable are 1 and 2"),
+        ({"format_version": True}, "has format version True, readable are 1 and 2"),
+        ({"splits": {"../train": [0, 2]}}, "a split is named by letters, digits, _ and -, got"),
+        ({"recipe": "mine"}, "recipe has a name, got 'mine'"),
+        ({"recipe": {"name": 5}}, "recipe has a name, got {'name': 5}"),
+        ({"fingerprint": 5}, "fingerprint is a text, got 5"),
+        ({"content": None}, "content is a text, got None"),
     ],
 )
 def test_attributes_that_cannot_be_are_refused(altered, changed, message):
@@ -74,6 +80,19 @@ def chunked(shape, shard, chunk):
     return change
 
 
+def coordinate(points, chunk):
+    def change(attributes, arrays):
+        grid = {"name": "regular", "configuration": {"chunk_shape": [chunk]}}
+        arrays["x"].update(shape=[points], chunk_grid=grid)
+
+    return change
+
+
+def blosc(**changed):
+    options = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0, "typesize": 4}
+    return {"name": "blosc", "configuration": {**options, **changed}}
+
+
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
 
@@ -93,19 +112,34 @@ GZIP = {"name": "gzip", "configuration": {"level": 1}}
         (chunked([24, 2**14, 2**14], [5, 2**14, 2**14], [5, 2**14, 2**14]),
          "u has chunks of 5,368,709,120 bytes: allowed are 1,073,741,824"),
         (chunked([24, 2**14, 2**14], [24, 2**14, 2**14], [1, 2**14, 2**14]),
-         "u has shards of 25,769,803,776 bytes: allowed are 8,589,934,592"),
+         "u has shards of 25,769,803,776 bytes: allowed are 2,147,483,648"),
         (chunked([24, 13, 13], [5, 13, 13], [1, 13, 1]), "of chunks (1, 13, 1): a shard has 5"),
         (chunked([24, 26, 26], [5, 26, 26], [1, 26, 26]),
-         "u has rows of shape (26, 26), not one of its axes"),
+         "u has 26 points along x, the coordinate has shape (13,)"),
         (lambda _, arrays: arrays.update({"../u": arrays["u"]}), "not a pdegen store"),
         (lambda _, arrays: arrays.update({"u u": arrays["u"]}), "letters, digits, _ and -"),
         (lambda _, arrays: arrays["x"].update(codecs=[LITTLE, GZIP]),
          "x has codecs bytes little, gzip: allowed are bytes, zstd"),
-        (lambda _, arrays: arrays["x"].update(shape=[2**40]), "x has chunks of"),
+        (coordinate(2**40, 2**40), "x has 8,796,093,022,208 bytes: allowed are 134,217,728"),
+        (coordinate(2**24, 1), "x has shape (16777216,) in chunks (1,): allowed is a whole one"),
+        (coordinate(12, 12), "a has 13 points along x, the coordinate has shape (12,)"),
+        (variable(dimension_names=["sample", ["x"], "y"]), "the metadata are damaged"),
+        (variable(dimension_names=5), "the metadata are damaged"),
+        (variable(fill_value={}), "the metadata are damaged"),
+        (variable(attributes=[1]), "u has attributes that have no names"),
+        (sharding(codecs=[LITTLE, blosc(typesize=-4)]), "the metadata are damaged"),
     ],
 )  # fmt: skip
 def test_arrays_that_the_format_does_not_have_are_refused(altered, change, message):
     assert message in refusal(altered(change))
+
+
+def test_metadata_without_end_are_refused(altered):
+    """A sparse file of 8 GiB."""
+    url = altered(lambda attributes, arrays: None)
+    with open(Path(url) / "zarr.json", "r+b") as file:
+        file.truncate(2**33)
+    assert "zarr.json has more than 67,108,864 bytes" in refusal(url)
 
 
 @pytest.fixture

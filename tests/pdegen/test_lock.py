@@ -79,8 +79,36 @@ def test_who_was_taken_over_notices_and_leaves_the_lock_alone(objects):
     assert objects.exists(KEY)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"token": "1"}'])
+UNREADABLE = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "a list": b"[]",
+    "few": b'{"token": "1"}',
+    "no text": b"\xff",
+    "deep": b"[" * 100_000,
+    "large": b" " * 2**16 + b"{}",
+    "more": {"more": 1},
+    "words": {"token": 5},
+    "no word": {"host": None},
+    "two lines": {"host": "node\nroot"},
+    "a list of words": {"boot": ["1"]},
+    "an object": {"since": {}},
+    "negative": {"pid": -5},
+    "the system's": {"pid": 0},
+    "beyond": {"pid": 2**80},
+    "true": {"pid": True},
+    "text": {"pid": "1"},
+    "float": {"pid": 1.0},
+    "born as text": {"born": "then"},
+    "born never": {"born": float("nan")},
+    "born late": {"born": 10**400},
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
 def test_one_that_cannot_be_read_is_taken_over_by_choice_alone(objects, content):
+    if isinstance(content, dict):
+        content = json.dumps({**asdict(Holder.here()), **content}).encode()
     objects.write(KEY, content)
     with pytest.raises(LockedError, match=r"lock\.json cannot be read"), locked(objects):
         pass

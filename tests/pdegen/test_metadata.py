@@ -19,6 +19,14 @@ def codec(content):
     return u(content)["codecs"][0]["configuration"]
 
 
+def blosc(content):
+    return codec(content)["codecs"][1]["configuration"]
+
+
+def x(content):
+    return content["consolidated_metadata"]["metadata"]["x"]
+
+
 def renamed(name):
     def change(content):
         arrays = content["consolidated_metadata"]["metadata"]
@@ -36,6 +44,60 @@ def attributes(content):
     return content["attributes"]
 
 
+def without(where, key):
+    return lambda content: where(content).pop(key)
+
+
+def arrays(content):
+    return content["consolidated_metadata"]["metadata"]
+
+
+def whole(content):
+    return content
+
+
+def cut(name, shape, chunk):
+    def change(content):
+        grid = {"name": "regular", "configuration": {"chunk_shape": chunk}}
+        arrays(content)[name].update(shape=shape, chunk_grid=grid)
+
+    return change
+
+
+def many(content):
+    """As many samples as shards, which the arrays agree with."""
+    n = 2**40
+    attributes(content).update(samples=n, shard=1)
+    for name in ("a", "u", "error"):
+        rest = arrays(content)[name]["shape"][1:]
+        cut(name, [n, *rest], [1, *rest])(content)
+        arrays(content)[name]["codecs"][0]["configuration"]["chunk_shape"] = [1, *rest]
+    cut("sample", [n], [n])(content)
+
+
+def large(content):
+    """One shard of 4 GiB, in chunks of one sample each."""
+    n = 2**20
+    attributes(content).update(samples=n, shard=n)
+    for name, rest in (("a", [1024]), ("u", [1024]), ("error", [])):
+        cut(name, [n, *rest], [n, *rest])(content)
+        arrays(content)[name]["codecs"][0]["configuration"]["chunk_shape"] = [1, *rest]
+    cut("sample", [n], [n])(content)
+    cut("x", [1024], [1024])(content)
+
+
+def copies(content):
+    arrays(content).update({f"x{k}": x(content) for k in range(300)})
+
+
+def coordinates(content):
+    """More of them than memory, each of them as large as one may be."""
+    for k in range(12):
+        array = json.loads(json.dumps(x(content)))
+        arrays(content)[f"q{k}"] = {**array, "dimension_names": [f"q{k}"]}
+        cut(f"q{k}", [2**24], [2**24])(content)
+
+
 HOSTILE = {
     "samples": put(attributes, "samples", 10**30),
     "samples that differ": put(attributes, "samples", 13),
@@ -45,10 +107,10 @@ HOSTILE = {
     "shard of nothing": put(attributes, "shard", 0),
     "sealed": put(attributes, "sealed", "yes"),
     "variables": put(attributes, "variables", [["u"]]),
-    "a variable that is not there": put(attributes, "variables", ["v"]),
+    "a variable that is not there": put(attributes, "variables", ["a", "u", "error", "v"]),
     "split": put(attributes, "splits", {"train": [0, 10**9]}),
     "split backwards": put(attributes, "splits", {"train": [5, 2]}),
-    "split's name": put(attributes, "splits", {"../train": [0, 2]}),
+    "split's name": put(attributes, "splits", {"train": [0, 7], "../test": [7, 8]}),
     "skipped": put(attributes, "skipped", [-1]),
     "recipe": put(attributes, "recipe", None),
     "up": renamed("../../etc"),
@@ -69,9 +131,101 @@ HOSTILE = {
     "chunk": put(
         u, "chunk_grid", {"name": "regular", "configuration": {"chunk_shape": [5, 2**40]}}
     ),
-    "grid": put(u, "chunk_grid", {"name": "rectilinear", "configuration": {}}),
+    "chunk grid": put(u, "chunk_grid", {"name": "rectilinear", "configuration": {}}),
     "keys": put(u, "chunk_key_encoding", {"name": "v2", "configuration": {"separator": "."}}),
     "transformer": put(u, "storage_transformers", [{"name": "fetch"}]),
+    "many shards": many,
+    "large shards": large,
+    "shard beyond the samples": put(attributes, "shard", 13),
+    "many arrays": copies,
+    "many coordinates": coordinates,
+    "many variables": put(attributes, "variables", ["u", "u"]),
+    "coordinate without end": cut("x", [2**40], [1]),
+    "coordinate in pieces": cut("x", [32], [1]),
+    "large coordinate": cut("x", [2**40], [2**40]),
+    "coordinate of another length": cut("x", [31], [31]),
+    "numbers of other samples": cut("sample", [13], [13]),
+    "coordinate with a codec": put(x, "codecs", [{"name": "bytes"}, {"name": "zstd"}]),
+    "coordinate of two axes": lambda content: (
+        cut("x", [32, 1], [32, 1])(content),
+        x(content).update(dimension_names=["x", "y"]),
+    ),
+    "no coordinate": without(arrays, "x"),
+    "an axis of no variable": lambda content: arrays(content).update(
+        y={**x(content), "dimension_names": ["y"]}
+    ),
+    "a number in place of an axis": lambda content: (
+        cut("x", [], [])(content),
+        x(content).update(dimension_names=[]),
+    ),
+    "grid": put(lambda content: x(content)["attributes"], "grid", 5),
+    "no grid": without(lambda content: x(content)["attributes"], "grid"),
+    "no splits": without(attributes, "splits"),
+    "splits as a list": put(attributes, "splits", [[0, 2]]),
+    "splits without train": put(attributes, "splits", {"test": [0, 2]}),
+    "split as text": put(attributes, "splits", {"train": "02"}),
+    "split of floats": put(attributes, "splits", {"train": [0, 2.0]}),
+    "skipped twice": put(attributes, "skipped", [3, 3]),
+    "typesize": put(blosc, "typesize", -4),
+    "typesize of another type": put(blosc, "typesize", 8),
+    "typesize as a float": put(blosc, "typesize", 4.0),
+    "compressor": put(blosc, "cname", ["lz4"]),
+    "blocks": put(blosc, "blocksize", 2**40),
+    "no level": without(blosc, "clevel"),
+    "more of a codec": put(blosc, "callback", "f"),
+    "more of sharding": put(codec, "callback", "f"),
+    "index first": put(codec, "index_location", "start"),
+    "no configuration": without(lambda content: u(content)["codecs"][0], "configuration"),
+    "chunks of part of a sample": put(codec, "chunk_shape", [1, 16]),
+    "chunks of nothing": put(codec, "chunk_shape", [0, 32]),
+    "fill": put(u, "fill_value", {}),
+    "fill as text": put(u, "fill_value", "a"),
+    "fill with a value": put(u, "fill_value", 0.0),
+    "fill of a coordinate": put(x, "fill_value", [0.0]),
+    "no fill": without(u, "fill_value"),
+    "dimensions nested": put(u, "dimension_names", ["sample", ["x"]]),
+    "dimensions as numbers": put(u, "dimension_names", ["sample", 5]),
+    "dimensions as text": put(u, "dimension_names", "sx"),
+    "dimensions unnamed": put(u, "dimension_names", ["sample", None]),
+    "dimensions alike": put(u, "dimension_names", ["sample", "sample"]),
+    "dimensions too few": put(u, "dimension_names", ["sample"]),
+    "dimensions without samples": put(u, "dimension_names", ["x", "sample"]),
+    "no dimensions": without(u, "dimension_names"),
+    "attributes as a list": put(u, "attributes", []),
+    "no attributes": without(u, "attributes"),
+    "long name": put(u, "attributes", {"long_name": 5}),
+    "units": put(u, "attributes", {"units": ["m"]}),
+    "a number beyond floats": put(u, "attributes", {"viscosity": 10**400}),
+    "array as a list": put(arrays, "u", []),
+    "more of an array": put(u, "callback", "f"),
+    "array of Zarr 2": put(u, "zarr_format", 2),
+    "more of the group": put(whole, "callback", "f"),
+    "group of Zarr 2": put(whole, "zarr_format", 2),
+    "metadata of arrays": put(whole, "consolidated_metadata", None),
+    "metadata elsewhere": put(lambda content: content["consolidated_metadata"], "kind", "url"),
+    "statistics": put(attributes, "statistics", 5),
+    "statistics of a number": put(attributes, "statistics", {"u": 5}),
+    "statistics of others": put(attributes, "statistics", {"v": {"mean": 0.0, "std": 1.0}}),
+    "statistics as text": put(attributes, "statistics", {"u": {"mean": "0", "std": 1.0}}),
+    "no deviation": put(attributes, "statistics", {"u": {"mean": 0.0}}),
+    "infinite statistics": put(attributes, "statistics", {"u": {"mean": 0, "std": float("inf")}}),
+    "no statistics": without(attributes, "statistics"),
+    "no content": without(attributes, "content"),
+    "title": put(attributes, "title", 5),
+    "title that is no text": put(attributes, "title", "\ud800"),
+    "problem": put(attributes, "recipe", {"name": "r", "problem": 5}),
+    "provenance": put(attributes, "provenance", []),
+    "device": put(attributes, "provenance", {"pdegen": "0", "device": 5}),
+    "parent": put(attributes, "parent", {}),
+    "noise": put(attributes, "noise", "loud"),
+    "parent's software": put(
+        attributes, "parent", {"recipe": "r", "fingerprint": "", "content": "", "provenance": 5}
+    ),
+    "levels": put(
+        attributes, "noise", {"variable": "u", "kind": "snr", "deviation": "", "levels": ["1"]}
+    ),
+    "imported": put(attributes, "imported", {"files": [5]}),
+    "label error": put(attributes, "label_error", {"relative_l2": [], "reference": "r"}),
 }
 
 
@@ -89,8 +243,20 @@ def test_absurd_metadata_are_refused_in_one_line(store, change):
         written(store, change).check()
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
+
+
+def test_absurd_metadata_are_found_by_their_copy_in_the_seal(store):
+    with pytest.raises(StoreError, match="a name cannot be"):
+        written(store, HOSTILE["up"]).check()
     found = [str(fault) for fault in verify(store.url).faults]  # by the copy in the seal
     assert found == ["zarr.json: differs from the seal"]
+
+
+@pytest.mark.parametrize("version", [2.0, True, "2", "3\n", None, [2], {}, 3])
+def test_other_versions_are_refused_in_one_line(store, version):
+    with pytest.raises(StoreError, match=r"format version \w+, this version reads 2$") as error:
+        written(store, put(attributes, "format_version", version)).check()
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
