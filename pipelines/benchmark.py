@@ -219,7 +219,7 @@ def slug(label: str) -> str:
     """A name as part of a path.
 
     >>> slug("FNO++ (no BN)")
-    'fno-no-bn'
+    'fno-plus-plus-no-bn'
     """
     return re.sub(r"[^a-z0-9]+", "-", label.lower().replace("++", "-plus-plus")).strip("-")
 

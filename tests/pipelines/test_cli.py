@@ -15,6 +15,7 @@ from pdegen.random_fields import PeriodicGaussianField
 from pdegen.recipe import recipe_names
 from pdegen.store import Store
 from pipelines import run as run_module
+from pipelines.benchmark import benchmark_names
 from pipelines.cli import main
 from pipelines.experiment import experiment_names
 from tests.stores import faults, objects_of, with_attributes
@@ -115,7 +116,7 @@ def test_recipes_lists_all_recipes_and_experiments(pdegen):
     outcome = pdegen("recipes")
     assert outcome.status == 0
     names = {line.split()[0] for line in outcome.out if line.startswith("  ")}
-    assert names == set(recipe_names()) | set(experiment_names())
+    assert names == {*recipe_names(), *experiment_names(), *benchmark_names()}
     (r10,) = (line for line in outcome.out if line.startswith("  burgers-r10 "))
     assert "2048 x 8192" in r10
     assert "134.2 MB" in r10  # 2 arrays of 2048 x 8192 x 4 bytes
