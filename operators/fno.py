@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from operators.base import Operator, Preset, check_input
 from operators.nn.dropout import Dropout
+from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
 from operators.nn.resample import interpolated, interpolation
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 
@@ -176,7 +177,7 @@ class FNO(Operator):
         normalization: Literal["none", "batch", "instance"] = "none",
         channel_mlp: bool = False,
         head_width: int = 128,
-        coordinates: Literal["raw", "periodic", "none"] = "raw",
+        coordinates: Coordinates = "raw",
         padding: float = 0.0,
         padding_points: int = 0,
         initialization: Literal["uniform", "near-zero"] = "uniform",
@@ -195,9 +196,9 @@ class FNO(Operator):
                 f"got padding={padding}, padding_points={padding_points}"
             )
         self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates = coordinates
+        self.coordinates: Coordinates = coordinates
         self.padding, self.padding_points = padding, padding_points
-        positions = {"raw": dim, "periodic": 2 * dim, "none": 0}[coordinates]
+        positions = coordinate_count(coordinates, dim)
         sigma = ACTIVATIONS[activation]
 
         def mlp(hidden: int, channels: int) -> nn.Module:
@@ -214,14 +215,6 @@ class FNO(Operator):
         self.layers = nn.Sequential(*layers if last_activation else layers[:-1])
         self.head = mlp(head_width, out_channels)
 
-    def positions(self, x: Float[Tensor, "*grid d"]) -> Float[Tensor, "*grid p"]:
-        """The coordinate features that are appended to the input."""
-        if self.coordinates == "raw":
-            return x
-        if self.coordinates == "none":
-            return x[..., :0]
-        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
-
     def margins(self, grid: Sequence[int]) -> list[int]:
         """Zeros before and after each axis, channels first, then the last axis: as `pad` wants."""
         margins = [0, 0]
@@ -237,7 +230,7 @@ class FNO(Operator):
     ) -> Float[Tensor, "batch *target_grid c_out"]:
         check_input(self, a, x, y)
         grid = a.shape[1:-1]
-        p = self.positions(x).expand(*a.shape[:-1], -1)
+        p = coordinate_features(self.coordinates, x).expand(*a.shape[:-1], -1)
         u = self.lift(torch.cat([a, p], dim=-1))
         margins = self.margins(grid)
         if any(margins):

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from operators.base import Operator, Preset, check_input
 from operators.nn.attention import GALERKIN, AttentionKind
-from operators.nn.encoder import Points, attention_layers
+from operators.nn.encoder import attention_layers
+from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
 from operators.nn.spectral import SpectralConv1d, SpectralLayer
 
 _REGULAR = {"normalization": "layer", "dropout": 0.1, "feedforward_dropout": 0.1}
@@ -111,7 +112,7 @@ class GalerkinTransformer(Operator):
         feedforward: int = 192,
         modes: int = 16,
         decoder_width: int = 48,
-        coordinates: Literal["raw", "periodic", "none"] = "raw",
+        coordinates: Coordinates = "raw",
         input_coordinates: bool = False,
         dropout: float = 0.0,
         feedforward_dropout: float = 0.0,
@@ -123,8 +124,8 @@ class GalerkinTransformer(Operator):
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.coordinates = coordinates
-        positions = {"raw": 1, "periodic": 2, "none": 0}[coordinates]
+        self.coordinates: Coordinates = coordinates
+        positions = coordinate_count(coordinates, self.dim)
         self.input_coordinates = input_coordinates
         self.embed = nn.Linear(in_channels + positions * input_coordinates, width)
         self.encoder = attention_layers(
@@ -139,14 +140,6 @@ class GalerkinTransformer(Operator):
             nn.Linear(decoder_width, out_channels),
         )
 
-    def positions(self, x: Float[Tensor, "n 1"]) -> Points:
-        """The coordinate features of the heads, shape (n, p)."""
-        if self.coordinates == "raw":
-            return x
-        if self.coordinates == "none":
-            return x[:, :0]
-        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
-
     def forward(
         self,
         a: Float[Tensor, "batch n c_in"],
@@ -156,7 +149,7 @@ class GalerkinTransformer(Operator):
         check_input(self, a, x)
         if y is not None:
             raise ValueError("this operator predicts at the points x of its input: y must be None")
-        p = self.positions(x)
+        p = coordinate_features(self.coordinates, x)
         if self.input_coordinates:
             a = torch.cat([a, p.expand(len(a), -1, -1)], dim=-1)
         u = self.embed(a)

@@ -13,25 +13,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Operator, check_input
-
-Field = Float[Tensor, "batch *grid c"]
-
-
-def mlp(in_features: int, hidden: int, out_features: int) -> nn.Sequential:
-    """W₂ GELU(W₁ u + b₁) + b₂ for each token."""
-    return nn.Sequential(nn.Linear(in_features, hidden), nn.GELU(), nn.Linear(hidden, out_features))
-
-
-class Convolution(nn.Module):
-    """Convolution over 3 points along each axis of the grid; channels last."""
-
-    def __init__(self, dim: int, width: int, padding: Literal["zeros", "circular"]) -> None:
-        super().__init__()
-        kind = nn.Conv1d if dim == 1 else nn.Conv2d
-        self.convolution = kind(width, width, 3, padding=1, padding_mode=padding)
-
-    def forward(self, u: Field) -> Field:
-        return self.convolution(u.movedim(-1, 1)).movedim(1, -1)
+from operators.nn.pointwise import (
+    Convolution,
+    Coordinates,
+    Field,
+    coordinate_count,
+    coordinate_features,
+    mlp,
+)
 
 
 class Attention(nn.Module):
@@ -164,7 +153,7 @@ class LRSA(Operator):
         feedforward: int = 128,
         convolution: bool = True,
         padding: Literal["zeros", "circular"] = "zeros",
-        coordinates: Literal["raw", "periodic", "none"] = "raw",
+        coordinates: Coordinates = "raw",
         normalize: bool = True,
     ) -> None:
         super().__init__()
@@ -177,8 +166,8 @@ class LRSA(Operator):
         if latents < 2:
             raise ValueError(f"latents must be at least 2, got {latents}")
         self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates = coordinates
-        positions = {"raw": dim, "periodic": 2 * dim, "none": 0}[coordinates]
+        self.coordinates: Coordinates = coordinates
+        positions = coordinate_count(coordinates, dim)
         self.embed = mlp(in_channels + positions, 2 * width, width)
 
         def pointwise() -> nn.Module:
@@ -202,14 +191,6 @@ class LRSA(Operator):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def positions(self, x: Float[Tensor, "*grid dim"]) -> Float[Tensor, "*grid p"]:
-        """The coordinate features of the points."""
-        if self.coordinates == "raw":
-            return x
-        if self.coordinates == "none":
-            return x[..., :0]
-        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
-
     def forward(
         self,
         a: Float[Tensor, "batch *grid c_in"],
@@ -219,7 +200,7 @@ class LRSA(Operator):
         check_input(self, a, x, y)
         if y is not None:
             raise ValueError("this operator predicts at the points x of its input: y must be None")
-        p = self.positions(x)
+        p = coordinate_features(self.coordinates, x)
         u = self.embed(torch.cat([p.expand(len(a), *p.shape), a], dim=-1))
         for block in self.blocks:
             u = block(u)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from operators.base import Operator, Preset, check_input
 from operators.nn.attention import galerkin
 from operators.nn.nystrom import NystromAttention
+from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
 
 Values = Float[Tensor, "batch n width"]
 Sources = Float[Tensor, "batch m width"]
@@ -329,7 +330,7 @@ class ONO(Operator):
         expansion: int = 2,
         inner_product: Literal["mean", "sum"] = "mean",
         queries: bool = False,
-        coordinates: Literal["raw", "periodic", "none"] = "raw",
+        coordinates: Coordinates = "raw",
         momentum: float = 0.9,
         jitter: float = 1e-6,
     ) -> None:
@@ -352,7 +353,7 @@ class ONO(Operator):
         if queries and coordinates == "none":
             raise ValueError('queries need coordinates "raw" or "periodic", got "none"')
         self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates = coordinates
+        self.coordinates: Coordinates = coordinates
 
         def sizes() -> tuple[int, int, int, nn.Module, bool, float, float]:
             attend = (
@@ -363,22 +364,13 @@ class ONO(Operator):
             hidden, mean = expansion * width, inner_product == "mean"
             return width, hidden, eigenfunctions, attend, mean, momentum, jitter
 
-        positions = {"raw": dim, "periodic": 2 * dim, "none": 0}[coordinates]
+        positions = coordinate_count(coordinates, dim)
         channels = positions + in_channels
         self.lift = mlp(channels, 2 * width, 2 * width)
         self.query = QueryLayer(positions, channels, heads, sizes()) if queries else None
         self.layers = nn.ModuleList(OrthogonalLayer(*sizes()) for _ in range(depth - queries))
         self.layers[-1].update = nn.Linear(width, out_channels)
         self.apply(_start)
-
-    def positions(self, x: Points) -> Float[Tensor, "n p"]:
-        """The coordinate features of the points."""
-        x = x.flatten(0, -2)
-        if self.coordinates == "raw":
-            return x
-        if self.coordinates == "none":
-            return x[:, :0]
-        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
 
     def forward(
         self,
@@ -390,11 +382,11 @@ class ONO(Operator):
         if y is not None and self.query is None:
             raise ValueError("this operator predicts at the points x of its input: y must be None")
         target = x if y is None else y
-        p = self.positions(x).expand(len(a), -1, -1)
+        p = coordinate_features(self.coordinates, x.flatten(0, -2)).expand(len(a), -1, -1)
         points = torch.cat([p, a.flatten(1, -2)], dim=-1)
         g, f = self.lift(points).chunk(2, dim=-1)  # (batch, n, width)
         if self.query is not None:
-            q = self.positions(target).expand(len(a), -1, -1)
+            q = coordinate_features(self.coordinates, target.flatten(0, -2)).expand(len(a), -1, -1)
             g, f = self.query(q, points, g, f)
         for layer in self.layers:
             g, f = layer(g, f)

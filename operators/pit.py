@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Operator, Preset, check_input
+from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
 from operators.nn.position import (
     PositionAttention,
     SelfAttention,
@@ -166,7 +167,7 @@ class PiT(Operator):
         periodic: bool = True,
         scale: float | Literal["diameter"] = "diameter",
         sharpening: bool = True,
-        coordinates: Literal["raw", "periodic", "none"] = "raw",
+        coordinates: Coordinates = "raw",
     ) -> None:
         super().__init__()
         if dim not in (1, 2):
@@ -183,7 +184,7 @@ class PiT(Operator):
         if scale != "diameter" and scale <= 0:
             raise ValueError(f"scale must be positive, got {scale}")
         self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates = coordinates
+        self.coordinates: Coordinates = coordinates
         self.latent = None if attention in ("self-position", "self-a") else latent
         diameter = dim / 4 if periodic else dim
         distance = SquaredDistance(periodic, diameter if scale == "diameter" else scale)
@@ -202,21 +203,13 @@ class PiT(Operator):
                 return SelfAttention(width, width, heads)
             return by_position(100)
 
-        features = dim * {"raw": 1, "periodic": 2, "none": 0}[coordinates]
+        features = coordinate_count(coordinates, dim)
         self.embed = dense(features + in_channels, width)
         self.down = local(encoder_locality)
         self.processor = nn.ModuleList(Block(everywhere(), width) for _ in range(depth))
         self.up = local(decoder_locality)
         self.sharpen = Block(local(decoder_locality), width) if sharpening else None
         self.head = mlp(width, out_channels)
-
-    def positions(self, x: Points) -> Float[Tensor, "n p"]:
-        """The coordinate features of the points."""
-        if self.coordinates == "raw":
-            return x
-        if self.coordinates == "none":
-            return x[:, :0]
-        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
 
     def forward(
         self,
@@ -230,7 +223,7 @@ class PiT(Operator):
         target = x if y is None else y
         points, outputs = x.flatten(0, -2), target.flatten(0, -2)
         latent = points if self.latent is None else mesh(self.latent, points)
-        positions = self.positions(points).expand(len(a), -1, -1)
+        positions = coordinate_features(self.coordinates, points).expand(len(a), -1, -1)
         u = nn.functional.gelu(self.embed(torch.cat([positions, a.flatten(1, -2)], dim=-1)))
         u = self.down(u, points, latent)
         for block in self.processor:

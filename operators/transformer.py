@@ -18,6 +18,7 @@ from operators.base import Operator, Preset, check_input
 from operators.nn.attention import EFFICIENT, GALERKIN, SOFTMAX
 from operators.nn.dropout import Dropout
 from operators.nn.encoder import Attention
+from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 
 Values = Float[Tensor, "batch n width"]
@@ -139,7 +140,7 @@ class Transformer(Operator):
         attention: Literal["softmax", "efficient", "galerkin"] = "softmax",
         normalization: Literal["pre", "post"] = "pre",
         activation: Literal["gelu", "relu"] = "gelu",
-        coordinates: Literal["raw", "periodic", "none"] = "raw",
+        coordinates: Coordinates = "raw",
         decoder: Literal["linear", "spectral"] = "linear",
         modes: int = 16,
         decoder_width: int = 48,
@@ -152,9 +153,9 @@ class Transformer(Operator):
         if heads < 1 or width % heads:
             raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
         self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates = coordinates
+        self.coordinates: Coordinates = coordinates
         kind = {"softmax": SOFTMAX, "efficient": EFFICIENT, "galerkin": GALERKIN}[attention]
-        positions = {"raw": 1, "periodic": 2, "none": 0}[coordinates] * dim
+        positions = coordinate_count(coordinates, dim)
         self.embed = nn.Linear(in_channels + positions, width)
         self.layers = nn.ModuleList(
             TransformerLayer(
@@ -182,14 +183,6 @@ class Transformer(Operator):
             )
         )
 
-    def positions(self, x: Float[Tensor, "*grid dim"]) -> Float[Tensor, "*grid p"]:
-        """The coordinate features appended to the input."""
-        if self.coordinates == "raw":
-            return x
-        if self.coordinates == "none":
-            return x[..., :0]
-        return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
-
     def forward(
         self,
         a: Float[Tensor, "batch *grid c_in"],
@@ -199,7 +192,7 @@ class Transformer(Operator):
         check_input(self, a, x)
         if y is not None:
             raise ValueError("this operator predicts at the points x of its input: y must be None")
-        p = self.positions(x)
+        p = coordinate_features(self.coordinates, x)
         u = self.embed(torch.cat([a, p.expand(len(a), *p.shape)], dim=-1))
         u = u.flatten(1, -2)  # points as tokens
         for layer in self.layers:

@@ -14,26 +14,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Operator, Preset, check_input
+from operators.nn.pointwise import (
+    Convolution,
+    Coordinates,
+    Field,
+    coordinate_count,
+    coordinate_features,
+    mlp,
+)
 
-Field = Float[Tensor, "batch *grid c"]
 Heads = Float[Tensor, "batch heads n d"]
-
-
-def mlp(in_features: int, hidden: int, out_features: int) -> nn.Sequential:
-    """W₂ GELU(W₁ u + b₁) + b₂ at each point."""
-    return nn.Sequential(nn.Linear(in_features, hidden), nn.GELU(), nn.Linear(hidden, out_features))
-
-
-class Convolution(nn.Module):
-    """Convolution over 3 points along each axis of the grid; channels last."""
-
-    def __init__(self, dim: int, width: int, padding: Literal["zeros", "circular"]) -> None:
-        super().__init__()
-        kind = nn.Conv1d if dim == 1 else nn.Conv2d
-        self.convolution = kind(width, width, 3, padding=1, padding_mode=padding)
-
-    def forward(self, u: Field) -> Field:
-        return self.convolution(u.movedim(-1, 1)).movedim(1, -1)
 
 
 class PhysicsAttention(nn.Module):
@@ -191,7 +181,7 @@ class Transolver(Operator):
         feedforward: int = 256,
         projection: Literal["convolution", "linear"] = "convolution",
         padding: Literal["zeros", "circular"] = "zeros",
-        coordinates: Literal["lattice", "raw", "periodic", "none"] = "lattice",
+        coordinates: Literal["lattice"] | Coordinates = "lattice",
         lattice: int = 8,
         orthogonal: bool = True,
     ) -> None:
@@ -207,9 +197,10 @@ class Transolver(Operator):
         if lattice < 2:
             raise ValueError(f"lattice must be at least 2, got {lattice}")
         self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates, self.lattice = coordinates, lattice
-        positions = {"lattice": lattice**dim, "raw": dim, "periodic": 2 * dim, "none": 0}
-        self.embed = mlp(in_channels + positions[coordinates], 2 * width, width)
+        self.coordinates: Literal["lattice"] | Coordinates = coordinates
+        self.lattice = lattice
+        positions = lattice**dim if coordinates == "lattice" else coordinate_count(coordinates, dim)
+        self.embed = mlp(in_channels + positions, 2 * width, width)
         self.placeholder = nn.Parameter(torch.rand(width) / width)
 
         def projected() -> nn.Module:
@@ -241,12 +232,8 @@ class Transolver(Operator):
 
     def positions(self, x: Float[Tensor, "*grid dim"]) -> Float[Tensor, "*grid p"]:
         """The coordinate features of the points."""
-        if self.coordinates == "none":
-            return x[..., :0]
-        if self.coordinates == "raw":
-            return x
-        if self.coordinates == "periodic":
-            return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
+        if self.coordinates != "lattice":
+            return coordinate_features(self.coordinates, x)
         axis = torch.linspace(0, 1, self.lattice, dtype=x.dtype, device=x.device)
         points = torch.stack(torch.meshgrid(*[axis] * self.dim, indexing="ij"), dim=-1)
         return torch.linalg.vector_norm(x[..., None, :] - points.flatten(0, -2), dim=-1)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from operators.base import check_input
+from operators.nn.pointwise import coordinate_features
 from operators.transformer import Transformer
 
 ATTENTIONS = ["softmax", "efficient", "galerkin"]
@@ -166,7 +167,7 @@ def test_without_coordinates_the_spectral_decoder_commutes_with_shifts(dim):
 def test_periodic_coordinates_are_the_same_at_both_ends():
     model = small(coordinates="periodic", dim=2).double()
     ends = torch.tensor([[[0.0, 0.3]], [[1.0, 0.3]]], dtype=torch.float64)
-    p = model.positions(ends)
+    p = coordinate_features(model.coordinates, ends)
     assert p.shape == (2, 1, 4)
     torch.testing.assert_close(p[0], p[1])
 
