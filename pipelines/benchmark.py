@@ -31,6 +31,7 @@ from pipelines.registry import ModelSpec
 from pipelines.run import RunError, evaluate_run, operator_description, train
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
+_DECLARED = "benchmark.json"
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
@@ -330,11 +331,12 @@ class BenchmarkRun:
         device: torch.device,
         *,
         resume: bool = False,
+        overwrite: bool = False,
         progress: Callable[[str, int, int], None] = lambda what, done, total: None,
         on_epoch: Callable[[Epoch], None] = lambda epoch: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Train and evaluate what is not finished yet.
+        """Train and evaluate what is not finished yet; with `overwrite` all, from the start.
 
         A training that diverges or does not fit into memory is a row that says so.
 
@@ -346,7 +348,7 @@ class BenchmarkRun:
         """
         for case in self.cases:
             self._check(case)
-        self._claim(resume)
+        self._claim(resume, overwrite)
         total, done = len(self.cases) * self.benchmark.seeds, 0
         for seed in range(self.benchmark.seeds):
             for case in self.cases:
@@ -516,18 +518,31 @@ class BenchmarkRun:
             cost.seconds, cost.peak_bytes, cost.flops,
         )  # fmt: skip
 
-    def _claim(self, resume: bool) -> None:
-        path = self.folder / "benchmark.json"
-        if path.exists():
-            there = json.loads(path.read_text("utf-8")).get("name")
-            if there != self.benchmark.name:
-                raise RunError(f"{self.folder} holds the benchmark {there}: choose another --out")
-            if not resume:
-                raise RunError(f"{self.folder} holds a benchmark: use --resume or --overwrite")
-        elif self.folder.exists() and any(self.folder.iterdir()):
-            raise RunError(f"{self.folder} exists and is no benchmark")
+    def _claim(self, resume: bool, overwrite: bool) -> None:
+        check_place(self.benchmark.name, self.folder, resume, overwrite)
+        if overwrite and self.folder.exists():
+            shutil.rmtree(self.folder)
         content = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}
-        Objects(str(self.folder)).write(path.name, json.dumps(content, indent=1).encode())
+        Objects(str(self.folder)).write(_DECLARED, json.dumps(content, indent=2).encode())
+
+
+def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
+    """Raise RunError where a folder is in the way of a benchmark.
+
+    Args:
+        name: Of the benchmark.
+        folder: Where it is to be kept.
+        resume, overwrite: Whether one of that name may be continued, or replaced.
+    """
+    path = folder / _DECLARED
+    if path.exists():
+        there = json.loads(path.read_text("utf-8")).get("name")
+        if there != name:
+            raise RunError(f"{folder} holds the benchmark {there}: choose another --out")
+        if not resume and not overwrite:
+            raise RunError(f"{folder} holds a benchmark: use --resume or --overwrite")
+    elif folder.exists() and any(folder.iterdir()):
+        raise RunError(f"{folder} exists and is no benchmark")
 
 
 def _digest(experiment: Experiment) -> str:

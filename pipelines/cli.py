@@ -684,10 +684,8 @@ def _benchmark(
     benchmark: Any, out: Path | None, data: list[str] | None, device: str, resume: bool,
     overwrite: bool,
 ) -> None:  # fmt: skip
-    import shutil
-
     from operators.train import Epoch, Stopped
-    from pipelines.benchmark import BenchmarkRun
+    from pipelines.benchmark import BenchmarkRun, check_place
     from pipelines.benchmark_report import write_benchmark_report
     from pipelines.run import check_device
 
@@ -695,14 +693,13 @@ def _benchmark(
         raise SchemaError("--resume and --overwrite exclude each other")
     place = check_device(device)
     folder = out or Path("runs") / f"benchmark-{benchmark.name}"
+    check_place(benchmark.name, folder, resume, overwrite)
     given = benchmark.stores(data or [])
     stores = {
         dataset: given.get(dataset) or _generate_if_absent(declared.load().data.load_recipe())
         for dataset, declared in benchmark.datasets.items()
     }
     run = BenchmarkRun(benchmark, stores, folder)
-    if overwrite and (folder / "benchmark.json").exists():
-        shutil.rmtree(folder)
     report, started = _Reporter(f"benchmark {benchmark.name}", every=0), time.monotonic()
 
     def on_epoch(epoch: Epoch) -> None:
@@ -713,7 +710,7 @@ def _benchmark(
     with _Interrupts() as interrupts:
         try:
             run.run(
-                place, resume=resume, on_epoch=on_epoch, stop=interrupts.asked,
+                place, resume=resume, overwrite=overwrite, on_epoch=on_epoch, stop=interrupts.asked,
                 progress=lambda what, done, total: report(
                     done, total, time.monotonic() - started, f", {what}"),
             )  # fmt: skip

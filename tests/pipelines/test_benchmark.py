@@ -165,6 +165,9 @@ def test_the_folder_of_another_benchmark_is_refused(finished, stores, tmp_path):
     other = declared(name="other")
     with pytest.raises(RunError, match="holds the benchmark small: choose another --out"):
         BenchmarkRun(other, stores, finished.folder).run(CPU, resume=True)
+    with pytest.raises(RunError, match="holds the benchmark small: choose another --out"):
+        BenchmarkRun(other, stores, finished.folder).run(CPU, overwrite=True)
+    assert len(finished.rows()) == 4
     with pytest.raises(RunError, match="use --resume or --overwrite"):
         BenchmarkRun(declared(), stores, finished.folder).run(CPU)
     (tmp_path / "mine").write_text("mine")
