@@ -101,7 +101,8 @@ class Strict(BaseModel):
             target[last] = value
             for kind in kinds:
                 field = kind.model_fields.get(last)
-                if field is not None and value in get_args(field.annotation):
+                # the word of a kind is its one possible value
+                if field is not None and get_args(field.annotation) == (value,):
                     for unknown in target.keys() - kind.model_fields.keys():
                         del target[unknown]
         return self.parse(content, where)

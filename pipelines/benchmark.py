@@ -31,6 +31,7 @@ from pipelines.registry import ModelSpec
 from pipelines.run import RunError, evaluate_run, operator_description, train
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
+_Points = Annotated[int, Field(strict=False)]  # keys of TOML are strings
 _DECLARED = "benchmark.json"
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
@@ -57,6 +58,7 @@ class Entry(Strict):
         models: On each dataset that is named, where they differ.
         overrides: Of the experiments, where this operator's training must differ; reported.
         published: Mean relative L² errors that were published, by dataset.
+        published_grids: The same on other grids than that of training, by dataset and points.
         differs: What differs from the published setting.
     """
 
@@ -64,6 +66,7 @@ class Entry(Strict):
     models: Annotated[dict[str, ModelSpec], Field(default_factory=dict)]
     overrides: Overrides
     published: Annotated[dict[str, float], Field(default_factory=dict)]
+    published_grids: Annotated[dict[str, dict[_Points, float]], Field(default_factory=dict)]
     differs: str = ""
 
     @model_validator(mode="after")
@@ -108,7 +111,8 @@ class Benchmark(Strict):
     @model_validator(mode="after")
     def _known(self) -> Self:
         for label, entry in self.operators.items():
-            for name in {*entry.models, *entry.published} - self.datasets.keys():
+            named = {*entry.models, *entry.published, *entry.published_grids}
+            for name in named - self.datasets.keys():
                 raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(self.datasets))}")
         for name in set(self.quick.datasets if self.quick else ()) - self.datasets.keys():
             raise ValueError(f"quick: no dataset {name!r}: {near(name, list(self.datasets))}")
@@ -146,7 +150,7 @@ class Benchmark(Strict):
                 "name": f"{self.name}-quick",
                 "datasets": {name: self.datasets[name] for name in self.quick.datasets},
                 "operators": {
-                    label: entry.model_copy(update={"published": {}})
+                    label: entry.model_copy(update={"published": {}, "published_grids": {}})
                     for label, entry in self.operators.items()
                 },
             }

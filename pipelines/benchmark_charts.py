@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from pipelines.figures import ERROR, HALF, QUIET, TRUTH, WIDE, legend, logarithmic, styled
+from pipelines.figures import ERROR, QUIET, TRUTH, WIDE, logarithmic, styled
 from pipelines.wording import scientific
 
 _DASHES = ("-", "--", "-.", ":")
@@ -22,23 +22,31 @@ def _inks(names: Sequence[str]) -> dict[str, tuple]:
 
 
 @styled
-def error_against(
-    what: str, values: Mapping[str, float], errors: Mapping[str, float], baseline: float
+def errors_against_costs(
+    costs: Mapping[str, Mapping[str, float]], errors: Mapping[str, float], baseline: float
 ) -> Figure:
-    """One point for each operator, its name beside it."""
-    figure = Figure(figsize=(HALF, 3.9))
-    axes = figure.subplots()
-    inks = _inks(list(values))
-    for number, (name, value) in enumerate(values.items()):
-        axes.plot(value, errors[name], _MARKERS[number % len(_MARKERS)], color=inks[name], ms=5)
-        axes.annotate(name, (value, errors[name]), xytext=(4, 3), textcoords="offset points",
-                      fontsize=6.5)  # fmt: skip
-    axes.axhline(baseline, color=QUIET, lw=0.9, ls="--", label="mean of the training targets")
-    axes.set(xlabel=what, ylabel="mean relative L² error")
-    logarithmic(axes, "x", np.array(list(values.values())))
-    logarithmic(axes, "y", np.array([*errors.values(), baseline]))
-    axes.margins(x=0.16)
-    legend(figure, axes)
+    """A panel for each cost; operators are numbered in the order of `errors`.
+
+    Args:
+        costs: What it is -> operator -> its value.
+        errors: Operator -> mean relative L² error.
+        baseline: The error of the mean of the training targets.
+    """
+    figure = Figure(figsize=(WIDE, 4.4))
+    axes = figure.subplots(1, len(costs), sharey=True)
+    inks = _inks(list(errors))
+    for axis, (what, values) in zip(axes, costs.items(), strict=True):
+        for number, (name, error) in enumerate(errors.items()):
+            axis.plot(values[name], error, _MARKERS[number % len(_MARKERS)], color=inks[name],
+                      ms=5, label=f"{number + 1} {name}")  # fmt: skip
+            axis.annotate(str(number + 1), (values[name], error), xytext=(3, 3),
+                          textcoords="offset points", fontsize=6.5)  # fmt: skip
+        axis.axhline(baseline, color=QUIET, lw=0.9, ls="--", label="mean of the targets")
+        axis.set(xlabel=what)
+        logarithmic(axis, "x", np.array(list(values.values())))
+        logarithmic(axis, "y", np.array([*errors.values(), baseline]))
+    axes[0].set(ylabel="mean relative L² error")
+    axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
     return figure
 
 

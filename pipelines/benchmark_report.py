@@ -134,13 +134,15 @@ def _dataset_sections(
     ]
     if not found:
         return sections
-    sizes = {name: float(own[0].parameters) for name, own in found.items()}
-    times = {name: mean(row.training_seconds for row in own) for name, own in found.items()}
+    costs = {
+        "parameters": {name: float(own[0].parameters) for name, own in found.items()},
+        "seconds of training": {
+            name: mean(row.training_seconds for row in own) for name, own in found.items()
+        },
+    }
     pictures = [
-        _picture(charts.error_against("parameters", sizes, means, reference),
-                 f"{slug(dataset)}-parameters", "Error against parameters.", half=True),
-        _picture(charts.error_against("seconds of training", times, means, reference),
-                 f"{slug(dataset)}-time", "Error against training time.", half=True),
+        _picture(charts.errors_against_costs(costs, means, reference), f"{slug(dataset)}-costs",
+                 "Error against parameters and against training time."),
         _picture(charts.learning_curves(_histories(run, dataset, found),
                                         experiment.training.selection_split),
                  f"{slug(dataset)}-learning", "Learning curves, seed 0."),
@@ -214,10 +216,16 @@ def _resolution_section(run: BenchmarkRun, dataset: str, found: dict[str, list[R
         name: {n: mean(r.means[n] for r in own) for n in grids if n in own[0].means}
         for name, own in found.items()
     }
-    table = [
-        (name, *(scientific(by_grid[n]) if n in by_grid else "–" for n in grids))
-        for name, by_grid in means.items()
-    ]
+    table: list[tuple[str, ...]] = []
+    for name, by_grid in means.items():
+        table.append((name, *(scientific(by_grid[n]) if n in by_grid else "–" for n in grids)))
+        entry = run.benchmark.operators[name]
+        published = dict(entry.published_grids.get(dataset, {}))
+        if published:
+            if dataset in entry.published:
+                published[experiment.data.resolution] = entry.published[dataset]
+            own = (scientific(published[n]) if n in published else "" for n in grids)
+            table.append((f"{name}, published", *own))
     cannot = [
         f"{name} at {', '.join(map(str, own[0].refused))}: {next(iter(own[0].refused.values()))}"
         for name, own in found.items()
@@ -272,8 +280,8 @@ def _prediction_picture(
     return _picture(figure, f"{slug(dataset)}-predictions", caption)
 
 
-def _picture(figure: Figure, name: str, caption: str, half: bool = False) -> Picture:
-    return Picture(name, caption, svg(figure, name, caption), half)
+def _picture(figure: Figure, name: str, caption: str) -> Picture:
+    return Picture(name, caption, svg(figure, name, caption))
 
 
 def _markdown_tables(report: Report) -> str:

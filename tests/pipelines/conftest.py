@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pdegen.generate import generate
 from pipelines.experiment import load_experiment
 from pipelines.report import write_report
 from pipelines.run import evaluate_run, train
+from tests.pipelines.command import Outcome, call, everything
 
 CPU = torch.device("cpu")
 DATA = {
@@ -121,3 +123,29 @@ def inverse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "training.protocol": "published",
     }
     return a_run(tmp_path_factory.mktemp("inverse"), overrides, "darcy-inverse-quick")
+
+
+@pytest.fixture
+def pdegen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Outcome]:
+    """The command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: call(capsys, monkeypatch, *words)
+
+
+@pytest.fixture
+def refused(pdegen: Callable[..., Outcome], tmp_path: Path) -> Callable[..., str]:
+    """Run a wrong request: status 2, one line, nothing written; returns the line."""
+
+    def run(*words: object) -> str:
+        before = everything(tmp_path)
+        outcome = pdegen(*words)
+        assert outcome.status == 2, outcome.err
+        (line,) = outcome.err
+        assert line.startswith("pdegen: ")
+        assert outcome.out == []
+        assert everything(tmp_path) == before
+        return line
+
+    return run

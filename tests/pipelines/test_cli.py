@@ -16,70 +16,15 @@ from pdegen.recipe import recipe_names
 from pdegen.store import Store
 from pipelines import run as run_module
 from pipelines.benchmark import benchmark_names
-from pipelines.cli import main
 from pipelines.experiment import experiment_names
+from tests.pipelines.command import SMALL, quietly
 from tests.stores import faults, objects_of, with_attributes
 
 CONSOLE = Path(sys.executable).parent / "pdegen"
 
-SMALL = ["--samples", "12", "--resolution", "32", "--set", "shard=5", "--set", "modes=31",
-         "--set", "problem.solver.resolution=64", "--set", "train=8", "--set", "validation=2",
-         "--set", "test=2"]  # fmt: skip
 TINY = ["--set", "data.resolution=16", "--set", "model.modes=4", "--set", "model.width=8",
         "--set", "feedforward=8", "--set", "depth=1", "--set", "decoder_width=8",
         "--set", "batch=2", "--set", "epochs=1"]  # fmt: skip
-
-
-class Outcome:
-    """What a command left: exit status, lines on stdout and on stderr."""
-
-    def __init__(self, status, out, err):
-        self.status, self.out, self.err = status, out.splitlines(), err.splitlines()
-
-
-def call(capsys, monkeypatch, *words):
-    monkeypatch.setattr(sys, "argv", ["pdegen", *map(str, words)])
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main()
-    return Outcome(end.value.code, *capsys.readouterr())
-
-
-@pytest.fixture
-def pdegen(capsys, monkeypatch, tmp_path):
-    """The command line in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *words: call(capsys, monkeypatch, *words)
-
-
-def everything(path):
-    return {str(p): p.read_bytes() if p.is_file() else None for p in sorted(path.rglob("*"))}
-
-
-@pytest.fixture
-def refused(pdegen, tmp_path):
-    """Run a wrong request: status 2, one line, nothing written; returns the line."""
-
-    def run(*words):
-        before = everything(tmp_path)
-        outcome = pdegen(*words)
-        assert outcome.status == 2, outcome.err
-        (line,) = outcome.err
-        assert line.startswith("pdegen: ")
-        assert outcome.out == []
-        assert everything(tmp_path) == before
-        return line
-
-    return run
-
-
-def quietly(*words):
-    """Run a command that must succeed, in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["pdegen", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    assert end.value.code == 0
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,8 @@ import pytest
 
 from pdegen.random_fields import PeriodicGaussianField
 from pdegen.store import Store
-from tests.pipelines.test_cli import SMALL, call, everything, quietly
+from tests.pipelines.command import SMALL, everything, quietly
 from tests.stores import objects_of
-
-
-@pytest.fixture
-def pdegen(capsys, monkeypatch, tmp_path):
-    """The command line in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *words: call(capsys, monkeypatch, *words)
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,11 @@ def test_another_name_or_preset_takes_the_old_settings_away():
     experiment = load_experiment("burgers-quick")  # of width 64
     fno = experiment.with_overrides({"model.name": "fno", "model.modes": 8})
     assert fno.model == parse_model({"name": "fno", "modes": 8})
+    # a word that other operators have too takes nothing away
+    heads = {"model.name": "ono", "model.heads": 2, "model.queries": True}
+    ono = experiment.with_overrides({**heads, "model.coordinates": "periodic"})
+    assert ono.model.arguments["heads"] == 2
+    assert ono.model.arguments["queries"]
     wide = experiment.with_overrides({"model.preset": "burgers-gt-ln"})
     assert wide.model == parse_model({"name": "galerkin-transformer", "preset": "burgers-gt-ln"})
 

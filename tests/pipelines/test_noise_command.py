@@ -1,7 +1,6 @@
 """The command `pdegen noise`, and what other commands say of its stores."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,29 +8,7 @@ import pytest
 
 from pdegen import derived
 from pdegen.store import Store
-from pipelines.cli import main
-
-
-class Outcome:
-    """What a command left: exit status, lines on stdout and on stderr."""
-
-    def __init__(self, status, out, err):
-        self.status, self.out, self.err = status, out.splitlines(), err.splitlines()
-
-
-@pytest.fixture
-def pdegen(capsys, monkeypatch, tmp_path):
-    """The command line in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["pdegen", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        return Outcome(end.value.code, *capsys.readouterr())
-
-    return call
+from tests.pipelines.command import everything, quietly
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +19,9 @@ def parents(tmp_path_factory):
         "burgers-quick": ["modes=31", "problem.solver.resolution=64", "problem.resolution=32"],
         "darcy-quick": ["modes=8", "problem.resolution=9"],
     }
-    with pytest.MonkeyPatch.context() as patch:
-        for recipe, settings in small.items():
-            words = [word for setting in [*settings, "shard=5"] for word in ("--set", setting)]
-            patch.setattr(sys, "argv", ["pdegen", "generate", recipe, "--samples", "12", *words,
-                                        "--out", str(folder / f"{recipe}.zarr")])  # fmt: skip
-            with pytest.raises(SystemExit) as end:
-                main()
-            assert end.value.code == 0
+    for recipe, settings in small.items():
+        words = [word for setting in [*settings, "shard=5"] for word in ("--set", setting)]
+        quietly("generate", recipe, "--samples", "12", *words, "--out", folder / f"{recipe}.zarr")
     return folder
 
 
@@ -61,10 +33,6 @@ def parent(request, parents):
 @pytest.fixture
 def darcy(parents):
     return parents / "darcy-quick.zarr"
-
-
-def everything(path):
-    return {str(p): p.read_bytes() if p.is_file() else None for p in sorted(path.rglob("*"))}
 
 
 def test_it_prints_the_store_alone(pdegen, parent):

@@ -1,0 +1,151 @@
+"""What is asked of operators and cannot be: one line, status 2, and nothing is written."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.pipelines.command import SMALL, quietly
+
+TOY = """
+name = "toy"
+summary = "Two operators"
+
+[datasets.burgers]
+experiment = "benchmark-burgers-quick"
+
+[datasets.burgers.overrides]
+resolutions = [16]
+"data.resolution" = 16
+"training.epochs" = 1
+"training.batch" = 4
+
+[operators.FNO]
+model = {{ name = "fno", modes = {modes}, width = 4, depth = 1 }}
+
+[operators.DeepONet]
+model = {{ name = "deeponet", sensors = {sensors}, width = 8, basis = 4 }}
+"""
+SMALL_DARCY = ["--samples", "12", "--resolution", "13", "--set", "shard=12", "--set", "modes=8",
+               "--set", "train=8", "--set", "validation=2", "--set", "test=2"]  # fmt: skip
+
+
+def write_toy(folder, modes=4, sensors=16):
+    path = folder / "toy.toml"
+    path.write_text(TOY.format(modes=modes, sensors=sensors), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """One on the circle, one on the square, one of two times."""
+    folder = tmp_path_factory.mktemp("stores")
+    quietly("generate", "burgers-quick", *SMALL, "--out", folder / "burgers.zarr")
+    quietly("generate", "darcy-quick", *SMALL_DARCY, "--out", folder / "darcy.zarr")
+    quietly("generate", "burgers-trajectory", *SMALL, "--set", "times=[0.1, 0.2]",
+            "--out", folder / "times.zarr")  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(stores, tmp_path_factory):
+    """A finished benchmark, to be read only."""
+    folder = tmp_path_factory.mktemp("made")
+    quietly("benchmark", write_toy(folder), "--data", f"burgers={stores}/burgers.zarr",
+            "--out", folder / "run")  # fmt: skip
+    return folder / "run"
+
+
+def test_the_command_prints_the_report_and_writes_the_tables(made):
+    assert {path.name for path in made.iterdir()} >= {"report.html", "table.md", "table.csv"}
+    assert json.loads((made / "benchmark.json").read_text("utf-8"))["name"] == "toy"
+
+
+@pytest.mark.parametrize(
+    ("store", "model", "settings", "message"),
+    [
+        ("burgers", "galerkin-transformer-2d", [], "for domains of dimension 2, the data have 1"),
+        ("darcy", "galerkin-transformer", [], "for domains of dimension 1, the data have 2"),
+        ("burgers", "fno", ["modes=17"], "17 modes need a grid of at least 34 points"),
+        ("darcy", "galerkin-transformer-2d", [], "12 modes need a grid of at least 24 points"),
+        ("darcy", "deeponet", ["sensors=7", 'sensor_grid="periodic"'], "7 sensors on a grid"),
+        ("burgers", "deeponet", ["sensors=24"], "24 sensors on a grid"),
+        ("burgers", "neuraloperator", ["model=SFNO"], "model must be one of"),
+        ("burgers", "fnoo", [], "unknown model 'fnoo': did you mean fno"),
+        ("burgers", "galerkin", [], "did you mean galerkin-transformer"),
+        ("burgers", "fno", ["preset=burger"], "unknown preset 'burger' of fno: did you mean"),
+        ("burgers", "fno", ["widht=8"], "unknown key"),
+        ("burgers", "fno", ["padding=0.1", "padding_points=3"], "one of padding and"),
+        ("burgers", "ono", ["queries=true", "coordinates=none"], "queries need coordinates"),
+        ("burgers", "lrsa", ["width=10", "heads=4"], "heads must divide width"),
+        ("burgers", "galerkin-transformer", ["attention=softmaxx"], "attention"),
+    ],
+)
+def test_an_operator_that_cannot_be_is_refused(refused, stores, store, model, settings, message):
+    words = [word for setting in settings for word in ("--set", f"model.{setting}")]
+    line = refused("train", "--data", stores / f"{store}.zarr", "--model", model, *words)
+    assert message in line
+
+
+def test_a_trained_operator_refuses_other_dimensions_and_channels(refused, stores, made):
+    checkpoint = made / "runs/burgers/fno/seed-0/last.safetensors"
+    line = refused("evaluate", checkpoint, "--data", stores / "darcy.zarr")
+    assert "dimension" in line
+    line = refused("evaluate", checkpoint, "--data", stores / "times.zarr")
+    assert "channel" in line
+
+
+def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
+    refused, stores, tmp_path
+):
+    data = ["--data", f"burgers={stores}/burgers.zarr", "--out", tmp_path / "run"]
+    line = refused("benchmark", write_toy(tmp_path, modes=12), *data)
+    assert "FNO on burgers: 12 modes need a grid of at least 24 points" in line
+    line = refused("benchmark", write_toy(tmp_path, sensors=12), *data)
+    assert "DeepONet on burgers: 12 sensors" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["quik"], "unknown benchmark 'quik': did you mean quick"),
+        (["nothing.toml"], "nothing.toml"),
+        (["quick", "--only", "FN0"], "no operator 'FN0': did you mean FNO"),
+        (["quick", "--data", "burger=x"], "no dataset 'burger': did you mean burgers"),
+        (["quick", "--data", "x"], "--data is DATASET=STORE, got 'x'"),
+        (["quick", "--quick"], "benchmark quick has no quick version"),
+        (["quick", "--seeds", "0"], "--seeds"),
+        (["quick", "--set", "training.epoch=3"], "training.epoch"),
+        (["quick", "--resume", "--overwrite"], "exclude each other"),
+        (["quick", "--device", "cuda:99"], "cuda"),
+        (["profile-quick", "--only", "GT"], "profile-quick is a profile"),
+    ],
+)
+def test_wrong_words_are_refused(refused, words, message):
+    assert message in refused("benchmark", *words)
+
+
+def test_the_study_of_resolutions_refuses_the_same(refused):
+    assert "did you mean resolution" in refused("study", "resolution", "resolutoin")
+
+
+def test_the_folder_of_another_benchmark_is_refused(refused, made, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "run")
+    for way in ([], ["--resume"], ["--overwrite"]):
+        line = refused("benchmark", "quick", "--out", folder, *way)
+        assert f"{folder} holds the benchmark toy: choose another --out" in line
+
+
+def test_a_finished_benchmark_is_not_begun_again(refused, stores, made, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "run")
+    data = ["--data", f"burgers={stores}/burgers.zarr", "--out", folder]
+    line = refused("benchmark", write_toy(tmp_path), *data)
+    assert "holds a benchmark: use --resume or --overwrite" in line
+
+
+def test_a_folder_of_something_else_is_refused(refused, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/mine").write_text("mine", "utf-8")
+    for way in ([], ["--resume"], ["--overwrite"]):
+        line = refused("benchmark", "quick", "--out", tmp_path / "run", *way)
+        assert "exists and is no benchmark" in line
