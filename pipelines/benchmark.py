@@ -82,10 +82,12 @@ class Quick(Strict):
     Args:
         datasets: Which of the datasets.
         overrides: Of their experiments.
+        operators: In place of those of the table; without them, those.
     """
 
     datasets: list[str]
     overrides: Overrides
+    operators: Annotated[dict[str, Entry], Field(default_factory=dict)]
 
 
 class Benchmark(Strict):
@@ -110,17 +112,13 @@ class Benchmark(Strict):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        for label, entry in self.operators.items():
-            named = {*entry.models, *entry.published, *entry.published_grids}
-            for name in named - self.datasets.keys():
-                raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(self.datasets))}")
-        for name in set(self.quick.datasets if self.quick else ()) - self.datasets.keys():
-            raise ValueError(f"quick: no dataset {name!r}: {near(name, list(self.datasets))}")
+        _check_operators(self.operators, self.datasets)
+        if self.quick is not None:
+            for name in set(self.quick.datasets) - self.datasets.keys():
+                raise ValueError(f"quick: no dataset {name!r}: {near(name, list(self.datasets))}")
+            _check_operators(self.quick.operators, self.datasets)
         if len(self.search) > 1:
             raise ValueError(f"search is over one key, got {', '.join(self.search)}")
-        slugs = [slug(name) for name in self.operators]
-        for name in {name for name in slugs if slugs.count(name) > 1}:
-            raise ValueError(f"names of operators differ in more than signs, got {name!r} twice")
         return self
 
     def only(self, labels: list[str]) -> Benchmark:
@@ -151,7 +149,7 @@ class Benchmark(Strict):
                 "datasets": {name: self.datasets[name] for name in self.quick.datasets},
                 "operators": {
                     label: entry.model_copy(update={"published": {}, "published_grids": {}})
-                    for label, entry in self.operators.items()
+                    for label, entry in (self.quick.operators or self.operators).items()
                 },
             }
         )
@@ -227,6 +225,16 @@ def slug(label: str) -> str:
     'fno-plus-plus-no-bn'
     """
     return re.sub(r"[^a-z0-9]+", "-", label.lower().replace("++", "-plus-plus")).strip("-")
+
+
+def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Dataset]) -> None:
+    for label, entry in operators.items():
+        named = {*entry.models, *entry.published, *entry.published_grids}
+        for name in named - datasets.keys():
+            raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
+    slugs = [slug(name) for name in operators]
+    for name in {name for name in slugs if slugs.count(name) > 1}:
+        raise ValueError(f"names of operators differ in more than signs, got {name!r} twice")
 
 
 class Row(BaseModel):
