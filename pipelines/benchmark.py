@@ -121,19 +121,25 @@ class Benchmark(Strict):
             raise ValueError(f"search is over one key, got {', '.join(self.search)}")
         return self
 
-    def only(self, labels: list[str]) -> Benchmark:
-        """With some of the operators.
+    def only(self, operators: list[str], datasets: list[str]) -> Benchmark:
+        """With some of the operators and datasets; an empty list stands for all.
 
         Raises:
             SchemaError: If one is unknown.
         """
-        for label in labels:
-            if label not in self.operators:
-                raise SchemaError(
-                    f"benchmark {self.name} has no operator {label!r}: "
-                    f"{near(label, list(self.operators))}"
-                )
-        return self.model_copy(update={"operators": {k: self.operators[k] for k in labels}})
+        parts: dict[str, tuple[list[str], dict[str, Any]]] = {
+            "operator": (operators, self.operators),
+            "dataset": (datasets, self.datasets),
+        }
+        update = {}
+        for what, (wanted, there) in parts.items():
+            for label in wanted:
+                if label not in there:
+                    raise SchemaError(
+                        f"benchmark {self.name} has no {what} {label!r}: {near(label, list(there))}"
+                    )
+            update[f"{what}s"] = {label: there[label] for label in wanted or there}
+        return self.model_copy(update=update)
 
     def quickly(self) -> Benchmark:
         """The small version, under a name of its own; nothing published compares with it.

@@ -41,6 +41,10 @@ Set = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue what was interrupted.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Only = Annotated[
+    list[str] | None, typer.Option(metavar="OPERATOR", help="This operator; repeatable.")
+]
+On = Annotated[list[str] | None, typer.Option(metavar="DATASET", help="This dataset; repeatable.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Tasks at a time; default: the cores.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Scheduler = Annotated[
@@ -627,9 +631,8 @@ def report_command(
 def benchmark_command(
     name: Annotated[str, typer.Argument(help="Benchmark, or a TOML file.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the benchmark.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="OPERATOR", help="This operator; repeatable.")
-    ] = None,
+    only: Only = None,
+    on: On = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Trainings of each operator.")] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Its small version, for two cores.")
@@ -649,15 +652,14 @@ def benchmark_command(
 
     benchmark = load_benchmark(name)
     if isinstance(benchmark, Profile):
-        if only or seeds or quick or data or set_ or resume:
+        if only or on or seeds or quick or data or set_ or resume:
             raise SchemaError(f"{name} is a profile: it takes --out, --device and --overwrite")
         _profile(benchmark, out, device, overwrite)
         return
     if quick:
         benchmark = benchmark.quickly()
     benchmark = benchmark.with_overrides(_overrides(set_))
-    if only:
-        benchmark = benchmark.only(only)
+    benchmark = benchmark.only(only or [], on or [])
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
     _benchmark(benchmark, out, data, device, resume, overwrite)
@@ -728,9 +730,8 @@ app.add_typer(study_app, name="study")
 def study_resolution_command(
     name: Annotated[str, typer.Argument(help="A benchmark on several grids.")] = "resolution",
     out: Annotated[Path | None, typer.Option(help="Folder of the study.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="OPERATOR", help="This operator; repeatable.")
-    ] = None,
+    only: Only = None,
+    on: On = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Its small version, for two cores.")
     ] = False,
@@ -740,7 +741,7 @@ def study_resolution_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Train operators on one grid, and evaluate them on others without training again."""
-    benchmark_command(name, out, only, None, quick, None, set_, device, resume, overwrite)
+    benchmark_command(name, out, only, on, None, quick, None, set_, device, resume, overwrite)
 
 
 @study_app.command("noise")

@@ -155,6 +155,13 @@ def test_an_operator_that_cannot_act_on_the_grid_is_refused_before_anything(stor
     assert not (tmp_path / "run").exists()
 
 
+def test_some_operators_and_datasets_can_be_chosen():
+    quick = load_benchmark("quick")
+    chosen = quick.only(["GT", "FNO"], ["darcy"])
+    assert (list(chosen.operators), list(chosen.datasets)) == (["GT", "FNO"], ["darcy"])
+    assert quick.only([], []) == quick
+
+
 def test_an_operator_for_the_plane_is_left_out_on_the_circle(stores, tmp_path):
     operators = {**CONTENT["operators"], "GT": {"model": {"name": "galerkin-transformer-2d"}}}
     run = BenchmarkRun(declared(operators=operators), stores, tmp_path / "run")
@@ -199,7 +206,7 @@ def test_unknown_words_name_the_near_ones():
     with pytest.raises(SchemaError, match="unknown benchmark 'quik': did you mean quick"):
         load_benchmark("quik")
     with pytest.raises(SchemaError, match="no operator 'FNOO': did you mean FNO"):
-        declared().only(["FNOO"])
+        declared().only(["FNOO"], [])
     with pytest.raises(SchemaError, match="no dataset 'burger': did you mean burgers"):
         declared().stores(["burger=x"])
     with pytest.raises(SchemaError, match="--data is DATASET=STORE, got 'x'"):

@@ -111,6 +111,7 @@ def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
         (["quik"], "unknown benchmark 'quik': did you mean quick"),
         (["nothing.toml"], "nothing.toml"),
         (["quick", "--only", "FN0"], "no operator 'FN0': did you mean FNO"),
+        (["quick", "--on", "dracy"], "no dataset 'dracy': did you mean darcy"),
         (["quick", "--data", "burger=x"], "no dataset 'burger': did you mean burgers"),
         (["quick", "--data", "x"], "--data is DATASET=STORE, got 'x'"),
         (["quick", "--quick"], "benchmark quick has no quick version"),
