@@ -134,3 +134,32 @@ def predictions_on_a_square(truth: np.ndarray, predicted: Mapping[str, np.ndarra
     if image is not None:
         figure.colorbar(image, ax=axes.ravel().tolist(), label="p − u", aspect=40, pad=0.01)
     return figure
+
+
+@styled
+def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
+    """|∂u(y)/∂a(x)| of each operator, y upwards and x to the right, by decades below its largest.
+
+    Args:
+        matrices: Operator -> matrix [y, x].
+    """
+    columns, decades = 7, 3
+    rows = -(-len(matrices) // columns)
+    figure = Figure(figsize=(WIDE, 1.5 * rows + 0.3))
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    image = None
+    for axis, (name, matrix) in zip(axes, matrices.items(), strict=False):
+        size = np.abs(matrix)
+        image = axis.imshow(
+            np.log10(np.maximum(size / size.max(), 10.0**-decades)), origin="lower",
+            aspect="auto", cmap="viridis", vmin=-decades, vmax=0,
+        )  # fmt: skip
+        axis.set_title(name, fontsize=7, loc="center")
+        axis.set(xticks=[], yticks=[])
+        axis.grid(False)
+    for axis in axes[len(matrices) :]:
+        axis.set_axis_off()
+    if image is not None:
+        figure.colorbar(image, ax=axes.tolist(), label="log₁₀ |∂u(y)/∂a(x)| / largest", aspect=40,
+                        pad=0.01)  # fmt: skip
+    return figure

@@ -14,7 +14,9 @@ import torch
 from matplotlib.figure import Figure
 
 from operators.checkpoint import load_checkpoint
+from operators.data import Pairs
 from operators.evaluate import predictions
+from operators.transforms import Predictor
 from pdegen.objects import Objects
 from pdegen.store import open_sealed
 from pipelines import benchmark_charts as charts
@@ -149,7 +151,7 @@ def _dataset_sections(
     ]  # fmt: skip
     if len(experiment.resolutions) > 1:
         sections.append(_resolution_section(run, dataset, found))
-    pictures.append(_prediction_picture(run, dataset, found, device))
+    pictures += _sample_pictures(run, dataset, found, device)
     sections.append(Section(f"{dataset}: pictures", pictures=tuple(pictures)))
     return sections
 
@@ -252,32 +254,49 @@ def _histories(
     return histories
 
 
-def _prediction_picture(
+def _sample_pictures(
     run: BenchmarkRun, dataset: str, found: dict[str, list[Row]], device: torch.device
-) -> Picture:
+) -> list[Picture]:
+    """Predictions of one test sample, and on a line how each depends on the input."""
     experiment = run.benchmark.datasets[dataset].load()
     all_pairs = run.source(dataset).noisy("test")
     number = int(np.argsort(next(iter(found.values()))[0].errors)[len(all_pairs) // 2])
     chosen = slice(number, number + 1)
     pairs = replace(
         all_pairs, a=all_pairs.a[chosen], u=all_pairs.u[chosen], samples=all_pairs.samples[chosen]
-    )
-    predicted = {}
+    ).to(device)
+    truth = pairs.u[0, ..., 0].cpu().numpy()
+    predicted, matrices = {}, {}
     for name, own in found.items():
         path = run.folder_of(own[0]) / f"{experiment.training.reported[0]}.safetensors"
-        predictor, _ = load_checkpoint(path, build_operator)
-        found_there = predictions(predictor.to(device), pairs.to(device))
-        predicted[name] = found_there[0, ..., 0].cpu().numpy()
-    truth = pairs.u[0, ..., 0].numpy()
+        predictor = load_checkpoint(path, build_operator)[0].to(device)
+        predicted[name] = predictions(predictor, pairs)[0, ..., 0].cpu().numpy()
+        if truth.ndim == 1:
+            matrices[name] = _jacobian(predictor, pairs)
+    which = f"Test sample {pairs.samples[0]}, the median of the operator with the smallest error"
     if truth.ndim == 1:
-        figure = charts.predictions_on_a_line(pairs.target_points[:, 0].numpy(), truth, predicted)
+        x = pairs.target_points[:, 0].cpu().numpy()
+        figure = charts.predictions_on_a_line(x, truth, predicted)
     else:
         figure = charts.predictions_on_a_square(truth, predicted)
-    caption = (
-        f"Test sample {pairs.samples[0]}, the median of the operator with the smallest error; "
-        "seed 0."
-    )
-    return _picture(figure, f"{slug(dataset)}-predictions", caption)
+    pictures = [_picture(figure, f"{slug(dataset)}-predictions", f"{which}; seed 0.")]
+    if matrices:
+        caption = (
+            "How the trained operators couple points: derivative of the predicted u(y) by a(x) at "
+            "that sample, y upwards, x to the right."
+        )
+        figure = charts.couplings(matrices)
+        pictures.append(_picture(figure, f"{slug(dataset)}-couplings", caption))
+    return pictures
+
+
+def _jacobian(predictor: Predictor, pairs: Pairs) -> np.ndarray:
+    """∂u(y)/∂a(x) of the first channels at a sample on a line, [y, x]; at 128 points y or fewer."""
+    a = pairs.a[:1].clone().requires_grad_(True)
+    u = predictor(a, pairs.x, pairs.y)[0, :, 0]
+    values = u[:: -(-len(u) // 128)]
+    rows = [torch.autograd.grad(value, a, retain_graph=True)[0][0, :, 0] for value in values]
+    return torch.stack(rows).cpu().numpy()
 
 
 def _picture(figure: Figure, name: str, caption: str) -> Picture:

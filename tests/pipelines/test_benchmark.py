@@ -144,7 +144,7 @@ def test_the_report_has_the_table_in_three_forms(finished):
     for word in ("FNO", "mean of the training targets", "smaller"):
         assert word in html
         assert word in text or word == "smaller"
-    assert len(list((finished.folder / "pictures").glob("burgers-*.svg"))) == 4
+    assert len(list((finished.folder / "pictures").glob("burgers-*.svg"))) == 5
 
 
 def test_an_operator_that_cannot_act_on_the_grid_is_refused_before_anything(stores, tmp_path):
