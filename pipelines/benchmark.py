@@ -6,7 +6,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import Annotated, Any, Self
 import torch
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from operators.checkpoint import CheckpointError, load_checkpoint
+from operators.checkpoint import load_checkpoint
 from operators.evaluate import scores
 from operators.norms import relative_l2
 from operators.train import Epoch, TrainingError
+from operators.transforms import Predictor
 from pdegen.objects import Objects
 from pdegen.schema import Count, SchemaError, Strict, near, read_toml
 from pdegen.store import open_sealed
@@ -28,12 +30,13 @@ from pipelines.experiment import Experiment, load_experiment
 from pipelines.models import build_operator
 from pipelines.profile import Profile
 from pipelines.registry import ModelSpec
-from pipelines.run import RunError, evaluate_run, operator_description, train
+from pipelines.run import RunError, checked_operator, evaluate_run, provenance, train
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 _Points = Annotated[int, Field(strict=False)]  # keys of TOML are strings
 _DECLARED = "benchmark.json"
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
+_NO_MEMORY_WORDS = "not enough memory"
 
 
 class Dataset(Strict):
@@ -75,6 +78,15 @@ class Entry(Strict):
             raise ValueError("an operator has either a model, or models by dataset")
         return self
 
+    def on(self, datasets: list[str]) -> Entry:
+        """What it says of some datasets."""
+        return self.model_copy(
+            update={
+                name: {k: v for k, v in getattr(self, name).items() if k in datasets}
+                for name in ("models", "published", "published_grids")
+            }
+        )
+
 
 class Quick(Strict):
     """A small version, for two cores.
@@ -95,6 +107,7 @@ class Benchmark(Strict):
 
     Args:
         name, summary: For people.
+        differs: What differs from everything that is published beside it.
         seeds: Trainings of each operator on each dataset, with seeds 0, 1, ...
         search: Key of the experiments -> values to try with seed 0; each operator gets, on each
             dataset, the one with the smallest validation error.
@@ -104,6 +117,7 @@ class Benchmark(Strict):
 
     name: str
     summary: str
+    differs: str = ""
     seeds: Count = 1
     search: Annotated[dict[str, list[Any]], Field(default_factory=dict)]
     datasets: Annotated[dict[str, Dataset], Field(min_length=1)]
@@ -113,6 +127,7 @@ class Benchmark(Strict):
     @model_validator(mode="after")
     def _known(self) -> Self:
         _check_operators(self.operators, self.datasets)
+        _check_slugs(self.datasets, "datasets")
         if self.quick is not None:
             for name in set(self.quick.datasets) - self.datasets.keys():
                 raise ValueError(f"quick: no dataset {name!r}: {near(name, list(self.datasets))}")
@@ -120,6 +135,71 @@ class Benchmark(Strict):
         if len(self.search) > 1:
             raise ValueError(f"search is over one key, got {', '.join(self.search)}")
         return self
+
+    def check(self) -> None:
+        """Raise SchemaError where a dataset, or what an operator overrides of it, cannot be."""
+        for case in self.cases():
+            for key in self.operators[case.operator].overrides:
+                if key.startswith("model."):
+                    raise SchemaError(
+                        f"{case.operator}: {key} is said in its model, not overridden"
+                    )
+        for name, dataset in self.datasets.items():
+            experiment = dataset.load()
+            if self.search and experiment.training.protocol == "published":
+                raise SchemaError(
+                    f"benchmark {self.name}: a search is by the validation error, the protocol "
+                    "published has none"
+                )
+            of_cases = (
+                self.operators[c.operator].overrides for c in self.cases() if c.dataset == name
+            )
+            searched = ({key: v} for key, values in self.search.items() for v in values)
+            for overrides in [own for own in (*of_cases, *searched) if own]:
+                experiment.with_overrides(overrides)
+
+    def cases(self) -> list[Case]:
+        """Datasets with the operators that are declared for them."""
+        return [
+            Case(dataset, label)
+            for dataset in self.datasets
+            for label, entry in self.operators.items()
+            if entry.model is not None or dataset in entry.models
+        ]
+
+    @property
+    def grids(self) -> bool:
+        """Whether something is evaluated on other grids than that of training."""
+        return any(len(dataset.load().resolutions) > 1 for dataset in self.datasets.values())
+
+    def model(self, case: Case) -> Any:
+        """The declared operator of a case."""
+        entry = self.operators[case.operator]
+        return entry.model or entry.models[case.dataset]
+
+    def experiment(self, case: Case, seed: int, chosen: Mapping[str, Any]) -> Experiment:
+        """What is trained.
+
+        Args:
+            case: Dataset and operator.
+            seed: Of the training.
+            chosen: What a search found, by key.
+
+        Raises:
+            SchemaError: On an unknown key or an impossible value.
+        """
+        experiment = self.datasets[case.dataset].load()
+        overrides = {**self.operators[case.operator].overrides, **chosen}
+        if overrides:
+            experiment = experiment.with_overrides(overrides)
+        return experiment.model_copy(
+            update={
+                "name": f"{self.name}-{case.dataset}-{slug(case.operator)}",
+                "summary": f"{case.operator} on {case.dataset}",
+                "model": self.model(case),
+                "training": experiment.training.model_copy(update={"seed": seed}),
+            }
+        )
 
     def only(self, operators: list[str], datasets: list[str]) -> Benchmark:
         """With some of the operators and datasets; an empty list stands for all.
@@ -139,6 +219,12 @@ class Benchmark(Strict):
                         f"benchmark {self.name} has no {what} {label!r}: {near(label, list(there))}"
                     )
             update[f"{what}s"] = {label: there[label] for label in wanted or there}
+        if datasets:
+            update["quick"] = None
+            update["operators"] = {
+                label: entry.on(datasets) for label, entry in update["operators"].items()
+                if entry.model is not None or entry.models.keys() & set(datasets)
+            }  # fmt: skip
         return self.model_copy(update=update)
 
     def quickly(self) -> Benchmark:
@@ -149,17 +235,14 @@ class Benchmark(Strict):
         """
         if self.quick is None:
             raise SchemaError(f"benchmark {self.name} has no quick version")
+        operators = {
+            label: entry.model_copy(update={"published": {}, "published_grids": {}, "differs": ""})
+            for label, entry in (self.quick.operators or self.operators).items()
+        }
         small = self.model_copy(
-            update={
-                "name": f"{self.name}-quick",
-                "datasets": {name: self.datasets[name] for name in self.quick.datasets},
-                "operators": {
-                    label: entry.model_copy(update={"published": {}, "published_grids": {}})
-                    for label, entry in (self.quick.operators or self.operators).items()
-                },
-            }
+            update={"name": f"{self.name}-quick", "differs": "", "operators": operators}
         )
-        return small.with_overrides(self.quick.overrides)
+        return small.only([], self.quick.datasets)._with(self.quick.overrides)
 
     def stores(self, texts: list[str]) -> dict[str, str]:
         """Stores by dataset, from DATASET=STORE.
@@ -181,18 +264,38 @@ class Benchmark(Strict):
         return found
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Benchmark:
-        """With other values in the experiments of all datasets.
+        """With other values in the experiments of all datasets, and so for all operators.
 
         Raises:
-            SchemaError: On an unknown key or an impossible value.
+            SchemaError: On an unknown key, an impossible value, or what the benchmark itself says:
+                operators and seeds.
         """
+        if not overrides:
+            return self
+        experiment = next(iter(self.datasets.values())).load()
+        keys = {experiment.full_key(key): value for key, value in overrides.items()}
+        for key in keys:
+            if key.split(".")[0] == "model" or key == "training.seed":
+                raise SchemaError(f"{key} cannot be set: operators and seeds are the benchmark's")
+        note = ", ".join(f"{key} = {value}" for key, value in keys.items())
+        said = " ".join(filter(None, [self.differs, f"Set by the command: {note}."]))
+        return self._with(keys).model_copy(update={"differs": said})
+
+    def _with(self, overrides: Mapping[str, Any]) -> Benchmark:
         datasets = {
             name: dataset.model_copy(update={"overrides": {**dataset.overrides, **overrides}})
             for name, dataset in self.datasets.items()
         }
-        for dataset in datasets.values():
-            dataset.load()
-        return self.model_copy(update={"datasets": datasets})
+        operators = {
+            label: entry.model_copy(
+                update={"overrides": {k: v for k, v in entry.overrides.items()
+                                      if k not in overrides}}
+            )
+            for label, entry in self.operators.items()
+        }  # fmt: skip
+        changed = self.model_copy(update={"datasets": datasets, "operators": operators})
+        changed.check()
+        return changed
 
 
 def benchmark_folder() -> Path:
@@ -219,8 +322,7 @@ def load_benchmark(name: str) -> Benchmark | Profile:
     if "points" in read_toml(path):
         return Profile.load(path)
     benchmark = Benchmark.load(path)
-    for dataset in benchmark.datasets.values():
-        dataset.load()  # so that a wrong experiment is reported now
+    benchmark.check()
     return benchmark
 
 
@@ -230,7 +332,9 @@ def slug(label: str) -> str:
     >>> slug("FNO++ (no BN)")
     'fno-plus-plus-no-bn'
     """
-    return re.sub(r"[^a-z0-9]+", "-", label.lower().replace("++", "-plus-plus")).strip("-")
+    plain = unicodedata.normalize("NFKD", label.lower().replace("+", "-plus-"))
+    letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    return re.sub(r"[^a-z0-9]+", "-", letters).strip("-")
 
 
 def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Dataset]) -> None:
@@ -238,9 +342,13 @@ def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Data
         named = {*entry.models, *entry.published, *entry.published_grids}
         for name in named - datasets.keys():
             raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
-    slugs = [slug(name) for name in operators]
-    for name in {name for name in slugs if slugs.count(name) > 1}:
-        raise ValueError(f"names of operators differ in more than signs, got {name!r} twice")
+    _check_slugs(operators, "operators")
+
+
+def _check_slugs(names: Collection[str], what: str) -> None:
+    slugs = [slug(name) for name in names]
+    for name in {name for name in slugs if slugs.count(name) > 1 or not name}:
+        raise ValueError(f"names of {what} differ in more than signs, got {name!r} twice")
 
 
 class Row(BaseModel):
@@ -252,12 +360,15 @@ class Row(BaseModel):
         chosen: What the search found.
         parameters: Trainable real numbers.
         epoch: The one that is reported.
+        best, best_epoch: Mean error of the epoch that is best on the test samples, where the
+            protocol watches them.
         errors: Relative L² error of each test sample, on the training grid.
         means: Mean of them on every grid, where the operator can.
         refused: Why it cannot, by grid.
         training_seconds: Evaluations on the selection samples included.
         step_seconds, step_bytes, step_flops: `pipelines.cost.Cost`.
         failed: Why there are no errors; empty where there are.
+        provenance: Software and hardware.
     """
 
     made_from: str
@@ -267,6 +378,8 @@ class Row(BaseModel):
     chosen: dict[str, Any] = {}
     parameters: int = 0
     epoch: int = 0
+    best: float | None = None
+    best_epoch: int = 0
     errors: list[float] = []
     means: dict[int, float] = {}
     refused: dict[int, str] = {}
@@ -275,10 +388,16 @@ class Row(BaseModel):
     step_bytes: int = 0
     step_flops: int = 0
     failed: str = ""
+    provenance: dict[str, Any] = {}
 
     @property
     def mean(self) -> float:
         return sum(self.errors) / len(self.errors)
+
+    @property
+    def again(self) -> bool:
+        """Whether it is to be made again when a benchmark is resumed: for want of memory."""
+        return self.failed.startswith(_NO_MEMORY_WORDS)
 
 
 @dataclass(frozen=True)
@@ -308,21 +427,11 @@ class BenchmarkRun:
     def cases(self) -> list[Case]:
         """Operators on the datasets that they are for."""
         return [
-            Case(dataset, label)
-            for dataset in self.benchmark.datasets
-            for label, entry in self.benchmark.operators.items()
-            if self.model(Case(dataset, label)) is not None
-            and (entry.models or self._dim(dataset) in self._dims(label))
+            case
+            for case in self.benchmark.cases()
+            if self.benchmark.operators[case.operator].models
+            or self._dim(case.dataset) in self.benchmark.model(case).dims()
         ]
-
-    def model(self, case: Case) -> Any:
-        """The declared operator of a case; None where there is none."""
-        entry = self.benchmark.operators[case.operator]
-        return entry.model or entry.models.get(case.dataset)
-
-    def _dims(self, label: str) -> tuple[int, ...]:
-        model: Any = self.benchmark.operators[label].model
-        return model.dims()
 
     def _dim(self, dataset: str) -> int:
         return self.source(dataset).streamed("test").x.shape[-1]
@@ -330,19 +439,6 @@ class BenchmarkRun:
     def source(self, dataset: str) -> Source:
         """The data of a dataset."""
         return Source(self.stores[dataset], self.benchmark.datasets[dataset].load())
-
-    def experiment(self, case: Case, seed: int, chosen: Mapping[str, Any]) -> Experiment:
-        """What is trained."""
-        entry = self.benchmark.operators[case.operator]
-        experiment = self.benchmark.datasets[case.dataset].load()
-        experiment = experiment.model_copy(
-            update={
-                "name": f"{self.benchmark.name}-{case.dataset}-{slug(case.operator)}",
-                "summary": f"{case.operator} on {case.dataset}",
-                "model": self.model(case),
-            }
-        )
-        return experiment.with_overrides({**entry.overrides, **chosen, "training.seed": seed})
 
     def run(
         self,
@@ -371,7 +467,7 @@ class BenchmarkRun:
         for seed in range(self.benchmark.seeds):
             for case in self.cases:
                 row = self._kept(case, seed)
-                if row is None:
+                if row is None or row.again:
                     row = self._made(case, seed, device, on_epoch, stop)
                     self._rows.write(
                         self._place(case, seed), row.model_dump_json(indent=1).encode()
@@ -407,11 +503,14 @@ class BenchmarkRun:
 
     def _made_from(self, case: Case, seed: int) -> str:
         content = {
-            "experiment": self.experiment(case, seed, {}).model_dump(mode="json"),
+            "experiment": self.benchmark.experiment(case, seed, {}).model_dump(mode="json"),
             "search": self.benchmark.search,
-            "content": open_sealed(self.stores[case.dataset]).attributes["content"],
+            "content": self._content(case),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def _content(self, case: Case) -> str:
+        return open_sealed(self.stores[case.dataset]).attributes["content"]
 
     def _kept(self, case: Case, seed: int) -> Row | None:
         path = self.folder / "rows" / self._place(case, seed)
@@ -422,14 +521,15 @@ class BenchmarkRun:
         return row if row.made_from == self._made_from(case, seed) else None
 
     def _check(self, case: Case) -> None:
-        """Raise SchemaError where an operator cannot act on the training grid of a dataset."""
-        experiment = self.experiment(case, 0, {})
-        pairs = Source(self.stores[case.dataset], experiment).streamed("test")
+        """Raise SchemaError where an operator cannot be trained on a dataset, and DataError where
+        the store has not what the experiment asks for."""
+        experiment = self.benchmark.experiment(case, 0, {})
+        source = Source(self.stores[case.dataset], experiment)
+        for resolution in experiment.resolutions:
+            source.streamed("test", resolution)
         try:
-            operator = build_operator(operator_description(experiment, pairs)).eval()
-            with torch.no_grad():
-                operator(pairs.first()[0], pairs.x, pairs.y)
-        except ValueError as error:
+            checked_operator(experiment, source.streamed("train"))
+        except SchemaError as error:
             raise SchemaError(f"{case.operator} on {case.dataset}: {error}") from error
 
     def _made(
@@ -438,18 +538,19 @@ class BenchmarkRun:
     ) -> Row:  # fmt: skip
         row = Row(
             made_from=self._made_from(case, seed), dataset=case.dataset, operator=case.operator,
-            seed=seed,
+            seed=seed, provenance=provenance(device),
         )  # fmt: skip
         try:
             row.chosen = self._searched(case, device, on_epoch, stop)
-            experiment = self.experiment(case, seed, row.chosen)
+            experiment = self.benchmark.experiment(case, seed, row.chosen)
             folder = self.run_folder(case, self._run_name(seed, row.chosen))
             self._trained(experiment, case, folder, device, on_epoch, stop)
             self._evaluated(row, experiment, folder, device)
+            self._measured(row, experiment, folder, device)
         except TrainingError as error:
             row.failed = str(error)
         except _NO_MEMORY as error:
-            row.failed = f"not enough memory: {str(error).splitlines()[0]}"
+            row.failed = f"{_NO_MEMORY_WORDS}: {str(error).splitlines()[0]}"
         return row
 
     def _run_name(self, seed: int, chosen: Mapping[str, Any]) -> str:
@@ -466,7 +567,7 @@ class BenchmarkRun:
         for key, values in self.benchmark.search.items():
             for value in values:
                 chosen = {key: value}
-                experiment = self.experiment(case, 0, chosen)
+                experiment = self.benchmark.experiment(case, 0, chosen)
                 folder = self.run_folder(case, self._run_name(0, chosen))
                 try:
                     history = self._trained(experiment, case, folder, device, on_epoch, stop)
@@ -485,7 +586,7 @@ class BenchmarkRun:
         on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
     ) -> list[dict[str, Any]]:  # fmt: skip
         """History of a training; read where it is finished."""
-        done = folder / "done"
+        done, made_of = folder / "done", _digest(experiment, self._content(case))
         if not done.exists():
             store, resume = self.stores[case.dataset], (folder / "state.pt").exists()
             try:
@@ -494,8 +595,8 @@ class BenchmarkRun:
             except RunError:  # of another declaration: this benchmark was changed since
                 shutil.rmtree(folder)
                 train(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
-            done.write_text(_digest(experiment), "utf-8")
-        elif done.read_text("utf-8") != _digest(experiment):
+            done.write_text(made_of, "utf-8")
+        elif done.read_text("utf-8") != made_of:
             shutil.rmtree(folder)
             return self._trained(experiment, case, folder, device, on_epoch, stop)
         lines = (folder / "history.jsonl").read_text("utf-8").splitlines()
@@ -508,30 +609,43 @@ class BenchmarkRun:
         store, grid = self.stores[row.dataset], experiment.data.resolution
         one = experiment.model_copy(update={"resolutions": (grid,)})
         summary = evaluate_run(one, store, folder, device)
-        main = summary["results"][0]
+        main, *others = summary["results"]
         row.errors, row.epoch = main["errors"], main["epoch"]
+        for other in others:  # of the protocol "published"
+            row.best, row.best_epoch = other["mean"], other["epoch"]
         row.means = {grid: main["mean"]}
         row.parameters = summary["parameters"]
         row.training_seconds = summary["training_seconds"]
-        checkpoint = folder / f"{experiment.training.reported[0]}.safetensors"
-        predictor, _ = load_checkpoint(checkpoint, build_operator)
-        predictor, source = predictor.to(device), Source(store, experiment)
+        predictor, source = self._predictor(experiment, folder, device), Source(store, experiment)
         for resolution in experiment.resolutions:
             if resolution == grid:
                 continue
+            pairs = source.tested("test", device, resolution)
             try:
-                pairs = source.tested("test", device, resolution)
                 row.means[resolution] = float(scores(predictor, pairs).mean())
-            except (ValueError, CheckpointError) as error:  # such as a fixed grid of sensors
+            except ValueError as error:  # such as a fixed grid of sensors
                 row.refused[resolution] = str(error).splitlines()[0]
             except _NO_MEMORY:
-                row.refused[resolution] = "not enough memory"
+                row.refused[resolution] = _NO_MEMORY_WORDS
+
+    def _predictor(self, experiment: Experiment, folder: Path, device: torch.device) -> Predictor:
+        checkpoint = folder / f"{experiment.training.reported[0]}.safetensors"
+        return load_checkpoint(checkpoint, build_operator)[0].to(device)
+
+    def _measured(
+        self, row: Row, experiment: Experiment, folder: Path, device: torch.device
+    ) -> None:
+        """Fill the costs of a row in; they stay 0 where memory is short of measuring them."""
         settings = experiment.training.settings()
-        pairs = source.training(device)
+        predictor = self._predictor(experiment, folder, device)
+        pairs = Source(self.stores[row.dataset], experiment).training(device)
         a, u = next(pairs.parts(settings.batch))
-        cost = step_cost(
-            predictor, lambda: settings.loss(predictor(a, pairs.x, pairs.y), u, a), device
-        )
+        try:
+            cost = step_cost(
+                predictor, lambda: settings.loss(predictor(a, pairs.x, pairs.y), u, a), device
+            )
+        except _NO_MEMORY:
+            return
         row.step_seconds, row.step_bytes, row.step_flops = (
             cost.seconds, cost.peak_bytes, cost.flops,
         )  # fmt: skip
@@ -563,8 +677,9 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
         raise RunError(f"{folder} exists and is no benchmark")
 
 
-def _digest(experiment: Experiment) -> str:
-    return hashlib.sha256(experiment.model_dump_json().encode()).hexdigest()
+def _digest(experiment: Experiment, content: str) -> str:
+    """Of what a training is made of: its declaration, and the content of a store."""
+    return hashlib.sha256(f"{content}\n{experiment.model_dump_json()}".encode()).hexdigest()
 
 
 def baseline(source: Source) -> float:

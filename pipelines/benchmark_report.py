@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -25,30 +26,51 @@ from pipelines.document import Picture, Report, Section, Table, markdown
 from pipelines.figures import svg
 from pipelines.models import build_operator
 from pipelines.reproduction import toml
-from pipelines.run import provenance
 from pipelines.wording import duration, points, scientific, settings
 
 _COLUMNS: tuple[str, ...] = (
-    "dataset", "operator", "seeds", "parameters", "mean", "spread", "median", "published",
-    "ratio to published", "training seconds", "step seconds", "step MiB", "step GFLOP", "chosen",
-    "differs", "failed",
+    "dataset", "operator", "seeds", "parameters", "mean", "spread", "median", "epoch",
+    "best on test", "best epoch", "published", "ratio to published", "training seconds",
+    "step seconds", "step MiB", "step GFLOP", "chosen", "differs", "failed",
 )  # fmt: skip
+_STEP = ("step seconds", "step MiB", "step GFLOP")
+_CHOSEN = {
+    "validation": "The epoch is the one that is best on the validation split; the test split is "
+                  "read once.",
+    "published": "The epoch is the last one; the test samples were watched, as in the published "
+                 "codes, and the epoch that is best on them is in a column of its own.",
+}  # fmt: skip
+_UNSETTLED = 10.0  # loss of the last epoch / smallest loss
 
 
-def write_benchmark_report(run: BenchmarkRun, device: torch.device) -> Path:
-    """Write report.html, report.md, table.csv, table.md and pictures/*.svg of finished rows.
+def write_benchmark_report(
+    run: BenchmarkRun, device: torch.device, command: str | None = None
+) -> Path:
+    """Write report.html, report.md, table.csv, table.md, benchmark.toml and pictures/*.svg of
+    finished rows.
+
+    Args:
+        run: The benchmark in its folder.
+        device: What predictions of the pictures are computed on.
+        command: What runs it again; None stands for the one with benchmark.toml.
 
     Returns:
         The path of report.html, which needs no other file.
     """
-    lines = [_line(run, case, rows) for case, rows in by_case(run.rows())]
+    rows = run.rows()
+    lines = [_line(run, case, own) for case, own in by_case(rows)]
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     folder = Objects(str(run.folder))
     folder.write("table.csv", text.getvalue().encode())
-    report = _report(run, device)
+    declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
+    folder.write("benchmark.toml", declared.encode())
+    if command is None:
+        stores = [word for name, url in run.stores.items() for word in ("--data", f"{name}={url}")]
+        command = shlex.join(["pdegen", "benchmark", "benchmark.toml", *stores])
+    report = _report(run, rows, device, command, declared)
     folder.write("table.md", _markdown_tables(report).encode())
     return report.write(run.folder)
 
@@ -68,19 +90,26 @@ def _line(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, object]:
             "mean": mean(means),
             "spread": stdev(means) if len(means) > 1 else "",
             "median": median(e for row in finished for e in row.errors),
+            "epoch": " ".join(str(row.epoch) for row in finished),
             "training seconds": mean(row.training_seconds for row in finished),
             "step seconds": mean(row.step_seconds for row in finished),
             "step MiB": mean(row.step_bytes for row in finished) / 2**20,
             "step GFLOP": mean(row.step_flops for row in finished) / 1e9,
             "chosen": json.dumps(finished[0].chosen) if finished[0].chosen else "",
         }
+        best = [row.best for row in finished if row.best is not None]
+        if best:
+            line["best on test"] = mean(best)
+            line["best epoch"] = " ".join(str(row.best_epoch) for row in finished)
         if case.dataset in entry.published:
             line["ratio to published"] = mean(means) / entry.published[case.dataset]
     return line
 
 
-def _report(run: BenchmarkRun, device: torch.device) -> Report:
-    benchmark, rows = run.benchmark, run.rows()
+def _report(
+    run: BenchmarkRun, rows: list[Row], device: torch.device, command: str, declared: str
+) -> Report:
+    benchmark = run.benchmark
     sections, headline = [], []
     for dataset in benchmark.datasets:
         found = {
@@ -92,32 +121,39 @@ def _report(run: BenchmarkRun, device: torch.device) -> Report:
         if ranked:
             headline.append((f"smallest error on {dataset} ({ranked[0]})",
                              scientific(means[ranked[0]])))  # fmt: skip
-        sections += _dataset_sections(run, dataset, {name: found[name] for name in ranked}, device)
+        failed = [row for row in rows if row.dataset == dataset and row.failed]
+        by_rank = {name: found[name] for name in ranked}
+        sections += _dataset_sections(run, dataset, by_rank, failed, device)
     missing = len(run.cases) * benchmark.seeds - len(rows)
     return Report(
         title=f"Benchmark {benchmark.name}",
         summary=benchmark.summary,
         notice=f"{missing} trainings are not finished yet." if missing else "",
         headline=headline,
-        sections=[*sections, _reproduction_section(run, device)],
+        sections=[*sections, _reproduction_section(rows, command, declared)],
     )
 
 
 def _dataset_sections(
-    run: BenchmarkRun, dataset: str, found: dict[str, list[Row]], device: torch.device
-) -> list[Section]:
+    run: BenchmarkRun, dataset: str, found: dict[str, list[Row]], failed: list[Row],
+    device: torch.device,
+) -> list[Section]:  # fmt: skip
     """The table of a dataset and its charts; operators by rising error."""
     experiment, source = run.benchmark.datasets[dataset].load(), run.source(dataset)
     reference = baseline(source)
     means = {name: mean(row.mean for row in own) for name, own in found.items()}
     header = (
-        "operator", "parameters", "mean error", "median", "published", "s / step", "MiB / step",
-        "GFLOP / step", "training",
+        "operator", "parameters", "mean error", "median", "epoch", "best on test", "published",
+        "s / step", "MiB / step", "GFLOP / step", "training",
     )  # fmt: skip
     table = [_words(run, Case(dataset, name), own) for name, own in found.items()]
-    table.append(("mean of the training targets", "", scientific(reference), *[""] * 6))
-    failed = [r for r in run.rows() if r.dataset == dataset and r.failed]
+    table.append(("mean of the training targets", "", scientific(reference), *[""] * 8))
+    # a column that says nothing is left out
+    used = [i for i in range(len(header)) if any(line[i] for line in table)]
+    table = [tuple(line[i] for i in used) for line in table]
+    header = tuple(header[i] for i in used)
     notes = [f"{r.operator}, seed {r.seed}: {r.failed}" for r in failed]
+    notes += _unsettled(run, dataset, found)
     sections = [
         Section(
             f"{dataset}: protocol",
@@ -128,7 +164,11 @@ def _dataset_sections(
             (
                 "Mean relative L² error of the test samples"
                 + (" ± deviation over the seeds." if run.benchmark.seeds > 1 else ", one seed.")
-                + " A step is forward, loss, backward and Adam at the batch of training.",
+                + f" {_CHOSEN[experiment.training.protocol]} A step is forward, loss, backward and "
+                "Adam at the batch of training. MiB: peak of what tensors take (on a GPU, of all "
+                "that PyTorch holds, the samples included). GFLOP: matrix products, attention and "
+                "convolutions, counted from their shapes.",
+                *([run.benchmark.differs.strip()] if run.benchmark.differs else []),
                 *notes,
             ),
             (Table(table, header), *_differences(run, dataset, list(found))),
@@ -145,7 +185,7 @@ def _dataset_sections(
     pictures = [
         _picture(charts.errors_against_costs(costs, means, reference), f"{slug(dataset)}-costs",
                  "Error against parameters and against training time."),
-        _picture(charts.learning_curves(_histories(run, dataset, found),
+        _picture(charts.learning_curves(_curves(run, found),
                                         experiment.training.selection_split),
                  f"{slug(dataset)}-learning", "Learning curves, seed 0."),
     ]  # fmt: skip
@@ -156,9 +196,25 @@ def _dataset_sections(
     return sections
 
 
+def _unsettled(run: BenchmarkRun, dataset: str, found: dict[str, list[Row]]) -> list[str]:
+    """Trainings that lost what they had reached."""
+    notes = []
+    for name, rows in found.items():
+        for row in rows:
+            losses = [epoch["loss"] for epoch in _history(run, row)]
+            ratio = losses[-1] / min(losses)
+            if ratio > _UNSETTLED:
+                notes.append(f"{name}, seed {row.seed}: the training was unstable, the loss of its "
+                             f"last epoch is {ratio:.3g} times its smallest.")  # fmt: skip
+    return notes
+
+
 def _words(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
     line = _line(run, case, rows)
     spread = f" ± {scientific(float(str(line['spread'])))}" if line["spread"] != "" else ""
+    best = ""
+    if "best on test" in line:
+        best = f"{scientific(float(str(line['best on test'])))}, epoch {line['best epoch']}"
     published = ""
     if line["published"] != "":
         ratio = float(str(line["ratio to published"]))
@@ -168,10 +224,10 @@ def _words(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
         f"{line['parameters']:,}",
         f"{scientific(float(str(line['mean'])))}{spread}",
         scientific(float(str(line["median"]))),
+        str(line["epoch"]),
+        best,
         published,
-        f"{line['step seconds']:.3g}",
-        f"{line['step MiB']:.3g}",
-        f"{line['step GFLOP']:.3g}",
+        *(f"{line[key]:.3g}" if line[key] else "–" for key in _STEP),
         duration(float(str(line["training seconds"]))),
     )
 
@@ -203,7 +259,7 @@ def _differences(run: BenchmarkRun, dataset: str, names: list[str]) -> list[Tabl
     rows = []
     for name in names:
         entry = run.benchmark.operators[name]
-        model = run.model(Case(dataset, name))
+        model = run.benchmark.model(Case(dataset, name))
         own = ", ".join(f"{key} {value}" for key, value in entry.overrides.items())
         note = "; ".join(part for part in (own, entry.differs) if part)
         given = model.model_dump(exclude_defaults=True, exclude={"name"})
@@ -215,7 +271,7 @@ def _resolution_section(run: BenchmarkRun, dataset: str, found: dict[str, list[R
     experiment = run.benchmark.datasets[dataset].load()
     grids = sorted(experiment.resolutions)
     means = {
-        name: {n: mean(r.means[n] for r in own) for n in grids if n in own[0].means}
+        name: {n: mean(r.means[n] for r in own) for n in grids if all(n in r.means for r in own)}
         for name, own in found.items()
     }
     table: list[tuple[str, ...]] = []
@@ -228,11 +284,12 @@ def _resolution_section(run: BenchmarkRun, dataset: str, found: dict[str, list[R
                 published[experiment.data.resolution] = entry.published[dataset]
             own = (scientific(published[n]) if n in published else "" for n in grids)
             table.append((f"{name}, published", *own))
-    cannot = [
-        f"{name} at {', '.join(map(str, own[0].refused))}: {next(iter(own[0].refused.values()))}"
-        for name, own in found.items()
-        if own[0].refused
-    ]
+    cannot = []
+    for name, own in found.items():
+        refused = [pair for row in own for pair in row.refused.items()]
+        for reason in dict.fromkeys(why for _, why in refused):
+            at = ", ".join(map(str, sorted({n for n, why in refused if why == reason})))
+            cannot.append(f"{name} at {at}: {reason}")
     figure = charts.error_by_grid(means, experiment.data.resolution)
     return Section(
         f"{dataset}: other grids without training again",
@@ -243,15 +300,16 @@ def _resolution_section(run: BenchmarkRun, dataset: str, found: dict[str, list[R
     )  # fmt: skip
 
 
-def _histories(
-    run: BenchmarkRun, dataset: str, found: dict[str, list[Row]]
-) -> dict[str, list[float]]:
-    histories = {}
-    for name, own in found.items():
-        path = run.folder_of(own[0]) / "history.jsonl"
-        epochs = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        histories[name] = [epoch["score"] for epoch in epochs]
-    return histories
+def _history(run: BenchmarkRun, row: Row) -> list[dict[str, float]]:
+    """What was written after each epoch."""
+    path = run.folder_of(row) / "history.jsonl"
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def _curves(run: BenchmarkRun, found: dict[str, list[Row]]) -> dict[str, list[float]]:
+    return {
+        name: [epoch["score"] for epoch in _history(run, rows[0])] for name, rows in found.items()
+    }
 
 
 def _sample_pictures(
@@ -310,13 +368,11 @@ def _markdown_tables(report: Report) -> str:
     return markdown(Report(report.title, report.summary, report.notice, report.headline, bare))
 
 
-def _reproduction_section(run: BenchmarkRun, device: torch.device) -> Section:
-    facts: list[tuple[str, ...]] = [("Run", settings(provenance(device)))]
-    declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
-    command = f"pdegen benchmark {run.benchmark.name} --out {run.folder}"
+def _reproduction_section(rows: list[Row], command: str, declared: str) -> Section:
+    made = dict.fromkeys(settings(row.provenance) for row in rows if row.provenance)
     return Section(
         "How to reproduce it",
-        ("This command runs it again; the declaration below is benchmark.toml.",),
-        (Table(facts),),
+        ("This command runs it again; what it declares is in benchmark.toml, and here.",),
+        (Table([("Run", one) for one in made]),),
         code=(command, declared),
     )

@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import errno
 import json
+import shlex
 import signal
 import sys
 import time
@@ -665,6 +666,12 @@ def benchmark_command(
     _benchmark(benchmark, out, data, device, resume, overwrite)
 
 
+def _command() -> str:
+    """What was typed, as it is typed to run it from the start."""
+    words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
+    return shlex.join(["pdegen", *words])
+
+
 def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> None:
     from pipelines.profile import measure, write_profile
     from pipelines.run import RunError, check_device
@@ -679,7 +686,7 @@ def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> No
         profile, place,
         lambda what, done, total: report(done, total, time.monotonic() - started, f", {what}"),
     )  # fmt: skip
-    print(write_profile(profile, found, folder, place))
+    print(write_profile(profile, found, folder, place, _command()))
 
 
 def _benchmark(
@@ -719,7 +726,7 @@ def _benchmark(
         except Stopped as stopped:
             print(f"\n{stopped}: finished rows are kept, continue with --resume", file=sys.stderr)
             raise KeyboardInterrupt from None
-    print(write_benchmark_report(run, place))
+    print(write_benchmark_report(run, place, _command()))
 
 
 study_app = typer.Typer(help="Studies: many trainings, one report.", rich_markup_mode=None)
@@ -741,6 +748,11 @@ def study_resolution_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Train operators on one grid, and evaluate them on others without training again."""
+    from pipelines.benchmark import Benchmark, load_benchmark
+
+    benchmark = load_benchmark(name)
+    if not isinstance(benchmark, Benchmark) or not benchmark.grids:
+        raise SchemaError(f"{name} has no dataset of several grids (resolutions)")
     benchmark_command(name, out, only, on, None, quick, None, set_, device, resume, overwrite)
 
 

@@ -6,12 +6,27 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed._tools.mem_tracker import MemTracker
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+
+def _forward(q: Any, k: Any, v: Any, *rest: Any, **words: Any) -> int:
+    return sdpa_flop_count(q, k, v)
+
+
+def _backward(grad: Any, q: Any, k: Any, v: Any, *rest: Any, **words: Any) -> int:
+    return sdpa_backward_flop_count(grad, q, k, v)
+
+
+# PyTorch itself counts fused attention on GPUs alone
+_ATTENTION_ON_CPU: dict[Any, Any] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
+}
 _WARM, _MEASURED = 2, 5  # steps
 
 
@@ -22,7 +37,7 @@ class Cost:
     Args:
         seconds: Median of some steps after some others.
         peak_bytes: Largest sum of all tensors that were alive at once; those of the data included.
-        flops: Of the matrix products and convolutions, counted from their shapes; other
+        flops: Of the matrix products, attention and convolutions, counted from their shapes; other
             operations, FFTs among them, are not in it.
     """
 
@@ -64,7 +79,7 @@ def step_cost(
         step()
         finish()
         seconds.append(time.perf_counter() - start)
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False, custom_mapping=_ATTENTION_ON_CPU) as counter:
         step()
     return Cost(median(seconds), _peak(model, optimizer, step, device), counter.get_total_flops())
 

@@ -19,7 +19,7 @@ from operators.lrsa import LRSA
 from operators.neuralop import NeuralOperatorModel
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
 from operators.nn.features import FAVOR, RFA
-from operators.nn.nystrom import NYSTROM
+from operators.nn.nystrom import NYSTROM, through
 from operators.ono import ONO
 from operators.pit import PiT
 from operators.transformer import Transformer
@@ -35,6 +35,7 @@ ATTENTIONS: dict[str, AttentionKind | None] = {
     "rfa": RFA,
     "favor": FAVOR,
     "nystrom": NYSTROM,
+    "nystrom-32": through(32),
     "none": None,
 }
 _GIVEN = ("in_channels", "out_channels", "dim")  # by the data, not by a declaration

@@ -42,12 +42,14 @@ class Profile(Strict):
 
     Args:
         name, summary: For people.
+        differs: What differs from what is published.
         points, batch: Grid points, and samples in a step.
         operators: By the names that the table shows.
     """
 
     name: str
     summary: str
+    differs: str = ""
     points: Count
     batch: Count
     operators: Annotated[dict[str, Profiled], Field(min_length=1)]
@@ -81,9 +83,15 @@ def measure(
 
 
 def write_profile(
-    profile: Profile, found: dict[str, Profiling], folder: Path, device: torch.device
+    profile: Profile, found: dict[str, Profiling], folder: Path, device: torch.device, command: str
 ) -> Path:
-    """Write report.html, report.md and table.csv; the path of report.html."""
+    """Write report.html, report.md and table.csv; the path of report.html.
+
+    Args:
+        profile, found, folder: What was measured, and where to.
+        device: By what.
+        command: What measures it again.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     header = ("operator", "parameters", "seconds / step", "steps / s", "peak MiB", "GFLOP")
     rows = [
@@ -108,8 +116,9 @@ def write_profile(
                 "Costs of a training step",
                 (
                     f"{profile.points} points, batch {profile.batch}: forward, relative L2 loss, "
-                    "backward, Adam. Operations are those of matrix products, counted from their "
-                    "shapes.",
+                    "backward, Adam. Operations are those of matrix products, attention and "
+                    "convolutions, counted from their shapes. MiB: peak of what tensors take.",
+                    *([profile.differs.strip()] if profile.differs else []),
                 ),
                 (Table(rows, header), Table(published, ("operator", "published"))),
             ),
@@ -117,7 +126,7 @@ def write_profile(
                 "How to reproduce it",
                 tables=(Table([("Run", settings(provenance(device)))]),),
                 code=(
-                    f"pdegen benchmark {profile.name}",
+                    command,
                     toml(json.loads(profile.model_dump_json())),
                 ),
             ),

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import pdegen
+from operators.base import Operator
 from operators.checkpoint import CheckpointError, check_fit, load_checkpoint
 from operators.data import Samples
 from operators.evaluate import scores
@@ -109,42 +110,51 @@ def train(
     pairs = source.training(device)
     selection = source.tested(experiment.training.selection_split, device)
     settings = experiment.training.settings()
-    if settings.batch > len(pairs):
-        raise SchemaError(
-            f"batch {settings.batch} is larger than the {len(pairs)} samples to train"
-        )
     declared = {
         "experiment": experiment.model_dump(mode="json"),
         "data": _identity(pairs),
         "reading": pairs.reading,
     }
-    torch.manual_seed(settings.seed)
-    model = operator_description(experiment, pairs)
-    try:
-        operator = build_operator(model)
-    except ValueError as error:  # such as a domain of another dimension
-        raise SchemaError(f"model {experiment.model.name} on {store}: {error}") from error
+    operator = checked_operator(experiment, pairs)
     predictor = Predictor(
         operator,
         *experiment.normalization.of(pairs),
         vanishes=pairs.grid == "nodal" and experiment.data.target == "u",
     ).to(device)
-    try:
-        if isinstance(settings.augment, SquareSymmetries):
-            settings.augment.check(pairs.x)
-        with torch.no_grad():
-            a, u = pairs.first()
-            settings.loss(predictor.eval()(a, pairs.x, pairs.y), u, a)
-    except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
-        raise SchemaError(f"model {experiment.model.name} on {store}: {error}") from error
     if not _claim(folder, declared, resume, overwrite):
         resume = False
     on_reading(pairs.reading)
+    model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
     return fit(
         predictor, pairs, selection, settings, folder, description,
         resume=resume, on_epoch=on_epoch, stop=stop,
     )  # fmt: skip
+
+
+def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
+    """The operator of an experiment with its initial weights, after a first evaluation.
+
+    Raises:
+        SchemaError: If it, the batch, the symmetries or the loss do not fit the data.
+    """
+    settings = experiment.training.settings()
+    if settings.batch > len(pairs):
+        raise SchemaError(
+            f"batch {settings.batch} is larger than the {len(pairs)} samples to train"
+        )
+    torch.manual_seed(settings.seed)
+    a, u = pairs.first()
+    try:
+        operator = build_operator(operator_description(experiment, pairs)).to(a.device)
+        if isinstance(settings.augment, SquareSymmetries):
+            settings.augment.check(pairs.x)
+        with torch.no_grad():
+            settings.loss(operator.eval()(a, pairs.x, pairs.y), u, a)
+    except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
+        where = pairs.source["url"]
+        raise SchemaError(f"model {experiment.model.name} on {where}: {error}") from error
+    return operator
 
 
 def store_of_run(folder: Path) -> str:

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shutil
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -15,6 +17,7 @@ from pipelines import benchmark as module
 from pipelines.benchmark import Benchmark, BenchmarkRun, benchmark_names, load_benchmark
 from pipelines.benchmark_report import write_benchmark_report
 from pipelines.profile import Profile, measure, write_profile
+from pipelines.reproduction import toml
 from pipelines.run import RunError
 
 CPU = torch.device("cpu")
@@ -95,6 +98,19 @@ def test_another_declaration_makes_its_rows_again(finished, stores):
     assert BenchmarkRun(longer, stores, finished.folder).rows() == []
 
 
+def test_another_store_makes_its_rows_again(stores, tmp_path):
+    recipe = load_recipe("burgers-quick").with_overrides({**SMALL, "problem.solver.resolution": 64})
+    other = generate(recipe.with_overrides({"seed": 5}), str(tmp_path / "b.zarr"), workers=1).url
+    one = declared(seeds=1).only(["FNO"], [])
+    BenchmarkRun(one, stores, tmp_path / "run").run(CPU)
+    moved = BenchmarkRun(one, {"burgers": other}, tmp_path / "run")
+    assert moved.rows() == []
+    moved.run(CPU, resume=True)
+    fresh = BenchmarkRun(one, {"burgers": other}, tmp_path / "fresh")
+    fresh.run(CPU)
+    assert moved.rows()[0].errors == fresh.rows()[0].errors
+
+
 def test_a_stopped_benchmark_goes_on_to_the_same_rows(finished, stores, tmp_path):
     asked = iter([False] * 5 + [True] + [False] * 1000)
     run = BenchmarkRun(declared(), stores, tmp_path / "run")
@@ -121,6 +137,75 @@ def test_a_training_that_diverges_is_a_row_that_says_so(stores, tmp_path, monkey
     assert other.failed == ""
     text = write_benchmark_report(run, CPU).read_text("utf-8")
     assert "FNO, seed 0: the loss is not finite" in text
+
+
+def test_want_of_memory_is_tried_again(stores, tmp_path, monkeypatch):
+    run = BenchmarkRun(declared(seeds=1).only(["FNO"], []), stores, tmp_path / "run")
+
+    def small_machine(*arguments, **options):
+        raise MemoryError("64 GiB were asked for")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "train", small_machine)
+        run.run(CPU)
+    assert run.rows()[0].failed == "not enough memory: 64 GiB were asked for"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "step_cost", small_machine)
+        run.run(CPU, resume=True)
+    (row,) = run.rows()
+    assert row.failed == ""
+    assert (len(row.errors), row.step_seconds) == (2, 0.0)
+    assert "| – |" in write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
+
+
+def test_the_published_protocol_shows_both_epochs(stores, tmp_path):
+    watched = declared(seeds=1).with_overrides({"training.protocol": "published"})
+    run = BenchmarkRun(watched, stores, tmp_path / "run")
+    run.run(CPU)
+    for row in run.rows():
+        assert row.epoch == 2
+        assert row.best <= row.mean
+    page = write_benchmark_report(run, CPU).read_text("utf-8")
+    assert "the test samples were watched" in page
+    line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
+    assert float(line["best on test"]) == run.rows()[0].best
+    assert "Set by the command: training.protocol = published." in page
+
+
+def test_seeds_may_differ_in_the_grids_they_can(finished, stores, tmp_path):
+    run = replace(finished, folder=shutil.copytree(finished.folder, tmp_path / "run"))
+    path = run.folder / "rows/burgers--fno--seed-1.json"
+    row = json.loads(path.read_text("utf-8"))
+    del row["means"]["32"]
+    path.write_text(json.dumps({**row, "refused": {"32": "too fine"}}), "utf-8")
+    assert "FNO at 32: too fine" in write_benchmark_report(run, CPU).read_text("utf-8")
+
+
+def test_an_unstable_training_is_said(finished, tmp_path):
+    run = replace(finished, folder=shutil.copytree(finished.folder, tmp_path / "run"))
+    path = run.folder / "runs/burgers/fno/seed-0/history.jsonl"
+    first, last = map(json.loads, path.read_text("utf-8").splitlines())
+    lines = [json.dumps({**first, "loss": 0.1}), json.dumps({**last, "loss": 4.0})]
+    path.write_text("\n".join(lines), "utf-8")
+    page = write_benchmark_report(run, CPU).read_text("utf-8")
+    assert "FNO, seed 0: the training was unstable" in page
+    assert "40 times its smallest" in page
+
+
+def test_what_is_set_goes_before_what_an_operator_has_of_its_own():
+    operators = {"FNO": {**CONTENT["operators"]["FNO"], "overrides": {"training.lr": 5e-4}}}
+    one = declared(operators=operators)
+    (case,) = one.cases()
+    assert one.experiment(case, 0, {}).training.lr == 5e-4
+    assert one.with_overrides({"lr": 1e-4}).experiment(case, 0, {}).training.lr == 1e-4
+
+
+@pytest.mark.parametrize("name", [n for n in benchmark_names() if not n.startswith("profile")])
+def test_a_written_declaration_is_read_as_the_same(name):
+    benchmark = load_benchmark(name)
+    for version in [benchmark, benchmark.quickly()] if benchmark.quick else [benchmark]:
+        text = toml(version.model_dump(mode="json", exclude_none=True))
+        assert Benchmark.parse(tomllib.loads(text), name) == version
 
 
 def test_the_search_takes_the_value_with_the_smallest_validation_error(stores, tmp_path):
@@ -150,7 +235,9 @@ def test_the_report_has_the_table_in_three_forms(finished):
 def test_an_operator_that_cannot_act_on_the_grid_is_refused_before_anything(stores, tmp_path):
     coarse = {"FNO": {"model": {"name": "fno", "modes": 12}}}
     run = BenchmarkRun(declared(operators=coarse), stores, tmp_path / "run")
-    with pytest.raises(SchemaError, match="FNO on burgers: 12 modes need a grid of at least 24"):
+    with pytest.raises(
+        SchemaError, match=r"FNO on burgers: .*: 12 modes need a grid of at least 24"
+    ):
         run.run(CPU)
     assert not (tmp_path / "run").exists()
 
@@ -193,6 +280,8 @@ def test_the_folder_of_another_benchmark_is_refused(finished, stores, tmp_path):
          "differ in more than signs"),
         ({"search": {"training.lr": [1], "training.clip": [1]}}, "search is over one key"),
         ({"seeds": 0}, "seeds"),
+        ({"datasets": {name: CONTENT["datasets"]["burgers"] for name in ("burgers", "burgers!")}},
+         "names of datasets differ"),
         ({"datasets": {}}, "datasets"),
         ({"quick": {"datasets": ["darcy"]}}, "quick: no dataset 'darcy'"),
     ],
@@ -200,6 +289,35 @@ def test_the_folder_of_another_benchmark_is_refused(finished, stores, tmp_path):
 def test_an_impossible_declaration_is_refused(changes, message):
     with pytest.raises(SchemaError, match=message):
         declared(**changes)
+
+
+def test_a_search_by_the_test_samples_is_refused():
+    searched = declared(search={"training.lr": [1e-3, 1e-2]})
+    with pytest.raises(SchemaError, match="a search is by the validation error"):
+        searched.with_overrides({"training.protocol": "published"})
+
+
+@pytest.mark.parametrize("key", ["model.width", "width", "training.seed"])
+def test_operators_and_seeds_are_not_set_by_the_way(key):
+    with pytest.raises(SchemaError, match="operators and seeds are the benchmark's"):
+        declared().with_overrides({key: 3})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"training.batch": 5000}, "batch 5000 is larger than the 8 samples to train"),
+        ({"resolutions": [16, 24]}, "24"),
+    ],
+)
+def test_what_cannot_be_trained_leaves_the_old_benchmark(
+    finished, stores, tmp_path, overrides, message
+):
+    folder = shutil.copytree(finished.folder, tmp_path / "run")
+    run = BenchmarkRun(declared().with_overrides(overrides), stores, folder)
+    with pytest.raises(ValueError, match=message):
+        run.run(CPU, overwrite=True)
+    assert len(replace(finished, folder=folder).rows()) == 4
 
 
 def test_unknown_words_name_the_near_ones():
@@ -224,9 +342,11 @@ def test_a_profile_measures_every_operator(tmp_path):
     )
     found = measure(profile, CPU, lambda what, done, total: None)
     linear, quadratic = (found[name].cost for name in ("galerkin", "softmax"))
-    assert quadratic.flops > linear.flops
+    # QKᵀ and AV, and five such products of n x n with d = 16 (8 features and x, padded) backward
+    of_attention = 7 * 2 * 2 * 512**2 * 16  # of two samples
+    assert quadratic.flops - linear.flops == pytest.approx(of_attention, rel=0.01)
     assert min(linear.seconds, linear.peak_bytes) > 0
-    write_profile(profile, found, tmp_path / "p", CPU)
+    write_profile(profile, found, tmp_path / "p", CPU, "pdegen benchmark p.toml")
     table = (tmp_path / "p/table.csv").read_text("utf-8").splitlines()
     assert len(table) == 3
     assert json.loads(json.dumps(profile.model_dump(mode="json")))["points"] == 512

@@ -100,9 +100,11 @@ def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
 ):
     data = ["--data", f"burgers={stores}/burgers.zarr", "--out", tmp_path / "run"]
     line = refused("benchmark", write_toy(tmp_path, modes=12), *data)
-    assert "FNO on burgers: 12 modes need a grid of at least 24 points" in line
+    assert "FNO on burgers: model fno on" in line
+    assert "12 modes need a grid of at least 24 points" in line
     line = refused("benchmark", write_toy(tmp_path, sensors=12), *data)
-    assert "DeepONet on burgers: 12 sensors" in line
+    assert "DeepONet on burgers" in line
+    assert "12 sensors" in line
 
 
 @pytest.mark.parametrize(
@@ -117,6 +119,7 @@ def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
         (["quick", "--quick"], "benchmark quick has no quick version"),
         (["quick", "--seeds", "0"], "--seeds"),
         (["quick", "--set", "training.epoch=3"], "training.epoch"),
+        (["quick", "--set", "model.width=16"], "operators and seeds are the benchmark's"),
         (["quick", "--resume", "--overwrite"], "exclude each other"),
         (["quick", "--device", "cuda:99"], "cuda"),
         (["profile-quick", "--only", "GT"], "profile-quick is a profile"),
@@ -128,6 +131,8 @@ def test_wrong_words_are_refused(refused, words, message):
 
 def test_the_study_of_resolutions_refuses_the_same(refused):
     assert "did you mean resolution" in refused("study", "resolution", "resolutoin")
+    assert "no dataset of several grids" in refused("study", "resolution", "darcy-table2b")
+    assert "no dataset of several grids" in refused("study", "resolution", "profile-quick")
 
 
 def test_the_folder_of_another_benchmark_is_refused(refused, made, tmp_path):
