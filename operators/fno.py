@@ -98,8 +98,9 @@ class FNO(Operator):
 
     The defaults are those of the Burgers example in the code of 2021, with GELU in place of ReLU
     and without the batch normalisation of 2020: 549,569 parameters. The presets have the other
-    versions too: "-2020", "-relu", "-plus" (FNO++) and "-cao" (the re-implementation released with
-    Cao 2021; the baseline in its Table 5 has ReLU, as "-relu").
+    versions too: "-2020" (its coordinates ran to 2π, those here to 1), "-relu", "-plus" (FNO++) and
+    "-cao" (the re-implementation released with Cao 2021; the baseline in its Table 5 has ReLU, as
+    "-relu").
 
     K is a circular convolution on the grid and its padding: the period has as many points as both
     together. Without padding that is right for periodic grids j/n, whose last point is not the

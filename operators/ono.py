@@ -20,16 +20,11 @@ from torch import Tensor, nn
 from operators.base import Operator, Preset, check_input
 from operators.nn.attention import galerkin
 from operators.nn.nystrom import NystromAttention
-from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
+from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features, mlp
 
 Values = Float[Tensor, "batch n width"]
 Sources = Float[Tensor, "batch m width"]
 Points = Float[Tensor, "*grid dim"]
-
-
-def mlp(in_features: int, hidden: int, out_features: int) -> nn.Sequential:
-    """W₂ GELU(W₁ u + b₁) + b₂ at each point."""
-    return nn.Sequential(nn.Linear(in_features, hidden), nn.GELU(), nn.Linear(hidden, out_features))
 
 
 def linear(

@@ -86,6 +86,8 @@ class PiT(Operator):
     `sharpening` the output points y must be so too, for the values at them are averaged once
     more over their neighbours among them.
 
+    Scattered points of the plane are a grid of n x 1: a (batch, n, 1, c_in), x (n, 1, 2).
+
     Coordinates lie in [0, 1] along each axis. The latent mesh is that of the points j/latent, as
     published, whatever the grid of x.
 
