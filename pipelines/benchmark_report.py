@@ -21,7 +21,8 @@ from operators.transforms import Predictor
 from pdegen.objects import Objects
 from pdegen.store import open_sealed
 from pipelines import benchmark_charts as charts
-from pipelines.benchmark import BenchmarkRun, Case, Row, baseline, by_case, slug
+from pipelines.benchmark import Case, slug
+from pipelines.benchmark_run import BenchmarkRun, Row, baseline, by_case
 from pipelines.document import Picture, Report, Section, Table, markdown
 from pipelines.figures import svg
 from pipelines.models import build_operator

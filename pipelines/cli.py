@@ -45,6 +45,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is th
 Only = Annotated[
     list[str] | None, typer.Option(metavar="OPERATOR", help="This operator; repeatable.")
 ]
+Trainings = Annotated[int, typer.Option("--workers", min=1, help="Trainings at a time.")]
 On = Annotated[list[str] | None, typer.Option(metavar="DATASET", help="This dataset; repeatable.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Tasks at a time; default: the cores.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
@@ -643,6 +644,7 @@ def benchmark_command(
         typer.Option(metavar="DATASET=STORE", help="Default: made where absent; repeatable."),
     ] = None,
     set_: Set = None,
+    workers: Trainings = 1,
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -663,7 +665,7 @@ def benchmark_command(
     benchmark = benchmark.only(only or [], on or [])
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
-    _benchmark(benchmark, out, data, device, resume, overwrite)
+    _benchmark(benchmark, out, data, workers, device, resume, overwrite)
 
 
 def _command() -> str:
@@ -690,12 +692,12 @@ def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> No
 
 
 def _benchmark(
-    benchmark: Any, out: Path | None, data: list[str] | None, device: str, resume: bool,
-    overwrite: bool,
+    benchmark: Any, out: Path | None, data: list[str] | None, workers: int, device: str,
+    resume: bool, overwrite: bool,
 ) -> None:  # fmt: skip
     from operators.train import Epoch, Stopped
-    from pipelines.benchmark import BenchmarkRun, check_place
     from pipelines.benchmark_report import write_benchmark_report
+    from pipelines.benchmark_run import BenchmarkRun, check_place
     from pipelines.run import check_device
 
     if resume and overwrite:
@@ -719,7 +721,8 @@ def _benchmark(
     with _Interrupts() as interrupts:
         try:
             run.run(
-                place, resume=resume, overwrite=overwrite, on_epoch=on_epoch, stop=interrupts.asked,
+                place, workers=workers, resume=resume, overwrite=overwrite, on_epoch=on_epoch,
+                stop=interrupts.asked,
                 progress=lambda what, done, total: report(
                     done, total, time.monotonic() - started, f", {what}"),
             )  # fmt: skip
@@ -743,6 +746,7 @@ def study_resolution_command(
         bool, typer.Option("--quick", help="Its small version, for two cores.")
     ] = False,
     set_: Set = None,
+    workers: Trainings = 1,
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -753,7 +757,9 @@ def study_resolution_command(
     benchmark = load_benchmark(name)
     if not isinstance(benchmark, Benchmark) or not benchmark.grids:
         raise SchemaError(f"{name} has no dataset of several grids (resolutions)")
-    benchmark_command(name, out, only, on, None, quick, None, set_, device, resume, overwrite)
+    benchmark_command(
+        name, out, only, on, None, quick, None, set_, workers, device, resume, overwrite
+    )
 
 
 @study_app.command("noise")

@@ -13,9 +13,10 @@ from operators.train import Stopped, TrainingError
 from pdegen.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pipelines import benchmark as module
-from pipelines.benchmark import Benchmark, BenchmarkRun, benchmark_names, load_benchmark
+from pipelines import benchmark_run as module
+from pipelines.benchmark import Benchmark, benchmark_names, load_benchmark
 from pipelines.benchmark_report import write_benchmark_report
+from pipelines.benchmark_run import BenchmarkRun
 from pipelines.profile import Profile, measure, write_profile
 from pipelines.reproduction import toml
 from pipelines.run import RunError
@@ -91,6 +92,26 @@ def test_every_training_is_a_row(finished):
 def test_finished_rows_are_not_made_again(finished, stores, monkeypatch):
     monkeypatch.setattr(module, "train", None)
     BenchmarkRun(declared(), stores, finished.folder).run(CPU, resume=True)
+
+
+def test_processes_make_the_same_rows(finished, stores, tmp_path):
+    run, said = BenchmarkRun(declared(), stores, tmp_path / "run"), []
+    run.run(CPU, workers=2, progress=lambda what, done, total: said.append((done, total)))
+    assert [row.errors for row in run.rows()] == [row.errors for row in finished.rows()]
+    assert said == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_processes_stop_and_go_on(finished, stores, tmp_path):
+    long = declared(seeds=1).with_overrides({"training.epochs": 100_000})
+    run = BenchmarkRun(long, stores, tmp_path / "run")
+
+    def begun():
+        return len(list((tmp_path / "run").rglob("state.pt"))) == 2
+
+    with pytest.raises(Stopped):
+        run.run(CPU, workers=2, stop=begun)
+    assert begun()
+    assert run.rows() == []
 
 
 def test_another_declaration_makes_its_rows_again(finished, stores):
