@@ -229,7 +229,12 @@ class Benchmark(Strict):
             for label, entry in (self.quick.operators or self.operators).items()
         }
         small = self.model_copy(
-            update={"name": f"{self.name}-quick", "differs": "", "operators": operators}
+            update={
+                "name": f"{self.name}-quick",
+                "differs": "",
+                "operators": operators,
+                "summary": f"{self.summary.removesuffix('; for a GPU')}; small version",
+            }
         )
         return small.only([], self.quick.datasets)._with(self.quick.overrides)
 
