@@ -21,6 +21,11 @@ def _inks(names: Sequence[str]) -> dict[str, tuple]:
     return dict(zip(names, map(tuple, colours), strict=False))
 
 
+def _height(names: int) -> float:
+    """Inches that hold a legend of so many lines beside the axes."""
+    return max(4.2, 0.3 + 0.165 * names)
+
+
 @styled
 def errors_against_costs(
     costs: Mapping[str, Mapping[str, float]], errors: Mapping[str, float], baseline: float
@@ -32,7 +37,7 @@ def errors_against_costs(
         errors: Operator -> mean relative L² error.
         baseline: The error of the mean of the training targets.
     """
-    figure = Figure(figsize=(WIDE, 4.4))
+    figure = Figure(figsize=(WIDE, _height(len(errors) + 1)))
     axes = figure.subplots(1, len(costs), sharey=True)
     inks = _inks(list(errors))
     for axis, (what, values) in zip(axes, costs.items(), strict=True):
@@ -53,7 +58,7 @@ def errors_against_costs(
 @styled
 def learning_curves(histories: Mapping[str, Sequence[float]], watched: str) -> Figure:
     """Error of the watched samples after each epoch."""
-    figure = Figure(figsize=(WIDE, 4.2))
+    figure = Figure(figsize=(WIDE, _height(len(histories))))
     axes = figure.subplots()
     inks = _inks(list(histories))
     for number, (name, score) in enumerate(histories.items()):
@@ -68,7 +73,7 @@ def learning_curves(histories: Mapping[str, Sequence[float]], watched: str) -> F
 @styled
 def error_by_grid(means: Mapping[str, Mapping[int, float]], trained: int) -> Figure:
     """Mean error of each operator on every grid, trained on one."""
-    figure = Figure(figsize=(WIDE, 4.2))
+    figure = Figure(figsize=(WIDE, _height(len(means))))
     axes = figure.subplots()
     inks = _inks(list(means))
     for number, (name, by_grid) in enumerate(means.items()):

@@ -265,7 +265,10 @@ def _differences(run: BenchmarkRun, dataset: str, names: list[str]) -> list[Tabl
         note = "; ".join(part for part in (own, entry.differs) if part)
         given = model.model_dump(exclude_defaults=True, exclude={"name"})
         rows.append((name, f"{model.name} {settings(given)}".strip(), note))
-    return [Table(rows, ("operator", "model, where not its defaults", "differs"))]
+    header = ("operator", "model, where not its defaults", "differs")
+    if not any(note for _, _, note in rows):
+        return [Table([row[:2] for row in rows], header[:2], words=True)]
+    return [Table(rows, header, words=True)]
 
 
 def _resolution_section(run: BenchmarkRun, dataset: str, found: dict[str, list[Row]]) -> Section:

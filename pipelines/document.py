@@ -13,10 +13,16 @@ _ESCAPES = str.maketrans({c: f"\\{c}" for c in r"\`*_[]<>|~#$&"} | {"\n": " ", "
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of words; with a header the columns after the first are numbers."""
+    """Rows of words; with a header the columns after the first are numbers, unless `words`."""
 
     rows: list[tuple[str, ...]]
     header: tuple[str, ...] = ()
+    words: bool = False
+
+    @property
+    def numbers(self) -> bool:
+        """Whether columns after the first are aligned as numbers."""
+        return bool(self.header) and not self.words
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ def markdown(report: Report) -> str:
 
 def _table(table: Table) -> str:
     header = table.header or ("", "")
-    rule = "|".join(["---", *["--:" if table.header else "---"] * (len(header) - 1)])
+    rule = "|".join(["---", *["--:" if table.numbers else "---"] * (len(header) - 1)])
     return "\n".join([_row(header), f"|{rule}|", *map(_row, table.rows)])
 
 

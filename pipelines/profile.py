@@ -120,7 +120,7 @@ def write_profile(
                     "convolutions, counted from their shapes. MiB: peak of what tensors take.",
                     *([profile.differs.strip()] if profile.differs else []),
                 ),
-                (Table(rows, header), Table(published, ("operator", "published"))),
+                (Table(rows, header), Table(published, ("operator", "published"), words=True)),
             ),
             Section(
                 "How to reproduce it",
