@@ -1,6 +1,6 @@
 # make demo      environment, then recipe -> store -> trained operator -> report.html
 # make test      environment, linters, types, import contracts, doctests and tests
-# make validate  published numbers
+# make validate  published numbers, and the tests that take minutes
 # make soak      kills and failing disks while datasets are made, and the same bytes afterwards
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
@@ -53,6 +53,7 @@ test: lint dolfinx
 
 validate: $(READY)
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10
+	$(QUIET) $(BIN)/python -m pytest -m slow --timeout 3600 --durations=10
 
 soak: $(READY)
 	$(QUIET) $(BIN)/python -m tests.soak
