@@ -157,8 +157,8 @@ class BenchmarkRun:
         self._claim(resume, overwrite)
         total, done = len(self.cases) * self.benchmark.seeds, 0
         for seed in range(self.benchmark.seeds):  # one search is for all seeds
-            made = self._rows_of(seed, device, workers, on_epoch, stop)
-            for done, row in enumerate(made, start=done + 1):  # noqa: B020 - it goes on counting
+            for row in self._rows_of(seed, device, workers, on_epoch, stop):
+                done += 1
                 outcome = row.failed or f"{row.mean:.3e}"
                 progress(f"{row.operator} on {row.dataset}: {outcome}", done, total)
 
