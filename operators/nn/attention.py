@@ -144,23 +144,14 @@ class HeadNorm(nn.Module):
         """Mean 0 and variance 1 over the features of each head, before scale and shift."""
         return nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps)
 
-    def beside(self, p: int) -> Float[Tensor, "h _ _"]:
-        """Scale and shift as a matrix, (1, x, k) -> (x, k'), for p features x that pass as is.
+    def of_rows(self, m: Float[Tensor, "batch h _ q"], p: int) -> Float[Tensor, "batch h _ q"]:
+        """Scale and shift of the rows of [1 x K]ᵀV: gives [x K']ᵀV, K' = K w + b.
 
-        Shape (h, p + d, 1 + p + d). Sums over points commute with it: the product [x K']ᵀ[x V']
-        is this, for K, times [1 x K]ᵀ[1 x V] times the transpose of this, for V.
+        Sums over points commute with both, so that they need not act on the values at the points.
         """
-        heads, features = self.weight.shape
-        same = torch.eye(p, 1 + p + features, device=self.weight.device, dtype=self.weight.dtype)
-        shifted = torch.cat(
-            [
-                self.bias[:, :, None],
-                self.bias.new_zeros(heads, features, p),
-                self.weight.diag_embed(),
-            ],
-            dim=-1,
-        )
-        return torch.cat([same.roll(1, dims=1).expand(heads, -1, -1), shifted], dim=1)
+        one, x, standardized = m.split([1, p, m.shape[2] - 1 - p], dim=2)
+        scaled = torch.addcmul(standardized * self.weight[..., None], self.bias[..., None], one)
+        return torch.cat([x, scaled], dim=2)
 
     def forward(self, x: Float[Tensor, "batch n h d"]) -> Float[Tensor, "batch n h d"]:
         if len(self.weight) == 1:

@@ -65,8 +65,13 @@ class Dropout(nn.Module):
             raise ValueError(f"a dropout rate lies in [0, 1), got {p}")
         self.p = p
 
+    @property
+    def active(self) -> bool:
+        """Whether it does anything."""
+        return self.training and self.p > 0
+
     def forward(self, u: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
+        if not self.active:
             return u
         if self.p > 0.25 or u.device.type != "cpu":
             return nn.functional.dropout(u, self.p)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from operators.nn.attention import GALERKIN, AttentionKind, HeadNorm, PublishedDropout, keep
 from operators.nn.dropout import Dropout
+from operators.nn.fused import moments, residual_mlp
 
 Values = Float[Tensor, "batch n width"]
 Points = Float[Tensor, "n p"]
@@ -99,41 +100,46 @@ class Attention(nn.Module):
             y = torch.cat([x.expand(len(y), -1, -1), y], dim=-1)
         return self.out(y)
 
-    def _as_one_map(self, u: Values, x: Points) -> Values:
+    def added(self, u: Values, x: Points) -> Values:
+        """u + attention(u)."""
+        return self._as_one_map(u, x, 1.0) if self.as_one_map else u + self(u, x)
+
+    def _as_one_map(self, u: Values, x: Points, identity: float = 0.0) -> Values:
         """Galerkin attention, evaluated as the one affine map of (x, u) that it is.
 
         With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is
         x A + (u W_q + b_q) B + b with A, B = M_h W_h split by rows. Neither Q nor any n x (p + d)
         concatenation is formed: only d x d products remain beside K, V, KᵀV and u (W_q B).
-        With several heads, scale and shift of the norms of K and V act on M (`HeadNorm.beside`).
+        Scale and shift of the norms of K and V act on M (`HeadNorm.of_rows`). `identity` times u
+        is added within the last of these products.
         """
         (n, p), batch = x.shape, len(u)
-        k, v, z, maps = self._head(u, 1), self._head(u, 2), x, None
+        weight, bias = self.project.weight, self.project.bias
         norm_k, norm_v = self.norm_key, self.norm_other
-        if self.heads > 1 and isinstance(norm_k, HeadNorm) and isinstance(norm_v, HeadNorm):
-            k, v = norm_k.standardized(k), norm_v.standardized(v)
-            z = torch.cat([x.new_ones(n, 1), x], 1)
-            maps = norm_k.beside(p), norm_v.beside(p)
-        else:
-            k, v = norm_k(k), norm_v(v)
-        k, v = k.flatten(2), v.flatten(2)
+        normalized = isinstance(norm_k, HeadNorm) and isinstance(norm_v, HeadNorm)
+        z = torch.cat([x.new_ones(n, 1), x], 1) if normalized else x
         # all heads in one product, whose diagonal blocks are theirs: no data is rearranged
-        blocks = torch.bmm(k.mT, v).unflatten(2, (self.heads, -1)).unflatten(1, (self.heads, -1))
+        z_kv, blocks = moments(
+            u, weight[1:].flatten(0, 1), bias[1:].flatten(), z, u.shape[2] // self.heads,
+            norm_k.eps if normalized else None,
+        )  # fmt: skip
+        blocks = blocks.unflatten(2, (self.heads, -1)).unflatten(1, (self.heads, -1))
         kv = blocks.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)  # (batch, h, d/h, d/h)
-        zk, zv = (
-            torch.bmm(z.T.expand(batch, -1, -1), y).unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for y in (k, v)
-        )  # (batch, h, [1 +] p, d/h)
-        zz = (z.T @ z).expand(batch, self.heads, -1, -1)
+        zk, zv = z_kv.unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        zz = (z.T @ z).expand(batch, self.heads, -1, -1)  # zk: (batch, h, [1 +] p, d/h)
         matrix = torch.cat([torch.cat([zz, zv], -1), torch.cat([zk.mT, kv], -1)], -2) / n
-        if maps:
-            matrix = maps[0] @ matrix @ maps[1].mT
+        if normalized:
+            matrix = norm_v.of_rows(norm_k.of_rows(matrix, p).mT, p).mT
         w_out = self.out.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (h, p+d/h, d)
-        product = self.drop(matrix) @ w_out  # (batch, h, p + d/h, d)
-        a, b = product[:, :, :p].sum(1), product[:, :, p:].flatten(1, 2)  # (batch, p|d, d)
-        offset = (self.project.bias[0] @ b + self.out.bias)[:, None]  # (batch, 1, d)
+        matrix = self.drop(matrix).transpose(0, 1)  # (h, batch, p + d/h, p + d/h)
+        product = torch.bmm(matrix.flatten(1, 2), w_out).view(*matrix.shape[:3], -1)
+        a, b = product[:, :, :p].sum(0), product[:, :, p:].transpose(0, 1).flatten(1, 2)
+        offset = (bias[0] @ b + self.out.bias)[:, None]  # (batch, 1, d); a, b: (batch, p|d, d)
+        through = weight[0].T @ b
+        if identity:
+            through = through + identity * torch.eye(u.shape[-1], device=u.device, dtype=u.dtype)
         base = torch.baddbmm(offset, x.expand(len(u), n, p), a)
-        return base.baddbmm_(u, self.project.weight[0].T @ b)
+        return base.baddbmm_(u, through)
 
 
 class EncoderLayer(nn.Module):
@@ -166,9 +172,16 @@ class EncoderLayer(nn.Module):
         self.drop = Dropout(dropout)
 
     def forward(self, u: Values, x: Points) -> Values:
+        up, _, inner, down = self.mlp
         if self.attention is not None:
-            u = self.norm1(u + self.drop(self.attention(u, x)))
-        return self.norm2(u + self.drop(self.mlp(u)))
+            if self.drop.active:
+                u = u + self.drop(self.attention(u, x))
+            else:
+                u = self.attention.added(u, x)
+            u = self.norm1(u)
+        if self.drop.active or inner.active:
+            return self.norm2(u + self.drop(self.mlp(u)))
+        return self.norm2(residual_mlp(u, up, down))
 
 
 def attention_layers(

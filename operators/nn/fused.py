@@ -1,0 +1,115 @@
+"""Maps whose gradients on the processor are written out, so that no pass over memory is lost.
+
+There the matrix products of a small model take hardly longer than the passes over its activations
+between them: sums, copies, masks. The formulas below accumulate within the products instead. On
+other devices and in reduced precision PyTorch's own operations are used, which compilers fuse.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+Values = Float[Tensor, "batch n width"]
+
+
+def on_processor(u: Tensor) -> bool:
+    """Whether the gradients of this file are the faster ones."""
+    return u.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+
+
+def residual_mlp(u: Values, first: nn.Linear, second: nn.Linear) -> Values:
+    """u + W₂ relu(W₁ u + b₁) + b₂."""
+    if on_processor(u):
+        flat = _ResidualMLP.apply(
+            u.reshape(-1, u.shape[-1]), first.weight, first.bias, second.weight, second.bias
+        )
+        return flat.view(u.shape)  # pyright: ignore[reportOptionalMemberAccess]
+    return u + second(nn.functional.relu(first(u)))
+
+
+class _ResidualMLP(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+        h = (u @ w1.T).add_(b1).relu_()
+        ctx.save_for_backward(u, h, w1, w2)
+        return (u + b2).addmm_(h, w2.T)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        u, h, w1, w2 = ctx.saved_tensors
+        g = grads[0].contiguous()
+        g_h = g @ w2
+        torch.ops.aten.threshold_backward.grad_input(g_h, h, 0, grad_input=g_h)
+        return torch.addmm(g, g_h, w1), g_h.T @ u, g_h.sum(0), g.T @ h, g.sum(0)
+
+
+def moments(
+    u: Values,
+    weight: Float[Tensor, "_ width"],
+    bias: Float[Tensor, " _"],
+    z: Float[Tensor, "n q"],
+    features: int,
+    eps: float | None,
+) -> tuple[Float[Tensor, "batch q _"], Float[Tensor, "batch d d"]]:
+    """zᵀ[K V] and KᵀV, where [K V] = u Wᵀ + b, for z without a gradient.
+
+    Args:
+        u: Values at the points.
+        weight, bias: W and b, those of K before those of V.
+        z: Functions of the points.
+        features, eps: K and V have mean 0 and variance 1 over groups of so many features; eps is
+            added to the variance. None leaves them as they are.
+    """
+    if on_processor(u):
+        return _Moments.apply(u, weight, bias, z, features, eps)  # pyright: ignore[reportReturnType]
+    kv = nn.functional.linear(u, weight, bias)
+    if eps is not None:
+        kv = nn.functional.layer_norm(kv.unflatten(2, (-1, features)), (features,), eps=eps)
+        kv = kv.flatten(2)
+    k, v = kv.chunk(2, dim=-1)
+    return torch.bmm(z.T.expand(len(u), -1, -1), kv), torch.bmm(k.mT, v)
+
+
+class _Moments(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, u: Tensor, weight: Tensor, bias: Tensor, z: Tensor, features: int,
+        eps: float | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        flat = u.reshape(-1, u.shape[-1])
+        raw = (flat @ weight.T).add_(bias).view(-1, features)
+        kv, *statistics = (
+            (raw,) if eps is None else torch.native_layer_norm(raw, [features], None, None, eps)
+        )
+        kv = kv.view(*u.shape[:2], -1)
+        ctx.features = features
+        ctx.save_for_backward(flat, weight, z, kv, *((raw, *statistics) if statistics else ()))
+        k, v = kv.chunk(2, dim=-1)
+        return torch.bmm(z.T.expand(len(u), -1, -1), kv), torch.bmm(k.mT, v)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        flat, weight, z, kv, *normalized = ctx.saved_tensors
+        g_z, g_kv = grads
+        k, v = kv.chunk(2, dim=-1)
+        g = z[:, :1] * g_z[:, :1]  # a product with a few columns is a few sums
+        for column in range(1, z.shape[1]):
+            g.addcmul_(z[:, column, None], g_z[:, column, None])
+        g_k, g_v = g.chunk(2, dim=-1)
+        g_k.baddbmm_(v, g_kv.mT)
+        g_v.baddbmm_(k, g_kv)
+        if normalized:
+            raw, mean, deviation = normalized
+            g, _, _ = torch.ops.aten.native_layer_norm_backward(
+                g.view(-1, ctx.features), raw, [ctx.features], mean, deviation, None, None,
+                [True, False, False],
+            )  # fmt: skip
+        g = g.view(len(flat), -1)
+        return (g @ weight).view(*kv.shape[:2], -1), g.T @ flat, g.sum(0), None, None, None
