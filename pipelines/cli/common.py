@@ -24,6 +24,10 @@ Set = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue what was interrupted.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Stream = Annotated[
+    str | None,
+    typer.Option(metavar="RECIPE", help="Train on its samples, solved as they are needed."),
+]
 Only = Annotated[
     list[str] | None, typer.Option(metavar="OPERATOR", help="This operator; repeatable.")
 ]

@@ -18,6 +18,7 @@ from pipelines.cli.common import (
     Reporter,
     Resume,
     Set,
+    Stream,
     app,
     number,
     parsed,
@@ -30,13 +31,14 @@ def train_command(
     experiment: Annotated[str | None, typer.Argument(help="Experiment, or a TOML file.")] = None,
     data: Annotated[str | None, typer.Option(help="Store to train on.")] = None,
     model: Annotated[str | None, typer.Option(help="Model, where no experiment is named.")] = None,
+    stream: Stream = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     set_: Set = None,
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Train an experiment, or a model on a store."""
+    """Train an experiment, or a model on a store; or on samples that are solved meanwhile."""
     from pdegen.schema import near
     from pipelines.experiment import Experiment, load_experiment
     from pipelines.models import MODELS
@@ -51,11 +53,26 @@ def train_command(
         if model not in MODELS:
             raise SchemaError(f"unknown model {model!r}: {near(str(model), list(MODELS))}")
         declared = Experiment.on_store(data, str(model))
-    declared = declared.with_overrides(parsed(set_))
+    declared = _changed(declared, stream, set_)
     folder = out or Path("runs") / declared.name
-    store = data or generated(declared.data.load_recipe())
+    store = data or _made(declared, device)
     _train(declared, store, folder, device, resume, overwrite)
     print(folder / f"{declared.training.reported[0]}.safetensors")
+
+
+def _changed(experiment: Any, stream: str | None, set_: list[str] | None) -> Any:
+    """An experiment as the options change it."""
+    given = {} if stream is None else {"data.stream.recipe": stream}
+    return experiment.with_overrides({**given, **parsed(set_)})
+
+
+def _made(experiment: Any, device: str) -> str:
+    """The default store of an experiment, made if absent; nothing is where it cannot be trained."""
+    from pipelines.run import check_device
+    from pipelines.stream import check_stream
+
+    check_stream(experiment, check_device(device))
+    return generated(experiment.data.load_recipe())
 
 
 def _train(
@@ -125,6 +142,7 @@ def run_command(
     experiment: Annotated[str, typer.Argument(help="Experiment, or a TOML file.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     data: Annotated[str | None, typer.Option(help="Store; default: made where absent.")] = None,
+    stream: Stream = None,
     set_: Set = None,
     device: Device = "cpu",
     resume: Resume = False,
@@ -135,10 +153,10 @@ def run_command(
     from pipelines.report import write_report
     from pipelines.run import check_device, evaluate_run
 
-    declared = load_experiment(experiment).with_overrides(parsed(set_))
+    declared = _changed(load_experiment(experiment), stream, set_)
     place = check_device(device)
     folder = out or Path("runs") / declared.name
-    store = data or generated(declared.data.load_recipe())
+    store = data or _made(declared, device)
     check_verified(verified(store))
     _train(declared, store, folder, device, resume, overwrite)
     for summary in evaluate_run(declared, store, folder, place)["results"]:
