@@ -9,29 +9,26 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from operators.metadata import DataError, open_group
-from operators.pairs import Pairs, Samples
+from operators.pairs import Pairs, Passes, Samples
 from operators.streaming import StreamedPairs, shards_within
 from operators.variables import (
-    Averaged,
-    Reduction,
-    Strided,
+    Subsample,
     Variable,
     allowed_resolutions,
     averaging_weights,
     read_axes,
-    stride,
 )
 
 __all__ = [
     "BUFFER_BYTES",
     "DataError",
     "Pairs",
+    "Passes",
     "Samples",
     "StreamedPairs",
+    "Subsample",
     "allowed_resolutions",
     "averaging_weights",
     "open_pairs",
@@ -101,25 +98,14 @@ def open_pairs(
     for name, variable in ((input, a), (target, u)):
         if variable.row[-len(axes) :] != tuple(map(len, axes)):
             raise DataError(f"{url}: {name} has rows of shape {variable.row}, not one of its axes")
-    n = len(axes[0])
-    resolution = n if resolution is None else resolution
-    every = Strided(stride(n, resolution, grid, url))
-    reduction: Reduction = every
-    y = None
-    if target_resolution is not None:
-        if grid != "cell" or not 1 <= target_resolution <= n:
-            raise DataError(
-                f"target_resolution averages cells: it must be 1 to {n} on a cell grid, got "
-                f"{target_resolution} on the {grid} grid of {url}"
-            )
-        reduction = Averaged(averaging_weights(n, target_resolution))
-        y = _points([(np.arange(target_resolution) + 0.5) / target_resolution] * len(axes))
-    a, u = replace(a, reduction=every), replace(u, reduction=reduction)
+    resolution = len(axes[0]) if resolution is None else resolution
+    kept = Subsample.of(axes, grid, resolution, target_resolution, url)
+    a, u = replace(a, reduction=kept.input), replace(u, reduction=kept.target)
     return StreamedPairs(
         a=a,
         u=u,
-        x=_points([axis[:: every.stride] for axis in axes]),
-        y=y,
+        x=kept.x,
+        y=kept.y,
         samples=samples,
         grid=grid,
         window=shards_within(buffer, a, u),
@@ -156,9 +142,3 @@ def read_pairs(
         url, split, resolution, input=input, target=target, target_resolution=target_resolution,
         level=level,
     ).resident()  # fmt: skip
-
-
-def _points(axes: list[np.ndarray]) -> Tensor:
-    """Coordinates of the points of a product grid, shape (*grid, dim)."""
-    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    return torch.from_numpy(points.astype(np.float32))

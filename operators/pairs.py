@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -162,6 +164,68 @@ class Pairs(Samples):
             start = (k * ranks + rank) * batch
             chosen = order[start : start + batch].to(self.device)
             yield inputs[chosen], self.u[chosen]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes(Samples):
+    """The samples of another, with epochs of another length: several passes, or parts of one.
+
+    Pass after pass goes on where the epoch before ended, so a sample may come twice in an epoch.
+
+    Args:
+        pairs: The samples; at least one batch on every rank.
+        length: Samples of an epoch.
+    """
+
+    pairs: Samples
+    length: int
+
+    @classmethod
+    def of(cls, pairs: Samples, length: int) -> Passes:
+        return cls(
+            x=pairs.x, y=pairs.y, samples=pairs.samples, grid=pairs.grid, source=pairs.source,
+            pairs=pairs, length=length,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return self.length
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.pairs.channels
+
+    @property
+    def reading(self) -> str:
+        return f"{self.pairs.reading}, {self.length:,} an epoch of {len(self.pairs):,}"
+
+    @property
+    def inputs(self) -> Tensor | Iterable[Tensor]:
+        return self.pairs.inputs
+
+    @property
+    def targets(self) -> Tensor | Iterable[Tensor]:
+        return self.pairs.targets
+
+    def to(self, device: torch.device | str) -> Passes:
+        return Passes.of(self.pairs.to(device), self.length)
+
+    def first(self) -> Batch:
+        return self.pairs.first()
+
+    def parts(self, batch: int) -> Generator[Batch, None, None]:
+        return self.pairs.parts(batch)
+
+    def batches(
+        self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
+    ) -> Generator[Batch, None, None]:
+        check_rank(rank, ranks)
+        in_pass, in_epoch = (n // ranks // batch for n in (len(self.pairs), self.length))
+        step, end = epoch * in_epoch + first, (epoch + 1) * in_epoch
+        while step < end:
+            number, start = divmod(step, in_pass)
+            with closing(self.pairs.batches(seed, number, batch, start, rank, ranks)) as batches:
+                yield from islice(batches, end - step)
+            step = min(end, (number + 1) * in_pass)
 
 
 def check_rank(rank: int, ranks: int) -> None:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
+import torch
 import zarr
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from operators.metadata import DataError, array_of, one_line
 from operators.shards import Shards
 
 GridKind = Literal["periodic", "cell", "nodal"]
+Values = Any  # an array of NumPy or a tensor, of shape (batch, [channels,] *grid)
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Strided:
 
     stride: int
 
-    def __call__(self, values: np.ndarray, dim: int) -> np.ndarray:
+    def __call__(self, values: Values, dim: int) -> Values:
         return values[(..., *[slice(None, None, self.stride)] * dim)]
 
     def size(self, n: int) -> int:
@@ -35,9 +38,14 @@ class Averaged:
 
     weights: np.ndarray
 
-    def __call__(self, values: np.ndarray, dim: int) -> np.ndarray:
+    def __call__(self, values: Values, dim: int) -> Values:
+        if isinstance(values, Tensor):
+            xp, values = torch, values.double()
+            weights = torch.from_numpy(self.weights.T).to(values.device)
+        else:
+            xp, weights = np, self.weights.T
         for axis in range(values.ndim - dim, values.ndim):
-            values = np.moveaxis(np.moveaxis(values, axis, -1) @ self.weights.T, -1, axis)
+            values = xp.moveaxis(xp.moveaxis(values, axis, -1) @ weights, -1, axis)
         return values
 
     def size(self, n: int) -> int:
@@ -45,6 +53,55 @@ class Averaged:
 
 
 Reduction = Strided | Averaged
+
+
+@dataclass(frozen=True)
+class Subsample:
+    """From the points of a dataset to those that inputs and targets are wanted at.
+
+    Args:
+        x, y: Coordinates of inputs and of targets, as of `Samples`.
+        input, target: What is kept of their values.
+    """
+
+    x: Float[Tensor, "*grid dim"]
+    y: Float[Tensor, "*target_grid dim"] | None
+    input: Strided
+    target: Reduction
+
+    @classmethod
+    def of(
+        cls, axes: list[np.ndarray], grid: GridKind, resolution: int,
+        target_resolution: int | None, where: str,
+    ) -> Subsample:  # fmt: skip
+        """The subsample that `open_pairs` describes.
+
+        Args:
+            axes, grid: Coordinates along each axis of the dataset, and what they are.
+            resolution, target_resolution: What is wanted.
+            where: Names the dataset in errors.
+
+        Raises:
+            DataError: If there is no such subsample.
+        """
+        n = len(axes[0])
+        every = Strided(stride(n, resolution, grid, where))
+        x = _points([axis[:: every.stride] for axis in axes])
+        if target_resolution is None:
+            return cls(x, None, every, every)
+        if grid != "cell" or not 1 <= target_resolution <= n:
+            raise DataError(
+                f"target_resolution averages cells: it must be 1 to {n} on a cell grid, got "
+                f"{target_resolution} on the {grid} grid of {where}"
+            )
+        cells = [(np.arange(target_resolution) + 0.5) / target_resolution] * len(axes)
+        return cls(x, _points(cells), every, Averaged(averaging_weights(n, target_resolution)))
+
+
+def _points(axes: list[np.ndarray]) -> Float[Tensor, "*grid dim"]:
+    """Coordinates of the points of a product grid."""
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    return torch.from_numpy(points.astype(np.float32))
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ import numpy as np
 import psutil
 import torch
 
-from operators.data import Pairs, Samples, StreamedPairs, open_pairs
+from operators.data import Pairs, Passes, Samples, StreamedPairs, open_pairs
 from pdegen.noise import pointwise_deviation
 from pdegen.schema import SchemaError
 from pdegen.store import open_sealed
 from pipelines.experiment import Experiment
 from pipelines.registry import InputNoise
+from pipelines.stream import APART, SolvedPairs, check_alike, solved_pairs
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -51,7 +52,18 @@ class Source:
         return replace(pairs, a=self._noise(pairs, noise).of_all(pairs.a, None))
 
     def streamed(self, split: str, resolution: int | None = None) -> StreamedPairs:
-        """Pairs of a split as they are stored, read when they are asked for."""
+        """Pairs of a split as they are stored, read when they are asked for; of the training split
+        those that the experiment trains on."""
+        pairs, wanted = self._whole(split, resolution), self.experiment.data.samples
+        if split != "train" or wanted is None:
+            return pairs
+        if wanted > len(pairs):
+            raise SchemaError(
+                f"data.samples: the training split of {self.url} has {len(pairs)}, got {wanted}"
+            )
+        return replace(pairs, samples=pairs.samples[:wanted])
+
+    def _whole(self, split: str, resolution: int | None = None) -> StreamedPairs:
         data = self.experiment.data
         return open_pairs(
             self.url, split, resolution or data.resolution, input=data.input,
@@ -59,13 +71,44 @@ class Source:
         )  # fmt: skip
 
     def deviation(self, pairs: Samples) -> np.ndarray:
-        """Deviation σ(x) of the inputs over the training split, on the grid of `pairs`."""
-        train = self.streamed("train", pairs.source["resolution"])
+        """Deviation σ(x) of the inputs over the whole training split, on the grid of `pairs`: the
+        noise of test samples is the same, whatever is trained on."""
+        train = self._whole("train", pairs.source["resolution"])
         return pointwise_deviation(block[..., 0].numpy() for block in train.inputs)
 
     def training(self, device: torch.device) -> Samples:
         """The training samples on a device, with the experiment's noise, fresh in each epoch or
-        not; in memory or streamed, as the experiment says or as they fit."""
+        not: stored ones, in memory or streamed, as the experiment says or as they fit; or those of
+        the experiment's stream.
+
+        Raises:
+            DataError: If the store, or the stream's recipe, has not what is asked for.
+            SchemaError: If the experiment's stream cannot be, or is of other functions than the
+                store, on which the epoch is chosen.
+        """
+        if self.experiment.data.stream is not None:
+            return self._solved(device)
+        pairs, length = self._stored(device), self.experiment.data.epoch
+        if length is None:
+            return pairs
+        if self.experiment.training.batch > len(pairs):  # no pass has one
+            raise SchemaError(
+                f"batch {self.experiment.training.batch} is larger than the {len(pairs)} samples "
+                "to train"
+            )
+        return Passes.of(pairs, length)
+
+    def _solved(self, device: torch.device) -> SolvedPairs:
+        """The stream of the experiment, with its noise."""
+        stored, noise = self._whole("train"), self.experiment.noise
+        pairs = solved_pairs(self.experiment, self.experiment.data.epoch or len(stored), device)
+        check_alike(pairs, stored)
+        if noise is None:
+            return pairs
+        self._check_noise(pairs)
+        return replace(pairs, altered=NoisyStream(noise, self.deviation(stored)))
+
+    def _stored(self, device: torch.device) -> Samples:
         pairs, noise = self.streamed("train"), self.experiment.noise
         if not self._fits(pairs, device):
             return self._with_noise(pairs, noise).to(device)
@@ -98,13 +141,16 @@ class Source:
         return pairs if noise is None else replace(pairs, altered=self._noise(pairs, noise))
 
     def _noise(self, pairs: Samples, noise: InputNoise) -> Noisy:
-        if pairs.channels[0] != 1:
-            raise SchemaError(
-                f"noise is for inputs of one channel, {pairs.source['input']} of {self.url} has "
-                f"{pairs.channels[0]}"
-            )
+        self._check_noise(pairs)
         numbers = noise.build().numbers(pairs.samples.tolist())
         return Noisy(noise, tuple(numbers), self.deviation(pairs))
+
+    def _check_noise(self, pairs: Samples) -> None:
+        if pairs.channels[0] != 1:
+            raise SchemaError(
+                f"noise is for inputs of one channel, {pairs.source['input']} of "
+                f"{pairs.source['url']} has {pairs.channels[0]}"
+            )
 
 
 @dataclass(frozen=True)
@@ -131,6 +177,26 @@ class Noisy:
     def of_all(self, a: torch.Tensor, epoch: int | None) -> torch.Tensor:
         """The same of all samples."""
         return torch.from_numpy(self(a.numpy(), range(len(a)), epoch))
+
+
+@dataclass(frozen=True)
+class NoisyStream:
+    """Inputs of a stream with noise, as a function of the numbers of the samples.
+
+    Args:
+        noise: Which; a number comes once, so it is fresh in any case.
+        deviation: σ(x) of the inputs.
+    """
+
+    noise: InputNoise
+    deviation: np.ndarray
+
+    def __call__(self, a: np.ndarray, samples: range) -> np.ndarray:
+        model, start = self.noise.build(), samples.start // APART * APART
+        # of the whole stream, as if it were a set: one kind of noise goes by places in a set
+        numbers = model.numbers(range(start, start + APART))
+        own = numbers[samples.start - start : samples.stop - start]
+        return model.add(a[..., 0], self.noise.seed, own, self.deviation)[..., None]
 
 
 def free_memory(device: torch.device) -> int:

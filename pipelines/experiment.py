@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from operators.train import Settings
 from pdegen.recipe import Recipe, load_recipe
@@ -23,6 +23,20 @@ from pipelines.registry import (
 )
 
 
+class Stream(Strict):
+    """Training samples without end: solved as they are needed, and used once.
+
+    Args:
+        recipe, overrides: Of the samples.
+    """
+
+    recipe: str
+    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
+
+    def load_recipe(self) -> Recipe:
+        return load_recipe(self.recipe).with_overrides(self.overrides)
+
+
 class Data(Strict):
     """The recipe of the dataset, overrides of it, the grid to train on, and what is learned.
 
@@ -34,6 +48,10 @@ class Data(Strict):
         target_resolution: Average the targets over so many cells of each axis.
         reading: "resident" has all samples in memory, on the device; "streamed" reads shards ahead
             and shuffles a few at a time; "auto" is "resident" where they fit.
+        samples: Train on the first so many samples of the training split; by default on all.
+        epoch: Samples of an epoch; by default as many as there are to train on. With a stream
+            the default is the size of the training split.
+        stream: Train on samples of a recipe in place of the training split.
     """
 
     recipe: str
@@ -43,6 +61,20 @@ class Data(Strict):
     target: str = "u"
     target_resolution: Count | None = None
     reading: Literal["auto", "resident", "streamed"] = "auto"
+    samples: Count | None = None
+    epoch: Count | None = None
+    stream: Stream | None = None
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        stored = {"reading": self.reading != "auto", "samples": self.samples is not None}
+        for key in (key for key, given in stored.items() if given):
+            if self.stream is not None:
+                raise ValueError(
+                    f"{key} is of stored training samples, and the stream of {self.stream.recipe} "
+                    "replaces them: leave one of both out"
+                )
+        return self
 
     def load_recipe(self) -> Recipe:
         return load_recipe(self.recipe).with_overrides(self.overrides)
@@ -144,20 +176,41 @@ class Experiment(Strict):
     def with_overrides(self, overrides: Mapping[str, Any]) -> Experiment:
         """This experiment with other values at dotted keys.
 
-        Keys below `data.overrides` are those of the recipe.
+        Keys below `data.overrides` and `data.stream.overrides` are those of the recipes. With
+        `data.stream.recipe` an experiment without a stream gets one.
 
         Raises:
             SchemaError: On an unknown key or an impossible value.
         """
-        changes = {}
-        for key, value in overrides.items():
-            if key.startswith("data.overrides."):
-                recipe_key = self.data.load_recipe().own_key(key.removeprefix("data.overrides."))
-                merged = changes.setdefault("data.overrides", dict(self.data.overrides))
-                merged[recipe_key] = value
+        where = f"experiment {self.name}"
+        below = {
+            prefix: {key: v for key, v in overrides.items() if key.startswith(f"{prefix}.")}
+            for prefix in ("data.overrides", "data.stream.overrides")
+        }
+        of_recipes = set().union(*below.values())
+        changes = {self.full_key(key): v for key, v in overrides.items() if key not in of_recipes}
+        stream = self.data.stream
+        if "data.stream.recipe" in changes:
+            there = {"overrides": stream.overrides} if stream else {}
+            recipe = changes.pop("data.stream.recipe")
+            stream = Stream.parse({**there, "recipe": recipe}, f"{where}, data.stream")
+            changes["data.stream"] = stream.model_dump()
+        for prefix, declared in zip(below, (self.data, stream), strict=True):
+            if not below[prefix]:
+                continue
+            if declared is None:
+                raise SchemaError(f"{where}: {prefix} needs a stream, name its data.stream.recipe")
+            known = declared.load_recipe()
+            own = {known.own_key(k.removeprefix(f"{prefix}.")): v for k, v in below[prefix].items()}
+            merged = {**declared.overrides, **own}
+            if isinstance(declared, Stream):
+                changes["data.stream"] = {"recipe": declared.recipe, "overrides": merged}
             else:
-                changes[self.full_key(key)] = value
-        return self.replaced(changes, f"experiment {self.name}")
+                changes[prefix] = merged
+        changed = self.replaced(changes, where)
+        if changed.data.stream is not None:
+            changed.data.stream.load_recipe()  # so that a wrong recipe is reported now
+        return changed
 
 
 def experiment_folder() -> Path:
@@ -182,5 +235,7 @@ def load_experiment(name: str) -> Experiment:
         if name not in experiment_names():
             raise SchemaError(f"unknown experiment {name!r}: {near(name, experiment_names())}")
     experiment = Experiment.load(path)
-    experiment.data.load_recipe()  # so that a wrong recipe is reported now
+    for declared in (experiment.data, experiment.data.stream):
+        if declared is not None:
+            declared.load_recipe()  # so that a wrong recipe is reported now
     return experiment

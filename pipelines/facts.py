@@ -49,6 +49,7 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         *([("Constants", settings(constants))] if constants else []),
         *((key.capitalize(), part_in_words(part)) for key, part in parts.items()),
         ("Samples", f"{run.store.samples:,}; {settings(splits)}{seed}"),
+        *_stream(run),
         *_quality(run.store),
         ("Learned", _learned(run)),
         *_noise(run),
@@ -64,6 +65,24 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         ("Training", settings(training)),
         ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),
     ]
+
+
+def distinct(run: FinishedRun) -> int:
+    """How many samples there were to train on, counted once."""
+    data, (start, stop) = run.experiment.data, run.store.attributes["splits"]["train"]
+    if data.stream is None:
+        return data.samples or stop - start
+    batch = run.experiment.training.batch
+    return len(run.history) * ((data.epoch or stop - start) // batch) * batch
+
+
+def _stream(run: FinishedRun) -> list[tuple[str, ...]]:
+    stream = run.experiment.data.stream
+    if stream is None:
+        return []
+    changed = f" ({settings(stream.overrides)})" if stream.overrides else ""
+    text = f"of {stream.recipe}{changed}, {distinct(run):,} solved while training, none used twice"
+    return [("Training samples", text)]
 
 
 def part_in_words(part: Mapping[str, Any]) -> str:

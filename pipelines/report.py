@@ -12,7 +12,7 @@ from operators.norms import relative_l2
 from pipelines import charts, fields
 from pipelines.baselines import compared
 from pipelines.document import Picture, Report, Section, Table
-from pipelines.facts import facts
+from pipelines.facts import distinct, facts
 from pipelines.figures import closed, periodic, svg
 from pipelines.finished import FinishedRun, read_finished
 from pipelines.interfaces import at_interface, phases
@@ -47,8 +47,6 @@ def write_report(folder: Path, store: str, device: torch.device) -> Path:
 
 def _report(run: FinishedRun) -> Report:
     main, experiment = run.main, run.experiment
-    splits = run.store.attributes["splits"]
-    train = splits["train"][1] - splits["train"][0]
     where = f"test slice, {main.checkpoint} epoch" if run.published else "test split"
     grid = points(main.resolution, run.dimension)
     return Report(
@@ -59,7 +57,7 @@ def _report(run: FinishedRun) -> Report:
             (f"mean relative L² error, {where}, n = {grid}", scientific(main.mean)),
             ("parameters of the model", f"{run.scores.parameters:,}"),
             (f"training, {len(run.history)} epochs", duration(run.scores.training_seconds)),
-            ("training samples", f"{train:,}"),
+            ("training samples", f"{distinct(run):,}"),
         ],
         sections=[
             Section("What was run", tables=(Table(facts(run)),)),

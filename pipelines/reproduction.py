@@ -51,7 +51,11 @@ def _overriding(experiment: Experiment) -> list[str] | None:
     """`NAME --set ...`; None where no overrides lead there."""
     if experiment.name not in experiment_names():
         return None
-    shipped = load_experiment(experiment.name)
+    shipped, words = load_experiment(experiment.name), [experiment.name]
+    stream = experiment.data.stream
+    if stream is not None and shipped.data.stream is None:
+        words += ["--stream", stream.recipe]
+        shipped = shipped.with_overrides({"data.stream.recipe": stream.recipe})
     there = _flat(shipped.model_dump(mode="json"))
     changes = [
         f"{key}={_bare(value)}"
@@ -63,7 +67,7 @@ def _overriding(experiment: Experiment) -> list[str] | None:
             return None
     except SchemaError:  # such as noise, where the shipped one has no table of it
         return None
-    return [experiment.name, *(word for change in changes for word in ("--set", change))]
+    return [*words, *(word for change in changes for word in ("--set", change))]
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -110,9 +110,12 @@ def train(
     pairs = source.training(device)
     selection = source.tested(experiment.training.selection_split, device)
     settings = experiment.training.settings()
+    data = _identity(pairs)
+    if experiment.data.stream is not None:
+        data["selection"] = _identity(selection)
     declared = {
         "experiment": experiment.model_dump(mode="json"),
-        "data": _identity(pairs),
+        "data": data,
         "reading": pairs.reading,
     }
     operator = checked_operator(experiment, pairs)
@@ -173,6 +176,8 @@ def store_of_run(folder: Path) -> str:
 
 def _as_before(experiment: Experiment, folder: Path) -> Experiment:
     """The experiment read as a run to resume was: what memory is free now must not change it."""
+    if experiment.data.stream is not None:
+        return experiment
     try:
         reading = json.loads((folder / "run.json").read_text("utf-8"))["reading"]
     except (FileNotFoundError, KeyError):

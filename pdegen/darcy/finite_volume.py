@@ -16,6 +16,7 @@ from pdegen.darcy.conjugate_gradients import conjugate_gradients
 from pdegen.darcy.interface import InterfaceSolver
 from pdegen.darcy.operator import Array, Faces, Operator
 from pdegen.darcy.poisson import Poisson
+from pdegen.device import first
 from pdegen.failure import SolveError
 from pdegen.grid import CellGrid
 
@@ -97,13 +98,14 @@ class FiniteVolume:
             solution = Solution(np.stack(u), np.array(residual), np.array(iterations))
         else:
             solution = self._on_device(operator, b)
-        for row, residual in enumerate(solution.residual):
-            if not float(residual) <= self.rtol:
-                raise SolveError(
-                    row,
-                    f"the residual is {float(residual):.1e} after {int(solution.iterations[row])} "
-                    f"iterations, above rtol = {self.rtol:g}: use a larger limit or rtol",
-                )
+        row = first(~(solution.residual <= self.rtol))
+        if row is not None:
+            raise SolveError(
+                row,
+                f"the residual is {float(solution.residual[row]):.1e} after "
+                f"{int(solution.iterations[row])} iterations, above rtol = {self.rtol:g}: "
+                "use a larger limit or rtol",
+            )
         return solution
 
     @cached_property
@@ -163,12 +165,14 @@ class FiniteVolume:
 def check_positive(a: Array) -> None:
     """Raise SolveError on a sample whose coefficient is not positive and finite everywhere."""
     xp = array_namespace(a)
-    for row in range(a.shape[0]):
+    if not a.shape[0]:
+        return
+    row = first(~((xp.min(a, axis=(1, 2)) > 0) & (xp.max(a, axis=(1, 2)) < float("inf"))))
+    if row is not None:
         low, high = float(xp.min(a[row])), float(xp.max(a[row]))
-        if not (low > 0 and high < float("inf")):
-            raise SolveError(
-                row, f"the coefficient must be positive and finite, got {low:g} to {high:g}"
-            )
+        raise SolveError(
+            row, f"the coefficient must be positive and finite, got {low:g} to {high:g}"
+        )
 
 
 def direct_solve(operator: Operator, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from pdegen.device import Array, to_numpy
 from pdegen.law.base import Law
 from pdegen.layout import Coordinate, Variable
 from pdegen.schema import Count, SchemaError, Strict
+
+# One task computes on a device while others copy and write: a block may fill its memory.
+_on_device = Lock()
 
 
 class SampleError(ArithmeticError):
@@ -43,19 +48,27 @@ class Problem(Strict):
         """What it holds once."""
 
     @abstractmethod
-    def compute(
-        self, seed: int, samples: range, device: str | None = None
-    ) -> dict[str, np.ndarray]:
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """The values of these samples for each variable; sample i depends on (seed, i) alone.
 
         Args:
             seed, samples: Which samples.
-            device: A device of PyTorch to solve on, such as "cuda"; None solves with NumPy. The
-                results agree up to the solver's tolerance.
+            device: A device of PyTorch to sample and solve on, such as "cuda", where the values
+                then are; None is NumPy. They agree up to the solver's tolerance.
 
         Raises:
             SampleError: If a sample cannot be solved or is not finite.
         """
+
+    def compute(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, np.ndarray]:
+        """The values of `solve` as NumPy arrays."""
+        if device is None:
+            return self.solve(seed, samples)
+        with _on_device:
+            values = self.solve(seed, samples, device)
+        return {name: to_numpy(value) for name, value in values.items()}
 
     @abstractmethod
     def law(self) -> Law:

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from pdegen.burgers import ETDRK4, ColeHopf
+from pdegen.device import Array, torch
 from pdegen.failure import SolveError
 from pdegen.grid import PeriodicGrid
 from pdegen.law.base import Law
@@ -114,9 +115,7 @@ class Burgers(Problem):
                        {"long_name": "time", "units": "1"}),
         )  # fmt: skip
 
-    def compute(
-        self, seed: int, samples: range, device: str | None = None
-    ) -> dict[str, np.ndarray]:
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """Fields and solutions are computed on the solver's grid, where they are resolved, and
         then taken at the points of the output grid."""
         field, solver = self.initial.build(), self.solver.build(self.viscosity)
@@ -138,7 +137,10 @@ class Burgers(Problem):
                 raise SampleError(samples[start + row], "the solution is not finite")
             a[block], u[block] = u0[:, ::stride], solution.u[:, :, ::stride]
             error[block] = solution.error
-        return {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}
+        values = {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}
+        if device is None:
+            return values
+        return {name: torch().as_tensor(value, device=device) for name, value in values.items()}
 
     def law(self) -> Law:
         solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
+from array_api_compat import array_namespace
 from pydantic import AfterValidator, Field
 
 from pdegen.coefficients import LogNormal, TwoPhase
@@ -13,6 +13,7 @@ from pdegen.darcy.fenicsx import client
 from pdegen.darcy.finite_element import FiniteElement
 from pdegen.darcy.finite_volume import FiniteVolume, Solution
 from pdegen.darcy.published import PublishedScheme
+from pdegen.device import Array, empty, first, torch
 from pdegen.failure import SolveError
 from pdegen.grid import CellGrid
 from pdegen.law.base import Law
@@ -189,27 +190,27 @@ class Darcy(Problem):
             for name in ("x", "y")
         )  # fmt: skip
 
-    def compute(
-        self, seed: int, samples: range, device: str | None = None
-    ) -> dict[str, np.ndarray]:
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         field, coefficient = self.field.build(), self.coefficient.build()
         factor = self.solver.refinement
         solver = self.solver.build(factor * self.resolution)
         shape = (len(samples), self.resolution, self.resolution)
-        a, u = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
-        residual = np.empty(len(samples))
+        a, u = empty(shape, np.float32, device), empty(shape, np.float32, device)
+        residual = empty(shape[:1], np.float64, device)
         size = _BLOCK if device is None else _BLOCK_ON_DEVICE
         for start in range(0, len(samples), size):
             block = slice(start, start + size)
-            a[block] = coefficient(field(self.grid, seed, samples[block]))
+            sampled = coefficient(field(self.grid, seed, samples[block]))
+            a[block] = sampled if device is None else torch().as_tensor(sampled)
             try:  # what is stored is what is solved
-                solution = _refined(solver, factor, a[block], self.source, device)
+                solution = _refined(solver, factor, a[block], self.source)
             except SolveError as failure:
                 raise SampleError(samples[start + failure.row], failure.reason) from failure
             u[block], residual[block] = solution.u, solution.residual
-        finite = np.isfinite(u.sum(axis=(1, 2)))
-        if not finite.all():
-            raise SampleError(samples[int(np.flatnonzero(~finite)[0])], "u is not finite")
+        xp = array_namespace(u)
+        row = first(~xp.isfinite(xp.sum(u, axis=(1, 2))))
+        if row is not None:
+            raise SampleError(samples[row], "u is not finite")
         return {"a": a, "u": u, "residual": residual}
 
     def law(self) -> Law:
@@ -223,7 +224,7 @@ class Darcy(Problem):
             super().check_solver(device)
         if self.solver.method == "finite-element":
             client.interpreter()
-        if device == "cuda" and not _torch().cuda.is_available():
+        if device == "cuda" and not torch().cuda.is_available():
             raise SchemaError("device cuda was asked for, but PyTorch finds none here")
 
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
@@ -246,20 +247,10 @@ class Darcy(Problem):
         }
 
 
-def _refined(
-    solver: Solver, factor: int, a: np.ndarray, source: float, device: str | None = None
-) -> Solution:
+def _refined(solver: Solver, factor: int, a: Array, source: float) -> Solution:
     """Solve with each cell cut into factor² cells of the same coefficient; u at the centres."""
-    fine = np.repeat(np.repeat(a.astype(np.float64), factor, axis=1), factor, axis=2)
-    if device is None:
-        solution = solver.solve(fine, source)
-    else:
-        found = solver.solve(_torch().as_tensor(fine, device=device), source)
-        solution = Solution(*(part.cpu().numpy() for part in found))
+    xp = array_namespace(a)
+    fine = xp.repeat(xp.repeat(xp.astype(a, xp.float64), factor, axis=1), factor, axis=2)
+    solution = solver.solve(fine, source)
     centres = slice(factor // 2, None, factor)
     return solution._replace(u=solution.u[:, centres, centres])
-
-
-def _torch() -> Any:
-    """PyTorch, which is needed only to solve on its devices."""
-    return importlib.import_module("torch")

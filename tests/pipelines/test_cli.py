@@ -503,14 +503,14 @@ def start(*words, **options):
     )  # fmt: skip
 
 
-def interrupt(process, ready, seconds=120):
-    """Send Ctrl-C as soon as `ready()`; returns the status and stderr."""
+def interrupt(process, ready, seconds=120, by=signal.SIGINT):
+    """Send Ctrl-C, or another signal, as soon as `ready()`; returns the status and stderr."""
     end = time.monotonic() + seconds
     while not ready():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < end
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(by)
     _, err = process.communicate(timeout=seconds)
     return process.returncode, err
 
@@ -545,18 +545,26 @@ def test_interrupted_generation_is_resumed_to_the_same_bytes(pdegen, tmp_path):
     assert contents[0] == contents[1]
 
 
+STREAM = ["--stream", "burgers-quick", "--set", "data.stream.overrides.resolution=32",
+          "--set", "data.stream.overrides.modes=31",
+          "--set", "data.stream.overrides.solver.resolution=64"]  # fmt: skip
+
+
 @pytest.mark.usefixtures("unchecked")
-def test_interrupted_training_is_resumed_to_the_same_bits(pdegen, made, tmp_path):
-    words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY,
+@pytest.mark.parametrize(
+    ("by", "stream"), [(signal.SIGINT, []), (signal.SIGTERM, STREAM), (signal.SIGKILL, STREAM)]
+)
+def test_interrupted_training_is_resumed_to_the_same_bits(pdegen, made, tmp_path, by, stream):
+    words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, *stream,
              "--set", "epochs=30", "--set", "model.dropout=0.1"]  # fmt: skip
     history = tmp_path / "run/history.jsonl"
     process = start(*words, "--out", tmp_path / "run", cwd=tmp_path)
     status, err = interrupt(
-        process, lambda: history.exists() and history.read_text().count("\n") > 2
+        process, lambda: history.exists() and history.read_text().count("\n") > 2, by=by
     )
-    assert status == 130
+    assert status == (-by if by == signal.SIGKILL else 130)
     assert "Traceback" not in err
-    assert "continue with --resume" in err
+    assert by == signal.SIGKILL or "continue with --resume" in err
     assert 2 < history.read_text().count("\n") < 30
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in the process that was interrupted

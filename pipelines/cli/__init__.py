@@ -1,0 +1,75 @@
+"""The console script `pdegen`: words in, results out. The only package that prints."""
+
+from __future__ import annotations
+
+import os
+
+# Threads that wait by spinning slow each other down many times over on a machine that is shared.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import errno
+import sys
+import traceback
+
+import typer
+
+from pdegen.problems.base import SampleError
+from pdegen.schema import SchemaError
+from pdegen.store import StoreError
+from pipelines.cli import stores, studies, training  # noqa: F401 (they add their commands)
+from pipelines.cli.common import Failed, app
+
+INTERRUPTED = 130
+# typer brings its own copy of click and exports only some of its classes; this is their base
+UsageError: type[Exception] = typer.BadParameter.mro()[1]
+
+
+def main() -> None:
+    """Run the command line. Exit status: 0 success, 1 the job failed, 2 a wrong request,
+    130 interrupted."""
+    debug = "--debug" in sys.argv
+    arguments = [word for word in sys.argv[1:] if word != "--debug"] or ["--help"]
+    try:
+        status = app(args=arguments, prog_name="pdegen", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except Exception as error:
+        status = _status(error)
+        if debug or status is None:
+            traceback.print_exc()
+        else:
+            message = getattr(error, "format_message", error.__str__)()  # of a UsageError
+            print(f"pdegen: {' '.join(message.split())}", file=sys.stderr)
+        sys.exit(1 if status is None else status)
+    except KeyboardInterrupt:
+        print("pdegen: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def _status(error: Exception) -> int | None:
+    """Exit status of an error that is explained in one line; None for one that is a bug."""
+    from operators.checkpoint import CheckpointError
+    from operators.data import DataError
+    from operators.train import TrainingError
+    from pdegen.darcy.fenicsx.client import MissingDolfinxError, WorkerError
+    from pdegen.engines import EngineError, WorkerLostError
+    from pdegen.foreign.arrays import ForeignError
+    from pdegen.lock import LockedError
+    from pdegen.objects import UrlError
+    from pipelines.finished import ReportError
+    from pipelines.run import RunError
+
+    wrong_request = (
+        SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError, UsageError,
+        MissingDolfinxError, EngineError, LockedError, ForeignError, UrlError,
+    )  # fmt: skip
+    no_place = (
+        errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
+        errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG,
+    )  # fmt: skip
+    if isinstance(error, wrong_request):
+        return 2
+    if isinstance(error, OSError) and error.errno in no_place:
+        return 2
+    if isinstance(error, (Failed, SampleError, TrainingError, WorkerError, WorkerLostError)):
+        return 1
+    return 1 if isinstance(error, OSError) and error.strerror else None

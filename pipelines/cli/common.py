@@ -1,0 +1,112 @@
+"""What the commands have in common: words of options, progress, interruptions."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from pdegen.schema import parse_override
+
+app = typer.Typer(
+    name="pdegen",
+    help="Datasets of PDE solutions from recipes, and neural operators trained on them.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue what was interrupted.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Stream = Annotated[
+    str | None,
+    typer.Option(metavar="RECIPE", help="Train on its samples, solved as they are needed."),
+]
+Only = Annotated[
+    list[str] | None, typer.Option(metavar="OPERATOR", help="This operator; repeatable.")
+]
+Trainings = Annotated[int, typer.Option("--workers", min=1, help="Trainings at a time.")]
+On = Annotated[list[str] | None, typer.Option(metavar="DATASET", help="This dataset; repeatable.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Tasks at a time; default: the cores.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Scheduler = Annotated[
+    str, typer.Option(help="threads, processes, mpi, slurm, or the address of a Dask scheduler.")
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Take the store from a job that has ended.")
+]
+SkipFailed = Annotated[
+    bool, typer.Option("--skip-failed", help="Leave out samples that cannot be computed.")
+]
+
+
+class Failed(Exception):
+    """A job that ran and failed: exit status 1."""
+
+
+def parsed(texts: list[str] | None) -> dict[str, Any]:
+    """{"a.b": value, ...} from ["a.b=value", ...].
+
+    Raises:
+        SchemaError: On what is no KEY=VALUE.
+    """
+    return dict(parse_override(text) for text in texts or [])
+
+
+def number(value: float) -> str:
+    """As it is printed."""
+    return f"{value:.3e}"
+
+
+class Reporter:
+    """Progress: one line redrawn on a terminal, else a plain line now and then."""
+
+    def __init__(self, what: str, every: float = 10.0) -> None:
+        self.what, self.every = what, every
+        self._terminal = sys.stderr.isatty()
+        self._printed = time.monotonic()
+
+    def __call__(self, done: int, total: int, seconds: float, note: str = "") -> None:
+        now = time.monotonic()
+        last = done == total
+        if not (self._terminal or last or now - self._printed >= self.every):
+            return
+        self._printed = now
+        rate = done / seconds if seconds > 0 else float("inf")
+        left = (total - done) / rate if rate > 0 else float("inf")
+        text = f"{self.what}: {done}/{total}, {_rate(rate)}, {left:.0f} s left{note}"
+        if self._terminal:
+            print(f"\r\033[K{text}", end="\n" if last else "", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.3g}/s" if rate >= 1 else f"{1 / rate:.3g} s each"
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM as a question that a loop asks; a second Ctrl-C interrupts at once."""
+
+    def __enter__(self) -> Interrupts:
+        self._asked = False
+        self._old = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: object) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def asked(self) -> bool:
+        return self._asked

@@ -1,0 +1,355 @@
+"""Commands on stores: make, import, export, look at and check them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pdegen.generate import Options, Progress, generate
+from pdegen.problem import layout
+from pdegen.problems.base import SampleError
+from pdegen.recipe import Recipe, load_recipe, recipe_names
+from pdegen.schema import SchemaError, parse_override
+from pdegen.store import Store
+from pdegen.verify import Verification
+from pipelines.cli.common import (
+    Device,
+    Failed,
+    Overwrite,
+    Reporter,
+    Resume,
+    Scheduler,
+    Set,
+    SkipFailed,
+    TakeOver,
+    Workers,
+    app,
+    parsed,
+)
+
+
+@app.command("recipes")
+def recipes_command() -> None:
+    """List the recipes, with the size of their stores, experiments and benchmarks."""
+    from pipelines.benchmark import benchmark_names, load_benchmark
+    from pipelines.experiment import experiment_names, load_experiment
+
+    print("Recipes (pdegen generate NAME)")
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        grid = "x".join(map(str, recipe.problem.variables()[0].shape))
+        size = layout(recipe).bytes
+        print(f"  {name:24} {recipe.samples:6} x {grid:<8} {size / 1e6:7.1f} MB  {recipe.summary}")
+    print("\nExperiments (pdegen run NAME)")
+    for name in experiment_names():
+        print(f"  {name:24} {load_experiment(name).summary}")
+    print("\nBenchmarks (pdegen benchmark NAME)")
+    for name in benchmark_names():
+        print(f"  {name:24} {load_benchmark(name).summary}")
+
+
+@app.command("generate")
+def generate_command(
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a TOML file.")],
+    out: Annotated[str | None, typer.Option(help="Path or URL of the store.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Number of samples.")] = None,
+    resolution: Annotated[int | None, typer.Option(help="Points of the output grid.")] = None,
+    set_: Set = None,
+    workers: Workers = None,
+    scheduler: Scheduler = "threads",
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    take_over: TakeOver = False,
+    skip_failed: SkipFailed = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and the SLURM job script.")
+    ] = False,
+) -> None:
+    """Make a dataset from a recipe."""
+    if scheduler == "mpi" and not dry_run:
+        from pdegen.engines import start_mpi
+
+        start_mpi()  # one process goes on
+    overrides = parsed(set_)
+    if samples is not None:
+        overrides["samples"] = samples
+    if resolution is not None:
+        overrides["problem.resolution"] = resolution
+    declared = load_recipe(recipe).with_overrides(overrides)
+    options = Options(
+        workers, scheduler, resume, overwrite, take_over, skip_failed,
+        _shards(f"generating {declared.name}, shards"),
+    )  # fmt: skip
+    if dry_run:
+        _dry_run(declared, out, options)
+        return
+    print(_generate(declared, out, options, device).url)
+
+
+def _shards(what: str) -> Callable[[Progress], None]:
+    """Reports progress, and what was tried again or skipped."""
+    report = Reporter(what)
+
+    def progress(p: Progress) -> None:
+        for note in p.notes:
+            print(f"pdegen: {note}", file=sys.stderr)
+        report(p.done, p.total, p.seconds)
+
+    return progress
+
+
+def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "cpu") -> Store:
+    from pipelines.run import default_store
+
+    if device not in ("cpu", "cuda"):
+        raise SchemaError(f"unknown device {device!r}: known: cpu, cuda")
+    _check_options(options)
+    url = default_store(recipe) if out is None else out
+    with _kept(url):
+        return generate(recipe, url, None if device == "cpu" else device, **vars(options))
+
+
+def generated(recipe: Recipe) -> str:
+    """The default store of a recipe: made, or finished, where it is not there yet."""
+    from pdegen.objects import Objects
+    from pipelines.run import default_store
+
+    url = default_store(recipe)
+    options = Options(
+        resume=Objects(url).exists(), progress=_shards(f"generating {recipe.name}, shards")
+    )
+    return _generate(recipe, url, options).url
+
+
+def _check_options(options: Options) -> None:
+    if options.resume and options.overwrite:
+        raise SchemaError("--resume and --overwrite exclude each other")
+
+
+def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
+    """Say what `generate` would do; nothing is written, and no job is submitted."""
+    from pdegen.engines import check, slurm_script
+    from pipelines.run import default_store
+
+    check(options.scheduler)
+    _check_options(options)
+    plan, url = layout(recipe), default_store(recipe) if out is None else out
+    print(
+        f"{recipe.name} to {url}: {plan.samples} samples in "
+        f"{plan.shards} shards of {plan.shard}, {plan.bytes / 1e6:.1f} MB before compression"
+    )
+    if options.scheduler == "slurm":
+        print(f"{options.workers or 1} SLURM jobs, each:\n{slurm_script()}")
+
+
+@contextmanager
+def _kept(url: str) -> Iterator[None]:
+    """Say what an interruption leaves, and where a place cannot be written."""
+    from pdegen.darcy.fenicsx.client import WorkerError
+
+    try:
+        yield
+    except (KeyboardInterrupt, SampleError, WorkerError) as error:
+        print(f"\nfinished shards are kept in {url}: continue with --resume", file=sys.stderr)
+        raise error
+    except OSError as error:
+        raise OSError(error.errno, f"{url}: {error.strerror or error}") from error
+
+
+@app.command("noise")
+def noise_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
+    variable: Annotated[str, typer.Option(help="Its variable that gets the noise.")],
+    out: Annotated[str, typer.Option(help="Path or URL of the store with noise.")],
+    level: Annotated[list[float] | None, typer.Option(help="A level; repeatable.")] = None,
+    levels: Annotated[str | None, typer.Option(help="Several, such as 0,0.01,0.1.")] = None,
+    kind: Annotated[str, typer.Option(help="Kind of noise.")] = "ensemble",
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
+    set_: Set = None,
+    workers: Workers = None,
+    scheduler: Scheduler = "threads",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    take_over: TakeOver = False,
+) -> None:
+    """Add noise to a variable of a store, at several levels, in a store of its own."""
+    from pdegen.derived import add_noise, at_levels
+
+    shown = _shards(f"adding noise to {variable}, shards")
+    options = Options(workers, scheduler, resume, overwrite, take_over, progress=shown)
+    _check_options(options)
+    given = list(level or [])
+    if levels is not None:
+        from pipelines.noise_study import parse_levels
+
+        given += parse_levels(levels)
+    noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, given)
+    with _kept(out):
+        made = add_noise(store, variable, noises, out, **vars(options))
+    print(made.url)
+
+
+@app.command("import")
+def import_command(
+    files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy or .pt files.")],
+    out: Annotated[str, typer.Option(help="Path or URL of the store.")],
+    input: Annotated[str | None, typer.Option(help="Array of the inputs.")] = None,
+    target: Annotated[str | None, typer.Option(help="Array of the targets.")] = None,
+    grid: Annotated[str | None, typer.Option(help="periodic, cell or nodal.")] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
+    ] = None,
+    samples: Annotated[str, typer.Option(help="Axis of the samples: first or last.")] = "first",
+    times: Annotated[str | None, typer.Option(help="Axis of the times: first or last.")] = None,
+    workers: Workers = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    take_over: TakeOver = False,
+) -> None:
+    """Bring published files, or others, into the store format."""
+    from pdegen.foreign.declaration import Declaration
+    from pdegen.foreign.importing import import_files
+
+    shown = _shards(f"importing {files[0].name}, shards")
+    options = Options(workers, "threads", resume, overwrite, take_over, progress=shown)
+    _check_options(options)
+    declared = Declaration(
+        input=input,
+        target=target,
+        grid=_word("grid", grid, ("periodic", "cell", "nodal")),
+        splits=_sizes(split),
+        samples=_word("samples", samples, ("first", "last")),
+        times=_word("times", times, ("first", "last")),
+    )
+    with _kept(out):
+        print(import_files(files, out, declared, **vars(options)).url)
+
+
+def _word(what: str, word: str | None, known: tuple[str, ...]) -> Any:
+    if word is not None and word not in known:
+        raise SchemaError(f"unknown {what} {word!r}: known: {', '.join(known)}")
+    return word
+
+
+def _sizes(texts: list[str] | None) -> dict[str, int] | None:
+    """{"train": 1000, ...} from ["train=1000", ...]."""
+    if not texts:
+        return None
+    sizes = dict(parse_override(text) for text in texts)
+    for name, size in sizes.items():
+        _word("split", name, ("train", "validation", "test"))
+        if type(size) is not int or size < 1:
+            raise SchemaError(f"split {name}: its size is a whole number >= 1, got {size!r}")
+    return sizes
+
+
+@app.command("export")
+def export_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
+    out: Annotated[Path, typer.Option(help="File to write; a folder for npy.")],
+    format: Annotated[str, typer.Option(help="mat, npy, hdf5 or pt.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a store to a file of another format."""
+    from pdegen.foreign.exporting import export
+
+    print(export(store, format, out, overwrite=overwrite, progress=_shards("exporting, shards")))
+
+
+@app.command("info")
+def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
+    """Say what a store holds."""
+    opened = Store(store)
+    attributes = opened.attributes
+    unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
+    state = "sealed" if opened.sealed else unfinished
+    print(f"{store}: {attributes['title']}\n{state}, fingerprint {attributes['fingerprint']}")
+    print(f"equation    {attributes['equation']}")
+    for name in opened.variables:
+        array = opened.array(name)
+        meaning = array.attrs.get("long_name", "")
+        print(f"{name:11} {array.shape} {array.dtype}  {meaning}")
+    for name, (start, stop) in attributes["splits"].items():
+        print(f"{name:11} samples {start} to {stop - 1}")
+    if opened.skipped:
+        print(f"skipped     samples {', '.join(map(str, opened.skipped))}")
+    for name, values in attributes.get("statistics", {}).items():
+        print(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
+    for name in ("noise", "parent", "imported"):
+        if name in attributes:
+            print(f"{name:11} {json.dumps(attributes[name])}")
+    print(f"recipe      {json.dumps(attributes['recipe'])}")
+    print(f"made by     {json.dumps(attributes['provenance'])}")
+
+
+@app.command("verify")
+def verify_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Compute some samples again and compare every bit.")
+    ] = False,
+    samples: Annotated[int, typer.Option(min=1, help="How many samples --deep compares.")] = 16,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make again what is damaged, and nothing else.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    take_over: TakeOver = False,
+) -> None:
+    """Check a store: every byte, finite values, statistics, and the law of its recipe."""
+    result = verified(store, deep=samples if deep else 0, repair=repair, take_over=take_over)
+    if as_json:
+        print(json.dumps(result.summary(), indent=1))
+    else:
+        for key in result.repaired:
+            print(f"{store}: {key} was made again")
+    check_verified(result)
+    if not as_json:
+        print(f"{store}: verified")
+
+
+def verified(
+    store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
+) -> Verification:
+    from pdegen.verify import repair as mended
+    from pdegen.verify import verify
+
+    report, started = Reporter(f"verifying {store}, shards"), time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        if done < total:
+            report(done, total, time.monotonic() - started)
+
+    if repair:
+        return mended(store, deep=deep, take_over=take_over, progress=progress)
+    return verify(store, deep=deep, progress=progress)
+
+
+def check_verified(result: Verification) -> None:
+    """Name all faults, and fail where there are some."""
+    for fault in result.faults:
+        print(f"{result.url}: {fault}", file=sys.stderr)
+    if result.faults:
+        plural = "s" if len(result.faults) > 1 else ""
+        raise Failed(f"{result.url} has {len(result.faults)} fault{plural}")
+
+
+@app.command("plot")
+def plot_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
+    sample: Annotated[int | None, typer.Option(help="Number of the sample.")] = None,
+    out: Annotated[Path, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = Path(
+        "samples.png"
+    ),
+) -> None:
+    """Draw samples of a store."""
+    from pipelines.pictures import plot_store
+
+    print(plot_store(store, sample, out))

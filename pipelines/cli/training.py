@@ -1,0 +1,177 @@
+"""Commands on one experiment: train, evaluate, run, report."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pdegen.schema import SchemaError
+from pipelines.cli.common import (
+    Device,
+    Interrupts,
+    Overwrite,
+    Reporter,
+    Resume,
+    Set,
+    Stream,
+    app,
+    number,
+    parsed,
+)
+from pipelines.cli.stores import check_verified, generated, verified
+
+
+@app.command("train")
+def train_command(
+    experiment: Annotated[str | None, typer.Argument(help="Experiment, or a TOML file.")] = None,
+    data: Annotated[str | None, typer.Option(help="Store to train on.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model, where no experiment is named.")] = None,
+    stream: Stream = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    set_: Set = None,
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train an experiment, or a model on a store; or on samples that are solved meanwhile."""
+    from pdegen.schema import near
+    from pipelines.experiment import Experiment, load_experiment
+    from pipelines.models import MODELS
+
+    if (experiment is None) == (model is None):
+        raise SchemaError("name an experiment, or give --data STORE --model NAME")
+    if experiment is not None:
+        declared = load_experiment(experiment)
+    else:
+        if data is None:
+            raise SchemaError("--model needs --data STORE")
+        if model not in MODELS:
+            raise SchemaError(f"unknown model {model!r}: {near(str(model), list(MODELS))}")
+        declared = Experiment.on_store(data, str(model))
+    declared = _changed(declared, stream, set_)
+    folder = out or Path("runs") / declared.name
+    store = data or _made(declared, device)
+    _train(declared, store, folder, device, resume, overwrite)
+    print(folder / f"{declared.training.reported[0]}.safetensors")
+
+
+def _changed(experiment: Any, stream: str | None, set_: list[str] | None) -> Any:
+    """An experiment as the options change it."""
+    given = {} if stream is None else {"data.stream.recipe": stream}
+    return experiment.with_overrides({**given, **parsed(set_)})
+
+
+def _made(experiment: Any, device: str) -> str:
+    """The default store of an experiment, made if absent; nothing is where it cannot be trained."""
+    from pipelines.run import check_device
+    from pipelines.stream import check_stream
+
+    check_stream(experiment, check_device(device))
+    return generated(experiment.data.load_recipe())
+
+
+def _train(
+    experiment: Any, store: str, folder: Path, device: str, resume: bool, overwrite: bool
+) -> None:
+    from operators.train import Epoch, Stopped
+    from pipelines.run import check_device, train
+
+    report = Reporter(f"training {experiment.name}, epochs")
+    total, started = experiment.training.epochs, time.monotonic()
+    first: list[int] = []
+
+    def on_epoch(epoch: Epoch) -> None:
+        first.append(epoch.epoch)
+        done = epoch.epoch
+        seconds = (time.monotonic() - started) / len(first) * done
+        split = experiment.training.selection_split
+        report(done, total, seconds, f", loss {epoch.loss:.3e}, {split} {epoch.score:.3e}")
+
+    with Interrupts() as interrupts:
+        try:
+            train(
+                experiment, store, folder, check_device(device), resume=resume,
+                overwrite=overwrite, on_epoch=on_epoch, stop=interrupts.asked,
+                on_reading=lambda how: print(f"training samples: {how}", file=sys.stderr),
+            )  # fmt: skip
+        except Stopped as stopped:
+            print(f"\n{stopped}: continue with --resume", file=sys.stderr)
+            raise KeyboardInterrupt from None
+
+
+@app.command("evaluate")
+def evaluate_command(
+    checkpoint: Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")],
+    data: Annotated[str, typer.Option(help="Store to evaluate on.")],
+    resolution: Annotated[int | None, typer.Option(help="Grid points; default: all.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the store.")] = "test",
+    noise: Annotated[
+        float | None, typer.Option(help="Noise level of the inputs; default: as trained.")
+    ] = None,
+    device: Device = "cpu",
+    out: Annotated[Path | None, typer.Option(help="JSON file for the scores.")] = None,
+) -> None:
+    """Relative L2 error of a checkpoint on every sample of a split."""
+    from pipelines.run import check_device, evaluate
+
+    score = evaluate(
+        checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise
+    )
+    summary = score.summary()
+    if out is not None:
+        out.write_text(json.dumps(summary, indent=2), "utf-8")
+    _print_score(summary)
+
+
+def _print_score(summary: dict[str, Any]) -> None:
+    print(
+        f"{summary['checkpoint']} (epoch {summary['epoch']}) on {summary['split']} at "
+        f"n={summary['resolution']}, {summary['samples']} samples: relative L2 mean "
+        f"{number(summary['mean'])}, median {number(summary['median'])}, worst "
+        f"{number(summary['worst'])}, std {number(summary['std'])}"
+    )
+
+
+@app.command("run")
+def run_command(
+    experiment: Annotated[str, typer.Argument(help="Experiment, or a TOML file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    data: Annotated[str | None, typer.Option(help="Store; default: made where absent.")] = None,
+    stream: Stream = None,
+    set_: Set = None,
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Generate (if absent), verify, train, evaluate and report an experiment."""
+    from pipelines.experiment import load_experiment
+    from pipelines.report import write_report
+    from pipelines.run import check_device, evaluate_run
+
+    declared = _changed(load_experiment(experiment), stream, set_)
+    place = check_device(device)
+    folder = out or Path("runs") / declared.name
+    store = data or _made(declared, device)
+    check_verified(verified(store))
+    _train(declared, store, folder, device, resume, overwrite)
+    for summary in evaluate_run(declared, store, folder, place)["results"]:
+        _print_score(summary)
+    print(write_report(folder, store, place))
+
+
+@app.command("report")
+def report_command(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    data: Annotated[str | None, typer.Option(help="Its store; default: where it was.")] = None,
+    device: Device = "cpu",
+) -> None:
+    """Write report.html and report.md of a finished run again."""
+    from pipelines.report import write_report
+    from pipelines.run import check_device, store_of_run
+
+    print(write_report(folder, data or store_of_run(folder), check_device(device)))

@@ -1,0 +1,488 @@
+"""The solver in the loop: which samples come, their numbers, threads, continuation, refusals."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from operators.data import Pairs, Passes, read_pairs
+from operators.pairs import Batch
+from operators.train import Stopped
+from pdegen.failure import SolveError
+from pdegen.generate import generate
+from pdegen.problem import compute
+from pdegen.problems.base import SampleError
+from pdegen.problems.burgers import Burgers
+from pdegen.schema import SchemaError
+from pipelines.data import Source
+from pipelines.experiment import Experiment, load_experiment
+from pipelines.run import evaluate, train
+from pipelines.stream import SolvedPairs, first_number, solved_pairs
+from tests.pipelines.conftest import CPU, DARCY_DATA, DATA, SMALL, SMALL_DARCY
+
+STREAM = {"data.stream.recipe": "burgers-quick"} | {
+    f"data.stream.overrides.{key}": value for key, value in DATA.items() if "." in key
+}
+STREAM_DARCY = {"data.stream.recipe": "darcy-quick"} | {
+    f"data.stream.overrides.{key}": value for key, value in DARCY_DATA.items() if "." in key
+}
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    """Initial values and solutions on every other of 32 points."""
+    return load_experiment("burgers-quick").with_overrides(
+        {**SMALL, **STREAM, "training.epochs": 2, "data.epoch": 24, "training.batch": 4}
+    )
+
+
+@pytest.fixture(scope="module")
+def inverse() -> Experiment:
+    """From noisy pressures on 13 x 13 cells to averages of the coefficient over 5 x 5."""
+    overrides = {**SMALL_DARCY, **STREAM_DARCY, "data.target_resolution": 5, "noise.level": 0.1}
+    return load_experiment("darcy-inverse-quick").with_overrides(overrides)
+
+
+@pytest.fixture(scope="module")
+def inverse_store(inverse: Experiment, tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("data") / "store.zarr"
+    return generate(inverse.data.load_recipe(), str(place), workers=1).url
+
+
+def of(experiment: Experiment, samples: int = 24, **changes: Any) -> SolvedPairs:
+    return replace(solved_pairs(experiment, samples, CPU), **changes)
+
+
+def keys(batches: Iterable[Batch]) -> list[list[bytes]]:
+    """The bytes of each sample, input and target."""
+    return [
+        [v.numpy().tobytes() + w.numpy().tobytes() for v, w in zip(a, u, strict=True)]
+        for a, u in batches
+    ]
+
+
+def flat(lists: Iterable[list[bytes]]) -> list[bytes]:
+    return [one for several in lists for one in several]
+
+
+def test_no_sample_comes_twice(experiment: Experiment) -> None:
+    pairs = of(experiment)
+    found = [flat(keys(pairs.batches(seed, e, 4))) for seed in (0, 1) for e in range(3)]
+    assert [len(one) for one in found] == [24] * 6
+    assert len(set(flat(found))) == 6 * 24
+
+
+@pytest.mark.parametrize("on", [None, "cpu"])
+def test_samples_are_those_of_the_recipe_with_numbers_that_no_store_has(
+    experiment: Experiment, on: str | None
+) -> None:
+    recipe = experiment.data.stream and experiment.data.stream.load_recipe()
+    assert recipe
+    pairs = of(experiment, on=on)
+    for seed, epoch in ((0, 0), (0, 1), (3, 2)):
+        a, u = (torch.cat(v) for v in zip(*pairs.batches(seed, epoch, 4), strict=True))
+        first = (1 + seed) * 2**32 + 24 * epoch
+        assert first > recipe.samples
+        wanted = compute(recipe, range(first, first + 24), on)
+        np.testing.assert_array_equal(a[..., 0], wanted["a"][:, ::2])
+        np.testing.assert_array_equal(u[..., 0], wanted["u"][:, ::2])
+    assert len(pairs.samples) == 24
+    assert pairs.samples[0] == first_number(0) == 2**32
+
+
+@pytest.mark.parametrize("target", [None, 5])
+def test_functions_are_those_that_a_store_of_the_samples_gives(
+    inverse: Experiment, inverse_store: str, target: int | None
+) -> None:
+    experiment = inverse.with_overrides({"data.resolution": 7})
+    if target is None:
+        experiment = experiment.model_copy(
+            update={"data": experiment.data.model_copy(update={"target_resolution": None})}
+        )
+    stored = read_pairs(inverse_store, (0, 24), 7, input="u", target="a", target_resolution=target)
+    solved = of(experiment, samples=24, block=5)
+    assert torch.equal(solved.x, stored.x)
+    assert (solved.y is None) == (stored.y is None) == (target is None)
+    assert torch.equal(solved.target_points, stored.target_points)
+    assert (solved.grid, solved.channels) == (stored.grid, stored.channels)
+    solved = replace(solved, samples=np.arange(24))  # those of the store
+    for one, other in ((solved.inputs, stored.a), (solved.targets, stored.u)):
+        assert torch.equal(torch.cat(list(one)), other)
+    on_device = replace(solved, on="cpu")
+    # other solver, same problem: up to its tolerance of 1e-8, in float32
+    torch.testing.assert_close(torch.cat(list(on_device.inputs)), stored.a, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(torch.cat(list(on_device.targets)), stored.u)
+    assert torch.equal(solved.first()[0], stored.a[:1])
+
+
+def test_times_are_channels(trajectories: str) -> None:
+    experiment = Experiment.on_store(trajectories, "galerkin-transformer").with_overrides(
+        {**STREAM, "data.stream.overrides.times": [0.05, 0.1, 0.15]}
+    )
+    solved = replace(of(experiment), samples=np.arange(24))
+    assert solved.channels == (1, 3)
+    stored = read_pairs(trajectories, (0, 24))
+    assert torch.equal(torch.cat(list(solved.targets)), stored.u)
+
+
+@pytest.mark.parametrize(("threads", "block"), [(1, 1), (2, 8), (3, 1000)])
+def test_threads_and_blocks_leave_the_samples_unchanged(
+    experiment: Experiment, threads: int, block: int
+) -> None:
+    plain = keys(of(experiment, threads=1, block=4).batches(0, 1, 4))
+    pairs = of(experiment, threads=threads, block=block)
+    for first in range(8):
+        assert keys(pairs.batches(0, 1, 4, first)) == plain[first:]
+
+
+def test_blocks_are_cut_alike_wherever_an_epoch_begins(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solved, original = set(), Burgers.solve
+
+    def watched(self: Burgers, seed: int, samples: range, device: str | None = None) -> Any:
+        solved.add(samples)
+        return original(self, seed, samples, device)
+
+    monkeypatch.setattr(Burgers, "solve", watched)
+    pairs = of(experiment, block=8)
+    list(pairs.batches(0, 0, 4))
+    whole = set(solved)
+    assert len(whole) == 3
+    for first in range(1, 7):
+        solved.clear()
+        list(pairs.batches(0, 0, 4, first))
+        assert solved <= whole  # and so they have the same bits on any device
+        assert len(solved) == 3 - first // 2
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_ranks_share_an_epoch(experiment: Experiment, ranks: int) -> None:
+    pairs = of(experiment, samples=26)
+    parts = [flat(keys(pairs.batches(0, 2, 4, rank=r, ranks=ranks))) for r in range(ranks)]
+    assert {len(part) for part in parts} == {26 // ranks // 4 * 4}
+    assert len(set(flat(parts))) == len(flat(parts))
+    assert set(flat(parts)) <= set(flat(keys(pairs.batches(0, 2, 1))))
+    with pytest.raises(ValueError, match="rank is one of 0 to ranks - 1, got rank 2 of 2"):
+        next(pairs.batches(0, 0, 4, rank=2, ranks=2))
+
+
+def solving() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("solving")]
+
+
+def test_threads_work_ahead_and_end_with_the_iterator(experiment: Experiment) -> None:
+    with closing(of(experiment, threads=2).batches(0, 0, 4)) as batches:
+        next(batches)
+        assert solving()
+    assert not solving()
+
+
+def test_what_cannot_be_solved_is_raised_with_its_number(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Burgers.solve
+
+    def fails(self: Burgers, seed: int, samples: range, device: str | None = None) -> Any:
+        if 2**32 + 9 in samples:
+            raise SampleError(2**32 + 9, "by hand") from SolveError(0, "by hand")
+        return original(self, seed, samples, device)
+
+    monkeypatch.setattr(Burgers, "solve", fails)
+    batches = of(experiment, threads=2, block=4).batches(0, 0, 4)
+    assert len(next(batches)[0]) == len(next(batches)[0]) == 4
+    with pytest.raises(SampleError, match="sample 4294967305: by hand"):
+        next(batches)
+    assert not solving()
+
+
+def test_noise_is_that_of_the_store_and_new_for_every_sample(
+    inverse: Experiment, inverse_store: str
+) -> None:
+    source, clean = Source(inverse_store, inverse), of(inverse, samples=16)
+    noisy = source.training(CPU)
+    assert isinstance(noisy, SolvedPairs)
+    assert len(noisy) == 16  # as many as the training split
+    sigma = source.deviation(noisy)
+    drawn = []
+    for epoch in (0, 1):
+        for (a, u), (b, v) in zip(
+            noisy.batches(0, epoch, 8), clean.batches(0, epoch, 8), strict=True
+        ):
+            assert torch.equal(u, v)
+            drawn.append(((a - b)[..., 0].double().numpy() / (0.1 * sigma)).reshape(8, -1))
+    xi = np.concatenate(drawn)
+    assert abs(xi.mean()) < 5 / np.sqrt(xi.size)  # standard normal, to five deviations
+    assert abs(xi.var() - 1) < 5 * np.sqrt(2 / xi.size)
+    correlation = np.corrcoef(xi) - np.eye(len(xi))
+    assert np.abs(correlation).max() < 6 / np.sqrt(xi.shape[1])  # the largest of 496
+    whole = torch.cat([a for a, _ in noisy.batches(0, 0, 8)])
+    assert torch.equal(torch.cat(list(noisy.inputs)), whole)  # what normalisers see
+
+
+def test_published_noise_goes_by_the_place_in_the_stream(
+    inverse: Experiment, inverse_store: str
+) -> None:
+    published = inverse.with_overrides({"noise.kind": "published"})
+    source, clean = Source(inverse_store, published), of(inverse, samples=16)
+    (a, _), (b, _) = (next(p.batches(0, 1, 8)) for p in (source.training(CPU), clean))
+    sigma, model = source.deviation(clean), published.noise and published.noise.build()
+    assert model
+    assert published.noise
+    wanted = model.add(b[..., 0].numpy(), published.noise.seed, range(16, 24), sigma)
+    np.testing.assert_array_equal(a[..., 0], wanted)
+
+
+# training
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "history.jsonl").read_text("utf-8").splitlines()
+    return [{**json.loads(line), "seconds": 0} for line in lines]
+
+
+@pytest.mark.parametrize("at", [1, 7])
+def test_training_that_was_stopped_goes_on_to_the_same_bits(
+    experiment: Experiment, store: str, tmp_path: Path, at: int
+) -> None:
+    steps = 0
+
+    def stop() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps == at
+
+    train(experiment, store, tmp_path / "whole", CPU)
+    with pytest.raises(Stopped):
+        train(experiment, store, tmp_path / "run", CPU, stop=stop)
+    train(experiment, store, tmp_path / "run", CPU, resume=True)
+    one, other = (tmp_path / name / "last.safetensors" for name in ("run", "whole"))
+    assert one.read_bytes() == other.read_bytes()
+    assert history(tmp_path / "run") == history(tmp_path / "whole")
+    another = experiment.with_overrides({"training.seed": 1})
+    train(another, store, tmp_path / "another", CPU)
+    assert history(tmp_path / "another") != history(tmp_path / "whole")
+
+
+def test_what_was_streamed_is_recorded_and_evaluated(
+    experiment: Experiment, store: str, tmp_path: Path
+) -> None:
+    train(experiment, store, tmp_path / "run", CPU)
+    declared = json.loads((tmp_path / "run/run.json").read_text("utf-8"))
+    assert declared["experiment"]["data"]["stream"]["recipe"] == "burgers-quick"
+    assert declared["data"]["epoch"] == 24
+    assert declared["data"]["selection"]["content"]
+    assert declared["reading"] == "solved as they are needed, 24 new ones an epoch"
+    score = evaluate(tmp_path / "run/best.safetensors", store, CPU, split="test")
+    assert len(score.errors) == len(Source(store, experiment).clean("test"))
+
+
+def test_a_run_of_another_stream_is_not_resumed(
+    experiment: Experiment, store: str, tmp_path: Path
+) -> None:
+    train(experiment, store, tmp_path / "run", CPU)
+    other = experiment.with_overrides({"data.stream.overrides.viscosity": 0.02})
+    with pytest.raises(ValueError, match="holds a run of another experiment"):
+        train(other, store, tmp_path / "run", CPU, resume=True)
+
+
+# subsets and epochs of another length
+
+
+def test_a_subset_is_the_first_training_samples(store: str) -> None:
+    experiment = load_experiment("burgers-quick").with_overrides({**SMALL, "data.samples": 5})
+    source = Source(store, experiment)
+    assert source.training(CPU).samples.tolist() == [0, 1, 2, 3, 4]
+    assert len(source.clean("test")) == len(
+        Source(store, load_experiment("burgers-quick")).streamed("test", 16)
+    )
+    wanted = experiment.with_overrides({"data.samples": 50})
+    with pytest.raises(SchemaError, match=r"data.samples: .* has 19, got 50"):
+        Source(store, wanted).training(CPU)
+
+
+def test_noise_of_tests_does_not_depend_on_the_subset(
+    inverse: Experiment, inverse_store: str
+) -> None:
+    stored = load_experiment("darcy-inverse-quick").with_overrides(
+        {**SMALL_DARCY, "data.target_resolution": 5, "noise.level": 0.1}
+    )
+    experiments = (stored, stored.with_overrides({"data.samples": 8}), inverse)
+    whole, *others = (Source(inverse_store, e).noisy("test").a for e in experiments)
+    assert all(torch.equal(whole, other) for other in others)
+
+
+@pytest.mark.parametrize("length", [3, 8, 19, 60])
+@pytest.mark.parametrize("reading", ["resident", "streamed"])
+def test_epochs_of_any_length_go_on_where_the_one_before_ended(
+    store: str, length: int, reading: str
+) -> None:
+    changes = {**SMALL, "data.reading": reading, "training.batch": 2}
+    experiment = load_experiment("burgers-quick").with_overrides(changes)
+    passes = Source(store, experiment.with_overrides({"data.epoch": length})).training(CPU)
+    assert isinstance(passes, Passes)
+    assert len(passes) == length
+    pairs = Source(store, experiment).training(CPU)
+    wanted = [key for number in range(12) for key in keys(pairs.batches(0, number, 2))]
+    found = [keys(passes.batches(0, epoch, 2)) for epoch in range(3)]
+    assert {len(epoch) for epoch in found} == {length // 2}
+    together = [batch for epoch in found for batch in epoch]
+    assert together == wanted[: len(together)]
+    for first in range(length // 2 + 1):
+        assert keys(passes.batches(0, 2, 2, first)) == found[2][first:]
+
+
+def test_passes_are_the_samples_that_they_are_of(store: str) -> None:
+    experiment = load_experiment("burgers-quick").with_overrides({**SMALL, "data.epoch": 8})
+    passes = Source(store, experiment).training(CPU).to("cpu")
+    assert isinstance(passes, Passes)
+    pairs = passes.pairs
+    assert isinstance(pairs, Pairs)
+    assert torch.equal(passes.inputs, pairs.a)  # type: ignore[arg-type]
+    assert torch.equal(passes.targets, pairs.u)  # type: ignore[arg-type]
+    assert passes.channels == (1, 1)
+    assert torch.equal(passes.first()[0], pairs.a[:1])
+    assert torch.equal(torch.cat([u for _, u in passes.parts(5)]), pairs.u)
+    assert passes.reading == "resident, 8 an epoch of 19"
+
+
+def test_training_in_short_epochs_is_resumed_to_the_same_bits(store: str, tmp_path: Path) -> None:
+    experiment = load_experiment("burgers-quick").with_overrides(
+        {**SMALL, "data.epoch": 12, "training.batch": 4, "training.epochs": 3}
+    )
+    train(experiment, store, tmp_path / "whole", CPU)
+    asked = iter([False] * 4 + [True])
+    with pytest.raises(Stopped):
+        train(experiment, store, tmp_path / "run", CPU, stop=lambda: next(asked))
+    train(experiment, store, tmp_path / "run", CPU, resume=True)
+    assert history(tmp_path / "run") == history(tmp_path / "whole")
+    best = tmp_path / "run/best.safetensors"
+    predictor_scores = evaluate(best, store, CPU).errors
+    assert len(predictor_scores) == len(Source(store, experiment).clean("test"))
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.stream.recipe": "burgers-quik"}, "unknown recipe 'burgers-quik'"),
+        ({"data.reading": "streamed"}, "reading is of stored training samples"),
+        ({"data.samples": 8}, "samples is of stored training samples"),
+        ({"data.stream.overrides.viscosty": 1.0}, "unknown key 'viscosty'"),
+        ({"data.stream.overrides.viscosity": -1.0}, "viscosity"),
+        ({"data.epoch": 0}, "data.epoch"),
+        ({"data.stream.recipe": 3}, "recipe"),
+    ],
+)
+def test_an_impossible_stream_is_refused(
+    experiment: Experiment, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SchemaError, match=message):
+        experiment.with_overrides(changes)
+
+
+def test_overrides_of_a_stream_need_one() -> None:
+    with pytest.raises(SchemaError, match=r"needs a stream, name its data\.stream\.recipe"):
+        load_experiment("burgers-quick").with_overrides({"data.stream.overrides.viscosity": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.stream.overrides.times": [0.1, 0.2]}, r"differ: channels \(1, 2\), \(1, 1\)"),
+        ({"data.resolution": 15}, "resolution 15 is no subsample of the 32 periodic points"),
+        ({"data.input": "error"}, "error is no function|has no function 'error'"),
+        ({"data.epoch": 2, "training.batch": 4}, "batch 4 is larger than the 2 samples"),
+        ({"training.seed": 2**31}, "training.seed must be <"),
+        ({"training.epochs": 2**20, "data.epoch": 2**20}, r"it has 2\^32 samples"),
+    ],
+)
+def test_a_stream_that_does_not_fit_is_refused_before_anything_is_written(
+    experiment: Experiment, store: str, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(experiment.with_overrides(changes), store, tmp_path / "run", CPU)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_solver_that_cannot_use_the_device_is_refused(inverse: Experiment) -> None:
+    published = inverse.with_overrides({"data.stream.overrides.solver.method": "published-splines"})
+    with pytest.raises(SchemaError, match=r"stream darcy-quick: .*device 'cuda'"):
+        solved_pairs(published, 16, torch.device("cuda"))
+
+
+# the command line
+
+
+def words(*, epochs: int = 2) -> list[str]:
+    sets = {**SMALL, "training.epochs": epochs, "training.batch": 4, "data.epoch": 16}
+    sets |= {k: v for k, v in STREAM.items() if k != "data.stream.recipe"}
+    pairs = (("--set", f"{k}={json.dumps(v)}") for k, v in sets.items())
+    return ["burgers-quick", "--stream", "burgers-quick", *(w for pair in pairs for w in pair)]
+
+
+def test_run_streams_from_the_recipe_to_the_report(
+    pdegen: Callable[..., Any], store: str, tmp_path: Path
+) -> None:
+    outcome = pdegen("run", *words(), "--data", store, "--out", "run")
+    assert outcome.status == 0, outcome.err
+    assert "training samples: solved as they are needed, 16 new ones an epoch" in outcome.err
+    text = (tmp_path / "run/report.md").read_text("utf-8")
+    assert "* training samples: **32**" in text
+    assert "32 solved while training, none used twice" in text
+    assert "pdegen run burgers-quick --stream burgers-quick --set" in text
+
+
+def test_a_model_streams_beside_a_store_without_an_experiment(
+    pdegen: Callable[..., Any], store: str
+) -> None:
+    sets = {k: v for k, v in {**SMALL, **STREAM, "training.epochs": 1}.items()
+            if k.startswith(("model", "training", "data.stream.o"))}  # fmt: skip
+    outcome = pdegen(
+        "train", "--model", "galerkin-transformer", "--data", store, "--stream", "burgers-quick",
+        "--out", "run", *(w for k, v in sets.items() for w in ("--set", f"{k}={v}")),
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    assert outcome.out == ["run/best.safetensors"]
+    assert "solved as they are needed, 19 new ones an epoch" in outcome.err[0]
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (["--stream", "burgers-quik"], "unknown recipe 'burgers-quik': did you mean burgers-quick"),
+        (["--stream", "burgers-quick", "--set", "data.reading=resident"], "leave one of both out"),
+        (["--stream", "burgers-quick", "--set", "training.batch=600"], "batch 600 is larger than"),
+        (["--stream", "darcy-quick"], "resolution 128 is no subsample of the 43 cell points"),
+        (["--stream", "burgers-trajectory"], "differ: channels (1, 20), (1, 1)"),
+        (["--stream", "burgers-quick", "--device", "cuda"], "finds none here"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "run"])
+def test_a_wrong_stream_is_refused_before_its_store_is_made(
+    refused: Callable[..., str], command: str, own: list[str], message: str
+) -> None:
+    assert message in refused(command, "burgers-quick", *own)
+
+
+def test_a_sample_that_cannot_be_solved_ends_training_with_its_number(
+    pdegen: Callable[..., Any], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # ν so small that exp(V/2ν) leaves double precision
+    outcome = pdegen(
+        "train", *words(), "--set", "data.stream.overrides.viscosity=1e-4", "--data", store
+    )
+    assert outcome.status == 1
+    assert "pdegen: sample 4294967296: Cole-Hopf cannot carry it" in outcome.err[-1]
+    assert "Traceback" not in "".join(outcome.err)
