@@ -14,7 +14,7 @@ from benchmarks.timing import interleaved, ratio, write_result
 from operators.galerkin import GalerkinTransformer
 from operators.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, WeightedH1
-from operators.train import Loss
+from operators.step import Loss
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
 from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -17,11 +18,12 @@ from torch import Tensor, nn
 from operators.checkpoint import CheckpointError, load_state, save_checkpoint, save_state
 from operators.data import Samples
 from operators.evaluate import scores
+from operators.memory import is_out_of_memory, keep_memory
+from operators.ranks import ALONE, Ranks
 from operators.seeds import stream_seed
+from operators.step import AS_WRITTEN, Acceleration, Augmentation, Loss, Step
 from operators.transforms import Predictor
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
-Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 MakeOptimizer = Callable[[Iterable[nn.Parameter], float], torch.optim.Optimizer]
 
 
@@ -104,6 +106,9 @@ def fit(
     description: dict[str, Any],
     *,
     resume: bool = False,
+    acceleration: Acceleration = AS_WRITTEN,
+    ranks: Ranks = ALONE,
+    on_start: Callable[[str], None] = lambda how: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Epoch]:
@@ -120,18 +125,26 @@ def fit(
         folder: Where to.
         description: Saved with the checkpoints.
         resume: Continue from state.pt.
+        acceleration: How steps are run.
+        ranks: The processes that share each batch; with dropout and augmentation each draws its
+            own random numbers, else the losses are those of one process.
+        on_start: Called after the first step with how steps are run.
         on_epoch: Called after each epoch.
         stop: Asked after each step; when true the state is saved and `Stopped` raised.
 
     Raises:
         Stopped: See `stop`.
-        TrainingError: When the loss is not finite.
-        ValueError: If a batch is larger than the data.
+        TrainingError: When the loss is not finite, or the memory too small.
+        ValueError: If a batch is larger than the data, or does not divide among the processes.
         DataError: If the data cannot be read.
     """
     if settings.batch > len(train):
         raise ValueError(f"batch {settings.batch} is larger than the {len(train)} training samples")
-    steps_per_epoch = len(train) // settings.batch
+    if settings.batch % ranks.count:
+        raise ValueError(f"batch {settings.batch} does not divide among {ranks.count} processes")
+    if train.device.type == "cpu":
+        keep_memory()
+    steps_per_epoch, own_batch = len(train) // settings.batch, settings.batch // ranks.count
     optimizer = settings.optimizer(predictor.parameters(), settings.lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,
@@ -156,54 +169,69 @@ def fit(
         step, total, seconds = saved["step"], saved["total"], saved["seconds"]
         history = [Epoch(**epoch) for epoch in saved["history"]]
 
+    ranks.same(predictor)
+    gradient = Step(
+        predictor, train.x, train.y, settings.loss, settings.clip, settings.augment, acceleration,
+        ranks,
+    )  # fmt: skip
+
     def save() -> None:
+        mean_total = ranks.mean(total)
+        if not ranks.first:
+            return
         state = {
             "predictor": predictor.state_dict(), "averaged": averaged.state_dict(),
             "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
-            "step": step, "total": total, "seconds": seconds + time.monotonic() - start,
+            "step": step, "total": mean_total, "seconds": seconds + time.monotonic() - start,
             "history": [vars(epoch) for epoch in history],
         }  # fmt: skip
         save_state(folder / "state.pt", state)
 
-    start = time.monotonic()
+    start, start_step = time.monotonic(), step
     predictor.train()
     for epoch in range(len(history), settings.epochs):
         first = step - epoch * steps_per_epoch
-        with closing(train.batches(settings.seed, epoch, settings.batch, first)) as batches:
+        own = train.batches(settings.seed, epoch, own_batch, first, ranks.rank, ranks.count)
+        with closing(own) as batches:
             for a, u in batches:
-                torch.manual_seed(stream_seed(settings.seed, 1, step))  # of dropout too
-                if settings.augment:
-                    a, u = settings.augment(a, u)
-                loss = settings.loss(predictor(a, train.x, train.y), u, a)
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(predictor.parameters(), settings.clip)
+                # of dropout and augmentation
+                key = (settings.seed, 1, step, *([ranks.rank] if ranks.count > 1 else []))
+                try:
+                    loss = gradient(a, u, stream_seed(*key))
+                except RuntimeError as error:
+                    if is_out_of_memory(error):
+                        raise _too_large(gradient, a, u) from error
+                    raise
+                if step == start_step:
+                    on_start(str(gradient))
                 optimizer.step()
                 schedule.step()
                 step += 1
                 if averaged is not predictor:
                     _average(averaged, predictor, min(settings.average, (1 + step) / (10 + step)))
-                total += loss.detach()
-                if stop():
+                total += loss
+                if ranks.any(stop()):
                     save()
                     raise Stopped(f"stopped in epoch {epoch + 1}, after step {step}")
-        if not bool(total.isfinite()):
+        mean_loss = float(ranks.mean(total)) / steps_per_epoch
+        if not math.isfinite(mean_loss):
             raise TrainingError(f"the loss is not finite in epoch {epoch + 1}: use a smaller lr")
         score = float(scores(averaged, selection).mean())
         best = not history or score < min(e.score for e in history)
         lr = float(schedule.get_last_lr()[0])
         now = time.monotonic()
-        history.append(Epoch(epoch + 1, float(total) / steps_per_epoch, score, lr, now - start))
+        history.append(Epoch(epoch + 1, mean_loss, score, lr, now - start))
         seconds, start = seconds + now - start, now
         total = torch.zeros_like(total)
-        for name in ("best", "last") if best else ("last",):
+        for name in (("best", "last") if best else ("last",)) if ranks.first else ():
             save_checkpoint(
                 folder / f"{name}.safetensors",
                 averaged,
                 {**description, "epoch": epoch + 1, "selection_score": score},
             )
         save()
-        _write_history(folder / "history.jsonl", history)
+        if ranks.first:
+            _write_history(folder / "history.jsonl", history)
         on_epoch(history[-1])
     return history
 
@@ -215,6 +243,16 @@ def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
         old.lerp_(new, 1 - decay)
     for old, new in zip(averaged.buffers(), current.buffers(), strict=True):
         old.copy_(new)
+
+
+def _too_large(gradient: Step, a: Tensor, u: Tensor) -> TrainingError:
+    """What to say of a batch that does not fit into the memory."""
+    fits = gradient.largest(a, u)
+    grid = " x ".join(map(str, a.shape[1:-1]))
+    return TrainingError(
+        f"no memory is left for batch {len(a)} on {grid} points: "
+        + (f"use batch {fits}, which fits" if fits else "not even one sample fits")
+    )
 
 
 def _write_history(path: Path, history: list[Epoch]) -> None:

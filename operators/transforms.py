@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -92,13 +92,19 @@ class Normalizer(nn.Module):
         axes = [state[key] for key in sorted(state) if key.startswith(f"{name}.axis")]
         return cls(state[f"{name}.mean"], state[f"{name}.std"], axes)
 
+    def at(self, x: Float[Tensor, "*grid dim"]) -> tuple[Tensor, Tensor]:
+        """Mean and deviation at the points x, or of each channel."""
+        return self._at(self.mean, x), self._at(self.std, x)
+
     def forward(self, v: Function, x: Float[Tensor, "*grid dim"]) -> Function:
         """From physical to normalised values at the points x."""
-        return (v - self._at(self.mean, x)) / self._at(self.std, x)
+        mean, std = self.at(x)
+        return (v - mean) / std
 
     def inverse(self, v: Function, x: Float[Tensor, "*grid dim"]) -> Function:
         """From normalised to physical values at the points x."""
-        return v * self._at(self.std, x) + self._at(self.mean, x)
+        mean, std = self.at(x)
+        return v * std + mean
 
     def _at(self, values: Tensor, x: Tensor) -> Tensor:
         if values.ndim == 1:
@@ -178,8 +184,20 @@ class Predictor(nn.Module):
         x: Float[Tensor, "*grid dim"],
         y: Float[Tensor, "*target_grid dim"] | None = None,
     ) -> Float[Tensor, "batch *target_grid c_out"]:
-        u = self.target.inverse(self.operator(self.input(a, x), x, y), x if y is None else y)
-        return _zero_at_the_ends(u) if self.vanishes else u
+        return self.on(x, y)(a)
+
+    def on(
+        self, x: Float[Tensor, "*grid dim"], y: Float[Tensor, "*target_grid dim"] | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """a -> u(y) for inputs at the points x; what depends on the points alone is found once."""
+        mean, std = self.input.at(x)
+        target_mean, target_std = self.target.at(x if y is None else y)
+
+        def predicted(a: Tensor) -> Tensor:
+            u = self.operator((a - mean) / std, x, y) * target_std + target_mean
+            return _zero_at_the_ends(u) if self.vanishes else u
+
+        return predicted
 
 
 def _zero_at_the_ends(u: Function) -> Function:

@@ -11,7 +11,8 @@ from torch import Tensor
 from operators.data import Samples
 from operators.norms import RelativeH1, RelativeL2, WeightedH1
 from operators.soap import SOAP
-from operators.train import Augmentation, Loss, MakeOptimizer, adam
+from operators.step import Augmentation, Loss
+from operators.train import MakeOptimizer, adam
 from operators.transforms import BurgersSymmetries, Normalizer, SquareSymmetries
 from pdegen.noise import Noise
 from pdegen.schema import Count, NonNegative, Strict

@@ -116,19 +116,20 @@ class Attention(nn.Module):
         (n, p), batch = x.shape, len(u)
         weight, bias = self.project.weight, self.project.bias
         norm_k, norm_v = self.norm_key, self.norm_other
-        normalized = isinstance(norm_k, HeadNorm) and isinstance(norm_v, HeadNorm)
-        z = torch.cat([x.new_ones(n, 1), x], 1) if normalized else x
+        eps, z = None, x
+        if isinstance(norm_k, HeadNorm):
+            eps, z = norm_k.eps, torch.cat([x.new_ones(n, 1), x], 1)
         # all heads in one product, whose diagonal blocks are theirs: no data is rearranged
         z_kv, blocks = moments(
             u, weight[1:].flatten(0, 1), bias[1:].flatten(), z, u.shape[2] // self.heads,
-            norm_k.eps if normalized else None,
+            eps,
         )  # fmt: skip
         blocks = blocks.unflatten(2, (self.heads, -1)).unflatten(1, (self.heads, -1))
         kv = blocks.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)  # (batch, h, d/h, d/h)
         zk, zv = z_kv.unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
         zz = (z.T @ z).expand(batch, self.heads, -1, -1)  # zk: (batch, h, [1 +] p, d/h)
         matrix = torch.cat([torch.cat([zz, zv], -1), torch.cat([zk.mT, kv], -1)], -2) / n
-        if normalized:
+        if isinstance(norm_k, HeadNorm) and isinstance(norm_v, HeadNorm):
             matrix = norm_v.of_rows(norm_k.of_rows(matrix, p).mT, p).mT
         w_out = self.out.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (h, p+d/h, d)
         matrix = self.drop(matrix).transpose(0, 1)  # (h, batch, p + d/h, p + d/h)
@@ -172,16 +173,15 @@ class EncoderLayer(nn.Module):
         self.drop = Dropout(dropout)
 
     def forward(self, u: Values, x: Points) -> Values:
-        up, _, inner, down = self.mlp
         if self.attention is not None:
             if self.drop.active:
                 u = u + self.drop(self.attention(u, x))
             else:
                 u = self.attention.added(u, x)
             u = self.norm1(u)
-        if self.drop.active or inner.active:
+        if self.drop.active or self.mlp[2].active:
             return self.norm2(u + self.drop(self.mlp(u)))
-        return self.norm2(residual_mlp(u, up, down))
+        return self.norm2(residual_mlp(u, self.mlp))
 
 
 def attention_layers(

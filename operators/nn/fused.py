@@ -2,7 +2,7 @@
 
 There the matrix products of a small model take hardly longer than the passes over its activations
 between them: sums, copies, masks. The formulas below accumulate within the products instead. On
-other devices and in reduced precision PyTorch's own operations are used, which compilers fuse.
+other devices, in reduced precision and under torch.compile they are PyTorch's own operations.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ Values = Float[Tensor, "batch n width"]
 
 def on_processor(u: Tensor) -> bool:
     """Whether the gradients of this file are the faster ones."""
-    return u.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    return not (
+        u.device.type != "cpu" or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
+    )
 
 
-def residual_mlp(u: Values, first: nn.Linear, second: nn.Linear) -> Values:
-    """u + W₂ relu(W₁ u + b₁) + b₂."""
+def residual_mlp(u: Values, mlp: nn.Sequential) -> Values:
+    """u + W₂ relu(W₁ u + b₁) + b₂, where `mlp` begins with the first map and ends with the second.
+
+    Without the dropout that may lie between them.
+    """
+    first, last = mlp[0], mlp[-1]
     if on_processor(u):
-        flat = _ResidualMLP.apply(
-            u.reshape(-1, u.shape[-1]), first.weight, first.bias, second.weight, second.bias
-        )
-        return flat.view(u.shape)  # pyright: ignore[reportOptionalMemberAccess]
-    return u + second(nn.functional.relu(first(u)))
+        flat = u.reshape(-1, u.shape[-1])
+        out = _ResidualMLP.apply(flat, first.weight, first.bias, last.weight, last.bias)
+        return out.view(u.shape)  # pyright: ignore[reportOptionalMemberAccess]
+    return u + last(nn.functional.relu(first(u)))
 
 
 class _ResidualMLP(torch.autograd.Function):

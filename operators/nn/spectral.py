@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.nn.dropout import Dropout
+from operators.nn.fused import on_processor
 
 
 def _angles(k: Tensor, n: int) -> Tensor:
@@ -18,22 +20,103 @@ def _angles(k: Tensor, n: int) -> Tensor:
     return (2 * math.pi / n) * ((k[:, None] * torch.arange(n)) % n).double()
 
 
-@lru_cache(maxsize=32)
-def _dft(n: int, modes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Real matrices of the orthonormal DFT cut off at `modes`, and of its inverse.
+@lru_cache(maxsize=64)
+def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Real matrices of the orthonormal DFT of a real function, cut off at `modes`, by kind.
 
-    forward (2 modes, n): rows cos and -sin, so that forward @ f = (Re, Im) of rfft(f)[:modes].
-    inverse (n, 2 modes): irfft of a spectrum that is zero beyond `modes`.
+    In one dimension, of n points:
+        "spectrum" (2 modes, n): rows cos and -sin: (Re, Im) of rfft(f)[:modes].
+        "values" (n, 2 modes): irfft of a spectrum that is zero beyond `modes`.
+    In two, with θ = 2πkj/n, e^{-iθ₂} (cos θ₁ ∓ i sin θ₁) is the wave of the frequencies (±k₁, k₂):
+        "first" (2 (modes + 1), n1): rows cos θ₁ and sin θ₁ of k₁ = 0 ... modes, interleaved.
+        "second" (4 modes, 2 n2): from (cos, sin) x n2 to (+, -) x (Re, Im) x modes.
+        "back" (2 n2, 4 modes): "second", transposed, with each column k₂ > 0 counted twice, for it
+            stands for -k₂ also. The other factor of the inverse is the transpose of "first".
     """
-    k = torch.arange(modes)
-    angle = _angles(k, n)
-    forward = torch.cat([angle.cos(), -angle.sin()]) / math.sqrt(n)
-    # a real signal has each mode twice, except 0 and (for even n) n/2, whose sine part is void
-    once = (k == 0) | (2 * k == n)
-    weight = torch.where(once, 1.0, 2.0).repeat(2)
-    weight[modes:][once] = 0.0
-    inverse = (forward * weight[:, None]).T.contiguous()
-    return forward.to(device, dtype), inverse.to(device, dtype)
+    if kind == "first":
+        angle = _angles(torch.arange(modes + 1), n)
+        matrix = torch.stack([angle.cos(), angle.sin()], 1).flatten(0, 1)
+    elif kind in ("second", "back"):
+        angle = _angles(torch.arange(modes), n)
+        c, s = angle.cos(), angle.sin()
+        matrix = torch.cat([torch.cat(row, 1) for row in ((c, -s), (-s, -c), (c, s), (-s, c))])
+        if kind == "back":
+            counted = torch.full((modes, 1), 2.0, dtype=torch.float64)
+            counted[0] = 1.0
+            matrix = (matrix * counted.repeat(4, 1)).T
+    else:
+        k = torch.arange(modes)
+        angle = _angles(k, n)
+        matrix = torch.cat([angle.cos(), -angle.sin()])
+        if kind == "values":
+            # a real signal has each mode twice, except 0 and (for even n) n/2, whose sine is void
+            once = (k == 0) | (2 * k == n)
+            weight = torch.where(once, 1.0, 2.0).repeat(2)
+            weight[modes:][once] = 0.0
+            matrix = (matrix * weight[:, None]).T
+    return (matrix / math.sqrt(n)).contiguous().to(device, dtype)
+
+
+def _rows(kind: str, n: int, modes: int, transposed: bool) -> int:
+    shape = {
+        "spectrum": (2 * modes, n), "values": (n, 2 * modes), "first": (2 * (modes + 1), n),
+        "second": (4 * modes, 2 * n), "back": (2 * n, 4 * modes),
+    }  # fmt: skip
+    return shape[kind][transposed]
+
+
+Columns = Float[Tensor, "batch _ c"]
+
+
+def transformed(u: Columns, kind: str, n: int, modes: int, transposed: bool = False) -> Columns:
+    """The product of a matrix of `_matrix`, or its transpose, with each u of a batch."""
+    if on_processor(u):
+        return _product(u, kind, n, modes, transposed)
+    return _exact_product(u, kind, n, modes, transposed)
+
+
+def _product(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tensor:
+    matrix = _matrix(kind, n, modes, u.dtype, u.device)
+    return torch.bmm((matrix.T if transposed else matrix).expand(len(u), -1, -1), u)
+
+
+# as an operation of its own, which compilers leave as it is: the matrices are kept, not traced
+@torch.library.custom_op(
+    "operators::transformed",
+    mutates_args=(),
+    schema="(Tensor u, str kind, int n, int modes, bool transposed) -> Tensor",
+)
+def _exact_product(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tensor:
+    """In float32 at least, whatever the precision of other products."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(u.device.type, enabled=False):
+            return _product(_widened(u), kind, n, modes, transposed)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def _widened(u: Tensor) -> Tensor:
+    return u.float() if u.dtype in (torch.bfloat16, torch.float16) else u
+
+
+@_exact_product.register_fake
+def _(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tensor:
+    return _widened(u).new_empty(len(u), _rows(kind, n, modes, transposed), u.shape[2])
+
+
+def _keep_words(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    u, *ctx.words, ctx.transposed = inputs
+    ctx.dtype = u.dtype
+
+
+def _transposed_product(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    back = _exact_product(gradient, *ctx.words, not ctx.transposed)
+    return back.to(ctx.dtype), None, None, None, None
+
+
+_exact_product.register_autograd(_transposed_product, setup_context=_keep_words)
 
 
 class SpectralConv1d(nn.Module):
@@ -73,42 +156,15 @@ class SpectralConv1d(nn.Module):
             raise ValueError(
                 f"{self.modes} modes need a grid of at least {2 * self.modes} points, got {n}"
             )
-        forward, inverse = _dft(n, self.modes, u.dtype, u.device)
-        batch = len(u)
-        u_hat = torch.bmm(forward.expand(batch, -1, -1), u).unflatten(
-            1, (2, self.modes)
-        )  # (batch, re/im, modes, c_in)
+        u_hat = transformed(u, "spectrum", n, self.modes)
+        u_hat = u_hat.unflatten(1, (2, self.modes))  # (batch, re/im, modes, c_in)
         re, im = u_hat[:, 0].transpose(0, 1), u_hat[:, 1].transpose(0, 1)  # (modes, batch, c_in)
         w_re, w_im = self.weight.unbind(-1)
         # the complex product as one real product of twice the size
         w = torch.cat([torch.cat([w_re, w_im], -1), torch.cat([-w_im, w_re], -1)], -2)
         v_hat = torch.cat([re, im], -1) @ w  # (modes, batch, 2 c_out)
         v_hat = v_hat.unflatten(-1, (2, -1)).permute(1, 2, 0, 3).flatten(1, 2)
-        return torch.bmm(inverse.expand(batch, -1, -1), v_hat)
-
-
-@lru_cache(maxsize=32)
-def _dft2(
-    n1: int, n2: int, modes: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Real matrices of the orthonormal DFT of a real field, cut off at `modes` along both axes.
-
-    With θ = 2πkj/n, e^{-iθ₂} (cos θ₁ ∓ i sin θ₁) is the wave of the frequencies (±k₁, k₂).
-    first (2 (modes + 1), n1): rows cos θ₁ and sin θ₁ of k₁ = 0 ... modes, interleaved.
-    second (4 modes, 2 n2): from (cos, sin) x n2 to (+, -) x (Re, Im) x modes.
-    inverse (2 n2, 4 modes): second, transposed, with each column k₂ > 0 counted twice, for it
-        stands for -k₂ also. The other factor of the inverse is the transpose of first.
-    """
-    angle = _angles(torch.arange(modes + 1), n1)
-    first = torch.stack([angle.cos(), angle.sin()], 1).flatten(0, 1) / math.sqrt(n1)
-    angle = _angles(torch.arange(modes), n2)
-    c, s = angle.cos(), angle.sin()
-    rows = [torch.cat(row, 1) for row in ((c, -s), (-s, -c), (c, s), (-s, c))]
-    second = torch.cat(rows) / math.sqrt(n2)
-    counted = torch.full((modes, 1), 2.0, dtype=torch.float64)
-    counted[0] = 1.0
-    inverse = (second * counted.repeat(4, 1)).T.contiguous()
-    return first.to(device, dtype), second.to(device, dtype), inverse.to(device, dtype)
+        return transformed(v_hat, "values", n, self.modes)
 
 
 class SpectralConv2d(nn.Module):
@@ -147,10 +203,8 @@ class SpectralConv2d(nn.Module):
         m = self.modes
         if min(n1, n2) < 2 * m:
             raise ValueError(f"{m} modes need a grid of at least {2 * m} points, got {n1} x {n2}")
-        first, second, inverse = _dft2(n1, n2, m, u.dtype, u.device)
-        waves = torch.bmm(first.expand(batch, -1, -1), u.flatten(2))
-        waves = waves.view(batch * (m + 1), 2 * n2, -1)
-        u_hat = torch.bmm(second.expand(len(waves), -1, -1), waves)
+        waves = transformed(u.flatten(2), "first", n1, m).view(batch * (m + 1), 2 * n2, -1)
+        u_hat = transformed(waves, "second", n2, m)
         u_hat = u_hat.view(batch, m + 1, 2, 2, m, -1)  # (batch, |k₁|, ±, re/im, k₂, c_in)
         u_hat = torch.stack([u_hat[:, :-1, 0], u_hat[:, 1:, 1]])  # (±, batch, k₁, re/im, k₂, c_in)
         u_hat = torch.view_as_complex(u_hat.permute(0, 2, 4, 1, 5, 3).contiguous())
@@ -161,10 +215,8 @@ class SpectralConv2d(nn.Module):
         v_hat = torch.stack(
             [torch.cat([plus, empty], 1), torch.cat([empty, minus], 1)], dim=2
         )  # (batch, |k₁|, ±, re/im, k₂, c_out)
-        waves = torch.bmm(
-            inverse.expand(batch * (m + 1), -1, -1), v_hat.view(len(waves), 4 * m, -1)
-        )
-        v = torch.bmm(first.mT.expand(batch, -1, -1), waves.view(batch, 2 * (m + 1), -1))
+        waves = transformed(v_hat.view(len(waves), 4 * m, -1), "back", n2, m)
+        v = transformed(waves.view(batch, 2 * (m + 1), -1), "first", n1, m, transposed=True)
         return v.view(batch, n1, n2, -1)
 
 

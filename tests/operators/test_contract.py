@@ -122,8 +122,6 @@ quickly = pytest.mark.parametrize(
     [pytest.param(*one, marks=pytest.mark.slow) if one[1] == 2 and "2d" not in one[0] else one
      for one in ALL],
 )  # fmt: skip
-# torch.compile looks into the cache of the transforms' matrices, and says so
-cached = pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
 
 
 def made(label, dim, dtype=torch.float64, channels=(1, 1), **settings):
@@ -208,7 +206,6 @@ def test_single_precision_agrees_with_double(label, dim):
     assert (v - u).norm() / u.norm() < 2e-3
 
 
-@cached
 @pytest.mark.usefixtures("unchecked")  # the checks of shapes do not compile
 @quickly
 def test_it_compiles(label, dim):
@@ -218,7 +215,11 @@ def test_it_compiles(label, dim):
     model = settled(made(label, dim, torch.float32), a, x)
     torch.compiler.reset()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(a, x), model(a, x), rtol=1e-4, atol=1e-5)
+    expected = model(a, x)
+    size = float(
+        expected.abs().max()
+    )  # random features lose digits that do not show point by point
+    torch.testing.assert_close(compiled(a, x), expected, rtol=1e-4, atol=1e-4 * size)
 
 
 @every
