@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.device import Array, to_numpy
+from pdegen.device import Array, to_numpy, torch
 from pdegen.law.base import Law
 from pdegen.layout import Coordinate, Variable
 from pdegen.schema import Count, SchemaError, Strict
@@ -27,6 +27,12 @@ class SampleError(ArithmeticError):
 
     def __str__(self) -> str:
         return f"sample {self.sample}: {self.reason}"
+
+
+def check_device(device: str | None) -> None:
+    """Raise SchemaError for a GPU that this machine lacks; None is NumPy."""
+    if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
+        raise SchemaError(f"device {device} was asked for, but PyTorch finds none here: use cpu")
 
 
 class Problem(Strict):

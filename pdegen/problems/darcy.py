@@ -13,18 +13,18 @@ from pdegen.darcy.fenicsx import client
 from pdegen.darcy.finite_element import FiniteElement
 from pdegen.darcy.finite_volume import FiniteVolume, Solution
 from pdegen.darcy.published import PublishedScheme
-from pdegen.device import Array, empty, first, torch
+from pdegen.device import Array, empty, first, samples_at_once
 from pdegen.failure import SolveError
 from pdegen.grid import CellGrid
 from pdegen.law.base import Law
 from pdegen.law.darcy import Solved, darcy_law
 from pdegen.layout import Coordinate, Variable
-from pdegen.problems.base import Problem, SampleError
+from pdegen.problems.base import Problem, SampleError, check_device
 from pdegen.random_fields import SquareGaussianField
-from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
+from pdegen.schema import Count, NonNegative, Positive, Strict
 
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
-_BLOCK_ON_DEVICE = 64
+_ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
 _MEASURED = 4  # samples whose label error is measured
 _REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
 
@@ -197,17 +197,19 @@ class Darcy(Problem):
         shape = (len(samples), self.resolution, self.resolution)
         a, u = empty(shape, np.float32, device), empty(shape, np.float32, device)
         residual = empty(shape[:1], np.float64, device)
-        size = _BLOCK if device is None else _BLOCK_ON_DEVICE
+        xp = array_namespace(a)
+        needed = _ARRAYS * (factor * self.resolution) ** 2 + _SAMPLING * self.field.modes**2
+        size = _BLOCK if device is None else samples_at_once(needed)
         for start in range(0, len(samples), size):
             block = slice(start, start + size)
-            sampled = coefficient(field(self.grid, seed, samples[block]))
-            a[block] = sampled if device is None else torch().as_tensor(sampled)
+            sampled = coefficient(field(self.grid, seed, samples[block], device))
+            a[block] = xp.astype(sampled, xp.float32)
             try:  # what is stored is what is solved
                 solution = _refined(solver, factor, a[block], self.source)
             except SolveError as failure:
                 raise SampleError(samples[start + failure.row], failure.reason) from failure
-            u[block], residual[block] = solution.u, solution.residual
-        xp = array_namespace(u)
+            u[block] = xp.astype(solution.u, xp.float32)
+            residual[block] = solution.residual
         row = first(~xp.isfinite(xp.sum(u, axis=(1, 2))))
         if row is not None:
             raise SampleError(samples[row], "u is not finite")
@@ -224,8 +226,7 @@ class Darcy(Problem):
             super().check_solver(device)
         if self.solver.method == "finite-element":
             client.interpreter()
-        if device == "cuda" and not torch().cuda.is_available():
-            raise SchemaError("device cuda was asked for, but PyTorch finds none here")
+        check_device(device)
 
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """The error of the first labels against harmonic finite volumes on cells three times
