@@ -206,8 +206,17 @@ class SquareGaussianField:
         shell = np.maximum(p, q)
         return shell**2 + np.where(p < q, p, 2 * shell - q)
 
+    @cached_property
+    def _bases(self) -> dict[CellGrid | NodalGrid, Float[np.ndarray, "n M"]]:
+        return {}
+
     def basis(self, grid: CellGrid | NodalGrid) -> Float[np.ndarray, "n M"]:
         """φ_p at the points of one axis."""
+        if grid not in self._bases:
+            self._bases[grid] = self._basis(grid)
+        return self._bases[grid]
+
+    def _basis(self, grid: CellGrid | NodalGrid) -> Float[np.ndarray, "n M"]:
         angles = np.outer(grid.x, self.wave_numbers)
         basis = np.sqrt(2) * (np.cos(angles) if self.boundary == "neumann" else np.sin(angles))
         if self.boundary == "neumann":

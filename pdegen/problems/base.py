@@ -29,12 +29,6 @@ class SampleError(ArithmeticError):
         return f"sample {self.sample}: {self.reason}"
 
 
-def check_device(device: str | None) -> None:
-    """Raise SchemaError for a GPU that this machine lacks; None is NumPy."""
-    if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
-        raise SchemaError(f"device {device} was asked for, but PyTorch finds none here: use cpu")
-
-
 class Problem(Strict):
     """An equation with its law of random inputs, its resolution and its solver."""
 
@@ -82,8 +76,10 @@ class Problem(Strict):
 
     def check_solver(self, device: str | None = None) -> None:
         """Raise an error where the solver, or this machine, cannot do what is asked."""
-        if device is not None:
-            raise SchemaError(f"this solver runs on the CPU alone, got device {device!r}")
+        if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
+            raise SchemaError(
+                f"device {device} was asked for, but PyTorch finds none here: use cpu"
+            )
 
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """Attributes of a store that are measured once it is complete, such as label errors."""

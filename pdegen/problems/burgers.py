@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from pdegen.grid import PeriodicGrid
 from pdegen.law.base import Law
 from pdegen.law.burgers import burgers_law
 from pdegen.layout import Coordinate, Variable
-from pdegen.problems.base import Problem, SampleError, check_device
+from pdegen.problems.base import Problem, SampleError
 from pdegen.random_fields import PeriodicGaussianField
 from pdegen.schema import Count, NonNegative, Positive, Strict
 
@@ -120,7 +121,7 @@ class Burgers(Problem):
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """Fields and solutions are computed on the solver's grid, where they are resolved, and
         then taken at the points of the output grid."""
-        field, solver = self.initial.build(), self.solver.build(self.viscosity)
+        field, solver = _built(self)
         stride = solver.grid.stride_to(PeriodicGrid(self.resolution))
         times = list(self.times)
         a = empty((len(samples), self.resolution), np.float32, device)
@@ -144,9 +145,12 @@ class Burgers(Problem):
             error[block] = solution.error
         return {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}
 
-    def check_solver(self, device: str | None = None) -> None:
-        check_device(device)
-
     def law(self) -> Law:
         solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)
         return burgers_law(self.initial.build(), grid, self.viscosity, self.times, solver.tolerance)
+
+
+@lru_cache(maxsize=4)
+def _built(problem: Burgers) -> tuple[PeriodicGaussianField, ColeHopf | ETDRK4]:
+    """Kept, for what they precompute costs as much as a small batch on a device."""
+    return problem.initial.build(), problem.solver.build(problem.viscosity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
@@ -19,9 +20,9 @@ from pdegen.grid import CellGrid
 from pdegen.law.base import Law
 from pdegen.law.darcy import Solved, darcy_law
 from pdegen.layout import Coordinate, Variable
-from pdegen.problems.base import Problem, SampleError, check_device
+from pdegen.problems.base import Problem, SampleError
 from pdegen.random_fields import SquareGaussianField
-from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
 
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
@@ -191,9 +192,8 @@ class Darcy(Problem):
         )  # fmt: skip
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        field, coefficient = self.field.build(), self.coefficient.build()
+        field, coefficient, solver = _built(self)
         factor = self.solver.refinement
-        solver = self.solver.build(factor * self.resolution)
         shape = (len(samples), self.resolution, self.resolution)
         a, u = empty(shape, np.float32, device), empty(shape, np.float32, device)
         residual = empty(shape[:1], np.float64, device)
@@ -222,11 +222,15 @@ class Darcy(Problem):
         )
 
     def check_solver(self, device: str | None = None) -> None:
-        if self.solver.method != "finite-volume":
-            super().check_solver(device)
-        if self.solver.method == "finite-element":
+        method = self.solver.method
+        if device is not None and method != "finite-volume":
+            raise SchemaError(
+                f"problem.solver.method {method} runs on the CPU alone, got device {device!r}: "
+                "use cpu, or the method finite-volume"
+            )
+        if method == "finite-element":
             client.interpreter()
-        check_device(device)
+        super().check_solver(device)
 
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """The error of the first labels against harmonic finite volumes on cells three times
@@ -248,10 +252,19 @@ class Darcy(Problem):
         }
 
 
+@lru_cache(maxsize=4)
+def _built(problem: Darcy) -> tuple[SquareGaussianField, TwoPhase | LogNormal, Solver]:
+    """Kept, for what they precompute costs as much as a small batch on a device."""
+    n = problem.solver.refinement * problem.resolution
+    return problem.field.build(), problem.coefficient.build(), problem.solver.build(n)
+
+
 def _refined(solver: Solver, factor: int, a: Array, source: float) -> Solution:
     """Solve with each cell cut into factor² cells of the same coefficient; u at the centres."""
     xp = array_namespace(a)
-    fine = xp.repeat(xp.repeat(xp.astype(a, xp.float64), factor, axis=1), factor, axis=2)
+    fine = xp.astype(a, xp.float64)
+    if factor > 1:
+        fine = xp.repeat(xp.repeat(fine, factor, axis=1), factor, axis=2)
     solution = solver.solve(fine, source)
     centres = slice(factor // 2, None, factor)
     return solution._replace(u=solution.u[:, centres, centres])
