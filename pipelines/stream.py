@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -127,7 +128,7 @@ class SolvedPairs(Samples):
     def _solved(self, blocks: Iterable[range]) -> Generator[Batch, None, None]:
         """The functions of each block, in order; those after it are in work or done meanwhile."""
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="solving")
-        cuda = torch.cuda.Stream(self.on) if torch.device(self.on or "cpu").type == "cuda" else None
+        cuda = _beside(self.on) if torch.device(self.on or "cpu").type == "cuda" else None
         ahead: deque[Future[Solved]] = deque()
         try:
             for numbers in blocks:
@@ -169,6 +170,12 @@ class SolvedPairs(Samples):
         dim = self.x.shape[-1]
         v = torch.as_tensor(reduction(values, dim)).float()
         return (v[..., None] if v.ndim == dim + 1 else v.movedim(1, -1)).contiguous()
+
+
+@lru_cache
+def _beside(device: str | None) -> torch.cuda.Stream:
+    """One stream for all epochs: PyTorch keeps the memory of each apart."""
+    return torch.cuda.Stream(device)
 
 
 @dataclass(frozen=True)
