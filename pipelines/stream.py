@@ -7,6 +7,7 @@ samples of an epoch. No store has such numbers, and no two trainings or epochs t
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -30,8 +31,9 @@ from pipelines.experiment import Experiment
 
 APART = 2**32  # numbers of samples that each training seed has for itself
 _SEEDS = 2**31 - 1  # of trainings: all numbers are below 2⁶³
-_BLOCK = 16  # samples that a thread solves at a time, at least a batch
+_BLOCK = 8  # samples that a thread solves at a time, at least a batch
 _BLOCK_ON_DEVICE = 256  # many at a time: a device is fast where its arrays are large
+_POINTS_ON_DEVICE = 2**23  # but no more: an epoch begins by waiting for its first block
 _THREADS = 8
 Alteration = Callable[[np.ndarray, range], np.ndarray]
 Solved = tuple[Batch, torch.Event | None]
@@ -238,7 +240,9 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
         )
     if on is None:
         return replace(pairs, threads=min(_THREADS, len(os.sched_getaffinity(0))))
-    return replace(pairs, on=on, block=_BLOCK_ON_DEVICE).to(device)
+    points = math.prod(_variable(recipe, experiment.data.target).shape)
+    block = max(1, min(_BLOCK_ON_DEVICE, _POINTS_ON_DEVICE // points))
+    return replace(pairs, on=on, block=block).to(device)
 
 
 def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> SolvedPairs:
