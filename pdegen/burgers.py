@@ -6,21 +6,22 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_namespace
 from jaxtyping import Complex, Float
 
+from pdegen.device import Array, blocks, constant, first
 from pdegen.etdrk import Step
 from pdegen.failure import SolveError
 from pdegen.grid import PeriodicGrid
 from pdegen.spectral import antiderivative_symbol, dealiased, derivative_symbol, wave_numbers
 
-Rows = Float[np.ndarray, "b n"]
+Rows = Float[Array, "b n"]
 
 _LARGEST_EXPONENT = 1400.0  # exp(±700), the ends of φ₀, are still finite
-_CACHE_POINTS = 32768  # points of a block of rows: a few such arrays fit into a core's cache
 
 
 class Solution(NamedTuple):
@@ -29,8 +30,8 @@ class Solution(NamedTuple):
     The error is an estimate of ‖u - u_exact‖/‖u_exact‖ in L², the largest over the times.
     """
 
-    u: Float[np.ndarray, "batch times n"]
-    error: Float[np.ndarray, " batch"]
+    u: Float[Array, "batch times n"]
+    error: Float[Array, " batch"]
 
 
 def _checked_times(t: float | Sequence[float]) -> list[float]:
@@ -40,28 +41,33 @@ def _checked_times(t: float | Sequence[float]) -> list[float]:
     return times
 
 
-def _checked_values(grid: PeriodicGrid, u0: np.ndarray) -> Float[np.ndarray, "batch n"]:
-    u0 = np.asarray(u0, dtype=np.float64)
+def _checked_values(grid: PeriodicGrid, u0: Array) -> Float[Array, "batch n"]:
+    xp = array_namespace(u0)
     if u0.ndim < 1 or u0.shape[-1] != grid.n:
-        raise ValueError(f"expected initial values of shape (*batch, {grid.n}), got {u0.shape}")
-    return u0.reshape(-1, grid.n)
+        raise ValueError(
+            f"expected initial values of shape (*batch, {grid.n}), got {tuple(u0.shape)}"
+        )
+    return xp.reshape(xp.astype(u0, xp.float64, copy=False), (-1, grid.n))
 
 
 class BurgersSolver(ABC):
-    """What the two solvers have in common: the call and its shapes."""
+    """What the two solvers have in common: the call and its shapes.
+
+    NumPy arrays are solved in blocks of rows; tensors of PyTorch all at once, on their device.
+    """
 
     grid: PeriodicGrid
 
     def __call__(
-        self, u0: Float[np.ndarray, "*batch n"], t: float | Sequence[float]
-    ) -> Float[np.ndarray, "*shape"]:
+        self, u0: Float[Array, "*batch n"], t: float | Sequence[float]
+    ) -> Float[Array, "*shape"]:
         """u at time t, shape (*batch, n); for a list of times, shape (*batch, times, n)."""
         times = _checked_times(t)
         u = self._integrate(_checked_values(self.grid, u0), times)[0]
-        shape = (*np.shape(u0)[:-1], self.grid.n)
+        shape = (*u0.shape[:-1], self.grid.n)
         return u.reshape(shape if np.ndim(t) == 0 else (*shape[:-1], len(times), shape[-1]))
 
-    def solve(self, u0: Float[np.ndarray, "batch n"], t: float | Sequence[float]) -> Solution:
+    def solve(self, u0: Float[Array, "batch n"], t: float | Sequence[float]) -> Solution:
         """u at the times t, with an error estimate for each sample."""
         times = _checked_times(t)
         u0 = _checked_values(self.grid, u0)
@@ -69,13 +75,13 @@ class BurgersSolver(ABC):
         return Solution(u, self._error(u0, times, u, state))
 
     @abstractmethod
-    def _integrate(self, u0: Rows, times: list[float]) -> tuple[Float[np.ndarray, "b t n"], Any]:
+    def _integrate(self, u0: Rows, times: list[float]) -> tuple[Float[Array, "b t n"], Any]:
         """The solution, and what the error estimate needs beside it."""
 
     @abstractmethod
     def _error(
-        self, u0: Rows, times: list[float], u: Float[np.ndarray, "b t n"], state: Any
-    ) -> Float[np.ndarray, " b"]:
+        self, u0: Rows, times: list[float], u: Float[Array, "b t n"], state: Any
+    ) -> Float[Array, " b"]:
         """The error estimate of `Solution`."""
 
 
@@ -136,60 +142,57 @@ class ColeHopf(BurgersSolver):
 
     def _integrate(
         self, u0: Rows, times: list[float]
-    ) -> tuple[Float[np.ndarray, "b t n"], Float[np.ndarray, "b t"]]:
-        u = np.empty((len(u0), len(times), self.grid.n))
-        error = np.empty((len(u0), len(times)))
-        # blocks of rows that stay in cache; every row is computed alike in any block
-        rows = max(1, _CACHE_POINTS // self.grid.n)
-        for start in range(0, len(u0), rows):
-            block = slice(start, start + rows)
-            self._integrate_block(start, u0[block], times, u[block], error[block])
+    ) -> tuple[Float[Array, "b t n"], Float[Array, "b t"]]:
+        xp = array_namespace(u0)
+        u = xp.empty((len(u0), len(times), self.grid.n), dtype=u0.dtype, device=device(u0))
+        error = xp.empty_like(u[:, :, 0])
+        for block in blocks(len(u0), self.grid.n, at_once=not is_numpy_namespace(xp)):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
+                span = self._integrate_block(u0[block], times, u[block], error[block])
+            carried = (span < _LARGEST_EXPONENT) & xp.all(error[block] <= self.tolerance, axis=1)
+            row = first(~carried)
+            if row is not None:
+                raise self._lost(block.start + row, float(span[row]))
         return u, error
 
     def _integrate_block(
-        self,
-        start: int,
-        u0: Float[np.ndarray, "r n"],
-        times: list[float],
-        u: Float[np.ndarray, "r t n"],
-        error: Float[np.ndarray, "r t"],
-    ) -> None:
-        n, eps = self.grid.n, np.finfo(float).eps
-        u0_hat = np.fft.rfft(u0)
-        mean = u0_hat[:, :1].real / n
-        drifts = np.abs(mean[:, 0]) > eps * np.abs(u0).max(axis=1)  # beyond round-off
-        exponent = np.fft.irfft(u0_hat * self._to_exponent, n)
-        low, high = exponent.min(axis=1), exponent.max(axis=1)
+        self, u0: Rows, times: list[float], u: Float[Array, "b t n"], error: Float[Array, "b t"]
+    ) -> Float[Array, " b"]:
+        """Fills u and its error; what comes back is range(V)/2ν, far too large where they fail."""
+        xp, n, eps = array_namespace(u0), self.grid.n, np.finfo(float).eps
+        u0_hat = xp.fft.rfft(u0)
+        mean = xp.real(u0_hat[:, :1]) / n
+        beyond_round_off = xp.abs(mean) > eps * xp.max(xp.abs(u0), axis=1, keepdims=True)
+        drifts = bool(xp.any(beyond_round_off))
+        velocity = xp.where(beyond_round_off, mean, xp.zeros_like(mean))
+        exponent = xp.fft.irfft(u0_hat * constant(self._to_exponent, u0), n=n)
+        low, high = xp.min(exponent, axis=1), xp.max(exponent, axis=1)
         span = high - low
-        self._refuse(start, span, span < _LARGEST_EXPONENT)
         exponent -= ((high + low) / 2)[:, None]
         # ψ = φ - 1 obeys the same equation, and keeps its digits where u is small
-        psi0_hat = np.fft.rfft(np.expm1(exponent, out=exponent))
-        round_off = eps * np.exp(span / 2)
+        psi0_hat = xp.fft.rfft(xp.expm1(exponent))
+        round_off = eps * xp.exp(span / 2)
         for i, t in enumerate(times):
             if t == 0:
                 u[:, i], error[:, i] = u0, 0.0
                 continue
-            psi_hat = (psi0_hat.view(np.float64) * self._decay(t)).view(np.complex128)
-            if drifts.any():
-                psi_hat[drifts] *= np.exp(-derivative_symbol(self.grid) * (mean[drifts] * t))
-            phi = np.fft.irfft(psi_hat, n)
+            decay = constant(self._decay(t), u0)
+            psi_hat = (psi0_hat.view(xp.float64) * decay).view(xp.complex128)
+            if drifts:
+                psi_hat *= xp.exp(constant(-derivative_symbol(self.grid), psi_hat) * (velocity * t))
+            phi = xp.fft.irfft(psi_hat, n=n)
             phi += 1
-            smallest = phi.min(axis=1)
-            tail = 2 * np.abs(psi_hat[:, -(n // 64) - 1 :]).sum(axis=1) / n
-            positive = np.where(smallest > 0, smallest, np.nan)
+            smallest = xp.min(phi, axis=1)
+            tail = 2 * xp.sum(xp.abs(psi_hat[:, -(n // 64) - 1 :]), axis=1) / n
+            positive = xp.where(smallest > 0, smallest, xp.full_like(smallest, np.nan))
             error[:, i] = (round_off + tail) / positive
-            self._refuse(start, span, error[:, i] <= self.tolerance)
-            psi_hat *= self._to_flux
-            quotient = np.fft.irfft(psi_hat, n)
+            psi_hat *= constant(self._to_flux, u0)
+            quotient = xp.fft.irfft(psi_hat, n=n)
             quotient /= phi
-            quotient += mean - quotient.mean(axis=1, keepdims=True)  # that of φₓ/φ is round-off
+            # that of φₓ/φ is round-off
+            quotient += mean - xp.mean(quotient, axis=1, keepdims=True)
             u[:, i] = quotient
-
-    def _refuse(self, start: int, span: np.ndarray, carried: np.ndarray) -> None:
-        """Raise SolveError for the first row of a block that is not carried."""
-        for row in np.flatnonzero(~carried):
-            raise self._lost(start + int(row), float(span[row]))
+        return span
 
     def _lost(self, row: int, exponent: float) -> SolveError:
         return SolveError(
@@ -200,9 +203,9 @@ class ColeHopf(BurgersSolver):
         )
 
     def _error(
-        self, u0: Rows, times: list[float], u: np.ndarray, state: Float[np.ndarray, "b t"]
-    ) -> Float[np.ndarray, " b"]:
-        return state.max(axis=1)
+        self, u0: Rows, times: list[float], u: Array, state: Float[Array, "b t"]
+    ) -> Float[Array, " b"]:
+        return array_namespace(state).max(state, axis=1)
 
 
 @dataclass(frozen=True)
@@ -247,50 +250,56 @@ class ETDRK4(BurgersSolver):
             self._steps[h] = Step.of(-self.viscosity * wave_numbers(self.grid) ** 2, h)
         return self._steps[h]
 
-    def _integrate(self, u0: Rows, times: list[float]) -> tuple[np.ndarray, None]:
+    def _integrate(self, u0: Rows, times: list[float]) -> tuple[Array, None]:
         return self._march(u0, times, self.dt), None
 
-    def _march(self, u0: Rows, times: list[float], dt: float) -> np.ndarray:
-        n = self.grid.n
+    def _march(self, u0: Rows, times: list[float], dt: float) -> Float[Array, "b t n"]:
+        xp, n = array_namespace(u0), self.grid.n
         keep = dealiased(self.grid)
-        symbol = np.where(keep, -0.5 * derivative_symbol(self.grid), 0)
+        symbol = constant(np.where(keep, -0.5 * derivative_symbol(self.grid), 0), u0)
 
-        def nonlinear(v: Complex[np.ndarray, "b k"]) -> Complex[np.ndarray, "b k"]:
-            return symbol * np.fft.rfft(np.fft.irfft(v, n) ** 2)
+        def nonlinear(v: Complex[Array, "b k"]) -> Complex[Array, "b k"]:
+            return symbol * xp.fft.rfft(xp.fft.irfft(v, n=n) ** 2)
 
-        u = np.empty((len(u0), len(times), n))
-        # blocks of rows that stay in cache; every row is computed alike in any block
-        rows = max(1, _CACHE_POINTS // n)
-        for start in range(0, len(u0), rows):
-            block = slice(start, start + rows)
-            v, now = np.where(keep, np.fft.rfft(u0[block]), 0), 0.0
+        u = xp.empty((len(u0), len(times), n), dtype=u0.dtype, device=device(u0))
+        for block in blocks(len(u0), n, at_once=not is_numpy_namespace(xp)):
+            v, now = xp.fft.rfft(u0[block]), 0.0
+            v = xp.where(constant(keep, u0), v, xp.zeros_like(v))
             with np.errstate(over="ignore", invalid="ignore"):  # reported below, by sample
                 for i, t in enumerate(times):
                     count = math.ceil((t - now) / dt * (1 - 1e-12))
+                    if count:
+                        step = self._step((t - now) / count).where(u0)
                     for _ in range(count):
-                        v = self._step((t - now) / count)(v, nonlinear)
+                        v = step(v, nonlinear)
                     now = t
-                    u[block, i] = u0[block] if t == 0 else np.fft.irfft(v, n)
-        for row in np.flatnonzero(~np.isfinite(u).all(axis=(1, 2))):
-            raise SolveError(int(row), f"ETDRK4 with dt {dt:g} is unstable: use a smaller dt")
+                    u[block, i] = u0[block] if t == 0 else xp.fft.irfft(v, n=n)
+        row = first(~xp.all(xp.isfinite(u), axis=(1, 2)))
+        if row is not None:
+            raise SolveError(row, f"ETDRK4 with dt {dt:g} is unstable: use a smaller dt")
         return u
 
     def _error(
-        self, u0: Rows, times: list[float], u: np.ndarray, state: None
-    ) -> Float[np.ndarray, " b"]:
+        self, u0: Rows, times: list[float], u: Float[Array, "b t n"], state: None
+    ) -> Float[Array, " b"]:
+        xp = array_namespace(u)
+        norm = partial(xp.linalg.vector_norm, axis=2)
         coarse = self._march(u0, times, 2 * self.dt)
-        size = np.linalg.norm(u, axis=2) + np.finfo(float).tiny
-        in_time = np.linalg.norm(u - coarse, axis=2) / (15 * size)
+        size = norm(u) + np.finfo(float).tiny
+        in_time = norm(u - coarse) / (15 * size)
         last = self.grid.n // 3
-        tail = np.abs(np.fft.rfft(u))[..., last - last // 10 : last + 1]
-        in_space = np.linalg.norm(tail, axis=2) * np.sqrt(2 / self.grid.n) / size
-        error = np.where(np.array(times) > 0, in_time + in_space, 0.0).max(axis=1)
-        for row in np.flatnonzero(~(error <= self.tolerance)):
+        tail = xp.abs(xp.fft.rfft(u))[..., last - last // 10 : last + 1]
+        in_space = norm(tail) * np.sqrt(2 / self.grid.n) / size
+        estimate = in_time + in_space
+        begun = constant(np.array(times) > 0, u)
+        error = xp.max(xp.where(begun, estimate, xp.zeros_like(estimate)), axis=1)
+        row = first(~(error <= self.tolerance))
+        if row is not None:
             raise SolveError(
-                int(row),
-                f"ETDRK4 is not resolved: error {error[row]:.2g} (time {in_time[row].max():.2g}, "
-                f"space {in_space[row].max():.2g}) exceeds {self.tolerance:g}: "
-                "use a smaller dt or a finer grid",
+                row,
+                f"ETDRK4 is not resolved: error {float(error[row]):.2g} (time "
+                f"{float(xp.max(in_time[row])):.2g}, space {float(xp.max(in_space[row])):.2g}) "
+                f"exceeds {self.tolerance:g}: use a smaller dt or a finer grid",
             )
         return error
 

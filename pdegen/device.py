@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 Array = Any  # NumPy, or of another namespace of the array API standard such as torch on a GPU
+
+_CACHE_POINTS = 32768  # points of a block of rows: a few such arrays fit into a core's cache
+_DEVICE_BYTES = 4_000_000_000  # that a block may take on a device, however large its memory is
 
 
 def torch() -> Any:
@@ -37,3 +41,14 @@ def first(failed: Array) -> int | None:
     """The first row that failed; where none did, a device is asked once for the whole batch."""
     xp = array_namespace(failed)
     return int(xp.argmax(xp.astype(failed, xp.int64))) if bool(xp.any(failed)) else None
+
+
+def blocks(rows: int, points: int, at_once: bool) -> Iterator[slice]:
+    """Blocks of rows of so many points that stay in a core's cache; a device takes all at once."""
+    size = max(1, rows if at_once else _CACHE_POINTS // points)
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
+def samples_at_once(values: int) -> int:
+    """Samples of a block on a device, where each needs room for so many float64 values."""
+    return max(1, _DEVICE_BYTES // (8 * values))

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Complex, Float
 
-State = Complex[np.ndarray, "batch k"]
-Symbol = Float[np.ndarray, " k"]
+from pdegen.device import Array, constant
+
+State = Complex[Array, "batch k"]
+Symbol = Float[Array, " k"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ class Step:
             f2=2 * mean((2 + z + e * (z - 2)) / z**3),
             f3=mean((-4 - 3 * z - z**2 + e * (4 - z)) / z**3),
         )
+
+    def where(self, like: Array) -> Step:
+        """The same step for arrays of this namespace and device."""
+        return Step(*(constant(symbol, like) for symbol in vars(self).values()))
 
     def __call__(self, v: State, nonlinear: Callable[[State], State]) -> State:
         """The state after the step."""

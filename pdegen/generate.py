@@ -84,6 +84,10 @@ class Job(ABC):
         """Further attributes of the complete store."""
         return {}
 
+    def made(self, store: Store) -> bool:
+        """Whether the store is of this job, so that it may go on there."""
+        return store.attributes["fingerprint"] == self.fingerprint
+
     @abstractmethod
     def difference(self, store: Store) -> str:
         """What to say of a store that is of another job."""
@@ -129,7 +133,13 @@ class RecipeJob(Job):
     def measured(self) -> dict[str, Any]:
         return self.recipe.problem.measured(self.recipe.seed, self.recipe.samples)
 
+    def made(self, store: Store) -> bool:
+        return super().made(store) and store.attributes["provenance"].get("device") == self.device
+
     def difference(self, store: Store) -> str:
+        if super().made(store):
+            device = store.attributes["provenance"].get("device", "cpu")
+            return f"{store.url} was begun with --device {device}: resume it with that"
         there = store.attributes["fingerprint"]
         return (
             f"{store.url} was made from another recipe (fingerprint {there[:12]}, this one "
@@ -310,7 +320,7 @@ def _in_the_way(job: Job, objects: Objects, options: Options) -> bool:
         raise StoreError(
             f"{objects.url} exists: use --resume to finish it or --overwrite to replace it"
         )
-    if options.resume and store.attributes["fingerprint"] != job.fingerprint:
+    if options.resume and not job.made(store):
         raise StoreError(job.difference(store))
     return True
 

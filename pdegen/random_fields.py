@@ -13,11 +13,12 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from array_api_compat import array_namespace
 from jaxtyping import Complex, Float
 
+from pdegen import philox
+from pdegen.device import Array, blocks, constant, empty
 from pdegen.grid import CellGrid, NodalGrid, PeriodicGrid
-
-_CACHE_POINTS = 32768  # points of a block of rows: a few such arrays fit into a core's cache
 
 
 class NormalStream:
@@ -42,31 +43,48 @@ class NormalStream:
         """ξ_k - iζ_k, k = 1 ... count, for independent standard normals ξ_k, ζ_k."""
         return self.pairs_of([sample], count)[0]
 
-    def normals_of(self, samples: Sequence[int], count: int) -> Float[np.ndarray, "batch count"]:
+    def normals_of(
+        self, samples: Sequence[int], count: int, device: str | None = None
+    ) -> Float[Array, "batch count"]:
         """Standard normals ξ_1, ζ_1, ξ_2, ... of several samples, one row each."""
-        pairs = self.pairs_of(samples, (count + 1) // 2)
-        return np.conj(pairs, out=pairs).view(np.float64)[:, :count]
+        pairs = self.pairs_of(samples, (count + 1) // 2, device)
+        minus_zeta = pairs.imag
+        minus_zeta *= -1
+        return pairs.view(array_namespace(pairs).float64)[:, :count]
 
-    def pairs_of(self, samples: Sequence[int], count: int) -> Complex[np.ndarray, "batch count"]:
-        """The pairs of several samples, one row each."""
-        words = np.empty((len(samples), 2 * count), dtype=np.uint64)
-        for row, sample in enumerate(samples):
-            self._start["state"]["key"] = np.array([self.seed, sample], dtype=np.uint64)
-            self._philox.state = self._start
-            words[row] = self._philox.random_raw(2 * count)
-        words >>= np.uint64(11)
-        # 53 bits each, at the midpoints of equal cells of (0, 1): the logarithm is finite
-        uniform = words.astype(np.float64)
+    def pairs_of(
+        self, samples: Sequence[int], count: int, device: str | None = None
+    ) -> Complex[Array, "batch count"]:
+        """The pairs of several samples, one row each, with NumPy or on a device of PyTorch."""
+        uniform = self._uniforms_of(samples, 2 * count, device)
+        xp = array_namespace(uniform)
+        radius = xp.sqrt(-2 * xp.log(uniform[:, 0::2]))
+        # cos and sin of 2πU from z = tan πU: several times faster, and as accurate
+        z = xp.tan(np.pi * uniform[:, 1::2])
+        radius /= 1 + z * z
+        pairs = xp.empty_like(radius, dtype=xp.complex128)
+        pairs.real[...] = radius * (1 - z * z)
+        pairs.imag[...] = radius * (-2 * z)
+        return pairs
+
+    def _uniforms_of(
+        self, samples: Sequence[int], count: int, device: str | None
+    ) -> Float[Array, "batch count"]:
+        """53 bits each, at the midpoints of equal cells of (0, 1): the logarithm is finite."""
+        if device is None:
+            words = np.empty((len(samples), count), dtype=np.uint64)
+            for row, sample in enumerate(samples):
+                self._start["state"]["key"] = np.array([self.seed, sample], dtype=np.uint64)
+                self._philox.state = self._start
+                words[row] = self._philox.random_raw(count)
+            words >>= np.uint64(11)
+            uniform = words.astype(np.float64)
+        else:
+            words = philox.words(self.seed, samples, count, device)
+            uniform = ((words >> 11) & (2**53 - 1)).double()  # the shift copies the sign
         uniform += 0.5
         uniform *= 2.0**-53
-        radius = np.sqrt(-2 * np.log(uniform[:, 0::2]))
-        # cos and sin of 2πU from z = tan πU: several times faster, and as accurate
-        z = np.tan(np.pi * uniform[:, 1::2])
-        radius /= 1 + z * z
-        pairs = np.empty((len(samples), count), dtype=np.complex128)
-        np.multiply(radius, 1 - z * z, out=pairs.real)
-        np.multiply(radius, -2 * z, out=pairs.imag)
-        return pairs
+        return uniform
 
 
 @dataclass(frozen=True)
@@ -110,24 +128,24 @@ class PeriodicGaussianField:
         return float(np.sum(self.mode_deviations**2))
 
     def __call__(
-        self, grid: PeriodicGrid, seed: int, samples: Sequence[int]
-    ) -> Float[np.ndarray, "batch n"]:
+        self, grid: PeriodicGrid, seed: int, samples: Sequence[int], device: str | None = None
+    ) -> Float[Array, "batch n"]:
         """The samples with these numbers on this grid, shape (len(samples), n)."""
         if grid.n < 2 * self.modes + 2:
             raise ValueError(
                 f"{self.modes} modes need a grid of at least {2 * self.modes + 2} points, "
                 f"got {grid.n}"
             )
+        u = empty((len(samples), grid.n), np.float64, device)
         # cos and sin coefficients (ξ, ζ) of mode k are the rfft entry n (ξ - iζ)/2
-        scale = self.mode_deviations * (grid.n / 2)
-        rows = max(1, _CACHE_POINTS // grid.n)  # a block of rows stays in cache
-        u_hat = np.zeros((rows, grid.n // 2 + 1), dtype=np.complex128)
-        u = np.empty((len(samples), grid.n))
-        stream = NormalStream(seed)
-        for start in range(0, len(samples), rows):
-            pairs = stream.pairs_of(samples[start : start + rows], self.modes)
-            np.multiply(pairs, scale, out=u_hat[: len(pairs), 1 : self.modes + 1])
-            u[start : start + rows] = np.fft.irfft(u_hat[: len(pairs)], grid.n)
+        scale = constant(self.mode_deviations * (grid.n / 2), u)
+        xp, stream = array_namespace(u), NormalStream(seed)
+        for block in blocks(len(samples), grid.n, at_once=device is not None):
+            pairs = stream.pairs_of(samples[block], self.modes, device)
+            pairs *= scale
+            u_hat = empty((len(pairs), grid.n // 2 + 1), np.complex128, device)
+            u_hat[:, 0], u_hat[:, 1 : self.modes + 1], u_hat[:, self.modes + 1 :] = 0, pairs, 0
+            u[block] = xp.fft.irfft(u_hat, n=grid.n)
         return u
 
 
@@ -188,8 +206,17 @@ class SquareGaussianField:
         shell = np.maximum(p, q)
         return shell**2 + np.where(p < q, p, 2 * shell - q)
 
+    @cached_property
+    def _bases(self) -> dict[CellGrid | NodalGrid, Float[np.ndarray, "n M"]]:
+        return {}
+
     def basis(self, grid: CellGrid | NodalGrid) -> Float[np.ndarray, "n M"]:
         """φ_p at the points of one axis."""
+        if grid not in self._bases:
+            self._bases[grid] = self._basis(grid)
+        return self._bases[grid]
+
+    def _basis(self, grid: CellGrid | NodalGrid) -> Float[np.ndarray, "n M"]:
         angles = np.outer(grid.x, self.wave_numbers)
         basis = np.sqrt(2) * (np.cos(angles) if self.boundary == "neumann" else np.sin(angles))
         if self.boundary == "neumann":
@@ -202,12 +229,20 @@ class SquareGaussianField:
         return squares @ self.mode_deviations**2 @ squares.T
 
     def __call__(
-        self, grid: CellGrid | NodalGrid, seed: int, samples: Sequence[int]
-    ) -> Float[np.ndarray, "batch n n"]:
+        self,
+        grid: CellGrid | NodalGrid,
+        seed: int,
+        samples: Sequence[int],
+        device: str | None = None,
+    ) -> Float[Array, "batch n n"]:
         """The samples with these numbers on this grid, indexed [sample, x, y]."""
-        basis, stream = self.basis(grid), NormalStream(seed)
-        g = np.empty((len(samples), grid.n, grid.n))
-        for row, sample in enumerate(samples):
-            normals = stream.normals_of([sample], self.modes**2)[0]
-            g[row] = basis @ (self.mode_deviations * normals[self._shells]) @ basis.T
+        g = empty((len(samples), grid.n, grid.n), np.float64, device)
+        basis, deviations = constant(self.basis(grid), g), constant(self.mode_deviations, g)
+        stream, shells = NormalStream(seed), constant(self._shells, g)
+        # with NumPy one by one: the bits of a product may depend on the batch
+        size = 1 if device is None else max(1, len(samples))
+        for start in range(0, len(samples), size):
+            block = slice(start, start + size)
+            normals = stream.normals_of(samples[block], self.modes**2, device)
+            g[block] = basis @ (deviations * normals[:, shells]) @ basis.T
         return g

@@ -202,7 +202,7 @@ def _unsettled(run: BenchmarkRun, dataset: str, found: dict[str, list[Row]]) -> 
     notes = []
     for name, rows in found.items():
         for row in rows:
-            losses = [epoch["loss"] for epoch in _history(run, row)]
+            losses = [epoch["loss"] for epoch in run.history(row)]
             ratio = losses[-1] / min(losses)
             if ratio > _UNSETTLED:
                 notes.append(f"{name}, seed {row.seed}: the training was unstable, the loss of its "
@@ -304,15 +304,9 @@ def _resolution_section(run: BenchmarkRun, dataset: str, found: dict[str, list[R
     )  # fmt: skip
 
 
-def _history(run: BenchmarkRun, row: Row) -> list[dict[str, float]]:
-    """What was written after each epoch."""
-    path = run.folder_of(row) / "history.jsonl"
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
 def _curves(run: BenchmarkRun, found: dict[str, list[Row]]) -> dict[str, list[float]]:
     return {
-        name: [epoch["score"] for epoch in _history(run, rows[0])] for name, rows in found.items()
+        name: [epoch["score"] for epoch in run.history(rows[0])] for name, rows in found.items()
     }
 
 

@@ -153,7 +153,7 @@ class BenchmarkRun:
             Stopped: See `operators.train.fit`; what was stopped goes on with `resume`.
         """
         for case in self.cases:
-            self._check(case)
+            self._check(case, device)
         self._claim(resume, overwrite)
         total, done = len(self.cases) * self.benchmark.seeds, 0
         for seed in range(self.benchmark.seeds):  # one search is for all seeds
@@ -177,6 +177,11 @@ class BenchmarkRun:
         """The run folder of a row."""
         case = Case(row.dataset, row.operator)
         return self.run_folder(case, self._run_name(row.seed, row.chosen))
+
+    def history(self, row: Row) -> list[dict[str, float]]:
+        """What was written after each epoch of a row's training."""
+        path = self.folder_of(row) / "history.jsonl"
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
     # one row
 
@@ -262,7 +267,7 @@ class BenchmarkRun:
             return None
         return row if row.made_from == self._made_from(case, seed) else None
 
-    def _check(self, case: Case) -> None:
+    def _check(self, case: Case, device: torch.device) -> None:
         """Raise SchemaError where an operator cannot be trained on a dataset, and DataError where
         the store has not what the experiment asks for."""
         experiment = self.benchmark.experiment(case, 0, {})
@@ -270,6 +275,8 @@ class BenchmarkRun:
         for resolution in experiment.resolutions:
             source.streamed("test", resolution)
         try:
+            if experiment.data.stream is not None:
+                source.training(device)
             checked_operator(experiment, source.streamed("train"))
         except SchemaError as error:
             raise SchemaError(f"{case.operator} on {case.dataset}: {error}") from error

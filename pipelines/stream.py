@@ -7,12 +7,14 @@ samples of an epoch. No store has such numbers, and no two trainings or epochs t
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -29,8 +31,9 @@ from pipelines.experiment import Experiment
 
 APART = 2**32  # numbers of samples that each training seed has for itself
 _SEEDS = 2**31 - 1  # of trainings: all numbers are below 2⁶³
-_BLOCK = 16  # samples that a thread solves at a time, at least a batch
+_BLOCK = 8  # samples that a thread solves at a time, at least a batch
 _BLOCK_ON_DEVICE = 256  # many at a time: a device is fast where its arrays are large
+_POINTS_ON_DEVICE = 2**23  # but no more: an epoch begins by waiting for its first block
 _THREADS = 8
 Alteration = Callable[[np.ndarray, range], np.ndarray]
 Solved = tuple[Batch, torch.Event | None]
@@ -127,7 +130,7 @@ class SolvedPairs(Samples):
     def _solved(self, blocks: Iterable[range]) -> Generator[Batch, None, None]:
         """The functions of each block, in order; those after it are in work or done meanwhile."""
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="solving")
-        cuda = torch.cuda.Stream(self.on) if torch.device(self.on or "cpu").type == "cuda" else None
+        cuda = _beside(self.on) if torch.device(self.on or "cpu").type == "cuda" else None
         ahead: deque[Future[Solved]] = deque()
         try:
             for numbers in blocks:
@@ -169,6 +172,12 @@ class SolvedPairs(Samples):
         dim = self.x.shape[-1]
         v = torch.as_tensor(reduction(values, dim)).float()
         return (v[..., None] if v.ndim == dim + 1 else v.movedim(1, -1)).contiguous()
+
+
+@lru_cache
+def _beside(device: str | None) -> torch.cuda.Stream:
+    """One stream for all epochs: PyTorch keeps the memory of each apart."""
+    return torch.cuda.Stream(device)
 
 
 @dataclass(frozen=True)
@@ -231,7 +240,9 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
         )
     if on is None:
         return replace(pairs, threads=min(_THREADS, len(os.sched_getaffinity(0))))
-    return replace(pairs, on=on, block=_BLOCK_ON_DEVICE).to(device)
+    points = math.prod(_variable(recipe, experiment.data.target).shape)
+    block = max(1, min(_BLOCK_ON_DEVICE, _POINTS_ON_DEVICE // points))
+    return replace(pairs, on=on, block=block).to(device)
 
 
 def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> SolvedPairs:

@@ -1,4 +1,4 @@
-"""Charts of a noise study: the matrix of errors, and reconstructions side by side."""
+"""Charts of studies: errors by noise level and by number of samples, reconstructions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from pipelines.figures import WIDE, logarithmic, styled
+from pipelines.figures import QUIET, WIDE, logarithmic, styled
 
 
 @styled
@@ -84,5 +84,30 @@ def error_by_level(
         xlabel="noise level of the test samples", ylabel="mean relative L² error",
     )  # fmt: skip
     logarithmic(axes, "y", means)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+@styled
+def error_by_samples(
+    samples: Sequence[int], errors: Sequence[float], streamed: tuple[int, float] | None
+) -> Figure:
+    """Mean error against the number of distinct training samples.
+
+    Args:
+        samples, errors: Of the trainings on stored samples, which see them again and again.
+        streamed: Of the one that sees each of its samples once.
+    """
+    figure = Figure(figsize=(WIDE, 3.4))
+    axes = figure.subplots()
+    axes.plot(samples, errors, marker="o", ms=5, label="stored samples, in several passes")
+    ends = np.array([samples, errors])
+    if streamed is not None:
+        axes.plot(*streamed, ls="", marker="D", ms=7, label="a stream, each sample once")
+        axes.axhline(streamed[1], lw=0.8, ls=":", color=QUIET)
+        ends = np.column_stack([ends, streamed])
+    axes.set(xlabel="distinct training samples", ylabel="mean relative L² error, test")
+    for direction, end in zip("xy", ends, strict=True):
+        logarithmic(axes, direction, end)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure

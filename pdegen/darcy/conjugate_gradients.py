@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from array_api_compat import array_namespace
 
-Array = Any  # of any namespace of the array API standard
+from pdegen.device import Array
+
 Linear = Callable[[Array], Array]
 
 
@@ -18,7 +18,8 @@ def conjugate_gradients(
 
     Args:
         operator: A, acting on arrays like b.
-        preconditioner: An approximation of A⁻¹, symmetric and positive definite.
+        preconditioner: An approximation of A⁻¹, symmetric and positive definite, that gives a new
+            array.
         b: Right-hand sides, shape (batch, n, n).
         rtol: Relative tolerance; a sample that has reached it is left as it is.
         limit: Largest number of iterations.
@@ -32,17 +33,24 @@ def conjugate_gradients(
         return v / xp.where(w == 0, xp.ones_like(w), w)
 
     goal = rtol**2 * dot(b, b)
-    u, r, p = xp.zeros_like(b), b, xp.zeros_like(b)
+    u, r, p = xp.zeros_like(b), xp.asarray(b, copy=True), xp.zeros_like(b)
     before, iterations = xp.zeros_like(goal), xp.zeros_like(goal)
-    for _ in range(limit):
+    for iteration in range(limit):
         running = xp.astype(dot(r, r) > goal, b.dtype)
+        # the one word a device is waited for: far cheaper than an iteration of the batch in vain
         if not bool(xp.any(running > 0)):
             break
         z = preconditioner(r)
         now = dot(r, z)
-        p = z + ratio(now, before) * p if float(iterations.max()) else z
+        if iteration:
+            p *= ratio(now, before)
+            p += z
+        else:
+            p = z
         q = operator(p)
         alpha = running * ratio(now, dot(p, q))
-        u, r, before = u + alpha * p, r - alpha * q, now
-        iterations = iterations + running
+        u += alpha * p
+        r -= alpha * q
+        before = now
+        iterations += running
     return u, xp.astype(xp.reshape(iterations, (-1,)), xp.int64)

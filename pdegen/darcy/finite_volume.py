@@ -14,9 +14,9 @@ from scipy.sparse.linalg import splu
 from pdegen.darcy import kernels
 from pdegen.darcy.conjugate_gradients import conjugate_gradients
 from pdegen.darcy.interface import InterfaceSolver
-from pdegen.darcy.operator import Array, Faces, Operator
+from pdegen.darcy.operator import Faces, Operator
 from pdegen.darcy.poisson import Poisson
-from pdegen.device import first
+from pdegen.device import Array, constant, first
 from pdegen.failure import SolveError
 from pdegen.grid import CellGrid
 
@@ -147,14 +147,19 @@ class FiniteVolume:
     def _on_device(self, operator: Operator, b: Array) -> Solution:
         """The whole batch at once; the sines along both axes are matrix products."""
         xp = array_namespace(b)
-        sines = xp.asarray(self._poisson.sines, dtype=b.dtype, device=b.device)
-        values = xp.asarray(self._poisson.eigenvalues, dtype=b.dtype, device=b.device)
+        sines = constant(self._poisson.sines, b)
+        values = constant(self._poisson.eigenvalues, b)
         weights = 1 / (values[:, None] + values)
-        few_jumps = _crossing_faces(operator.a) < _PIECEWISE * self.grid.n**2
-        scale = xp.where(few_jumps[:, None, None], xp.ones_like(b), 1 / xp.sqrt(operator.a))
+        smooth = _crossing_faces(operator.a) >= _PIECEWISE * self.grid.n**2
+        scale = None
+        if bool(xp.any(smooth)):
+            scale = xp.where(smooth[:, None, None], 1 / xp.sqrt(operator.a), xp.ones_like(b))
 
         def preconditioner(r: Array) -> Array:
-            return scale * (sines @ (weights * (sines.T @ (scale * r) @ sines)) @ sines.T)
+            hat = sines.T @ (r if scale is None else scale * r) @ sines
+            hat *= weights
+            z = sines @ hat @ sines.T
+            return z if scale is None else scale * z
 
         u, iterations = conjugate_gradients(
             operator, preconditioner, b, 0.5 * self.rtol, self.limit

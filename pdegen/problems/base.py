@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.device import Array, to_numpy
+from pdegen.device import Array, to_numpy, torch
 from pdegen.law.base import Law
 from pdegen.layout import Coordinate, Variable
 from pdegen.schema import Count, SchemaError, Strict
@@ -76,8 +76,10 @@ class Problem(Strict):
 
     def check_solver(self, device: str | None = None) -> None:
         """Raise an error where the solver, or this machine, cannot do what is asked."""
-        if device is not None:
-            raise SchemaError(f"this solver runs on the CPU alone, got device {device!r}")
+        if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
+            raise SchemaError(
+                f"device {device} was asked for, but PyTorch finds none here: use cpu"
+            )
 
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """Attributes of a store that are measured once it is complete, such as label errors."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Literal, Self
 
 import numpy as np
+from array_api_compat import array_namespace
 from pydantic import Field, model_validator
 
 from pdegen.burgers import ETDRK4, ColeHopf
-from pdegen.device import Array, torch
+from pdegen.device import Array, empty, first, samples_at_once
 from pdegen.failure import SolveError
 from pdegen.grid import PeriodicGrid
 from pdegen.law.base import Law
@@ -19,6 +21,7 @@ from pdegen.random_fields import PeriodicGaussianField
 from pdegen.schema import Count, NonNegative, Positive, Strict
 
 _BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
+_ARRAYS, _ARRAYS_A_TIME = 20, 4  # that a device holds at most for a sample, each of n float64
 
 
 class PeriodicGaussian(Strict):
@@ -118,30 +121,36 @@ class Burgers(Problem):
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """Fields and solutions are computed on the solver's grid, where they are resolved, and
         then taken at the points of the output grid."""
-        field, solver = self.initial.build(), self.solver.build(self.viscosity)
+        field, solver = _built(self)
         stride = solver.grid.stride_to(PeriodicGrid(self.resolution))
         times = list(self.times)
-        a = np.empty((len(samples), self.resolution), dtype=np.float32)
-        u = np.empty((len(samples), len(times), self.resolution), dtype=np.float32)
-        error = np.empty(len(samples))
-        for start in range(0, len(samples), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            u0 = field(solver.grid, seed, samples[block])
+        a = empty((len(samples), self.resolution), np.float32, device)
+        u = empty((len(samples), len(times), self.resolution), np.float32, device)
+        error = empty((len(samples),), np.float64, device)
+        xp = array_namespace(a)
+        needed = (_ARRAYS + _ARRAYS_A_TIME * len(times)) * solver.grid.n
+        size = _BLOCK if device is None else samples_at_once(needed)
+        for start in range(0, len(samples), size):
+            block = slice(start, start + size)
+            u0 = field(solver.grid, seed, samples[block], device)
             try:
                 solution = solver.solve(u0, times)
             except SolveError as failure:
                 raise SampleError(samples[start + failure.row], failure.reason) from failure
-            finite = np.isfinite(u0.sum(axis=1)) & np.isfinite(solution.u.sum(axis=(1, 2)))
-            if not finite.all():
-                row = int(np.flatnonzero(~finite)[0])
+            row = first(~xp.isfinite(xp.sum(u0, axis=1) + xp.sum(solution.u, axis=(1, 2))))
+            if row is not None:
                 raise SampleError(samples[start + row], "the solution is not finite")
-            a[block], u[block] = u0[:, ::stride], solution.u[:, :, ::stride]
+            a[block] = xp.astype(u0[:, ::stride], xp.float32)
+            u[block] = xp.astype(solution.u[:, :, ::stride], xp.float32)
             error[block] = solution.error
-        values = {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}
-        if device is None:
-            return values
-        return {name: torch().as_tensor(value, device=device) for name, value in values.items()}
+        return {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}
 
     def law(self) -> Law:
         solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)
         return burgers_law(self.initial.build(), grid, self.viscosity, self.times, solver.tolerance)
+
+
+@lru_cache(maxsize=4)
+def _built(problem: Burgers) -> tuple[PeriodicGaussianField, ColeHopf | ETDRK4]:
+    """Kept, for what they precompute costs as much as a small batch on a device."""
+    return problem.initial.build(), problem.solver.build(problem.viscosity)

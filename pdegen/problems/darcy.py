@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from pdegen.darcy.fenicsx import client
 from pdegen.darcy.finite_element import FiniteElement
 from pdegen.darcy.finite_volume import FiniteVolume, Solution
 from pdegen.darcy.published import PublishedScheme
-from pdegen.device import Array, empty, first, torch
+from pdegen.device import Array, empty, first, samples_at_once
 from pdegen.failure import SolveError
 from pdegen.grid import CellGrid
 from pdegen.law.base import Law
@@ -24,7 +25,7 @@ from pdegen.random_fields import SquareGaussianField
 from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
 
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
-_BLOCK_ON_DEVICE = 64
+_ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
 _MEASURED = 4  # samples whose label error is measured
 _REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
 
@@ -191,23 +192,24 @@ class Darcy(Problem):
         )  # fmt: skip
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        field, coefficient = self.field.build(), self.coefficient.build()
+        field, coefficient, solver = _built(self)
         factor = self.solver.refinement
-        solver = self.solver.build(factor * self.resolution)
         shape = (len(samples), self.resolution, self.resolution)
         a, u = empty(shape, np.float32, device), empty(shape, np.float32, device)
         residual = empty(shape[:1], np.float64, device)
-        size = _BLOCK if device is None else _BLOCK_ON_DEVICE
+        xp = array_namespace(a)
+        needed = _ARRAYS * (factor * self.resolution) ** 2 + _SAMPLING * self.field.modes**2
+        size = _BLOCK if device is None else samples_at_once(needed)
         for start in range(0, len(samples), size):
             block = slice(start, start + size)
-            sampled = coefficient(field(self.grid, seed, samples[block]))
-            a[block] = sampled if device is None else torch().as_tensor(sampled)
+            sampled = coefficient(field(self.grid, seed, samples[block], device))
+            a[block] = xp.astype(sampled, xp.float32)
             try:  # what is stored is what is solved
                 solution = _refined(solver, factor, a[block], self.source)
             except SolveError as failure:
                 raise SampleError(samples[start + failure.row], failure.reason) from failure
-            u[block], residual[block] = solution.u, solution.residual
-        xp = array_namespace(u)
+            u[block] = xp.astype(solution.u, xp.float32)
+            residual[block] = solution.residual
         row = first(~xp.isfinite(xp.sum(u, axis=(1, 2))))
         if row is not None:
             raise SampleError(samples[row], "u is not finite")
@@ -220,12 +222,15 @@ class Darcy(Problem):
         )
 
     def check_solver(self, device: str | None = None) -> None:
-        if self.solver.method != "finite-volume":
-            super().check_solver(device)
-        if self.solver.method == "finite-element":
+        method = self.solver.method
+        if device is not None and method != "finite-volume":
+            raise SchemaError(
+                f"problem.solver.method {method} runs on the CPU alone, got device {device!r}: "
+                "use cpu, or the method finite-volume"
+            )
+        if method == "finite-element":
             client.interpreter()
-        if device == "cuda" and not torch().cuda.is_available():
-            raise SchemaError("device cuda was asked for, but PyTorch finds none here")
+        super().check_solver(device)
 
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """The error of the first labels against harmonic finite volumes on cells three times
@@ -247,10 +252,19 @@ class Darcy(Problem):
         }
 
 
+@lru_cache(maxsize=4)
+def _built(problem: Darcy) -> tuple[SquareGaussianField, TwoPhase | LogNormal, Solver]:
+    """Kept, for what they precompute costs as much as a small batch on a device."""
+    n = problem.solver.refinement * problem.resolution
+    return problem.field.build(), problem.coefficient.build(), problem.solver.build(n)
+
+
 def _refined(solver: Solver, factor: int, a: Array, source: float) -> Solution:
     """Solve with each cell cut into factor² cells of the same coefficient; u at the centres."""
     xp = array_namespace(a)
-    fine = xp.repeat(xp.repeat(xp.astype(a, xp.float64), factor, axis=1), factor, axis=2)
+    fine = xp.astype(a, xp.float64)
+    if factor > 1:
+        fine = xp.repeat(xp.repeat(fine, factor, axis=1), factor, axis=2)
     solution = solver.solve(fine, source)
     centres = slice(factor // 2, None, factor)
     return solution._replace(u=solution.u[:, centres, centres])

@@ -88,6 +88,8 @@ def generate_command(
         workers, scheduler, resume, overwrite, take_over, skip_failed,
         _shards(f"generating {declared.name}, shards"),
     )  # fmt: skip
+    if device not in ("cpu", "cuda"):
+        raise SchemaError(f"unknown device {device!r}: known: cpu, cuda")
     if dry_run:
         _dry_run(declared, out, options)
         return
@@ -109,8 +111,6 @@ def _shards(what: str) -> Callable[[Progress], None]:
 def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "cpu") -> Store:
     from pipelines.run import default_store
 
-    if device not in ("cpu", "cuda"):
-        raise SchemaError(f"unknown device {device!r}: known: cpu, cuda")
     _check_options(options)
     url = default_store(recipe) if out is None else out
     with _kept(url):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +50,7 @@ def benchmark_command(
 ) -> None:
     """Train operators on datasets at one protocol, and write one table of all."""
     from pipelines.benchmark import load_benchmark
+    from pipelines.benchmark_report import write_benchmark_report
     from pipelines.profile import Profile
 
     benchmark = load_benchmark(name)
@@ -63,7 +65,11 @@ def benchmark_command(
     benchmark = benchmark.only(only or [], on or [])
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
-    _benchmark(benchmark, out, data, workers, device, resume, overwrite)
+    folder = out or Path("runs") / f"benchmark-{benchmark.name}"
+    stores = benchmark.stores(data or [])
+    _benchmark(
+        benchmark, folder, stores, workers, device, resume, overwrite, write_benchmark_report
+    )
 
 
 def _command() -> str:
@@ -90,24 +96,27 @@ def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> No
 
 
 def _benchmark(
-    benchmark: Any, out: Path | None, data: list[str] | None, workers: int, device: str,
-    resume: bool, overwrite: bool,
+    benchmark: Any, folder: Path, given: Mapping[str, str], workers: int, device: str,
+    resume: bool, overwrite: bool, write: Callable[[Any, Any, str], Path],
 ) -> None:  # fmt: skip
+    """Train and evaluate a benchmark on given stores, or those of its recipes, and report it."""
     from operators.train import Epoch, Stopped
-    from pipelines.benchmark_report import write_benchmark_report
     from pipelines.benchmark_run import BenchmarkRun, check_place
     from pipelines.run import check_device
+    from pipelines.stream import check_stream
 
     if resume and overwrite:
         raise SchemaError("--resume and --overwrite exclude each other")
     place = check_device(device)
-    folder = out or Path("runs") / f"benchmark-{benchmark.name}"
     check_place(benchmark.name, folder, resume, overwrite)
-    given = benchmark.stores(data or [])
-    stores = {
-        dataset: given.get(dataset) or generated(declared.load().data.load_recipe())
-        for dataset, declared in benchmark.datasets.items()
-    }
+    experiments = {name: dataset.load() for name, dataset in benchmark.datasets.items()}
+    absent = [name for name in experiments if name not in given]
+    for name in absent:
+        check_stream(experiments[name], place)
+    recipes = {name: experiments[name].data.load_recipe() for name in absent}
+    distinct = {recipe.fingerprint: recipe for recipe in recipes.values()}
+    made = {fingerprint: generated(recipe) for fingerprint, recipe in distinct.items()}
+    stores = {**given, **{name: made[recipe.fingerprint] for name, recipe in recipes.items()}}
     run = BenchmarkRun(benchmark, stores, folder)
     report, started = Reporter(f"benchmark {benchmark.name}", every=0), time.monotonic()
 
@@ -127,7 +136,7 @@ def _benchmark(
         except Stopped as stopped:
             print(f"\n{stopped}: finished rows are kept, continue with --resume", file=sys.stderr)
             raise KeyboardInterrupt from None
-    print(write_benchmark_report(run, place, _command()))
+    print(write(run, place, _command()))
 
 
 study_app = typer.Typer(help="Studies: many trainings, one report.", rich_markup_mode=None)
@@ -158,6 +167,41 @@ def study_resolution_command(
     benchmark_command(
         name, out, only, on, None, quick, None, set_, workers, device, resume, overwrite
     )
+
+
+@study_app.command("samples")
+def study_samples_command(
+    experiment: Annotated[
+        str | None, typer.Argument(help="Experiment, or a TOML file; default: burgers-gt-512.")
+    ] = None,
+    samples: Annotated[
+        str | None,
+        typer.Option(help="Numbers of training samples; default: 1024,8192,unlimited."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings with each number.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="An experiment and numbers for two cores.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the study.")] = None,
+    data: Annotated[str | None, typer.Option(help="Store; default: made where absent.")] = None,
+    set_: Set = None,
+    workers: Trainings = 1,
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train on more and more distinct samples, without end by a stream, at equal steps."""
+    from pipelines.samples_report import write_samples_report
+    from pipelines.samples_study import parse_numbers, samples_study
+
+    if quick and experiment is not None:
+        raise SchemaError("--quick has an experiment of its own: name none")
+    name = experiment or ("burgers-stream-quick" if quick else "burgers-gt-512")
+    numbers = samples or ("64,256,1024,unlimited" if quick else "1024,8192,unlimited")
+    study = samples_study(name, parse_numbers(numbers), seeds, parsed(set_))
+    folder = out or Path("runs") / f"{study.name}-study"
+    given = {} if data is None else dict.fromkeys(study.datasets, data)
+    _benchmark(study, folder, given, workers, device, resume, overwrite, write_samples_report)
 
 
 @study_app.command("noise")

@@ -1,0 +1,162 @@
+"""The study of the number of samples: what is trained, what is the same for all, its report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pdegen.schema import SchemaError
+from pipelines.benchmark import Case
+from pipelines.samples_study import label, parse_numbers, samples_study
+from pipelines.study_charts import error_by_samples
+from tests.pipelines.command import quietly
+from tests.pipelines.conftest import SMALL
+
+SETS = {**SMALL, "resolutions": [16], "training.epochs": 2, "training.batch": 4, "data.epoch": 12}
+SETS |= {"data.overrides.samples": 24, "data.overrides.splits.train": 16,
+         "data.overrides.splits.validation": 4, "data.overrides.splits.test": 4}  # fmt: skip
+WORDS = [word for key, value in SETS.items() for word in ("--set", f"{key}={value}")]
+
+
+def study(*numbers: int | None, seeds: int = 1, **changes: Any) -> Any:
+    return samples_study("burgers-stream-quick", numbers, seeds, {**SETS, **changes})
+
+
+def experiments(benchmark: Any) -> list[Any]:
+    return [benchmark.experiment(case, 1, {}) for case in benchmark.cases()]
+
+
+def test_all_have_one_store_whose_training_split_holds_the_largest_number() -> None:
+    found = experiments(study(8, 40, None))
+    assert [e.data.samples for e in found] == [8, 40, None]
+    assert [e.data.stream is None for e in found] == [True, True, False]
+    assert len({e.data.load_recipe().fingerprint for e in found}) == 1
+    recipe = found[0].data.load_recipe()
+    assert recipe.splits.model_dump() == {"train": 40, "validation": 4, "test": 4}
+    assert recipe.samples == 48
+    assert found[2].data.stream.load_recipe().problem == recipe.problem
+    unchanged = experiments(study(8, None))[0].data.load_recipe()
+    assert unchanged.samples == 24
+
+
+def test_all_take_as_many_steps() -> None:
+    found = experiments(study(8, 40, None))
+    assert {e.data.epoch for e in found} == {12}
+    assert len({e.training.model_copy(update={"seed": 0}) for e in found}) == 1
+    assert {e.training.seed for e in found} == {1}
+    of_the_recipe = samples_study("burgers-quick", [64, None], 1, {})
+    assert {e.data.epoch for e in experiments(of_the_recipe)} == {512}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study with its store, to be read only."""
+    folder = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        quietly("study", "samples", "burgers-stream-quick", "--samples", "8,16,unlimited",
+                "--seeds", "2", *WORDS, "--out", "study")  # fmt: skip
+    return folder
+
+
+def test_the_report_says_what_each_number_gave(made: Path) -> None:
+    folder = made / "study"
+    assert (folder / "report.html").read_text("utf-8").count("<svg") == 2
+    text = (folder / "report.md").read_text("utf-8")
+    assert text.count("svg)") == 2
+    table = (folder / "table.md").read_text("utf-8")
+    for row in ("| 8 | 3 |", "| 16 | 1.5 |", "| unlimited (24) | 1 |", "| mean of the targets |"):
+        assert row in table
+        assert row in text
+    assert "±" in table
+    assert "that of the stream." in table
+    assert "6 with each number of samples, 4 samples a step, evaluated 2 times" in text
+    assert "4 validation and 4 test samples of one store" in text
+    assert len(list((made / "data").iterdir())) == 1
+
+
+def test_it_goes_on_where_it_was(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made)
+    report = made / "study/report.md"
+    before, rows = report.read_bytes(), list((made / "study/rows").iterdir())
+    assert len(rows) == 6
+    runs = {p: p.stat().st_mtime_ns for p in (made / "study/runs").rglob("*.safetensors")}
+    quietly("study", "samples", "burgers-stream-quick", "--samples", "8,16,unlimited", "--seeds",
+            "2", *WORDS, "--out", "study", "--resume")  # fmt: skip
+    assert report.read_bytes() == before
+    assert {p: p.stat().st_mtime_ns for p in runs} == runs
+
+
+def test_every_number_learns_something_else(made: Path) -> None:
+    found = sorted((made / "study/runs").rglob("seed-0/history.jsonl"))
+    names = [path.parents[2].name for path in found]
+    assert names == ["16-samples", "8-samples", "unlimited-samples"]
+    losses = {json.loads(path.read_text("utf-8").splitlines()[-1])["loss"] for path in found}
+    assert len(losses) == 3
+
+
+@pytest.mark.parametrize("streamed", [None, (24000, 1e-3)])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_chart_takes_any_number_of_points(
+    streamed: tuple[int, float] | None, count: int
+) -> None:
+    samples = [64 * 4**k for k in range(count)]
+    figure = error_by_samples(samples, [0.1 / n for n in samples], streamed)
+    lines = figure.axes[0].get_lines()
+    assert len(lines) == (1 if streamed is None else 3)
+    assert lines[0].get_xdata().tolist() == samples  # type: ignore[union-attr]
+    figure.draw_without_rendering()
+
+
+def test_numbers_are_words() -> None:
+    assert parse_numbers("64, 1024,unlimited") == (64, 1024, None)
+    assert label(None) == "unlimited samples"
+    assert Case(label(1024), "gt").dataset == "1,024 samples"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "changes", "message"),
+    [
+        ((), {}, "must differ, got none"),
+        ((8, 8), {}, "must differ, got 8,8"),
+        ((2, None), {}, "a batch has 4 samples, got 2"),
+        ((8,), {"data.samples": 4}, "are the study's own"),
+        ((8,), {"data.stream.recipe": "burgers-quick"}, "are the study's own"),
+        ((8,), {"training.seed": 3}, "use --seeds"),
+        ((8,), {"data.reading": "streamed", "bach": 3}, "unknown key 'bach'"),
+    ],
+)
+def test_an_impossible_study_is_refused(
+    numbers: tuple[int, ...], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SchemaError, match=message):
+        study(*numbers, **changes)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--samples", "8,many"], "got '8,many'"),
+        (["--samples", "0"], "numbers >= 1 or unlimited"),
+        (["burgers-quick", "--quick"], "--quick has an experiment of its own"),
+        (["burgers-quik"], "unknown experiment 'burgers-quik'"),
+        (["burgers-quick", "--samples", "8"], "a batch has 16 samples, got 8"),
+        (["darcy-fem"], "unknown experiment 'darcy-fem'"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_anything_is_written(
+    refused: Callable[..., str], words: list[str], message: str
+) -> None:
+    assert message in refused("study", "samples", *words)
+
+
+def test_a_store_that_is_too_small_is_refused(refused: Callable[..., str], store: str) -> None:
+    line = refused("study", "samples", "burgers-quick", "--samples", "64", "--data", store,
+                   "--set", "data.resolution=16", "--set", "resolutions=[16]",
+                   "--set", "model.modes=4")  # fmt: skip
+    assert "data.samples: the training split of" in line
+    assert "has 19, got 64" in line
