@@ -19,6 +19,8 @@ from operators.base import Operator
 from operators.checkpoint import CheckpointError, check_fit, load_checkpoint
 from operators.data import Samples
 from operators.evaluate import scores
+from operators.ranks import ALONE, Ranks
+from operators.step import AS_WRITTEN, Acceleration, AccelerationError
 from operators.train import Epoch, fit
 from operators.transforms import Predictor, SquareSymmetries
 from pdegen.recipe import Recipe
@@ -81,6 +83,18 @@ def check_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def check_acceleration(device: torch.device, precision: str, compiled: str) -> Acceleration:
+    """How steps are run, from the words of a user.
+
+    Raises:
+        SchemaError: For a word or a precision that is not to be had on the device.
+    """
+    try:
+        return Acceleration.chosen(device, precision, compiled)
+    except AccelerationError as error:
+        raise SchemaError(str(error)) from None
+
+
 def train(
     experiment: Experiment,
     store: str,
@@ -89,7 +103,10 @@ def train(
     *,
     resume: bool = False,
     overwrite: bool = False,
+    acceleration: Acceleration = AS_WRITTEN,
+    ranks: Ranks = ALONE,
     on_reading: Callable[[str], None] = lambda reading: None,
+    on_start: Callable[[str], None] = lambda how: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Epoch]:
@@ -99,7 +116,7 @@ def train(
         experiment, store, folder, device: What to train, on what, where to, and by what.
         resume, overwrite: Go on with what is in the folder, or replace it.
         on_reading: Called once with how the training samples are read.
-        on_epoch, stop: As of `operators.train.fit`.
+        acceleration, ranks, on_start, on_epoch, stop: As of `operators.train.fit`.
 
     Raises:
         RunError: If the folder holds a run already, or another one than is to be resumed.
@@ -117,21 +134,28 @@ def train(
         "experiment": experiment.model_dump(mode="json"),
         "data": data,
         "reading": pairs.reading,
+        "precision": acceleration.precision,
+        "processes": ranks.count,
     }
+    if settings.batch % ranks.count:
+        raise SchemaError(
+            f"batch {settings.batch} does not divide among the {ranks.count} processes"
+        )
     operator = checked_operator(experiment, pairs)
     predictor = Predictor(
         operator,
         *experiment.normalization.of(pairs),
         vanishes=pairs.grid == "nodal" and experiment.data.target == "u",
     ).to(device)
-    if not _claim(folder, declared, resume, overwrite):
-        resume = False
+    # the first process alone writes
+    resume = ranks.any(ranks.first and _claim(folder, declared, resume, overwrite))
     on_reading(pairs.reading)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
     return fit(
         predictor, pairs, selection, settings, folder, description,
-        resume=resume, on_epoch=on_epoch, stop=stop,
+        resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
+        on_epoch=on_epoch, stop=stop,
     )  # fmt: skip
 
 

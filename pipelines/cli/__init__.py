@@ -38,7 +38,8 @@ def main() -> None:
             traceback.print_exc()
         else:
             message = getattr(error, "format_message", error.__str__)()  # of a UsageError
-            print(f"pdegen: {' '.join(message.split())}", file=sys.stderr)
+            if os.environ.get("RANK", "0") == "0":  # of the processes of torchrun one speaks
+                print(f"pdegen: {' '.join(message.split())}", file=sys.stderr)
         sys.exit(1 if status is None else status)
     except KeyboardInterrupt:
         print("pdegen: interrupted", file=sys.stderr)

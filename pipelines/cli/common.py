@@ -35,6 +35,12 @@ Trainings = Annotated[int, typer.Option("--workers", min=1, help="Trainings at a
 On = Annotated[list[str] | None, typer.Option(metavar="DATASET", help="This dataset; repeatable.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Tasks at a time; default: the cores.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Precision = Annotated[
+    str, typer.Option(help="Of matrix products in training: float32, tf32, bf16, or auto.")
+]
+Compile = Annotated[
+    str, typer.Option("--compile", help="Fused kernels and CUDA graphs in training: on, off, auto.")
+]
 Scheduler = Annotated[
     str, typer.Option(help="threads, processes, mpi, slurm, or the address of a Dask scheduler.")
 ]

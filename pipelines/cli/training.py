@@ -12,9 +12,11 @@ import typer
 
 from pdegen.schema import SchemaError
 from pipelines.cli.common import (
+    Compile,
     Device,
     Interrupts,
     Overwrite,
+    Precision,
     Reporter,
     Resume,
     Set,
@@ -35,6 +37,8 @@ def train_command(
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     set_: Set = None,
     device: Device = "cpu",
+    precision: Precision = "auto",
+    compiled: Compile = "auto",
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -55,9 +59,8 @@ def train_command(
         declared = Experiment.on_store(data, str(model))
     declared = _changed(declared, stream, set_)
     folder = out or Path("runs") / declared.name
-    store = data or _made(declared, device)
-    _train(declared, store, folder, device, resume, overwrite)
-    print(folder / f"{declared.training.reported[0]}.safetensors")
+    if _train(declared, data, folder, device, precision, compiled, resume, overwrite):
+        print(folder / f"{declared.training.reported[0]}.safetensors")
 
 
 def _changed(experiment: Any, stream: str | None, set_: list[str] | None) -> Any:
@@ -76,10 +79,18 @@ def _made(experiment: Any, device: str) -> str:
 
 
 def _train(
-    experiment: Any, store: str, folder: Path, device: str, resume: bool, overwrite: bool
-) -> None:
+    experiment: Any, data: str | None, folder: Path, device: str, precision: str, compiled: str,
+    resume: bool, overwrite: bool, check: bool = False,
+) -> str | None:  # fmt: skip
+    """Train, in all processes of torchrun; returns the store, in the first of them.
+
+    Args:
+        data: The store; None for the default one, made if absent.
+        check: Verify the store first.
+    """
+    from operators.ranks import torchrun
     from operators.train import Epoch, Stopped
-    from pipelines.run import check_device, train
+    from pipelines.run import check_acceleration, check_device, default_store, train
 
     report = Reporter(f"training {experiment.name}, epochs")
     total, started = experiment.training.epochs, time.monotonic()
@@ -92,16 +103,32 @@ def _train(
         split = experiment.training.selection_split
         report(done, total, seconds, f", loss {epoch.loss:.3e}, {split} {epoch.score:.3e}")
 
-    with Interrupts() as interrupts:
+    acceleration = check_acceleration(check_device(device), precision, compiled)
+    with Interrupts() as interrupts, torchrun() as ranks:
+        store = data or default_store(experiment.data.load_recipe())
+        said: dict[str, Any] = {}
+        if ranks.first:
+            if data is None:
+                _made(experiment, device)
+            if check:
+                check_verified(verified(store))
+            said = {
+                "on_reading": lambda how: print(f"training samples: {how}", file=sys.stderr),
+                "on_start": lambda how: print(f"training steps: {how}", file=sys.stderr),
+                "on_epoch": on_epoch,
+            }
+        ranks.wait()
         try:
             train(
                 experiment, store, folder, check_device(device), resume=resume,
-                overwrite=overwrite, on_epoch=on_epoch, stop=interrupts.asked,
-                on_reading=lambda how: print(f"training samples: {how}", file=sys.stderr),
+                overwrite=overwrite, acceleration=acceleration, ranks=ranks,
+                stop=interrupts.asked, **said,
             )  # fmt: skip
         except Stopped as stopped:
-            print(f"\n{stopped}: continue with --resume", file=sys.stderr)
+            if ranks.first:
+                print(f"\n{stopped}: continue with --resume", file=sys.stderr)
             raise KeyboardInterrupt from None
+        return store if ranks.first else None
 
 
 @app.command("evaluate")
@@ -145,6 +172,8 @@ def run_command(
     stream: Stream = None,
     set_: Set = None,
     device: Device = "cpu",
+    precision: Precision = "auto",
+    compiled: Compile = "auto",
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -154,11 +183,13 @@ def run_command(
     from pipelines.run import check_device, evaluate_run
 
     declared = _changed(load_experiment(experiment), stream, set_)
-    place = check_device(device)
     folder = out or Path("runs") / declared.name
-    store = data or _made(declared, device)
-    check_verified(verified(store))
-    _train(declared, store, folder, device, resume, overwrite)
+    store = _train(
+        declared, data, folder, device, precision, compiled, resume, overwrite, check=True
+    )
+    if store is None:
+        return
+    place = check_device(device)
     for summary in evaluate_run(declared, store, folder, place)["results"]:
         _print_score(summary)
     print(write_report(folder, store, place))
