@@ -88,7 +88,7 @@ class Source:
         """
         if self.experiment.data.stream is not None:
             return self._solved(device)
-        pairs, length = self._stored(device), self.experiment.data.epoch
+        pairs, length = self._stored(device), self.experiment.data.epoch_samples
         if length is None:
             return pairs
         if self.experiment.training.batch > len(pairs):  # no pass has one
@@ -101,7 +101,9 @@ class Source:
     def _solved(self, device: torch.device) -> SolvedPairs:
         """The stream of the experiment, with its noise."""
         stored, noise = self._whole("train"), self.experiment.noise
-        pairs = solved_pairs(self.experiment, self.experiment.data.epoch or len(stored), device)
+        pairs = solved_pairs(
+            self.experiment, self.experiment.data.epoch_samples or len(stored), device
+        )
         check_alike(pairs, stored)
         if noise is None:
             return pairs

@@ -49,8 +49,8 @@ class Data(Strict):
         reading: "resident" has all samples in memory, on the device; "streamed" reads shards ahead
             and shuffles a few at a time; "auto" is "resident" where they fit.
         samples: Train on the first so many samples of the training split; by default on all.
-        epoch: Samples of an epoch; by default as many as there are to train on. With a stream
-            the default is the size of the training split.
+        epoch_samples: Samples of an epoch; by default as many as there are to train on, and with
+            a stream as many as the training split has.
         stream: Train on samples of a recipe in place of the training split.
     """
 
@@ -62,7 +62,7 @@ class Data(Strict):
     target_resolution: Count | None = None
     reading: Literal["auto", "resident", "streamed"] = "auto"
     samples: Count | None = None
-    epoch: Count | None = None
+    epoch_samples: Count | None = None
     stream: Stream | None = None
 
     @model_validator(mode="after")

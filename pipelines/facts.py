@@ -73,7 +73,7 @@ def distinct(run: FinishedRun) -> int:
     if data.stream is None:
         return data.samples or stop - start
     batch = run.experiment.training.batch
-    return len(run.history) * ((data.epoch or stop - start) // batch) * batch
+    return len(run.history) * ((data.epoch_samples or stop - start) // batch) * batch
 
 
 def _stream(run: FinishedRun) -> list[tuple[str, ...]]:

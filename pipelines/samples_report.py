@@ -53,7 +53,7 @@ def _experiments(run: BenchmarkRun) -> dict[str, Experiment]:
 
 
 def _steps(experiment: Experiment) -> int:
-    epoch, training = experiment.data.epoch, experiment.training
+    epoch, training = experiment.data.epoch_samples, experiment.training
     assert epoch is not None
     return training.epochs * (epoch // training.batch)
 

@@ -41,7 +41,10 @@ def samples_study(
     for number in numbers:
         if number is not None and number < training.batch:
             raise SchemaError(f"{where}: a batch has {training.batch} samples, got {number}")
-    common = {**overrides, "data.epoch": data.epoch or data.load_recipe().splits.train}
+    common = {
+        **overrides,
+        "data.epoch_samples": data.epoch_samples or data.load_recipe().splits.train,
+    }
     common |= _enlarged(experiment, max((n for n in numbers if n is not None), default=0))
     stream = {"data.stream.recipe": data.recipe} | {
         f"data.stream.overrides.{key}": value for key, value in data.overrides.items()

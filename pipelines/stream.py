@@ -259,7 +259,7 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
     source = {
         "url": where, "recipe": recipe.name, "fingerprint": recipe.fingerprint,
         "resolution": data.resolution, "input": data.input, "target": data.target,
-        "target_resolution": data.target_resolution, "epoch": samples,
+        "target_resolution": data.target_resolution, "epoch_samples": samples,
     }  # fmt: skip
     numbers = first_number(seed) + np.arange(samples)
     return SolvedPairs(
@@ -291,7 +291,7 @@ def check_stream(experiment: Experiment, device: torch.device) -> None:
     if data.stream is None:
         return
     recipe = data.load_recipe()
-    samples = data.epoch or recipe.splits.train
+    samples = data.epoch_samples or recipe.splits.train
     pairs = solved_pairs(experiment, samples, device)
     if batch > samples:
         raise SchemaError(f"batch {batch} is larger than the {samples} samples of an epoch")

@@ -16,7 +16,13 @@ from pipelines.study_charts import error_by_samples
 from tests.pipelines.command import quietly
 from tests.pipelines.conftest import SMALL
 
-SETS = {**SMALL, "resolutions": [16], "training.epochs": 2, "training.batch": 4, "data.epoch": 12}
+SETS = {
+    **SMALL,
+    "resolutions": [16],
+    "training.epochs": 2,
+    "training.batch": 4,
+    "data.epoch_samples": 12,
+}
 SETS |= {"data.overrides.samples": 24, "data.overrides.splits.train": 16,
          "data.overrides.splits.validation": 4, "data.overrides.splits.test": 4}  # fmt: skip
 WORDS = [word for key, value in SETS.items() for word in ("--set", f"{key}={value}")]
@@ -45,11 +51,11 @@ def test_all_have_one_store_whose_training_split_holds_the_largest_number() -> N
 
 def test_all_take_as_many_steps() -> None:
     found = experiments(study(8, 40, None))
-    assert {e.data.epoch for e in found} == {12}
+    assert {e.data.epoch_samples for e in found} == {12}
     assert len({e.training.model_copy(update={"seed": 0}) for e in found}) == 1
     assert {e.training.seed for e in found} == {1}
     of_the_recipe = samples_study("burgers-quick", [64, None], 1, {})
-    assert {e.data.epoch for e in experiments(of_the_recipe)} == {512}
+    assert {e.data.epoch_samples for e in experiments(of_the_recipe)} == {512}
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ STREAM_DARCY = {"data.stream.recipe": "darcy-quick"} | {
 def experiment() -> Experiment:
     """Initial values and solutions on every other of 32 points."""
     return load_experiment("burgers-quick").with_overrides(
-        {**SMALL, **STREAM, "training.epochs": 2, "data.epoch": 24, "training.batch": 4}
+        {**SMALL, **STREAM, "training.epochs": 2, "data.epoch_samples": 24, "training.batch": 4}
     )
 
 
@@ -279,7 +279,7 @@ def test_what_was_streamed_is_recorded_and_evaluated(
     train(experiment, store, tmp_path / "run", CPU)
     declared = json.loads((tmp_path / "run/run.json").read_text("utf-8"))
     assert declared["experiment"]["data"]["stream"]["recipe"] == "burgers-quick"
-    assert declared["data"]["epoch"] == 24
+    assert declared["data"]["epoch_samples"] == 24
     assert declared["data"]["selection"]["content"]
     assert declared["reading"] == "solved as they are needed, 24 new ones an epoch"
     score = evaluate(tmp_path / "run/best.safetensors", store, CPU, split="test")
@@ -328,7 +328,7 @@ def test_epochs_of_any_length_go_on_where_the_one_before_ended(
 ) -> None:
     changes = {**SMALL, "data.reading": reading, "training.batch": 2}
     experiment = load_experiment("burgers-quick").with_overrides(changes)
-    passes = Source(store, experiment.with_overrides({"data.epoch": length})).training(CPU)
+    passes = Source(store, experiment.with_overrides({"data.epoch_samples": length})).training(CPU)
     assert isinstance(passes, Passes)
     assert len(passes) == length
     pairs = Source(store, experiment).training(CPU)
@@ -342,7 +342,7 @@ def test_epochs_of_any_length_go_on_where_the_one_before_ended(
 
 
 def test_passes_are_the_samples_that_they_are_of(store: str) -> None:
-    experiment = load_experiment("burgers-quick").with_overrides({**SMALL, "data.epoch": 8})
+    experiment = load_experiment("burgers-quick").with_overrides({**SMALL, "data.epoch_samples": 8})
     passes = Source(store, experiment).training(CPU).to("cpu")
     assert isinstance(passes, Passes)
     pairs = passes.pairs
@@ -357,7 +357,7 @@ def test_passes_are_the_samples_that_they_are_of(store: str) -> None:
 
 def test_training_in_short_epochs_is_resumed_to_the_same_bits(store: str, tmp_path: Path) -> None:
     experiment = load_experiment("burgers-quick").with_overrides(
-        {**SMALL, "data.epoch": 12, "training.batch": 4, "training.epochs": 3}
+        {**SMALL, "data.epoch_samples": 12, "training.batch": 4, "training.epochs": 3}
     )
     train(experiment, store, tmp_path / "whole", CPU)
     asked = iter([False] * 4 + [True])
@@ -381,7 +381,7 @@ def test_training_in_short_epochs_is_resumed_to_the_same_bits(store: str, tmp_pa
         ({"data.samples": 8}, "samples is of stored training samples"),
         ({"data.stream.overrides.viscosty": 1.0}, "unknown key 'viscosty'"),
         ({"data.stream.overrides.viscosity": -1.0}, "viscosity"),
-        ({"data.epoch": 0}, "data.epoch"),
+        ({"data.epoch_samples": 0}, "data.epoch_samples"),
         ({"data.stream.recipe": 3}, "recipe"),
     ],
 )
@@ -403,9 +403,9 @@ def test_overrides_of_a_stream_need_one() -> None:
         ({"data.stream.overrides.times": [0.1, 0.2]}, r"differ: channels \(1, 2\), \(1, 1\)"),
         ({"data.resolution": 15}, "resolution 15 is no subsample of the 32 periodic points"),
         ({"data.input": "error"}, "error is no function|has no function 'error'"),
-        ({"data.epoch": 2, "training.batch": 4}, "batch 4 is larger than the 2 samples"),
+        ({"data.epoch_samples": 2, "training.batch": 4}, "batch 4 is larger than the 2 samples"),
         ({"training.seed": 2**31}, "training.seed must be <"),
-        ({"training.epochs": 2**20, "data.epoch": 2**20}, r"it has 2\^32 samples"),
+        ({"training.epochs": 2**20, "data.epoch_samples": 2**20}, r"it has 2\^32 samples"),
     ],
 )
 def test_a_stream_that_does_not_fit_is_refused_before_anything_is_written(
@@ -426,7 +426,7 @@ def test_a_solver_that_cannot_use_the_device_is_refused(inverse: Experiment) -> 
 
 
 def words(*, epochs: int = 2) -> list[str]:
-    sets = {**SMALL, "training.epochs": epochs, "training.batch": 4, "data.epoch": 16}
+    sets = {**SMALL, "training.epochs": epochs, "training.batch": 4, "data.epoch_samples": 16}
     sets |= {k: v for k, v in STREAM.items() if k != "data.stream.recipe"}
     pairs = (("--set", f"{k}={json.dumps(v)}") for k, v in sets.items())
     return ["burgers-quick", "--stream", "burgers-quick", *(w for pair in pairs for w in pair)]
