@@ -6,10 +6,10 @@ says how it is run; all of it off is PyTorch as written, to which the others are
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import torch
@@ -77,7 +77,7 @@ class Acceleration:
         if precision == "auto":
             ampere = cuda and torch.cuda.get_device_capability(device) >= (8, 0)
             precision = "tf32" if ampere else "float32"
-        fusing = cuda and importlib.util.find_spec("triton") is not None
+        fusing = cuda and find_spec("triton") is not None
         on = compiled == "on" or (compiled == "auto" and cuda)
         return cls(
             precision,  # pyright: ignore[reportArgumentType]

@@ -196,12 +196,14 @@ def fit(
             for a, u in batches:
                 # of dropout and augmentation
                 key = (settings.seed, 1, step, *([ranks.rank] if ranks.count > 1 else []))
+                loss = None
                 try:
                     loss = gradient(a, u, stream_seed(*key))
                 except RuntimeError as error:
-                    if is_out_of_memory(error):
-                        raise _too_large(gradient, a, u) from error
-                    raise
+                    if not is_out_of_memory(error):
+                        raise
+                if loss is None:  # by now the error has let go of what it held in memory
+                    raise _too_large(gradient, a, u)
                 if step == start_step:
                     on_start(str(gradient))
                 optimizer.step()

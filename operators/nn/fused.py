@@ -104,7 +104,8 @@ class _Moments(torch.autograd.Function):
         flat, weight, z, kv, *normalized = ctx.saved_tensors
         g_z, g_kv = grads
         k, v = kv.chunk(2, dim=-1)
-        g = z[:, :1] * g_z[:, :1]  # a product with a few columns is a few sums
+        # a product with a few columns is a few sums
+        g = z[:, :1] * g_z[:, :1] if z.shape[1] else torch.zeros_like(kv)
         for column in range(1, z.shape[1]):
             g.addcmul_(z[:, column, None], g_z[:, column, None])
         g_k, g_v = g.chunk(2, dim=-1)

@@ -1,0 +1,59 @@
+"""Gradients that are written out: against those that PyTorch derives from its own operations."""
+
+import pytest
+import torch
+from torch import nn
+
+from operators.nn import fused
+from operators.nn.fused import moments, residual_mlp
+
+
+def gradients(function, *inputs):
+    """Values and gradients for a fixed random direction."""
+    outputs = function(*inputs)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    torch.manual_seed(7)
+    weighted = sum((y * torch.randn_like(y)).sum() for y in outputs)
+    needed = [v for v in inputs if v.requires_grad]
+    return [*outputs, *torch.autograd.grad(weighted, needed)]
+
+
+def compared(function, *inputs, monkeypatch):
+    written_out = gradients(function, *inputs)
+    monkeypatch.setattr(fused, "on_processor", lambda u: False)
+    for ours, plain in zip(written_out, gradients(function, *inputs), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
+def values(*shape):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("eps", [None, 1e-5])
+@pytest.mark.parametrize(("features", "columns"), [(6, 3), (3, 1), (2, 2), (6, 0)])
+def test_moments(eps, features, columns, monkeypatch):
+    torch.manual_seed(0)
+    z = torch.randn(7, columns, dtype=torch.float64)
+
+    def function(u, weight, bias):
+        return moments(u, weight, bias, z, features, eps)
+
+    compared(function, values(2, 7, 6), values(12, 6), values(12), monkeypatch=monkeypatch)
+
+
+def test_residual_mlp(monkeypatch):
+    torch.manual_seed(0)
+    mlp = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 6)).double()
+    u = values(2, 7, 6)
+    torch.testing.assert_close(residual_mlp(u, mlp), u + mlp(u), rtol=1e-13, atol=1e-13)
+
+    def function(u, *parameters):
+        return residual_mlp(u, mlp)
+
+    compared(function, u, *mlp.parameters(), monkeypatch=monkeypatch)
+
+
+def test_an_input_that_is_not_contiguous(monkeypatch):
+    mlp = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 6)).double()
+    u = values(2, 6, 7)
+    compared(lambda u: residual_mlp(u.mT, mlp), u, monkeypatch=monkeypatch)

@@ -1,0 +1,247 @@
+"""A training step: however it is run, it is the step as written."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from operators import step as step_module
+from operators.fno import FNO
+from operators.galerkin import GalerkinTransformer
+from operators.nn import spectral
+from operators.norms import RelativeH1
+from operators.step import AS_WRITTEN, Acceleration, AccelerationError, Step
+from operators.train import Settings, TrainingError, fit
+from operators.transforms import BurgersSymmetries, Normalizer, Predictor
+
+CPU = torch.device("cpu")
+RECORDED = replace(AS_WRITTEN, graphed=True)
+
+
+def small(dtype=torch.float32, **settings):
+    torch.manual_seed(0)
+    words = {"width": 24, "depth": 2, "feedforward": 32, "modes": 6, "decoder_width": 12}
+    operator = GalerkinTransformer(**words, **settings)
+    return Predictor(operator, Normalizer.identity(1), Normalizer.identity(1)).to(dtype)
+
+
+def with_batch_norm():
+    torch.manual_seed(0)
+    operator = FNO(dim=1, modes=4, width=8, normalization="batch")
+    return Predictor(operator, Normalizer.identity(1), Normalizer.identity(1))
+
+
+def batch(k=0, dtype=torch.float32, n=32):
+    generator = torch.Generator().manual_seed(k)
+    a, u = torch.randn(2, 6, n, 1, generator=generator, dtype=dtype).cumsum(2) / n
+    return a, u, (torch.arange(n) / n)[:, None].to(dtype)
+
+
+def trained(predictor, acceleration, steps=5, **options):
+    """Losses of some steps, and the state afterwards."""
+    options = {"augment": BurgersSymmetries(), **options}
+    step = Step(
+        predictor.train(), batch()[2], None, RelativeH1(), 0.999, acceleration=acceleration,
+        **options,
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(predictor.parameters(), lr=1e-3)
+    losses = []
+    for k in range(steps):
+        a, u, _ = batch(k)
+        losses.append(float(step(a, u, seed=k)))
+        optimizer.step()
+    return losses, predictor.state_dict(), step
+
+
+@pytest.mark.parametrize("made", [lambda: small(attention_dropout=0.2), with_batch_norm])
+def test_a_recorded_step_is_the_step_as_written(made):
+    """Random numbers, statistics of batches and all: recording leaves no trace."""
+    expected, weights, _ = trained(made(), AS_WRITTEN)
+    losses, state, step = trained(made(), RECORDED)
+    assert step.note == ""
+    assert losses == expected
+    for name in weights:
+        assert torch.equal(state[name], weights[name]), name
+
+
+def test_an_operator_that_waits_for_values_is_not_recorded_and_that_is_said():
+    class Waiting(GalerkinTransformer):
+        def forward(self, a, x, y=None):
+            return super().forward(a, x, y) * (1.0 if float(a.abs().max()) < 1e6 else 0.0)
+
+    torch.manual_seed(0)
+    operator = Waiting(width=24, depth=2, feedforward=32, modes=6, decoder_width=12)
+    predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1))
+    losses, _, step = trained(predictor, RECORDED)
+    assert losses == trained(small(), AS_WRITTEN)[0]
+    assert str(step).startswith("float32, as written; no CUDA graph: the operator waits")
+
+
+@pytest.mark.usefixtures("unchecked")  # the checks of shapes do not compile
+def test_a_compiled_step_is_the_step_as_written(monkeypatch):
+    """Traced and derived by PyTorch's compiler; its kernels for this processor are a slow test."""
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **kw: compile(f, backend="aot_eager", **kw))
+    expected, _, _ = trained(small(), AS_WRITTEN)
+    losses, _, _ = trained(small(), replace(RECORDED, compiled=True))
+    # sums in another order: some float32 digits of losses near 1
+    assert losses == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.slow  # a minute of compilation
+def test_a_step_of_fused_kernels_is_the_step_as_written():
+    expected, _, _ = trained(small(), AS_WRITTEN)
+    losses, _, _ = trained(small(), replace(RECORDED, compiled=True))
+    assert losses == pytest.approx(expected, rel=1e-5)
+
+
+def gradient(acceleration, predictor=None, **size):
+    a, u, x = batch(**size)
+    predictor = predictor or small()
+    step = Step(predictor, x, None, RelativeH1(), 1e9, acceleration=acceleration)
+    loss = step(a, u, seed=0)
+    return float(loss), torch.cat([p.grad.flatten() for p in predictor.parameters()])
+
+
+def angle(g, h):
+    """Relative distance of two gradients."""
+    return float((g - h).norm() / h.norm())
+
+
+def test_bf16_has_the_gradient_up_to_its_precision():
+    loss, expected = gradient(AS_WRITTEN)
+    found, g = gradient(replace(AS_WRITTEN, precision="bf16"))
+    assert found == pytest.approx(loss, rel=1e-3)
+    assert 1e-5 < angle(g, expected) < 2e-2  # 8 bits: 2⁻⁹ in each product
+
+
+class RoundedProducts(TorchDispatchMode):
+    """Products of numbers of 10 bits with sums in float32, as TF32 has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.rounded = self.transforms = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        self.transforms += name == "transformed"
+        if name in ("mm", "bmm", "addmm", "baddbmm"):
+            assert torch.get_float32_matmul_precision() == "high"
+            self.rounded += 1
+            *first, a, b = args
+            args = (*first, *((v.view(torch.int32) + 4096 & -8192).view(v.dtype) for v in (a, b)))
+        return func(*args, **(kwargs or {}))
+
+
+def test_tf32_has_the_gradient_up_to_its_precision_and_leaves_transforms_exact(monkeypatch):
+    from operators.nn import fused
+
+    for module in (fused, spectral):
+        monkeypatch.setattr(module, "on_processor", lambda u: False)  # as on a GPU
+    precisions = set()
+    product = spectral._product
+
+    def noted(*words):
+        precisions.add(torch.get_float32_matmul_precision())
+        return product(*words)
+
+    monkeypatch.setattr(spectral, "_product", noted)
+    loss, expected = gradient(AS_WRITTEN)
+    with RoundedProducts() as products:
+        found, g = gradient(replace(AS_WRITTEN, precision="tf32"))
+    assert products.transforms == 8  # two in each of two layers, and their gradients
+    assert precisions == {"highest"}
+    assert products.rounded > 20
+    assert found == pytest.approx(loss, rel=1e-4)
+    assert 1e-7 < angle(g, expected) < 2e-3  # 10 bits: 2⁻¹¹ in each product
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_transforms_stay_in_float32_in_a_step_of_bf16():
+    a, _, _ = batch()
+    torch.manual_seed(0)
+    layer = spectral.SpectralConv1d(1, 3, modes=4)
+    expected = spectral.transformed(a, "spectrum", 32, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(spectral.transformed(a, "spectrum", 32, 4), expected)
+        assert layer(a).dtype == torch.float32
+
+
+def test_how_it_is_run_is_chosen_for_the_device(monkeypatch):
+    assert Acceleration.chosen(CPU) == AS_WRITTEN
+    assert Acceleration.chosen(CPU, "float32", "on") == replace(AS_WRITTEN, compiled=True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(step_module, "find_spec", lambda name: object())
+    cuda = torch.device("cuda")
+    assert Acceleration.chosen(cuda) == Acceleration("tf32", compiled=True, graphed=True)
+    assert Acceleration.chosen(cuda, "bf16", "off") == Acceleration("bf16")
+    monkeypatch.setattr(step_module, "find_spec", lambda name: None)  # no compiler of kernels
+    assert Acceleration.chosen(cuda) == Acceleration("tf32", graphed=True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    assert Acceleration.chosen(cuda).precision == "float32"
+    with pytest.raises(AccelerationError, match=r"capability 8\.0"):
+        Acceleration.chosen(cuda, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tf32", "auto"), "precision tf32 needs a CUDA device"),
+        (("half", "auto"), "unknown precision 'half': auto, float32, tf32, bf16"),
+        (("auto", "yes"), "compile is auto, on or off, got 'yes'"),
+    ],
+)
+def test_refuses_what_the_device_lacks(words, said):
+    with pytest.raises(AccelerationError, match=said):
+        Acceleration.chosen(CPU, *words)
+
+
+TOO_LARGE = """
+import resource, sys, torch
+from pathlib import Path
+from operators.galerkin import GalerkinTransformer
+from operators.norms import RelativeH1
+from operators.pairs import Pairs
+from operators.train import Settings, TrainingError, fit
+from operators.transforms import Normalizer, Predictor
+import numpy as np
+n = 1024
+a = torch.randn(1024, n, 1)
+pairs = Pairs(a=a, u=a, x=torch.arange(n)[:, None] / n, y=None, samples=np.arange(1024),
+              grid="periodic", source={})
+predictor = Predictor(GalerkinTransformer(), Normalizer.identity(1), Normalizer.identity(1))
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, used + 2**31))
+try:
+    fit(predictor, pairs, pairs, Settings(loss=RelativeH1(), batch=1024), Path(sys.argv[1]), {})
+except TrainingError as error:
+    print(error)
+"""
+
+
+def test_out_of_memory_ends_with_the_batch_that_fits(tmp_path):
+    """With 2 GiB more than the process has; a batch of 1024 on 1024 points needs some 50."""
+    done = subprocess.run(
+        [sys.executable, "-c", TOO_LARGE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    said = "no memory is left for batch 1024 on 1024 points: use batch "
+    assert done.stdout.startswith(said), done.stderr[-2000:]
+    fits = int(done.stdout.removeprefix(said).split(",")[0])
+    assert fits in (8, 16, 32, 64)
+
+
+def test_not_even_one_sample(tmp_path, train_pairs, test_pairs, monkeypatch):
+    def full(self, loss_of, a, u):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Step, "_gradient_of", full)
+    settings = Settings(loss=RelativeH1(), epochs=1, batch=8)
+    with pytest.raises(TrainingError, match=r"batch 8 on .* points: not even one sample fits"):
+        fit(small(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
