@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jaxtyping import Int64
+
 from pdegen.device import Array, torch
 
 _HALF = 2**32 - 1
@@ -18,7 +20,9 @@ _WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B  # what a round adds to the key
 _ROUNDS = 10
 
 
-def words(seed: int, samples: Sequence[int], count: int, device: str) -> Array:
+def words(
+    seed: int, samples: Sequence[int], count: int, device: str
+) -> Int64[Array, "batch count"]:
     """The first words of the streams with the keys (seed, sample), shape (len(samples), count).
 
     The bits are those of `numpy.random.Philox(key=[seed, sample]).random_raw(count)`, as int64.

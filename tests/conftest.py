@@ -15,6 +15,7 @@ from jaxtyping import config, install_import_hook
 install_import_hook(
     [
         "pdegen.grid",
+        "pdegen.philox",
         "pdegen.random_fields",
         "pdegen.spectral",
         "pdegen.etdrk",

@@ -121,7 +121,7 @@ class Burgers(Problem):
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """Fields and solutions are computed on the solver's grid, where they are resolved, and
         then taken at the points of the output grid."""
-        field, solver = _built(self)
+        field, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
         stride = solver.grid.stride_to(PeriodicGrid(self.resolution))
         times = list(self.times)
         a = empty((len(samples), self.resolution), np.float32, device)

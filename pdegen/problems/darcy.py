@@ -192,13 +192,13 @@ class Darcy(Problem):
         )  # fmt: skip
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        field, coefficient, solver = _built(self)
+        field, coefficient, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
         factor = self.solver.refinement
         shape = (len(samples), self.resolution, self.resolution)
         a, u = empty(shape, np.float32, device), empty(shape, np.float32, device)
         residual = empty(shape[:1], np.float64, device)
         xp = array_namespace(a)
-        needed = _ARRAYS * (factor * self.resolution) ** 2 + _SAMPLING * self.field.modes**2
+        needed = max(_ARRAYS * (factor * self.resolution) ** 2, _SAMPLING * self.field.modes**2)
         size = _BLOCK if device is None else samples_at_once(needed)
         for start in range(0, len(samples), size):
             block = slice(start, start + size)

@@ -176,6 +176,10 @@ def test_without_words_it_shows_the_help(pdegen):
         (["generate", "mine.toml"], ["cannot read mine.toml"]),
         (["generate"], ["recipe"]),
         (["generat"], ["generat"]),
+        (["generate", "burgers-quick", "--device", "tpu"], ["unknown device 'tpu'", "cpu, cuda"]),
+        (["generate", "burgers-quick", "--device", "tpu", "--dry-run"], ["unknown device 'tpu'"]),
+        (["generate", "darcy-421-published", "--device", "cuda"],
+         ["problem.solver.method published-splines", "on the CPU alone", "use cpu"]),
         (["generate", "burgers-r10", "--sampels", "3"], ["--sampels"]),
         (["generate", "burgers-r10", "--samples", "x"], ["--samples"]),
         (["generate", "burgers-r10", "--samples", "0"], ["samples", "got 0"]),
@@ -235,6 +239,13 @@ def test_an_unknown_model_names_the_near_ones(refused, made):
 def test_a_device_that_is_not_there_is_refused(refused, made):
     words = ["--data", made / "store.zarr", *TINY, "--device", "cuda"]
     assert "finds none here: use cpu" in refused("train", "burgers-quick", *words)
+
+
+@pytest.mark.parametrize("recipe", ["burgers-quick", "darcy-quick"])
+def test_nothing_is_generated_on_a_device_that_is_not_there(refused, recipe, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    line = refused("generate", recipe, "--device", "cuda", "--out", "s.zarr")
+    assert "device cuda was asked for, but PyTorch finds none here: use cpu" in line
 
 
 def test_a_store_that_exists_asks_what_to_do(refused, store):
