@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from operators.train import Settings
 from pdegen.recipe import Recipe, load_recipe
@@ -75,6 +80,12 @@ class Data(Strict):
                     "replaces them: leave one of both out"
                 )
         return self
+
+    @model_serializer(mode="wrap")
+    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs and tables from before these keys are found again, by what they recorded."""
+        unset = {key for key in ("samples", "epoch_samples", "stream") if not getattr(self, key)}
+        return {key: value for key, value in content(self).items() if key not in unset}
 
     def load_recipe(self) -> Recipe:
         return load_recipe(self.recipe).with_overrides(self.overrides)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from operators.data import Samples, Subsample
 from operators.pairs import Batch, check_rank
+from operators.variables import Reduction, Values
 from pdegen.layout import Variable
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -168,7 +169,7 @@ class SolvedPairs(Samples):
             a = torch.from_numpy(altered).to(a.device)
         return a, u
 
-    def _function(self, values, reduction) -> Float[Tensor, "block *grid c"]:
+    def _function(self, values: Values, reduction: Reduction) -> Float[Tensor, "block *grid c"]:
         dim = self.x.shape[-1]
         v = torch.as_tensor(reduction(values, dim)).float()
         return (v[..., None] if v.ndim == dim + 1 else v.movedim(1, -1)).contiguous()

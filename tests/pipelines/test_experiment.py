@@ -6,7 +6,7 @@ from operators.data import allowed_resolutions
 from operators.soap import SOAP
 from operators.train import adam
 from pdegen.schema import SchemaError
-from pipelines.experiment import experiment_names, load_experiment
+from pipelines.experiment import Experiment, experiment_names, load_experiment
 from pipelines.models import build_operator
 
 
@@ -83,3 +83,13 @@ def test_a_word_chooses_the_optimizer():
     ).parameters()
     assert isinstance(soap.optimizer(parameter, 1e-3), SOAP)
     assert not soap.cycle_momentum
+
+
+def test_keys_that_are_not_used_leave_the_record_as_it_was():
+    data = load_experiment("burgers-quick").model_dump(mode="json")["data"]
+    assert not data.keys() & {"samples", "epoch_samples", "stream"}
+    used = {"data.stream.recipe": "burgers-quick", "data.epoch_samples": 64}
+    changed = load_experiment("burgers-quick").with_overrides(used)
+    dumped = changed.model_dump(mode="json")
+    assert dumped["data"]["stream"] == {"recipe": "burgers-quick", "overrides": {}}
+    assert Experiment.parse(dumped, "again") == changed
