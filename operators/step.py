@@ -190,7 +190,7 @@ class Step:
         return batch
 
     def _clip(self) -> None:
-        nn.utils.clip_grad_norm_(self.parameters, self.clip)
+        nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
 
     def _record(self, a: Tensor, u: Tensor) -> None:
         """Run the step a few times, which leaves weights and buffers as they are, and record it."""

@@ -93,8 +93,7 @@ class Attention(nn.Module):
             z = x[:, None].expand(*k.shape[:3], x.shape[-1])  # (batch, n, h, p)
             q, k, v = (torch.cat([z, y], dim=-1) for y in (q, k, v))
         q, k, v = (y.transpose(1, 2) for y in (q, k, v))
-        idle = isinstance(self.drop, nn.Dropout) and not (self.training and self.drop.p)
-        y = self.map(q, k, v, keep if idle else self.drop)  # (batch, h, n, [p +] d/h)
+        y = self.map(q, k, v, keep if idle(self.drop) else self.drop)  # (batch, h, n, [p +] d/h)
         y = y.transpose(1, 2).flatten(2)
         if not self.inside:
             y = torch.cat([x.expand(len(y), -1, -1), y], dim=-1)
@@ -110,8 +109,8 @@ class Attention(nn.Module):
         With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is
         x A + (u W_q + b_q) B + b with A, B = M_h W_h split by rows. Neither Q nor any n x (p + d)
         concatenation is formed: only d x d products remain beside K, V, KᵀV and u (W_q B).
-        Scale and shift of the norms of K and V act on M (`HeadNorm.of_rows`). `identity` times u
-        is added within the last of these products.
+        Scale and shift of the norms of K and V act on M, or beside it on W_h and on the product.
+        `identity` times u is added within the last of these products.
         """
         (n, p), batch = x.shape, len(u)
         weight, bias = self.project.weight, self.project.bias
@@ -125,22 +124,43 @@ class Attention(nn.Module):
             eps,
         )  # fmt: skip
         blocks = blocks.unflatten(2, (self.heads, -1)).unflatten(1, (self.heads, -1))
-        kv = blocks.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)  # (batch, h, d/h, d/h)
-        zk, zv = z_kv.unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        zz = (z.T @ z).expand(batch, self.heads, -1, -1)  # zk: (batch, h, [1 +] p, d/h)
-        matrix = torch.cat([torch.cat([zz, zv], -1), torch.cat([zk.mT, kv], -1)], -2) / n
-        if isinstance(norm_k, HeadNorm) and isinstance(norm_v, HeadNorm):
-            matrix = norm_v.of_rows(norm_k.of_rows(matrix, p).mT, p).mT
-        w_out = self.out.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (h, p+d/h, d)
-        matrix = self.drop(matrix).transpose(0, 1)  # (h, batch, p + d/h, p + d/h)
-        product = torch.bmm(matrix.flatten(1, 2), w_out).view(*matrix.shape[:3], -1)
-        a, b = product[:, :, :p].sum(0), product[:, :, p:].transpose(0, 1).flatten(1, 2)
-        offset = (bias[0] @ b + self.out.bias)[:, None]  # (batch, 1, d); a, b: (batch, p|d, d)
-        through = weight[0].T @ b
-        if identity:
-            through = through + identity * torch.eye(u.shape[-1], device=u.device, dtype=u.dtype)
-        base = torch.baddbmm(offset, x.expand(len(u), n, p), a)
+        kv = blocks.diagonal(dim1=1, dim2=3).permute(3, 0, 1, 2)  # (h, batch, d/h, d/h)
+        zk, zv = z_kv.unflatten(2, (2, self.heads, -1)).permute(2, 3, 0, 1, 4)
+        zz = (z.T @ z).expand(self.heads, batch, -1, -1)  # zk, zv: (h, batch, [1 +] p, d/h)
+        w = self.out.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0) / n  # (h, p + d/h, d)
+        if not idle(self.drop):
+            matrix = torch.cat([torch.cat([zz, zv], -1), torch.cat([zk.mT, kv], -1)], -2)
+            if isinstance(norm_k, HeadNorm) and isinstance(norm_v, HeadNorm):
+                matrix = norm_v.of_rows(norm_k.of_rows(matrix, p).mT, p).mT
+            product = times(self.drop(matrix.transpose(0, 1)).transpose(0, 1), w)
+            of_x, of_k = product.split([p, u.shape[2] // self.heads], 2)
+        else:  # the norm of V acts on w, that of K on the product
+            if isinstance(norm_v, HeadNorm):
+                w = norm_v.before(w, p)
+            q = z.shape[1]
+            of_x, of_k = times(zz, w[:, :q]) + times(zv, w[:, q:]), times(zk.mT, w[:, :q])
+            of_k = of_k + times(kv, w[:, q:])
+            if isinstance(norm_k, HeadNorm):
+                of_k = norm_k.after(of_k, of_x[:, :, :1])
+                of_x = of_x[:, :, 1:]
+        a, b = of_x.sum(0), of_k.transpose(0, 1).flatten(1, 2)  # (batch, p|d, d)
+        offset = (bias[0] @ b + self.out.bias)[:, None]  # (batch, 1, d)
+        same = identity * torch.eye(u.shape[2], device=u.device, dtype=u.dtype)
+        through = torch.baddbmm(same, weight[0].T.expand(batch, -1, -1), b)
+        base = torch.baddbmm(offset, x.expand(batch, n, p), a)
         return base.baddbmm_(u, through)
+
+
+def idle(drop: nn.Module) -> bool:
+    """Whether a dropout does nothing."""
+    return isinstance(drop, nn.Dropout) and not (drop.training and drop.p)
+
+
+def times(
+    m: Float[Tensor, "h batch r k"], w: Float[Tensor, "h k d"]
+) -> Float[Tensor, "h batch r d"]:
+    """m w, the batch as further rows."""
+    return torch.bmm(m.flatten(1, 2), w).unflatten(1, m.shape[1:3])
 
 
 class EncoderLayer(nn.Module):

@@ -158,12 +158,11 @@ class SpectralConv1d(nn.Module):
             )
         u_hat = transformed(u, "spectrum", n, self.modes)
         u_hat = u_hat.unflatten(1, (2, self.modes))  # (batch, re/im, modes, c_in)
-        re, im = u_hat[:, 0].transpose(0, 1), u_hat[:, 1].transpose(0, 1)  # (modes, batch, c_in)
-        w_re, w_im = self.weight.unbind(-1)
-        # the complex product as one real product of twice the size
-        w = torch.cat([torch.cat([w_re, w_im], -1), torch.cat([-w_im, w_re], -1)], -2)
-        v_hat = torch.cat([re, im], -1) @ w  # (modes, batch, 2 c_out)
-        v_hat = v_hat.unflatten(-1, (2, -1)).permute(1, 2, 0, 3).flatten(1, 2)
+        # both parts times both parts of the weights, which lie side by side in memory
+        parts = torch.bmm(u_hat.permute(2, 1, 0, 3).flatten(1, 2), self.weight.flatten(2))
+        re, im = parts.unflatten(1, (2, -1)).unflatten(-1, (-1, 2)).unbind(1)
+        v_hat = torch.stack([re[..., 0] - im[..., 1], re[..., 1] + im[..., 0]])
+        v_hat = v_hat.permute(2, 0, 1, 3).flatten(1, 2)  # (batch, re/im modes, c_out)
         return transformed(v_hat, "values", n, self.modes)
 
 
