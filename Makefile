@@ -63,6 +63,7 @@ bench: $(READY)
 	$(QUIET) $(BIN)/python -m benchmarks.darcy
 	$(QUIET) $(BIN)/python -m benchmarks.training
 	$(QUIET) $(BIN)/python -m benchmarks.reading
+	$(QUIET) $(BIN)/python -m benchmarks.streaming
 	$(QUIET) $(BIN)/python -m benchmarks.scale --shards 10000
 
 format: $(READY)

@@ -43,7 +43,7 @@ def training(
 
 
 def solving(pairs: SolvedPairs, batch: int) -> float:
-    """Seconds of the same epoch without training, solved by one thread."""
+    """Seconds of another epoch without training, by the same threads."""
     start = time.perf_counter()
     with closing(pairs.batches(0, 1, batch)) as batches:
         for _ in batches:
