@@ -59,11 +59,10 @@ soak: $(READY)
 	$(QUIET) $(BIN)/python -m tests.soak
 
 bench: $(READY)
+	$(QUIET) $(BIN)/pdegen bench all
 	$(QUIET) $(BIN)/python -m benchmarks.burgers
 	$(QUIET) $(BIN)/python -m benchmarks.darcy
 	$(QUIET) $(BIN)/python -m benchmarks.training
-	$(QUIET) $(BIN)/python -m benchmarks.reading
-	$(QUIET) $(BIN)/python -m benchmarks.streaming
 	$(QUIET) $(BIN)/python -m benchmarks.scale --shards 10000
 
 format: $(READY)

@@ -1,1 +1,1 @@
-"""Speed, as ratios inside one run: `make bench`."""
+"""Speed against other ways, for developers; `make bench` runs these and `pdegen bench`."""

@@ -1,13 +1,10 @@
-"""Interface Darcy: one sample against other solvers, growth with the grid, and the whole dataset.
+"""Interface Darcy: one sample against other solvers, and iterations by grid and contrast.
 
 python -m benchmarks.darcy
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 import time
 
 import numpy as np
@@ -15,27 +12,16 @@ import pyamg
 from scipy.sparse.linalg import cg, splu
 from threadpoolctl import threadpool_limits
 
-from benchmarks.timing import interleaved, ratio, write_result
+from benchmarks.show import show
 from pdegen.darcy.finite_volume import FiniteVolume
 from pdegen.darcy.operator import Operator
 from pdegen.grid import CellGrid
 from pdegen.random_fields import SquareGaussianField
-from pdegen.recipe import load_recipe
+from pipelines.bench.timing import interleaved, ratio
 
 RTOL = 1e-8
 SAMPLES = 8
 PUBLISHED = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 421)  # the law of darcy-421
-
-_CHILD = """
-import resource, sys, time
-from pdegen.generate import generate
-from pdegen.recipe import load_recipe
-
-recipe = load_recipe("darcy-421").with_overrides({"samples": int(sys.argv[1])})
-start = time.perf_counter()
-generate(recipe, sys.argv[2], workers=2)
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
 
 
 def two_phase(n: int, samples: int = SAMPLES) -> np.ndarray:
@@ -73,8 +59,8 @@ def one_sample(n: int) -> dict[str, float]:
     return {
         "ours, ms": round(1e3 * float(np.median(each["ours"])), 1),
         "ours, log-normal, ms": round(1e3 * float(np.median(each["ours, log-normal"])), 1),
-        "SuperLU / ours": round(ratio(each, "SuperLU", "ours"), 1),
-        "pyamg CG / ours": round(ratio(each, "pyamg", "ours"), 1),
+        "SuperLU / ours": ratio(each, "SuperLU", "ours"),
+        "pyamg CG / ours": ratio(each, "pyamg", "ours"),
     }
 
 
@@ -101,28 +87,14 @@ def contrasts(n: int = 211) -> dict[str, int]:
     }
 
 
-def whole_job(samples: int) -> dict[str, float]:
-    """Seconds and peak memory of generating darcy-421 with two workers."""
-    with tempfile.TemporaryDirectory() as folder:
-        output = subprocess.run(
-            [sys.executable, "-c", _CHILD, str(samples), f"{folder}/darcy.zarr"],
-            capture_output=True, text=True, check=True,
-        ).stdout.split()  # fmt: skip
-    return {"seconds": round(float(output[0]), 1), "peak memory, MB": round(int(output[1]) / 1e3)}
-
-
 def main() -> None:
     with threadpool_limits(1):
-        figures: dict[str, object] = {
+        figures = {
             "one 421 x 421 sample, residual 1e-8, one core": one_sample(421),
             "iterations by grid": growth(),
             "iterations by contrast, 211 x 211": contrasts(),
         }
-    figures["darcy-421, two workers"] = {
-        f"{samples} samples": whole_job(samples)
-        for samples in (256, load_recipe("darcy-421").samples)
-    }
-    write_result("darcy", figures)
+    show("darcy-solvers", figures)
 
 
 if __name__ == "__main__":

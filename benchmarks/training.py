@@ -10,11 +10,12 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from benchmarks.timing import interleaved, ratio, write_result
+from benchmarks.show import show
 from operators.galerkin import GalerkinTransformer
 from operators.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, WeightedH1
 from operators.step import Loss
+from pipelines.bench.timing import interleaved, ratio
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
 from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
 
@@ -48,7 +49,7 @@ def main() -> None:
         }
         seconds = interleaved(jobs, rounds=rounds, repeats=3)
         figures[f"n={n}, batch {batch}"] = {
-            "plain / ours": round(ratio(seconds, "plain", "ours"), 3),
+            "plain / ours": ratio(seconds, "plain", "ours"),
             "ours, seconds": round(sorted(seconds["ours"])[rounds // 2], 4),
             "threads": torch.get_num_threads(),
         }
@@ -64,11 +65,11 @@ def main() -> None:
         }
         seconds = interleaved(jobs, rounds=5)
         figures[f"Darcy, {n} x {n}, attention on {latent} x {latent}, batch 4"] = {
-            "plain / ours": round(ratio(seconds, "plain", "ours"), 3),
+            "plain / ours": ratio(seconds, "plain", "ours"),
             "ours, seconds": round(sorted(seconds["ours"])[2], 4),
             "threads": torch.get_num_threads(),
         }
-    write_result("training", figures)
+    show("training-plain", figures)
 
 
 if __name__ == "__main__":

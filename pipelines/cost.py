@@ -81,15 +81,17 @@ def step_cost(
         seconds.append(time.perf_counter() - start)
     with FlopCounterMode(display=False, custom_mapping=_ATTENTION_ON_CPU) as counter:
         step()
-    return Cost(median(seconds), _peak(model, optimizer, step, device), counter.get_total_flops())
+    peak = peak_bytes(model, optimizer, step, device)
+    return Cost(median(seconds), peak, counter.get_total_flops())
 
 
-def _peak(
+def peak_bytes(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    step: Callable[[], None],
+    step: Callable[[], object],
     device: torch.device,
 ) -> int:
+    """Largest sum of all tensors that were alive at once in a step."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         step()

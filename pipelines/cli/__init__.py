@@ -16,7 +16,7 @@ import typer
 from pdegen.problems.base import SampleError
 from pdegen.schema import SchemaError
 from pdegen.store import StoreError
-from pipelines.cli import stores, studies, training  # noqa: F401 (they add their commands)
+from pipelines.cli import bench, stores, studies, training  # noqa: F401 (they add their commands)
 from pipelines.cli.common import Failed, app
 
 INTERRUPTED = 130

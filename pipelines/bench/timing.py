@@ -1,0 +1,72 @@
+"""Interleaved timing: on a shared machine only ratios within one run mean something."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+
+import torch
+
+Jobs = Mapping[str, Callable[[], object]]
+Seconds = dict[str, list[float]]
+Clock = Callable[[], float]
+_COPIED = 2**28  # bytes of the copy that measures the memory
+
+
+def clock_of(device: torch.device) -> Clock:
+    """Seconds at which all that a device was asked for is done."""
+
+    def now() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return now
+
+
+def interleaved(
+    jobs: Jobs, rounds: int, repeats: int = 1, clock: Clock = time.perf_counter
+) -> Seconds:
+    """Seconds per call of each job, one figure a round; all jobs take turns in every round, so
+    that a slow spell of the machine meets all alike. For jobs of one thread `time.thread_time`
+    leaves out the time that other processes took. Each job is called once before."""
+    for job in jobs.values():
+        job()
+    seconds: Seconds = {name: [] for name in jobs}
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            start = clock()
+            for _ in range(repeats):
+                job()
+            seconds[name].append((clock() - start) / repeats)
+    return seconds
+
+
+def ratio(seconds: Mapping[str, list[float]], job: str, baseline: str) -> float:
+    """Median over the rounds of job/baseline within a round."""
+    pairs = zip(seconds[job], seconds[baseline], strict=True)
+    return rounded(median(a / b for a, b in pairs))
+
+
+def milliseconds(seconds: list[float]) -> float:
+    """Their median."""
+    return rounded(1e3 * median(seconds))
+
+
+def rounded(value: float) -> float:
+    """To four digits, as figures are kept."""
+    return float(f"{value:.4g}")
+
+
+def copy(device: torch.device, size: int = _COPIED) -> Callable[[], object]:
+    """Copies so many bytes from one place of a device's memory to another, in one piece."""
+    source = torch.ones(size // 4, device=device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+def copy_speed(device: torch.device, rounds: int = 5, size: int = _COPIED) -> float:
+    """GB that are read and as many that are written in a second."""
+    seconds = interleaved({"copy": copy(device, size)}, rounds, clock=clock_of(device))
+    return rounded(size / 1e9 / median(seconds["copy"]))

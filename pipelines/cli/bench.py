@@ -1,0 +1,50 @@
+"""The command that measures speed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.cli.common import Device, app
+
+
+@app.command("bench")
+def bench_command(
+    what: Annotated[str, typer.Argument(help="generate, train, read, stream or all.")],
+    device: Device = "cpu",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller ones, for a few minutes.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the histories; default: benchmarks/results."),
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Chrome trace of a few training steps.")
+    ] = None,
+) -> None:
+    """Measure speed, as ratios to floors measured in the same run; every run adds a line."""
+    from pipelines.bench.history import RESULTS
+    from pipelines.bench.suite import run
+    from pipelines.run import check_device
+
+    def say(text: str) -> None:
+        print(f"pdegen: {text}", file=sys.stderr, flush=True)
+
+    for name, figures, path in run(what, check_device(device), quick, out or RESULTS, profile, say):
+        print(f"{name} ({path})")
+        for line in _lines(figures, "  "):
+            print(line)
+
+
+def _lines(figures: dict[str, Any], indent: str) -> Iterator[str]:
+    for key, value in figures.items():
+        if isinstance(value, dict):
+            yield f"{indent}{key}"
+            yield from _lines(value, indent + "  ")
+        else:
+            yield f"{indent}{key}: {value}"
