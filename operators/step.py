@@ -232,7 +232,8 @@ class Recorded:
                 function(self.a, self.u)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # other threads may take memory meanwhile, such as one that solves what comes next
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._result = function(self.a, self.u)
         self._replay = graph.replay
 
@@ -258,6 +259,11 @@ class Watch(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         name = func.overloadpacket.__name__
+        result = func(*args, **(kwargs or {}))
         if name in _WAITING:
             self.waits.add(name)
-        return func(*args, **(kwargs or {}))
+        if name in ("_to_copy", "copy_") and isinstance(result, Tensor):
+            places = {v.device.type for v in (*args, result) if isinstance(v, Tensor)}
+            if len(places) > 1:
+                self.waits.add("copy between devices")
+        return result

@@ -233,8 +233,9 @@ def _claim(folder: Path, declared: dict[str, Any], resume: bool, overwrite: bool
         there = json.loads(path.read_text("utf-8"))
         for key in declared:
             if there.get(key) != declared[key]:
+                what = "number of processes" if key == "processes" else key
                 raise RunError(
-                    f"{folder} holds a run of another {key}: it cannot be resumed as this"
+                    f"{folder} holds a run of another {what}: it cannot be resumed as this"
                 )
         return (folder / "state.pt").exists()
     if folder.exists() and not path.exists() and any(folder.iterdir()):

@@ -285,15 +285,15 @@ def check_alike(pairs: Samples, stored: Samples) -> None:
         raise SchemaError(f"{where} and {there}, where the epoch is chosen, differ in their points")
 
 
-def check_stream(experiment: Experiment, device: torch.device) -> None:
-    """Raise an error where an experiment cannot be trained on its stream; before a store of its
-    recipe is made, on which the epoch is chosen."""
+def check_data(experiment: Experiment, device: torch.device) -> None:
+    """Raise an error where an experiment cannot be trained on its recipe, or its stream; before
+    a store of the recipe is made."""
     data, batch = experiment.data, experiment.training.batch
-    if data.stream is None:
-        return
     recipe = data.load_recipe()
-    samples = data.epoch_samples or recipe.splits.train
-    pairs = solved_pairs(experiment, samples, device)
+    samples = data.epoch_samples or min(data.samples or recipe.splits.train, recipe.splits.train)
     if batch > samples:
         raise SchemaError(f"batch {batch} is larger than the {samples} samples of an epoch")
+    if data.stream is None:
+        return
+    pairs = solved_pairs(experiment, samples, device)
     check_alike(pairs, _pairs(recipe, experiment, samples, f"recipe {recipe.name}"))

@@ -103,7 +103,7 @@ def _benchmark(
     from operators.train import Epoch, Stopped
     from pipelines.benchmark_run import BenchmarkRun, check_place
     from pipelines.run import check_device
-    from pipelines.stream import check_stream
+    from pipelines.stream import check_data
 
     if resume and overwrite:
         raise SchemaError("--resume and --overwrite exclude each other")
@@ -112,7 +112,7 @@ def _benchmark(
     experiments = {name: dataset.load() for name, dataset in benchmark.datasets.items()}
     absent = [name for name in experiments if name not in given]
     for name in absent:
-        check_stream(experiments[name], place)
+        check_data(experiments[name], place)
     recipes = {name: experiments[name].data.load_recipe() for name in absent}
     distinct = {recipe.fingerprint: recipe for recipe in recipes.values()}
     made = {fingerprint: generated(recipe) for fingerprint, recipe in distinct.items()}

@@ -72,9 +72,9 @@ def _changed(experiment: Any, stream: str | None, set_: list[str] | None) -> Any
 def _made(experiment: Any, device: str) -> str:
     """The default store of an experiment, made if absent; nothing is where it cannot be trained."""
     from pipelines.run import check_device
-    from pipelines.stream import check_stream
+    from pipelines.stream import check_data
 
-    check_stream(experiment, check_device(device))
+    check_data(experiment, check_device(device))
     return generated(experiment.data.load_recipe())
 
 

@@ -8,6 +8,7 @@ import torch
 
 from operators.base import check_input
 from operators.checkpoint import load_checkpoint, save_checkpoint
+from operators.step import Watch
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
 from pipelines.models import MODELS, build_operator, parse_model
@@ -220,6 +221,17 @@ def test_it_compiles(label, dim):
         expected.abs().max()
     )  # random features lose digits that do not show point by point
     torch.testing.assert_close(compiled(a, x), expected, rtol=1e-4, atol=1e-4 * size)
+
+
+@every
+def test_a_step_never_waits_for_values(label, dim):
+    """So that a GPU runs it as one recorded graph."""
+    a, x = functions(dim, dtype=torch.float32), points(dim, dtype=torch.float32)
+    model = settled(made(label, dim, torch.float32), a, x).train()
+    model(a, x)  # what is made once and kept
+    with Watch() as watch:
+        model(a, x).square().mean().backward()
+    assert watch.waits == set()
 
 
 @every

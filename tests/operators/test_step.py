@@ -13,7 +13,7 @@ from operators.fno import FNO
 from operators.galerkin import GalerkinTransformer
 from operators.nn import spectral
 from operators.norms import RelativeH1
-from operators.step import AS_WRITTEN, Acceleration, AccelerationError, Step
+from operators.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
 from operators.train import Settings, TrainingError, fit
 from operators.transforms import BurgersSymmetries, Normalizer, Predictor
 
@@ -78,6 +78,15 @@ def test_an_operator_that_waits_for_values_is_not_recorded_and_that_is_said():
     losses, _, step = trained(predictor, RECORDED)
     assert losses == trained(small(), AS_WRITTEN)[0]
     assert str(step).startswith("float32, as written; no CUDA graph: the operator waits")
+
+
+def test_copies_from_the_processor_are_noticed():
+    with Watch() as watch:
+        torch.ones(3).to("meta")
+    assert watch.waits == {"copy between devices"}
+    with Watch() as watch:
+        torch.ones(3).to(torch.float64) + 1
+    assert watch.waits == set()
 
 
 @pytest.mark.usefixtures("unchecked")  # the checks of shapes do not compile
