@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from pdegen.burgers import ETDRK4, ColeHopf
 from pdegen.device import Array, empty, first, samples_at_once
@@ -40,9 +45,18 @@ class PeriodicGaussian(Strict):
 class ColeHopfMethod(Strict):
     method: Literal["cole-hopf"]
     resolution: Count
+    largest_error: Positive = ColeHopf.tolerance
+
+    @model_serializer(mode="wrap")
+    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Recipes without this key keep the fingerprint that they had before there was one."""
+        words = content(self)
+        if self.largest_error == ColeHopf.tolerance:
+            del words["largest_error"]
+        return words
 
     def build(self, viscosity: float) -> ColeHopf:
-        return ColeHopf(PeriodicGrid(self.resolution), viscosity)
+        return ColeHopf(PeriodicGrid(self.resolution), viscosity, self.largest_error)
 
 
 class ETDRK4Method(Strict):

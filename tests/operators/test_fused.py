@@ -13,7 +13,7 @@ def gradients(function, *inputs):
     outputs = function(*inputs)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     torch.manual_seed(7)
-    weighted = sum((y * torch.randn_like(y)).sum() for y in outputs)
+    weighted = sum((y * torch.randn(y.shape, dtype=y.dtype)).sum() for y in outputs)
     needed = [v for v in inputs if v.requires_grad]
     return [*outputs, *torch.autograd.grad(weighted, needed)]
 
