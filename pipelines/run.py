@@ -20,7 +20,7 @@ from operators.checkpoint import CheckpointError, check_fit, load_checkpoint
 from operators.data import Samples
 from operators.evaluate import scores
 from operators.ranks import ALONE, Ranks
-from operators.step import AS_WRITTEN, Acceleration, AccelerationError
+from operators.step import Acceleration, AccelerationError
 from operators.train import Epoch, fit
 from operators.transforms import Predictor, SquareSymmetries
 from pdegen.recipe import Recipe
@@ -103,7 +103,7 @@ def train(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    acceleration: Acceleration = AS_WRITTEN,
+    acceleration: Acceleration | None = None,
     ranks: Ranks = ALONE,
     on_reading: Callable[[str], None] = lambda reading: None,
     on_start: Callable[[str], None] = lambda how: None,
@@ -116,13 +116,15 @@ def train(
         experiment, store, folder, device: What to train, on what, where to, and by what.
         resume, overwrite: Go on with what is in the folder, or replace it.
         on_reading: Called once with how the training samples are read.
-        acceleration, ranks, on_start, on_epoch, stop: As of `operators.train.fit`.
+        acceleration: How steps are run; by default what is fastest on the device.
+        ranks, on_start, on_epoch, stop: As of `operators.train.fit`.
 
     Raises:
         RunError: If the folder holds a run already, or another one than is to be resumed.
         DataError: If the store cannot be read as asked.
         SchemaError: If the model or the batch does not fit the data; nothing is written.
     """
+    acceleration = acceleration or Acceleration.chosen(device)
     source = Source(store, _as_before(experiment, folder) if resume else experiment)
     pairs = source.training(device)
     selection = source.tested(experiment.training.selection_split, device)
