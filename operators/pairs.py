@@ -158,11 +158,11 @@ class Pairs(Samples):
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
         check_rank(rank, ranks)
-        order = torch.randperm(len(self), generator=generator(seed, 0, epoch))
+        order = torch.randperm(len(self), generator=generator(seed, 0, epoch)).to(self.device)
         inputs = self.renewed(epoch).to(self.device) if self.renewed else self.a
         for k in range(first, len(self) // ranks // batch):
             start = (k * ranks + rank) * batch
-            chosen = order[start : start + batch].to(self.device)
+            chosen = order[start : start + batch]
             yield inputs[chosen], self.u[chosen]
 
 

@@ -1,31 +1,24 @@
-"""`pdegen train` as a process: killed, shared by processes, and with words that are impossible."""
+"""`pdegen train` in several processes, and with words that are impossible."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from tests.pipelines.conftest import DATA, SMALL
+from tests.pipelines.conftest import SMALL
 
 BIN = Path(sys.executable).parent
-STREAM = {f"data.stream.overrides.{k}": v for k, v in DATA.items() if "." in k}
 
 
-def words(store: str, out: Path, stream: bool = False, **further: object) -> list[str]:
-    sets = SMALL | {"training.batch": 4, **further} | (STREAM if stream else {})
+def words(store: str, out: Path, **further: object) -> list[str]:
+    sets = SMALL | {"training.batch": 4, **further}
     return [
         "train", "burgers-quick", "--data", store, "--out", str(out),
-        *(["--stream", "burgers-quick"] if stream else []),
         *(w for k, v in sets.items() for w in ("--set", f"{k}={json.dumps(v)}")),
     ]  # fmt: skip
 
@@ -49,31 +42,6 @@ def finished(*arguments: str, processes: int = 1) -> subprocess.CompletedProcess
 def epochs(folder: Path) -> list[dict[str, float]]:
     lines = (folder / "history.jsonl").read_text("utf-8").splitlines()
     return [{k: v for k, v in json.loads(one).items() if k != "seconds"} for one in lines]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_killed_and_resumed_equals_uninterrupted(store: str, tmp_path: Path, stream: bool) -> None:
-    """SIGKILL after some epoch; weights and history are the same bits."""
-    many: dict[str, object] = {"training.epochs": 30}
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    finished(*words(store, whole, stream, **many))
-    arguments = words(store, parts, stream, **many)
-    running = subprocess.Popen(command(*arguments), stderr=subprocess.DEVNULL)
-    history, deadline = parts / "history.jsonl", time.monotonic() + 120
-    while not (history.exists() and len(epochs(parts)) >= 2):
-        assert running.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(running.pid, signal.SIGKILL)
-    running.wait()
-    assert 2 <= len(epochs(parts)) < 30
-    finished(*arguments, "--resume")
-    assert epochs(parts) == epochs(whole)
-    for name in ("best", "last"):
-        weights = load_file(whole / f"{name}.safetensors")
-        resumed = load_file(parts / f"{name}.safetensors")
-        assert weights.keys() == resumed.keys()
-        assert all(torch.equal(weights[k], resumed[k]) for k in weights)
 
 
 def test_two_processes_train_as_one(store: str, tmp_path: Path) -> None:
