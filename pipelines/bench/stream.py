@@ -64,7 +64,8 @@ class Streaming:
         figures = {}
         for case in self.cases:
             say(f"stream: {case}")
-            torch.compiler.reset()  # PyTorch compiles one function a few times only
+            if device.type == "cuda":
+                torch.compiler.reset()  # PyTorch compiles one function a few times only
             figures[str(case)] = self.measured(case, device)
         return figures
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from operators.pairs import Batch
 from operators.step import AS_WRITTEN, Acceleration, Step
 from pipelines.bench.products import alone, counted, products_of
 from pipelines.bench.steps import Steps, random_pairs
@@ -108,16 +107,20 @@ class Training:
     def measured(self, case: Case, device: torch.device, trace: Path | None) -> dict[str, Any]:
         """Of one case: for every way, milliseconds and memory, and times of the floor."""
         experiment = case.load()
-        _forget()
+        _forget(device)
         known = ways(device)
-        peaks = {name: _peak(experiment, device, way) for name, way in known.items()}
         pairs = random_pairs(experiment, device)
         a, u = batch = pairs.a[: case.batch], pairs.u[: case.batch]
         jobs: dict[str, Callable[[], object]] = {}
         rows: dict[str, Any] = {}
         notes: dict[str, Step] = {}
+        peaks: dict[str, int] = {}
         for name, way in known.items():
-            steps = Steps(experiment, pairs, way)
+            taken = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+            # a graph keeps its memory where it is not seen: the same kernels come one by one first
+            steps = Steps(experiment, pairs, replace(way, graphed=False))
+            peaks[name] = steps.peak_bytes(batch) - taken
+            steps.gradient.acceleration = way
             jobs[name] = lambda steps=steps: steps(a, u)
             notes[name] = steps.gradient
             if way.precision in rows:
@@ -150,7 +153,7 @@ class Training:
 
     def growth(self, device: torch.device) -> dict[str, Any]:
         """Of the fastest way."""
-        _forget()
+        _forget(device)
         way, jobs = list(ways(device).values())[-1], {}
         for case in self.slope:
             experiment = case.load()
@@ -188,18 +191,11 @@ def _against(
     return found
 
 
-def _peak(experiment: Experiment, device: torch.device, way: Acceleration) -> int:
-    """Bytes; of the same kernels without a graph, which keeps its memory where it is not seen."""
-    pairs = random_pairs(experiment, device)
-    batch: Batch = pairs.a[: len(pairs) // 2], pairs.u[: len(pairs) // 2]
-    return Steps(experiment, pairs, replace(way, graphed=False)).peak_bytes(batch)
-
-
-def _forget() -> None:
+def _forget(device: torch.device) -> None:
     """Give back memory, and what was compiled: PyTorch compiles one function a few times only."""
     gc.collect()
-    torch.compiler.reset()
-    if torch.cuda.is_available():
+    if device.type == "cuda":
+        torch.compiler.reset()
         torch.cuda.empty_cache()
 
 

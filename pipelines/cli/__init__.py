@@ -6,6 +6,8 @@ import os
 
 # Threads that wait by spinning slow each other down many times over on a machine that is shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# PyTorch's profiler reports its own start and stop on stderr
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 import errno
 import sys
