@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from operators.data import Samples
 from operators.norms import relative_l2
+from operators.step import AS_WRITTEN
 
 _POINTS = 2**18  # evaluated at a time: bounds the memory on fine grids
 
@@ -17,7 +18,7 @@ _POINTS = 2**18  # evaluated at a time: bounds the memory on fine grids
 def predictions(
     predictor: nn.Module, pairs: Samples, batch: int | None = None
 ) -> Float[Tensor, "samples *grid c"]:
-    """The predictor's u for every sample, in evaluation mode, `batch` at a time."""
+    """The predictor's u for every sample, in evaluation mode and float32, `batch` at a time."""
     return torch.cat([p for p, _ in _predicted(predictor, pairs, batch)])
 
 
@@ -38,7 +39,7 @@ def _predicted(
     predictor.eval()
     try:
         for a, u in pairs.parts(batch):
-            with torch.no_grad():
+            with torch.no_grad(), AS_WRITTEN.products():
                 p = predictor(a, pairs.x, pairs.y)
             yield p, u
     finally:

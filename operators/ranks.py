@@ -6,10 +6,16 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+
+class RankError(RuntimeError):
+    """The processes of a training cannot work together; one line."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Ranks:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]
         flat = torch.cat([g.flatten() for g in gradients]) / self.count
-        dist.all_reduce(flat)
+        _reduced(flat)
         for own, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
             own.copy_(mean.view_as(own))
 
@@ -45,7 +51,7 @@ class Ranks:
         if self.count == 1:
             return value
         value = value.clone() / self.count
-        dist.all_reduce(value)
+        _reduced(value)
         return value
 
     def any(self, flag: bool) -> bool:
@@ -53,7 +59,7 @@ class Ranks:
         if self.count == 1:
             return flag
         flags = torch.tensor(int(flag))  # on the processor: the device is not waited for
-        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+        _reduced(flags, dist.ReduceOp.MAX)
         return bool(flags)
 
     def same(self, module: nn.Module) -> None:
@@ -67,25 +73,38 @@ class Ranks:
         self.any(False)
 
 
+def _reduced(value: Tensor, how: Any = dist.ReduceOp.SUM) -> None:
+    try:
+        dist.all_reduce(value, op=how)
+    except RuntimeError as error:
+        raise RankError(f"another process of the training has ended: {error}") from error
+
+
 ALONE = Ranks()
 
 
 @contextmanager
-def torchrun() -> Iterator[Ranks]:
+def torchrun(device: torch.device) -> Iterator[Ranks]:
     """The processes that torchrun has started, joined meanwhile; `ALONE` without it.
 
-    Messages go by gloo between processors and by NCCL between GPUs.
+    Messages go by gloo between processors and by NCCL between GPUs, of which each has its own.
+    A process that fails leaves at once, and torchrun ends the others, which may wait for it.
+
+    Raises:
+        RankError: If there are fewer GPUs than processes.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield ALONE
         return
     ranks = Ranks(*(int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")))
-    if torch.cuda.is_available():
+    if device.type == "cuda":
+        if ranks.local >= torch.cuda.device_count():
+            raise RankError(
+                f"process {ranks.local} of this machine has no GPU of its own: there are "
+                f"{torch.cuda.device_count()}"
+            )
         torch.cuda.set_device(ranks.local)
-        dist.init_process_group("cpu:gloo,cuda:nccl")
-    else:
-        dist.init_process_group("gloo")
-    try:
-        yield ranks
-    finally:
-        dist.destroy_process_group()
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(days=1))  # the first one may make data
+    yield ranks
+    dist.destroy_process_group()

@@ -78,6 +78,8 @@ class Acceleration:
             ampere = cuda and torch.cuda.get_device_capability(device) >= (8, 0)
             precision = "tf32" if ampere else "float32"
         fusing = cuda and find_spec("triton") is not None
+        if compiled == "on" and cuda and not fusing:
+            raise AccelerationError("to compile for CUDA, PyTorch needs triton, which is not here")
         on = compiled == "on" or (compiled == "auto" and cuda)
         return cls(
             precision,  # pyright: ignore[reportArgumentType]
@@ -91,13 +93,15 @@ class Acceleration:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Matrix products in this precision."""
-        before = torch.get_float32_matmul_precision()
+        """Matrix products and convolutions in this precision."""
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = self.precision == "tf32"  # of convolutions
         try:
             yield
         finally:
-            torch.set_float32_matmul_precision(before)
+            torch.set_float32_matmul_precision(before[0])
+            torch.backends.cudnn.allow_tf32 = before[1]
 
 
 AS_WRITTEN = Acceleration()
@@ -142,6 +146,8 @@ class Step:
             return loss(prediction.to(u.dtype), u, a)
 
         self._plain_loss = loss_of
+        if acceleration.compiled:
+            torch.compiler.reset()  # PyTorch compiles one function a few times only
         self._loss = torch.compile(loss_of, dynamic=False) if acceleration.compiled else loss_of
         self._recorded: Recorded | None = None
 
@@ -203,7 +209,13 @@ class Step:
                 f"no CUDA graph: the operator waits for values ({', '.join(sorted(watch.waits))})"
             )
         else:
-            self._recorded = Recorded(self._gradient, a, u)
+            try:
+                self._recorded = Recorded(self._gradient, a, u)
+            except RuntimeError as error:
+                if is_out_of_memory(error):
+                    raise
+                self.acceleration = replace(self.acceleration, graphed=False)
+                self.note = f"no CUDA graph: {str(error).splitlines()[0]}"
         for buffer, value in zip(self.buffers, before, strict=True):
             buffer.copy_(value)
 

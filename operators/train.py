@@ -126,8 +126,10 @@ def fit(
         description: Saved with the checkpoints.
         resume: Continue from state.pt.
         acceleration: How steps are run.
-        ranks: The processes that share each batch; with dropout and augmentation each draws its
-            own random numbers, else the losses are those of one process.
+        ranks: The processes that share each batch. The losses are those of one process where the
+            samples are in memory and no random numbers (of dropout, augmentation) or statistics
+            of a batch enter, which each process has of its own. Samples that are read or solved
+            meanwhile come in another order.
         on_start: Called after the first step with how steps are run.
         on_epoch: Called after each epoch.
         stop: Asked after each step; when true the state is saved and `Stopped` raised.
@@ -199,6 +201,7 @@ def fit(
                 loss = None
                 try:
                     loss = gradient(a, u, stream_seed(*key))
+                    optimizer.step()
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
@@ -206,7 +209,6 @@ def fit(
                     raise _too_large(gradient, a, u)
                 if step == start_step:
                     on_start(str(gradient))
-                optimizer.step()
                 schedule.step()
                 step += 1
                 if averaged is not predictor:

@@ -203,7 +203,8 @@ class Predictor(nn.Module):
 def _zero_at_the_ends(u: Function) -> Function:
     for axis in range(1, u.ndim - 1):
         inside = torch.ones(u.shape[axis], dtype=u.dtype, device=u.device)
-        inside[0] = inside[-1] = 0
+        inside[:1].zero_()  # an assignment of 0 would be copied from the processor
+        inside[-1:].zero_()
         u = u * inside.reshape(-1, *[1] * (u.ndim - 1 - axis))
     return u
 

@@ -29,6 +29,8 @@ from pipelines.data import Source
 from pipelines.experiment import Experiment
 from pipelines.models import build_operator
 
+_BEFORE = {"precision": "float32", "compiled": False, "processes": 1}  # of runs that do not say it
+
 
 class RunError(ValueError):
     """A run folder that is in the way or is another's; one line."""
@@ -137,6 +139,7 @@ def train(
         "data": data,
         "reading": pairs.reading,
         "precision": acceleration.precision,
+        "compiled": acceleration.compiled,
         "processes": ranks.count,
     }
     if settings.batch % ranks.count:
@@ -234,7 +237,7 @@ def _claim(folder: Path, declared: dict[str, Any], resume: bool, overwrite: bool
             raise RunError(f"{folder} holds a run: use --resume to continue or --overwrite")
         there = json.loads(path.read_text("utf-8"))
         for key in declared:
-            if there.get(key) != declared[key]:
+            if there.get(key, _BEFORE.get(key)) != declared[key]:
                 what = "number of processes" if key == "processes" else key
                 raise RunError(
                     f"{folder} holds a run of another {what}: it cannot be resumed as this"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from operators.nn.attention import GALERKIN, AttentionKind, HeadNorm, PublishedDropout, keep
 from operators.nn.dropout import Dropout
-from operators.nn.fused import moments, residual_mlp
+from operators.nn.fused import moments, on_processor, residual_mlp
 
 Values = Float[Tensor, "batch n width"]
 Points = Float[Tensor, "n p"]
@@ -101,7 +101,9 @@ class Attention(nn.Module):
 
     def added(self, u: Values, x: Points) -> Values:
         """u + attention(u)."""
-        return self._as_one_map(u, x, 1.0) if self.as_one_map else u + self(u, x)
+        if self.as_one_map and on_processor(u):
+            return self._as_one_map(u, x, 1.0)
+        return u + self(u, x)
 
     def _as_one_map(self, u: Values, x: Points, identity: float = 0.0) -> Values:
         """Galerkin attention, evaluated as the one affine map of (x, u) that it is.
@@ -148,7 +150,8 @@ class Attention(nn.Module):
         same = identity * torch.eye(u.shape[2], device=u.device, dtype=u.dtype)
         through = torch.baddbmm(same, weight[0].T.expand(batch, -1, -1), b)
         base = torch.baddbmm(offset, x.expand(batch, n, p), a)
-        return base.baddbmm_(u, through)
+        # in place nothing is cast to a lower precision
+        return base.baddbmm_(u, through) if on_processor(u) else torch.baddbmm(base, u, through)
 
 
 def idle(drop: nn.Module) -> bool:

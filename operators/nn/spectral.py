@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ def _angles(k: Tensor, n: int) -> Tensor:
     return (2 * math.pi / n) * ((k[:, None] * torch.arange(n)) % n).double()
 
 
-@lru_cache(maxsize=64)
+@cache  # recorded graphs go on reading what was kept
 def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Real matrices of the orthonormal DFT of a real function, cut off at `modes`, by kind.
 

@@ -139,7 +139,7 @@ class Training:
         ours = {
             name: {
                 **_against(seconds, name, way, rows[way.precision]),
-                "peak memory, MiB": rounded(peaks[name] / 2**20),
+                "peak memory, kernel by kernel, MiB": rounded(peaks[name] / 2**20),
                 **({"note": notes[name].note} if notes[name].note else {}),
             }
             for name, way in known.items()
@@ -147,7 +147,7 @@ class Training:
         return {
             **ours,
             "floors": rows,
-            "share of a step": traced(next(iter(jobs.values())), device, trace),
+            "share of a step": traced(jobs[list(known)[-1]], device, trace),
             "batch, MB": rounded(sum(v.nbytes for v in batch) / 1e6),
         }
 

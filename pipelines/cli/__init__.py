@@ -40,18 +40,26 @@ def main() -> None:
             traceback.print_exc()
         else:
             message = getattr(error, "format_message", error.__str__)()  # of a UsageError
-            if os.environ.get("RANK", "0") == "0":  # of the processes of torchrun one speaks
-                print(f"pdegen: {' '.join(message.split())}", file=sys.stderr)
+            print(f"pdegen{_rank()}: {' '.join(message.split())}", file=sys.stderr)
         sys.exit(1 if status is None else status)
     except KeyboardInterrupt:
         print("pdegen: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
 
 
+def _rank() -> str:
+    """Which of the processes of torchrun speaks, where it is not the first."""
+    rank = os.environ.get("RANK", "0")
+    return "" if rank == "0" else f" [process {rank}]"
+
+
 def _status(error: Exception) -> int | None:
     """Exit status of an error that is explained in one line; None for one that is a bug."""
     from operators.checkpoint import CheckpointError
     from operators.data import DataError
+    from operators.memory import is_out_of_memory
+    from operators.ranks import RankError
+    from operators.step import AccelerationError
     from operators.train import TrainingError
     from pdegen.darcy.fenicsx.client import MissingDolfinxError, WorkerError
     from pdegen.engines import EngineError, WorkerLostError
@@ -63,7 +71,7 @@ def _status(error: Exception) -> int | None:
 
     wrong_request = (
         SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError, UsageError,
-        MissingDolfinxError, EngineError, LockedError, ForeignError, UrlError,
+        MissingDolfinxError, EngineError, LockedError, ForeignError, UrlError, AccelerationError,
     )  # fmt: skip
     no_place = (
         errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
@@ -73,6 +81,9 @@ def _status(error: Exception) -> int | None:
         return 2
     if isinstance(error, OSError) and error.errno in no_place:
         return 2
-    if isinstance(error, (Failed, SampleError, TrainingError, WorkerError, WorkerLostError)):
+    failed = (Failed, SampleError, TrainingError, WorkerError, WorkerLostError, RankError)
+    if isinstance(error, failed):
+        return 1
+    if isinstance(error, RuntimeError) and is_out_of_memory(error):
         return 1
     return 1 if isinstance(error, OSError) and error.strerror else None

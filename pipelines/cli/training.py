@@ -103,8 +103,9 @@ def _train(
         split = experiment.training.selection_split
         report(done, total, seconds, f", loss {epoch.loss:.3e}, {split} {epoch.score:.3e}")
 
-    acceleration = check_acceleration(check_device(device), precision, compiled)
-    with Interrupts() as interrupts, torchrun() as ranks:
+    place = check_device(device)
+    acceleration = check_acceleration(place, precision, compiled)
+    with Interrupts() as interrupts, torchrun(place) as ranks:
         store = data or default_store(experiment.data.load_recipe())
         said: dict[str, Any] = {}
         if ranks.first:
@@ -120,7 +121,7 @@ def _train(
         ranks.wait()
         try:
             train(
-                experiment, store, folder, check_device(device), resume=resume,
+                experiment, store, folder, place, resume=resume,
                 overwrite=overwrite, acceleration=acceleration, ranks=ranks,
                 stop=interrupts.asked, **said,
             )  # fmt: skip
