@@ -3,12 +3,16 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
+
+from operators.ranks import RankError, torchrun
 
 STEPS = """
-import json, torch
+import json, sys, torch
 from operators.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1
 from operators.ranks import torchrun
@@ -20,7 +24,7 @@ predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1)).
 a, u = torch.randn(2, 8, 32, 1, dtype=torch.float64)
 x = torch.arange(32, dtype=torch.float64)[:, None] / 32
 optimizer = torch.optim.Adam(predictor.parameters(), lr=1e-3)
-with torchrun() as ranks:
+with torchrun(torch.device("cpu")) as ranks:
     if not ranks.first:  # is given those of the first
         torch.nn.init.zeros_(predictor.operator.embed.weight)
     ranks.same(predictor)
@@ -28,6 +32,8 @@ with torchrun() as ranks:
     own = slice(8 * ranks.rank // ranks.count, 8 * (ranks.rank + 1) // ranks.count)
     losses = []
     for k in range(8):
+        if k == 3 and ranks.rank == 1 and "fail" in sys.argv:
+            raise ValueError("one process fails")
         losses.append(float(ranks.mean(step(a[own], u[own], k))))
         optimizer.step()
     assert ranks.any(ranks.rank == ranks.count - 1) and not ranks.any(False)
@@ -55,3 +61,26 @@ def test_two_processes_that_share_each_batch_train_as_one(program):
     assert one[-1] < one[0]
     # means of halves against means: round-off of float64
     assert losses(*TORCHRUN, "2", program) == pytest.approx(one, rel=1e-12)
+
+
+def test_a_process_that_fails_ends_the_others(program):
+    """At once, with its own error; none waits for it."""
+    start = time.monotonic()
+    done = subprocess.run(
+        [*TORCHRUN, "2", program, "fail"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode != 0
+    assert "ValueError: one process fails" in done.stderr
+    assert time.monotonic() - start < 90  # of which most is to start
+
+
+def test_each_gpu_is_of_one_process(monkeypatch):
+    words = {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with (
+        pytest.raises(RankError, match="process 1 of this machine has no GPU of its own"),
+        torchrun(torch.device("cuda")),
+    ):
+        pass

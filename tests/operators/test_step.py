@@ -9,13 +9,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators import step as step_module
+from operators.base import Operator
 from operators.fno import FNO
 from operators.galerkin import GalerkinTransformer
 from operators.nn import spectral
 from operators.norms import RelativeH1
 from operators.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
 from operators.train import Settings, TrainingError, fit
-from operators.transforms import BurgersSymmetries, Normalizer, Predictor
+from operators.transforms import BurgersSymmetries, Normalizer, Predictor, _zero_at_the_ends
 
 CPU = torch.device("cpu")
 RECORDED = replace(AS_WRITTEN, graphed=True)
@@ -128,6 +129,32 @@ def test_bf16_has_the_gradient_up_to_its_precision():
     assert 1e-5 < angle(g, expected) < 2e-2  # 8 bits: 2⁻⁹ in each product
 
 
+def test_bf16_beside_layers_that_stay_in_float32(monkeypatch):
+    """As CUDA's autocast has layer norms, whose values then meet those of products."""
+    layer_norm = torch.nn.functional.layer_norm
+
+    def wide(x, *words, **more):
+        return layer_norm(x.float(), *words, **more)
+
+    monkeypatch.setattr(torch.nn.functional, "layer_norm", wide)
+    for predictor in (small(), small(normalization="layer")):
+        loss, expected = gradient(AS_WRITTEN, predictor)
+        found, g = gradient(replace(AS_WRITTEN, precision="bf16"), predictor)
+        assert found == pytest.approx(loss, rel=1e-2)
+        assert angle(g, expected) < 5e-2
+
+
+def test_walls_are_set_to_zero_without_a_copy_from_the_processor():
+    u = torch.ones(2, 4, 5, 1)
+    zeroed = _zero_at_the_ends(u)
+    assert zeroed[:, 1:-1, 1:-1].eq(1).all()
+    assert zeroed.sum() == 2 * 2 * 3
+    u = u.to("meta")
+    with Watch() as watch:
+        _zero_at_the_ends(u)
+    assert watch.waits == set()
+
+
 class RoundedProducts(TorchDispatchMode):
     """Products of numbers of 10 bits with sums in float32, as TF32 has them."""
 
@@ -194,6 +221,61 @@ def test_how_it_is_run_is_chosen_for_the_device(monkeypatch):
     assert Acceleration.chosen(cuda).precision == "float32"
     with pytest.raises(AccelerationError, match=r"capability 8\.0"):
         Acceleration.chosen(cuda, "bf16")
+
+
+def test_refuses_to_compile_without_a_compiler(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(step_module, "find_spec", lambda name: None)
+    with pytest.raises(AccelerationError, match="needs triton"):
+        Acceleration.chosen(torch.device("cuda"), "auto", "on")
+
+
+def test_convolutions_have_the_precision_of_products():
+    before = torch.backends.cudnn.allow_tf32
+    for precision in ("tf32", "float32"):
+        with Acceleration(precision).products():
+            assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
+    assert torch.backends.cudnn.allow_tf32 == before
+
+
+def test_a_capture_that_fails_is_said_and_the_step_goes_on(monkeypatch):
+    def fails(*words):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(step_module, "Recorded", fails)
+    losses, _, step = trained(small(), RECORDED)
+    assert losses == trained(small(), AS_WRITTEN)[0]
+    assert step.note == "no CUDA graph: operation not permitted when stream is capturing"
+
+
+class Pointwise(Operator):
+    """u = W₂ tanh(W₁ a), at each point."""
+
+    dim = in_channels = out_channels = 1
+
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(1, width), torch.nn.Linear(width, 1)
+
+    def forward(self, a, x, y=None):
+        return self.down(self.up(a).tanh())
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_every_step_is_compiled_however_many_there_were(monkeypatch):
+    """PyTorch compiles one function eight times at most, and then goes on without."""
+    traces = []
+
+    def counted(module, inputs):
+        traces.append(module)
+        return module.forward
+
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **kw: compile(f, backend=counted, **kw))
+    for number in range(1, 11):
+        predictor = Predictor(Pointwise(number), Normalizer.identity(1), Normalizer.identity(1))
+        trained(predictor, replace(AS_WRITTEN, compiled=True), steps=1, augment=None)
+        assert len(traces) == number
 
 
 @pytest.mark.parametrize(
