@@ -24,7 +24,6 @@ from pipelines.bench.timing import interleaved, ratio
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
 from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
 
-
 Job = Callable[[], object]
 
 
