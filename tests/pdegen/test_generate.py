@@ -303,8 +303,8 @@ def assert_stopped_at_seven(small, finished, url):
 def test_no_number_in_a_field_stops_with_the_sample(small, finished, tmp_path, monkeypatch):
     url, field = str(tmp_path / "nan.zarr"), PeriodicGaussianField.__call__
 
-    def broken(self, grid, seed, samples):
-        u0 = field(self, grid, seed, samples)
+    def broken(self, grid, seed, samples, device):
+        u0 = field(self, grid, seed, samples, device)
         u0[[i for i, sample in enumerate(samples) if sample == 7], 3] = np.nan
         return u0
 

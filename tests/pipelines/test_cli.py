@@ -460,8 +460,8 @@ def test_a_disk_that_fills_up_leaves_a_store_to_resume(pdegen, disk):
 def test_a_sample_that_fails_is_named_and_the_rest_is_kept(pdegen, tmp_path, monkeypatch):
     field = PeriodicGaussianField.__call__
 
-    def broken(self, grid, seed, samples):
-        u0 = field(self, grid, seed, samples)
+    def broken(self, grid, seed, samples, device):
+        u0 = field(self, grid, seed, samples, device)
         u0[[i for i, sample in enumerate(samples) if sample == 7]] = float("nan")
         return u0
 

@@ -58,8 +58,8 @@ def test_processes_make_the_same_bytes(pdegen, made, tmp_path):
 def test_what_fails_is_skipped_by_choice_only(pdegen, monkeypatch):
     field = PeriodicGaussianField.__call__
 
-    def broken(self, grid, seed, samples):
-        u0 = field(self, grid, seed, samples)
+    def broken(self, grid, seed, samples, device):
+        u0 = field(self, grid, seed, samples, device)
         u0[[i for i, sample in enumerate(samples) if sample == 7]] = float("nan")
         return u0
 
