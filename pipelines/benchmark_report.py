@@ -39,7 +39,8 @@ _CHOSEN = {
     "validation": "The epoch is the one that is best on the validation split; the test split is "
                   "read once.",
     "published": "The epoch is the last one; the test samples were watched, as in the published "
-                 "codes, and the epoch that is best on them is in a column of its own.",
+                 "codes, and the epoch that is best on them is in a column of its own; published "
+                 "figures are of such epochs, and are compared with that column.",
 }  # fmt: skip
 _UNSETTLED = 10.0  # loss of the last epoch / smallest loss
 
@@ -102,8 +103,8 @@ def _line(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, object]:
         if best:
             line["best on test"] = mean(best)
             line["best epoch"] = " ".join(str(row.best_epoch) for row in finished)
-        if case.dataset in entry.published:
-            line["ratio to published"] = mean(means) / entry.published[case.dataset]
+        if case.dataset in entry.published:  # their epochs, too, are the best on the test samples
+            line["ratio to published"] = mean(best or means) / entry.published[case.dataset]
     return line
 
 
@@ -165,10 +166,11 @@ def _dataset_sections(
             (
                 "Mean relative L² error of the test samples"
                 + (" ± deviation over the seeds." if run.benchmark.seeds > 1 else ", one seed.")
-                + f" {_CHOSEN[experiment.training.protocol]} A step is forward, loss, backward and "
-                "Adam at the batch of training. MiB: peak of what tensors take (on a GPU, of all "
-                "that PyTorch holds, the samples included). GFLOP: matrix products, attention and "
-                "convolutions, counted from their shapes.",
+                + f" {_CHOSEN[experiment.training.protocol]} A step is what training "
+                "repeats: forward, loss, backward, clipping and optimizer on one batch, measured "
+                "alone after all trainings. MiB: peak of what tensors take in it as written (on a "
+                "GPU, of all that PyTorch holds, the samples included). GFLOP: matrix products, "
+                "attention and convolutions, counted from their shapes.",
                 *([run.benchmark.differs.strip()] if run.benchmark.differs else []),
                 *notes,
             ),

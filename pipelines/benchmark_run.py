@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -23,17 +23,19 @@ from pydantic import BaseModel, ValidationError
 from operators.checkpoint import load_checkpoint
 from operators.evaluate import scores
 from operators.norms import relative_l2
+from operators.step import AS_WRITTEN, Acceleration
 from operators.train import Epoch, Stopped, TrainingError
 from operators.transforms import Predictor
 from pdegen.objects import Objects
 from pdegen.schema import SchemaError
 from pdegen.store import open_sealed
 from pipelines.benchmark import Benchmark, Case, slug
-from pipelines.cost import step_cost
+from pipelines.cost import step_cost, step_seconds
 from pipelines.data import Source
 from pipelines.experiment import Experiment
 from pipelines.models import build_operator
 from pipelines.run import RunError, checked_operator, evaluate_run, provenance, train
+from pipelines.steps import Steps
 
 _DECLARED = "benchmark.json"
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
@@ -56,7 +58,8 @@ class Row(BaseModel):
         means: Mean of them on every grid, where the operator can.
         refused: Why it cannot, by grid.
         training_seconds: Evaluations on the selection samples included.
-        step_seconds, step_bytes, step_flops: `pipelines.cost.Cost`.
+        step_seconds, step_bytes, step_flops: `pipelines.cost.Cost`, measured alone when all
+            trainings are over.
         failed: Why there are no errors; empty where there are.
         provenance: Software and hardware.
     """
@@ -154,13 +157,20 @@ class BenchmarkRun:
         """
         for case in self.cases:
             self._check(case, device)
-        self._claim(resume, overwrite)
+        self._claim(device, resume, overwrite)
         total, done = len(self.cases) * self.benchmark.seeds, 0
         for seed in range(self.benchmark.seeds):  # one search is for all seeds
             for row in self._rows_of(seed, device, workers, on_epoch, stop):
                 done += 1
                 outcome = row.failed or f"{row.mean:.3e}"
                 progress(f"{row.operator} on {row.dataset}: {outcome}", done, total)
+        for row in self.rows():
+            if not row.failed and not row.step_seconds:
+                self._measure(row, device)
+                progress(f"{row.operator} on {row.dataset}: {row.step_seconds:.3g} s a step",
+                         done, total)  # fmt: skip
+            if stop():
+                raise Stopped("the benchmark was stopped")
 
     def rows(self) -> list[Row]:
         """The rows that are finished and not stale, in the order of the declaration."""
@@ -191,7 +201,7 @@ class BenchmarkRun:
     ) -> Row:  # fmt: skip
         """Train and evaluate, and keep the row."""
         row = self._made(case, seed, device, on_epoch, stop)
-        self._rows.write(self._place(case, seed), row.model_dump_json(indent=1).encode())
+        self._keep(row)
         return row
 
     def _rows_of(
@@ -245,6 +255,10 @@ class BenchmarkRun:
     def _rows(self) -> Objects:
         return Objects(str(self.folder / "rows"))
 
+    def _keep(self, row: Row) -> None:
+        place = self._place(Case(row.dataset, row.operator), row.seed)
+        self._rows.write(place, row.model_dump_json(indent=1).encode())
+
     def _place(self, case: Case, seed: int) -> str:
         return f"{slug(case.dataset)}--{slug(case.operator)}--seed-{seed}.json"
 
@@ -287,7 +301,7 @@ class BenchmarkRun:
     ) -> Row:  # fmt: skip
         row = Row(
             made_from=self._made_from(case, seed), dataset=case.dataset, operator=case.operator,
-            seed=seed, provenance=provenance(device),
+            seed=seed, provenance={**provenance(device), "steps": str(Acceleration.chosen(device))},
         )  # fmt: skip
         try:
             row.chosen = self._searched(case, device, on_epoch, stop)
@@ -295,7 +309,6 @@ class BenchmarkRun:
             folder = self.run_folder(case, self._run_name(seed, row.chosen))
             self._trained(experiment, case, folder, device, on_epoch, stop)
             self._evaluated(row, experiment, folder, device)
-            self._measured(row, experiment, folder, device)
         except TrainingError as error:
             row.failed = str(error)
         except _NO_MEMORY as error:
@@ -381,26 +394,36 @@ class BenchmarkRun:
         checkpoint = folder / f"{experiment.training.reported[0]}.safetensors"
         return load_checkpoint(checkpoint, build_operator)[0].to(device)
 
-    def _measured(
-        self, row: Row, experiment: Experiment, folder: Path, device: torch.device
-    ) -> None:
-        """Fill the costs of a row in; they stay 0 where memory is short of measuring them."""
-        settings = experiment.training.settings()
-        predictor = self._predictor(experiment, folder, device)
+    def _measure(self, row: Row, device: torch.device) -> None:
+        """Fill the costs of a row in, on as many threads as it was trained on; they stay 0 where
+        memory is short of measuring them."""
+        case = Case(row.dataset, row.operator)
+        experiment = self.benchmark.experiment(case, row.seed, row.chosen)
         pairs = Source(self.stores[row.dataset], experiment).training(device)
-        a, u = next(pairs.parts(settings.batch))
+        batch = next(pairs.parts(experiment.training.batch))
+        how, threads = Acceleration.chosen(device), torch.get_num_threads()
+        torch.set_num_threads(row.provenance["threads"])
         try:
-            cost = step_cost(
-                predictor, lambda: settings.loss(predictor(a, pairs.x, pairs.y), u, a), device
-            )
+            steps = Steps(experiment, pairs, AS_WRITTEN)  # its operations are seen one by one
+            cost = step_cost(lambda: steps(*batch), steps.predictor, steps.optimizer, device)
+            if how != AS_WRITTEN:
+                steps = Steps(experiment, pairs, how)
+                cost = replace(cost, seconds=step_seconds(lambda: steps(*batch), device))
         except _NO_MEMORY:
             return
+        finally:
+            torch.set_num_threads(threads)
         row.step_seconds, row.step_bytes, row.step_flops = (
             cost.seconds, cost.peak_bytes, cost.flops,
         )  # fmt: skip
+        self._keep(row)
 
-    def _claim(self, resume: bool, overwrite: bool) -> None:
+    def _claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         check_place(self.benchmark.name, self.folder, resume, overwrite)
+        finished = [row for row in self.rows() if not row.failed]
+        made = {row.provenance["device"].split()[0] for row in finished}
+        if resume and made - {device.type}:
+            raise RunError(f"{self.folder} was made on {made.pop()}: resume it there")
         if overwrite and self.folder.exists():
             shutil.rmtree(self.folder)
         content = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -22,17 +23,24 @@ def _backward(grad: Any, q: Any, k: Any, v: Any, *rest: Any, **words: Any) -> in
     return sdpa_backward_flop_count(grad, q, k, v)
 
 
-# PyTorch itself counts fused attention on GPUs alone
-_ATTENTION_ON_CPU: dict[Any, Any] = {
+def _added(total: Any, a: Any, b: Any, *rest: Any, **words: Any) -> int:
+    return 2 * math.prod(a) * b[-1]
+
+
+# PyTorch itself counts fused attention on GPUs alone, and no product that adds to its result
+_COUNTED: dict[Any, Any] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
+    torch.ops.aten.addmm_: _added,
+    torch.ops.aten.baddbmm_: _added,
 }
-_WARM, _MEASURED = 2, 5  # steps
+_WARM, _FEWEST, _MOST = 2, 5, 25  # steps
+_ENOUGH = 2.0  # seconds
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one step: forward, loss, backward, Adam.
+    """Of one training step.
 
     Args:
         seconds: Median of some steps after some others.
@@ -47,24 +55,23 @@ class Cost:
 
 
 def step_cost(
+    step: Callable[[], object],
     model: nn.Module,
-    loss: Callable[[], Tensor],
+    optimizer: torch.optim.Optimizer,
     device: torch.device,
 ) -> Cost:
-    """Measure steps that minimise a loss.
+    """Measure a training step.
 
     Args:
-        model: Whose parameters are optimised; they are changed.
-        loss: Evaluates the model on a batch.
-        device: Where all of it is.
+        step: Makes one.
+        model, optimizer, device: Of the step.
     """
-    model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=True)
+    seconds, flops = step_seconds(step, device), step_flops(step)
+    return Cost(seconds, peak_bytes(model, optimizer, step, device), flops)
 
-    def step() -> None:
-        optimizer.zero_grad()
-        loss().backward()
-        optimizer.step()
+
+def step_seconds(step: Callable[[], object], device: torch.device) -> float:
+    """Seconds that a step takes: see `Cost`."""
 
     def finish() -> None:
         if device.type == "cuda":
@@ -72,17 +79,21 @@ def step_cost(
 
     for _ in range(_WARM):
         step()
-    seconds = []
-    for _ in range(_MEASURED):
+    seconds: list[float] = []
+    while len(seconds) < _FEWEST or (len(seconds) < _MOST and sum(seconds) < _ENOUGH):
         finish()
         start = time.perf_counter()
         step()
         finish()
         seconds.append(time.perf_counter() - start)
-    with FlopCounterMode(display=False, custom_mapping=_ATTENTION_ON_CPU) as counter:
+    return median(seconds)
+
+
+def step_flops(step: Callable[[], object]) -> int:
+    """Floating-point operations of a step: see `Cost`."""
+    with FlopCounterMode(display=False, custom_mapping=_COUNTED) as counter:
         step()
-    peak = peak_bytes(model, optimizer, step, device)
-    return Cost(median(seconds), peak, counter.get_total_flops())
+    return counter.get_total_flops()
 
 
 def peak_bytes(

@@ -14,9 +14,9 @@ import torch
 
 from operators.pairs import Batch
 from operators.step import Acceleration
-from pipelines.bench.steps import Steps
 from pipelines.bench.timing import Clock, clock_of, rounded
 from pipelines.experiment import Experiment, load_experiment
+from pipelines.steps import Steps
 from pipelines.stream import SolvedPairs, solved_pairs
 
 Say = Callable[[str], None]

@@ -15,7 +15,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from operators.step import AS_WRITTEN, Acceleration, Step
 from pipelines.bench.products import alone, counted, products_of
-from pipelines.bench.steps import Steps, random_pairs
 from pipelines.bench.timing import (
     Seconds,
     clock_of,
@@ -26,6 +25,7 @@ from pipelines.bench.timing import (
     rounded,
 )
 from pipelines.experiment import Experiment, load_experiment
+from pipelines.steps import Steps, random_pairs
 
 _TRACED = 3  # steps of a trace
 _SHOWN = 8  # operations that take most of a step

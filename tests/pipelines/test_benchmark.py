@@ -98,7 +98,8 @@ def test_processes_make_the_same_rows(finished, stores, tmp_path):
     run, said = BenchmarkRun(declared(), stores, tmp_path / "run"), []
     run.run(CPU, workers=2, progress=lambda what, done, total: said.append((done, total)))
     assert [row.errors for row in run.rows()] == [row.errors for row in finished.rows()]
-    assert said == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert said == [(1, 4), (2, 4), (3, 4)] + 5 * [(4, 4)]  # their costs come after the trainings
+    assert all(row.step_seconds > 0 for row in run.rows())
 
 
 def test_processes_stop_and_go_on(finished, stores, tmp_path):
@@ -179,6 +180,14 @@ def test_want_of_memory_is_tried_again(stores, tmp_path, monkeypatch):
     assert "| – |" in write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
 
 
+def test_rows_of_another_device_are_not_mixed(finished, stores, tmp_path):
+    folder = shutil.copytree(finished.folder, tmp_path / "run")
+    for path in (folder / "rows").iterdir():
+        path.write_text(path.read_text("utf-8").replace('"cpu (', '"cuda ('), "utf-8")
+    with pytest.raises(RunError, match="was made on cuda: resume it there"):
+        BenchmarkRun(declared(), stores, folder).run(CPU, resume=True)
+
+
 def test_the_published_protocol_shows_both_epochs(stores, tmp_path):
     watched = declared(seeds=1).with_overrides({"training.protocol": "published"})
     run = BenchmarkRun(watched, stores, tmp_path / "run")
@@ -191,6 +200,15 @@ def test_the_published_protocol_shows_both_epochs(stores, tmp_path):
     line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
     assert float(line["best on test"]) == run.rows()[0].best
     assert "Set by the command: training.protocol = published." in page
+    operators = {
+        label: entry.model_copy(update={"published": {"burgers": 0.5}})
+        for label, entry in watched.operators.items()
+    }
+    run = replace(run, benchmark=watched.model_copy(update={"operators": operators}))
+    write_benchmark_report(run, CPU)
+    line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
+    # what is published is of the epoch that is best on the test samples
+    assert float(line["ratio to published"]) == pytest.approx(run.rows()[0].best / 0.5)
 
 
 def test_seeds_may_differ_in_the_grids_they_can(finished, stores, tmp_path):

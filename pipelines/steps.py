@@ -1,4 +1,4 @@
-"""Whole training steps of an experiment, on random functions of its shapes or on a stream."""
+"""Whole training steps of an experiment, one at a time: to measure them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,33 @@
+"""Costs of training steps."""
+
+import pytest
+import torch
+
+from operators.nn import encoder, fused
+from pipelines.cost import step_flops
+from pipelines.models import parse_model
+
+
+@pytest.mark.parametrize("attention", ["galerkin", "fourier", "softmax", "linear", "none"])
+@pytest.mark.parametrize("normalization", ["head", "layer"])
+def test_operations_written_out_are_those_of_the_formula(monkeypatch, attention, normalization):
+    """Where gradients are written out for the processor, products add to their results."""
+    settings = {"attention": attention, "normalization": normalization, "width": 32, "modes": 8}
+    model = parse_model({"name": "galerkin-transformer", **settings}).build(1, 1, 1).train()
+    x, a = torch.arange(64)[:, None] / 64, torch.randn(4, 64, 1)
+
+    def step() -> None:
+        model(a, x).square().mean().backward()
+
+    fast = step_flops(step)
+    for module in (encoder, fused):
+        monkeypatch.setattr(module, "on_processor", lambda u: False)
+    # written out, the products with the one or two coordinates are left to sums
+    assert fast == pytest.approx(step_flops(step), rel=0.02)
+
+
+def test_products_that_add_to_their_result_are_counted():
+    a, b, c = torch.ones(2, 3), torch.ones(3, 4), torch.zeros(2, 4)
+    assert step_flops(lambda: c.addmm_(a, b)) == 2 * 2 * 3 * 4
+    a, b, c = torch.ones(5, 2, 3), torch.ones(5, 3, 4), torch.zeros(5, 2, 4)
+    assert step_flops(lambda: c.baddbmm_(a, b)) == 5 * 2 * 2 * 3 * 4
