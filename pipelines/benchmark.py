@@ -194,7 +194,7 @@ class Benchmark(Strict):
         """With some of the operators and datasets; an empty list stands for all.
 
         Raises:
-            SchemaError: If one is unknown.
+            SchemaError: If one is unknown, or a chosen operator is on no chosen dataset.
         """
         parts: dict[str, tuple[list[str], dict[str, Any]]] = {
             "operator": (operators, self.operators),
@@ -214,7 +214,16 @@ class Benchmark(Strict):
                 label: entry.on(datasets) for label, entry in update["operators"].items()
                 if entry.model is not None or entry.models.keys() & set(datasets)
             }  # fmt: skip
-        return self.model_copy(update=update)
+        chosen = self.model_copy(update=update)
+        declared = {case.operator for case in chosen.cases()}
+        for label in (label for label in operators if label not in declared):
+            raise SchemaError(
+                f"operator {label!r} of benchmark {self.name} is on "
+                f"{', '.join(self.operators[label].models)}, not on {', '.join(datasets)}"
+            )
+        if not declared:
+            raise SchemaError(f"benchmark {self.name} has no operator on {', '.join(datasets)}")
+        return chosen
 
     def quickly(self) -> Benchmark:
         """The small version, under a name of its own; nothing published compares with it.
@@ -300,6 +309,20 @@ def benchmark_folder() -> Path:
 def benchmark_names() -> list[str]:
     """The benchmarks that come with the project."""
     return sorted(path.stem for path in benchmark_folder().glob("*.toml"))
+
+
+def load_quick_profile(profile: Profile) -> Profile:
+    """The small version that a profile names.
+
+    Raises:
+        SchemaError: If it names none, or what is no profile.
+    """
+    if not profile.quick:
+        raise SchemaError(f"profile {profile.name} has no quick version")
+    quick = load_benchmark(profile.quick)
+    if not isinstance(quick, Profile):
+        raise SchemaError(f"profile {profile.name}: quick is a profile, {profile.quick} is none")
+    return quick
 
 
 def load_benchmark(name: str) -> Benchmark | Profile:

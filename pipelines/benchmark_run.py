@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -34,7 +34,14 @@ from pipelines.cost import step_cost, step_seconds
 from pipelines.data import Source
 from pipelines.experiment import Experiment
 from pipelines.models import build_operator
-from pipelines.run import RunError, checked_operator, evaluate_run, provenance, train
+from pipelines.run import (
+    RunError,
+    check_folder,
+    checked_operator,
+    evaluate_run,
+    provenance,
+    train,
+)
 from pipelines.steps import Steps
 
 _DECLARED = "benchmark.json"
@@ -111,15 +118,8 @@ class BenchmarkRun:
     @cached_property
     def cases(self) -> list[Case]:
         """Operators on the datasets that they are for."""
-        return [
-            case
-            for case in self.benchmark.cases()
-            if self.benchmark.operators[case.operator].models
-            or self._dim(case.dataset) in self.benchmark.model(case).dims()
-        ]
-
-    def _dim(self, dataset: str) -> int:
-        return self.source(dataset).streamed("test").x.shape[-1]
+        dims = {dataset: self.source(dataset).dim for dataset in self.benchmark.datasets}
+        return cases_on(self.benchmark, dims)
 
     def source(self, dataset: str) -> Source:
         """The data of a dataset."""
@@ -150,11 +150,14 @@ class BenchmarkRun:
             stop: Asked again and again.
 
         Raises:
-            SchemaError: If an operator cannot act on a dataset; before anything is written.
+            SchemaError: If an operator cannot act on a dataset, or none is for any; before anything
+                is written.
             DataError: If a store cannot be read as an experiment asks.
             RunError: If the folder holds something else, or is there and not to be resumed.
             Stopped: See `operators.train.fit`; what was stopped goes on with `resume`.
         """
+        if not self.cases:
+            raise _nothing_left(self.benchmark)
         for case in self.cases:
             self._check(case, device)
         self._claim(device, resume, overwrite)
@@ -430,6 +433,37 @@ class BenchmarkRun:
         Objects(str(self.folder)).write(_DECLARED, json.dumps(content, indent=2).encode())
 
 
+def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
+    """The operators of a benchmark on the datasets, of known dimensions, that they are for."""
+    return [
+        case
+        for case in benchmark.cases()
+        if benchmark.operators[case.operator].models
+        or dims[case.dataset] in benchmark.model(case).dims()
+    ]
+
+
+def check_cases(benchmark: Benchmark, dims: Mapping[str, int], wanted: Collection[str]) -> None:
+    """Raise SchemaError where nothing is left to train, or a wanted operator is for no dataset."""
+    left = {case.operator for case in cases_on(benchmark, dims)}
+    there = ", ".join(f"{dataset} of {dim}" for dataset, dim in dims.items())
+    for label in (label for label in wanted if label not in left):
+        model: Any = benchmark.operators[label].model
+        raise SchemaError(
+            f"{label}: {model.name} is for domains of dimension "
+            f"{', '.join(map(str, model.dims()))}, the datasets are {there}"
+        )
+    if not left:
+        raise _nothing_left(benchmark)
+
+
+def _nothing_left(benchmark: Benchmark) -> SchemaError:
+    return SchemaError(
+        f"benchmark {benchmark.name}: no operator is for the dimension of "
+        f"{', '.join(benchmark.datasets)}"
+    )
+
+
 def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     """Raise RunError where a folder is in the way of a benchmark.
 
@@ -438,9 +472,13 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
         folder: Where it is to be kept.
         resume, overwrite: Whether one of that name may be continued, or replaced.
     """
+    check_folder(folder)
     path = folder / _DECLARED
     if path.exists():
-        there = json.loads(path.read_text("utf-8")).get("name")
+        try:
+            there = json.loads(path.read_text("utf-8"))["name"]
+        except (ValueError, KeyError, TypeError):
+            raise RunError(f"{folder} holds a damaged {_DECLARED}: choose another --out") from None
         if there != name:
             raise RunError(f"{folder} holds the benchmark {there}: choose another --out")
         if not resume and not overwrite:

@@ -38,6 +38,11 @@ class Source:
         """Points of each axis of the store."""
         return open_sealed(self.url).array("x").shape[0]
 
+    @property
+    def dim(self) -> int:
+        """Of the domain."""
+        return self.streamed("test").x.shape[-1]
+
     def clean(self, split: str, resolution: int | None = None) -> Pairs:
         """Pairs of a split as they are stored, on the training grid or another, in memory."""
         return self.streamed(split, resolution).resident()

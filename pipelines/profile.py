@@ -14,15 +14,16 @@ import torch
 from pydantic import Field
 
 from operators.base import Operator
+from operators.memory import is_out_of_memory
 from operators.norms import RelativeL2
 from pdegen.objects import Objects
-from pdegen.schema import Count, Strict
+from pdegen.schema import Count, SchemaError, Strict
 from pipelines.cost import Cost, step_cost
 from pipelines.document import Report, Section, Table
 from pipelines.models import build_operator
 from pipelines.registry import ModelSpec
 from pipelines.reproduction import toml
-from pipelines.run import provenance
+from pipelines.run import RunError, check_folder, provenance
 from pipelines.wording import settings
 
 
@@ -46,11 +47,13 @@ class Profile(Strict):
         differs: What differs from what is published.
         points, batch: Grid points, and samples in a step.
         operators: By the names that the table shows.
+        quick: The name of its small version, where there is one.
     """
 
     name: str
     summary: str
     differs: str = ""
+    quick: str = ""
     points: Count
     batch: Count
     operators: Annotated[dict[str, Profiled], Field(min_length=1)]
@@ -64,18 +67,40 @@ class Profiling:
     cost: Cost
 
 
+def check_place(folder: Path, overwrite: bool) -> None:
+    """Raise RunError where a folder is in the way of a profile, or holds one not to be replaced."""
+    check_folder(folder)
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / "table.csv").exists() or (folder / "benchmark.json").exists():
+        raise RunError(f"{folder} exists and is no profile")
+    if not overwrite:
+        raise RunError(f"{folder} holds a profile: use --overwrite")
+
+
 def measure(
     profile: Profile, device: torch.device, progress: Callable[[str, int, int], None]
 ) -> dict[str, Profiling]:
-    """The cost of a step of each operator, one after another."""
+    """The cost of a step of each operator, one after another.
+
+    Raises:
+        SchemaError: If an operator cannot act on the functions; before anything is measured.
+    """
     torch.manual_seed(0)
     x = (torch.arange(profile.points, device=device) / profile.points)[:, None]
     a, u = torch.randn(2, profile.batch, profile.points, 1, device=device)
+    for label, entry in profile.operators.items():
+        try:
+            with torch.no_grad():
+                _operator(entry, device).eval()(a[:1], x)
+        except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
+            if isinstance(error, RuntimeError) and is_out_of_memory(error):
+                raise
+            where = f"{label} in profile {profile.name}"
+            raise SchemaError(f"{where}: model {entry.model.name}: {error}") from error
     loss, found = RelativeL2(), {}
     for label, entry in profile.operators.items():
-        model = entry.model.model_dump(mode="json")
-        described = {"model": model, "in_channels": 1, "out_channels": 1, "dim": 1}
-        operator = build_operator(described).to(device).train()
+        operator = _operator(entry, device).train()
         optimizer = torch.optim.Adam(operator.parameters(), lr=1e-6, fused=True)
 
         def step(model: Operator = operator, adam: torch.optim.Adam = optimizer) -> None:
@@ -88,6 +113,12 @@ def measure(
         progress(f"{label}: {cost.seconds:.3g} s", len(found), len(profile.operators))
         del operator, optimizer, step
     return found
+
+
+def _operator(entry: Profiled, device: torch.device) -> Operator:
+    model = entry.model.model_dump(mode="json")
+    described = {"model": model, "in_channels": 1, "out_channels": 1, "dim": 1}
+    return build_operator(described).to(device)
 
 
 def write_profile(

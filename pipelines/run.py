@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -74,6 +75,15 @@ class Score:
 def default_store(recipe: Recipe) -> str:
     """Where a recipe's dataset is kept by default: one place for each fingerprint."""
     return f"data/{recipe.name}-{recipe.fingerprint[:12]}.zarr"
+
+
+def check_folder(folder: Path) -> None:
+    """Raise RunError where a folder cannot be made or written to."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise RunError(f"{there} is a file, not a folder: choose another --out")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise RunError(f"{there} cannot be written to: choose another --out")
 
 
 def check_device(name: str) -> torch.device:

@@ -207,7 +207,7 @@ def _variable(recipe: Recipe, name: str) -> Variable:
     functions = {v.name: v for v in recipe.problem.variables() if "x" in v.dims}
     if name not in functions:
         raise SchemaError(
-            f"stream {recipe.name}: it has no function {name!r}, known: {', '.join(functions)}"
+            f"recipe {recipe.name}: it has no function {name!r}, known: {', '.join(functions)}"
         )
     return functions[name]
 
@@ -253,9 +253,7 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
         _variable(recipe, name)
     if seed >= _SEEDS:
         raise SchemaError(f"{where}: training.seed must be < {_SEEDS}, got {seed}")
-    axes = [c for c in recipe.problem.coordinates() if c.name in ("x", "y", "z")]
-    grid = axes[0].attributes["grid"]
-    points = [axis.values for axis in axes]
+    grid, points = _points(recipe)
     kept = Subsample.of(points, grid, data.resolution, data.target_resolution, where)
     source = {
         "url": where, "recipe": recipe.name, "fingerprint": recipe.fingerprint,
@@ -266,6 +264,12 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
     return SolvedPairs(
         x=kept.x, y=kept.y, samples=numbers, grid=grid, source=source, recipe=recipe, kept=kept
     )
+
+
+def _points(recipe: Recipe) -> tuple[str, list[np.ndarray]]:
+    """The kind of grid of a recipe, and its points along each axis."""
+    axes = [c for c in recipe.problem.coordinates() if c.name in ("x", "y", "z")]
+    return axes[0].attributes["grid"], [axis.values for axis in axes]
 
 
 def check_alike(pairs: Samples, stored: Samples) -> None:
@@ -285,15 +289,25 @@ def check_alike(pairs: Samples, stored: Samples) -> None:
         raise SchemaError(f"{where} and {there}, where the epoch is chosen, differ in their points")
 
 
-def check_data(experiment: Experiment, device: torch.device) -> None:
-    """Raise an error where an experiment cannot be trained on its recipe, or its stream; before
-    a store of the recipe is made."""
+def check_data(experiment: Experiment, device: torch.device) -> int:
+    """The dimension of the domain of an experiment's recipe, before a store of it is made.
+
+    Raises:
+        SchemaError, DataError: If the experiment cannot be trained on the recipe, on the grids
+            that it asks for, or on its stream.
+    """
     data, batch = experiment.data, experiment.training.batch
     recipe = data.load_recipe()
     samples = data.epoch_samples or min(data.samples or recipe.splits.train, recipe.splits.train)
     if batch > samples:
         raise SchemaError(f"batch {batch} is larger than the {samples} samples of an epoch")
+    where, (grid, points) = f"recipe {recipe.name}", _points(recipe)
+    for name in (data.input, data.target):
+        _variable(recipe, name)
+    for resolution in (data.resolution, *experiment.resolutions):
+        Subsample.of(points, grid, resolution, data.target_resolution, where)
     if data.stream is None:
-        return
+        return len(points)
     pairs = solved_pairs(experiment, samples, device)
-    check_alike(pairs, _pairs(recipe, experiment, samples, f"recipe {recipe.name}"))
+    check_alike(pairs, _pairs(recipe, experiment, samples, where))
+    return len(points)

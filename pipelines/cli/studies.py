@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,27 +49,36 @@ def benchmark_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Train operators on datasets at one protocol, and write one table of all."""
-    from pipelines.benchmark import load_benchmark
+    from pipelines.benchmark import load_benchmark, load_quick_profile
     from pipelines.benchmark_report import write_benchmark_report
     from pipelines.profile import Profile
 
     benchmark = load_benchmark(name)
     if isinstance(benchmark, Profile):
-        if only or on or seeds or quick or data or set_ or resume:
-            raise SchemaError(f"{name} is a profile: it takes --out, --device and --overwrite")
-        _profile(benchmark, out, device, overwrite)
+        if only or on or seeds or data or set_ or resume or workers > 1:
+            raise SchemaError(
+                f"{name} is a profile: it takes --quick, --out, --device and --overwrite"
+            )
+        _profile(load_quick_profile(benchmark) if quick else benchmark, out, device, overwrite)
         return
-    if quick:
-        benchmark = benchmark.quickly()
-    benchmark = benchmark.with_overrides(parsed(set_))
-    benchmark = benchmark.only(only or [], on or [])
+    benchmark = _chosen(benchmark, quick, only, on, set_)
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
     folder = out or Path("runs") / f"benchmark-{benchmark.name}"
     stores = benchmark.stores(data or [])
     _benchmark(
-        benchmark, folder, stores, workers, device, resume, overwrite, write_benchmark_report
-    )
+        benchmark, folder, stores, workers, device, resume, overwrite, write_benchmark_report,
+        only or [],
+    )  # fmt: skip
+
+
+def _chosen(
+    benchmark: Any, quick: bool, only: list[str] | None, on: list[str] | None,
+    set_: list[str] | None,
+) -> Any:  # fmt: skip
+    """The part of a benchmark that is asked for, at the settings that are asked for."""
+    small = benchmark.quickly() if quick else benchmark
+    return small.only(only or [], on or []).with_overrides(parsed(set_))
 
 
 def _command() -> str:
@@ -79,14 +88,11 @@ def _command() -> str:
 
 
 def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> None:
-    from pipelines.profile import measure, write_profile
-    from pipelines.run import RunError, check_device
+    from pipelines.profile import check_place, measure, write_profile
+    from pipelines.run import check_device
 
     place, folder = check_device(device), out or Path("runs") / profile.name
-    if (folder / "table.csv").exists() and not overwrite:
-        raise RunError(f"{folder} holds a profile: use --overwrite")
-    if folder.exists() and any(folder.iterdir()) and not (folder / "table.csv").exists():
-        raise RunError(f"{folder} exists and is no profile")
+    check_place(folder, overwrite)
     report, started = Reporter(f"profile {profile.name}", every=0), time.monotonic()
     found = measure(
         profile, place,
@@ -98,10 +104,15 @@ def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> No
 def _benchmark(
     benchmark: Any, folder: Path, given: Mapping[str, str], workers: int, device: str,
     resume: bool, overwrite: bool, write: Callable[[Any, Any, str], Path],
+    wanted: Collection[str] = (),
 ) -> None:  # fmt: skip
-    """Train and evaluate a benchmark on given stores, or those of its recipes, and report it."""
+    """Train and evaluate a benchmark on given stores, or those of its recipes, and report it.
+
+    `wanted` are operators that were asked for by name, and may not be left out.
+    """
     from operators.train import Epoch, Stopped
-    from pipelines.benchmark_run import BenchmarkRun, check_place
+    from pipelines.benchmark_run import BenchmarkRun, check_cases, check_place
+    from pipelines.data import Source
     from pipelines.run import check_device
     from pipelines.stream import check_data
 
@@ -111,8 +122,11 @@ def _benchmark(
     check_place(benchmark.name, folder, resume, overwrite)
     experiments = {name: dataset.load() for name, dataset in benchmark.datasets.items()}
     absent = [name for name in experiments if name not in given]
-    for name in absent:
-        check_data(experiments[name], place)
+    dims = {
+        name: check_data(one, place) if name in absent else Source(given[name], one).dim
+        for name, one in experiments.items()
+    }
+    check_cases(benchmark, dims, wanted)
     recipes = {name: experiments[name].data.load_recipe() for name in absent}
     distinct = {recipe.fingerprint: recipe for recipe in recipes.values()}
     made = {fingerprint: generated(recipe) for fingerprint, recipe in distinct.items()}
@@ -162,8 +176,11 @@ def study_resolution_command(
     from pipelines.benchmark import Benchmark, load_benchmark
 
     benchmark = load_benchmark(name)
+    several = "dataset of several grids (resolutions)"
     if not isinstance(benchmark, Benchmark) or not benchmark.grids:
-        raise SchemaError(f"{name} has no dataset of several grids (resolutions)")
+        raise SchemaError(f"{name} has no {several}")
+    if not _chosen(benchmark, quick, only, on, set_).grids:
+        raise SchemaError(f"{name} has no {several} with what --quick, --on and --set leave of it")
     benchmark_command(
         name, out, only, on, None, quick, None, set_, workers, device, resume, overwrite
     )

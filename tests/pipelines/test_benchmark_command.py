@@ -123,16 +123,59 @@ def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
         (["quick", "--resume", "--overwrite"], "exclude each other"),
         (["quick", "--device", "cuda:99"], "cuda"),
         (["profile-quick", "--only", "GT"], "profile-quick is a profile"),
+        (["profile-quick", "--workers", "3"], "profile-quick is a profile"),
+        (["profile-quick", "--quick"], "profile profile-quick has no quick version"),
+        (["quick", "--on", "darcy", "--only", "RFA"], "'RFA' of benchmark quick is on burgers, "
+         "not on darcy"),
     ],
-)
+)  # fmt: skip
 def test_wrong_words_are_refused(refused, words, message):
     assert message in refused("benchmark", *words)
+
+
+PLANE = """
+[operators.GT]
+model = { name = "galerkin-transformer-2d" }
+"""
+
+
+def test_an_operator_that_is_asked_for_is_not_left_out(refused, stores, tmp_path):
+    path = write_toy(tmp_path)
+    path.write_text(path.read_text("utf-8") + PLANE, "utf-8")
+    for data in ([], ["--data", f"burgers={stores}/burgers.zarr"]):
+        line = refused("benchmark", path, "--only", "GT", *data)
+        assert "GT: galerkin-transformer-2d is for domains of dimension 2, the datasets are" in line
+        assert "burgers of 1" in line
+
+
+def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
+    path = write_toy(tmp_path)
+    path.write_text(path.read_text("utf-8").split("[operators.FNO]")[0] + PLANE, "utf-8")
+    assert "toy: no operator is for the dimension of burgers" in refused("benchmark", path)
+
+
+def test_another_grid_than_the_recipe_has_is_refused_before_a_store_is_made(refused, tmp_path):
+    line = refused("benchmark", write_toy(tmp_path), "--set", "resolutions=[16, 24]")
+    assert "24" in line
 
 
 def test_the_study_of_resolutions_refuses_the_same(refused):
     assert "did you mean resolution" in refused("study", "resolution", "resolutoin")
     assert "no dataset of several grids" in refused("study", "resolution", "darcy-table2b")
     assert "no dataset of several grids" in refused("study", "resolution", "profile-quick")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["slides-table", "--quick"],
+        ["burgers-table2a", "--quick"],
+        ["ablation-table8", "--quick"],
+        ["slides-table", "--set", "resolutions=[2048]"],
+    ],
+)
+def test_the_study_of_resolutions_asks_for_several_grids_of_what_is_chosen(refused, words):
+    assert "has no dataset of several grids" in refused("study", "resolution", *words)
 
 
 def test_the_folder_of_another_benchmark_is_refused(refused, made, tmp_path):
@@ -147,6 +190,23 @@ def test_a_finished_benchmark_is_not_begun_again(refused, stores, made, tmp_path
     data = ["--data", f"burgers={stores}/burgers.zarr", "--out", folder]
     line = refused("benchmark", write_toy(tmp_path), *data)
     assert "holds a benchmark: use --resume or --overwrite" in line
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '"toy"', "\udcff"])
+def test_a_damaged_folder_is_refused(refused, tmp_path, content):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/benchmark.json").write_text(content, "utf-8", "surrogateescape")
+    for way in ([], ["--resume"], ["--overwrite"]):
+        line = refused("benchmark", "quick", "--out", tmp_path / "run", *way)
+        assert f"{tmp_path}/run holds a damaged benchmark.json: choose another --out" in line
+
+
+def test_a_file_in_place_of_a_folder_is_refused(refused, tmp_path):
+    (tmp_path / "file").write_text("mine", "utf-8")
+    for name in ("quick", "profile-quick"):
+        for out in ("file", "file/run"):
+            line = refused("benchmark", name, "--out", tmp_path / out, "--overwrite")
+            assert f"{tmp_path}/file is a file, not a folder: choose another --out" in line
 
 
 def test_a_folder_of_something_else_is_refused(refused, tmp_path):

@@ -1,0 +1,60 @@
+"""Profiles that cannot be: one line, status 2, and nothing is written."""
+
+import shutil
+
+import pytest
+
+PROFILE = """
+name = "toy"
+summary = "One operator"
+points = 16
+batch = 2
+
+[operators.GT]
+model = { name = "galerkin-transformer", width = 8, depth = 1, modes = 4, heads = 1 }
+"""
+
+
+def write_profile(folder, name="toy", more=""):
+    path = folder / f"{name}.toml"
+    path.write_text(PROFILE.replace('"toy"', f'"{name}"') + more, "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("fno", "16 modes need a grid of at least 32 points"),
+        ("galerkin-transformer-2d", "is for domains of dimension 2, the data have 1"),
+        ("deeponet", "sensors on a grid"),
+    ],
+)
+def test_an_operator_that_cannot_act_is_refused(refused, tmp_path, model, message):
+    more = f'[operators."the other"]\nmodel = {{ name = "{model}" }}\n'
+    line = refused("benchmark", write_profile(tmp_path, more=more))
+    assert f"the other in profile toy: model {model}: " in line
+    assert message in line
+
+
+def test_quick_stands_for_the_profile_that_is_named(pdegen, refused, tmp_path):
+    write_profile(tmp_path, "small")
+    path = tmp_path / "large.toml"
+    large = PROFILE.replace('"toy"', '"large"').replace("points = 16", "points = 8192")
+    path.write_text(f'quick = "small.toml"\n{large}', "utf-8")
+    outcome = pdegen("benchmark", path, "--quick")
+    assert outcome.status == 0, outcome.err
+    assert outcome.out == ["runs/small/report.html"]
+    path.write_text(f'quick = "burgers-table2a"\n{large}', "utf-8")
+    line = refused("benchmark", path, "--quick", "--out", "other")
+    assert "profile large: quick is a profile, burgers-table2a is none" in line
+
+
+def test_a_folder_of_something_else_is_kept(pdegen, refused, tmp_path):
+    path = write_profile(tmp_path)
+    assert pdegen("benchmark", path, "--out", "run").status == 0
+    assert "run holds a profile: use --overwrite" in refused("benchmark", path, "--out", "run")
+    shutil.copytree("run", "other")
+    (tmp_path / "other/benchmark.json").write_text("{}", "utf-8")  # it has a table.csv as well
+    for way in ([], ["--overwrite"]):
+        line = refused("benchmark", path, "--out", "other", *way)
+        assert "other exists and is no profile" in line
