@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -17,6 +17,7 @@ from pipelines.profile import Profile
 from pipelines.registry import ModelSpec
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
+_Values = Annotated[list[Any], Field(min_length=1)]
 _Points = Annotated[int, Field(strict=False)]  # keys of TOML are strings
 
 
@@ -78,7 +79,7 @@ class Quick(Strict):
         operators: In place of those of the table; without them, those.
     """
 
-    datasets: list[str]
+    datasets: Annotated[list[str], Field(min_length=1)]
     overrides: Overrides
     operators: Annotated[dict[str, Entry], Field(default_factory=dict)]
 
@@ -108,7 +109,7 @@ class Benchmark(Strict):
     summary: str
     differs: str = ""
     seeds: Count = 1
-    search: Annotated[dict[str, list[Any]], Field(default_factory=dict)]
+    search: Annotated[dict[str, _Values], Field(default_factory=dict)]
     datasets: Annotated[dict[str, Dataset], Field(min_length=1)]
     operators: Annotated[dict[str, Entry], Field(min_length=1)]
     quick: Quick | None = None
@@ -127,14 +128,24 @@ class Benchmark(Strict):
 
     def check(self) -> None:
         """Raise SchemaError where a dataset, or what an operator overrides of it, cannot be."""
-        for case in self.cases():
-            for key in self.operators[case.operator].overrides:
-                if key.startswith("model."):
-                    raise SchemaError(
-                        f"{case.operator}: {key} is said in its model, not overridden"
-                    )
         for name, dataset in self.datasets.items():
             experiment = dataset.load()
+            for case in (case for case in self.cases() if case.dataset == name):
+                own = self.operators[case.operator].overrides
+                for key in own:
+                    if _full(experiment, key).startswith("model."):
+                        raise SchemaError(
+                            f"{case.operator}: {key} is said in its model, not overridden"
+                        )
+                _check_data(experiment, own, case.operator)
+            for key in self.search:
+                full = _full(experiment, key)
+                if full.startswith("model.") or full == "training.seed":
+                    raise SchemaError(
+                        f"benchmark {self.name}: a search is over settings of the training, "
+                        f"got {key}"
+                    )
+            _check_data(experiment, self.search, f"benchmark {self.name}: a search")
             if self.search and experiment.training.protocol == "published":
                 raise SchemaError(
                     f"benchmark {self.name}: a search is by the validation error, the protocol "
@@ -143,9 +154,12 @@ class Benchmark(Strict):
             of_cases = (
                 self.operators[c.operator].overrides for c in self.cases() if c.dataset == name
             )
-            searched = ({key: v} for key, values in self.search.items() for v in values)
-            for overrides in [own for own in (*of_cases, *searched) if own]:
+            for overrides in [own for own in (*of_cases, *self.searched()) if own]:
                 experiment.with_overrides(overrides)
+
+    def searched(self) -> list[dict[str, Any]]:
+        """What a search tries."""
+        return [{key: value} for key, values in self.search.items() for value in values]
 
     def cases(self) -> list[Case]:
         """Datasets with the operators that are declared for them."""
@@ -360,6 +374,18 @@ def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Data
         for name in named - datasets.keys():
             raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
     _check_slugs(operators, "operators")
+
+
+def _full(experiment: Experiment, key: str) -> str:
+    """The full key of an experiment, or of a recipe in it."""
+    return key if ".overrides." in key else experiment.full_key(key)
+
+
+def _check_data(experiment: Experiment, overrides: Iterable[str], what: str) -> None:
+    """Raise SchemaError where another recipe is asked for than the dataset's."""
+    for key in overrides:
+        if _full(experiment, key).startswith(("data.recipe", "data.overrides")):
+            raise SchemaError(f"{what}: {key} is said by the dataset, for all operators")
 
 
 def _check_slugs(names: Collection[str], what: str) -> None:

@@ -287,7 +287,11 @@ class BenchmarkRun:
     def _check(self, case: Case, device: torch.device) -> None:
         """Raise SchemaError where an operator cannot be trained on a dataset, and DataError where
         the store has not what the experiment asks for."""
-        experiment = self.benchmark.experiment(case, 0, {})
+        for chosen in self.benchmark.searched() or [{}]:
+            self._check_chosen(case, chosen, device)
+
+    def _check_chosen(self, case: Case, chosen: Mapping[str, Any], device: torch.device) -> None:
+        experiment = self.benchmark.experiment(case, 0, chosen)
         source = Source(self.stores[case.dataset], experiment)
         for resolution in experiment.resolutions:
             source.streamed("test", resolution)

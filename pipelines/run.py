@@ -20,6 +20,7 @@ from operators.base import Operator
 from operators.checkpoint import CheckpointError, check_fit, load_checkpoint
 from operators.data import Samples
 from operators.evaluate import scores
+from operators.norms import WeightedH1
 from operators.ranks import ALONE, Ranks
 from operators.step import Acceleration, AccelerationError
 from operators.train import Epoch, fit
@@ -189,6 +190,13 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
     a, u = pairs.first()
     try:
         operator = build_operator(operator_description(experiment, pairs)).to(a.device)
+        of_the_square = {
+            "symmetries of the square": isinstance(settings.augment, SquareSymmetries),
+            "the loss weighted-h1": isinstance(settings.loss, WeightedH1),
+        }
+        for what in (what for what, asked in of_the_square.items() if asked):
+            if operator.dim != 2:
+                raise ValueError(f"{what} needs 2 dimensions, the data have {operator.dim}")
         if isinstance(settings.augment, SquareSymmetries):
             settings.augment.check(pairs.x)
         with torch.no_grad():

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from operators.data import Samples, Subsample
 from operators.pairs import Batch, check_rank
-from operators.variables import Reduction, Values
+from operators.variables import GridKind, Reduction, Values
 from pdegen.layout import Variable
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -266,7 +266,7 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
     )
 
 
-def _points(recipe: Recipe) -> tuple[str, list[np.ndarray]]:
+def _points(recipe: Recipe) -> tuple[GridKind, list[np.ndarray]]:
     """The kind of grid of a recipe, and its points along each axis."""
     axes = [c for c in recipe.problem.coordinates() if c.name in ("x", "y", "z")]
     return axes[0].attributes["grid"], [axis.values for axis in axes]

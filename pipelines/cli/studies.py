@@ -240,7 +240,7 @@ def study_noise_command(
     from operators.train import Epoch, Stopped
     from pipelines.experiment import load_experiment
     from pipelines.noise_study import NoiseStudy, parse_levels
-    from pipelines.run import check_device
+    from pipelines.run import check_device, check_folder
     from pipelines.study_report import write_study_report
 
     declared = load_experiment(experiment).with_overrides(parsed(set_))
@@ -248,6 +248,7 @@ def study_noise_command(
     folder = out or Path("runs") / f"{declared.name}-noise-study"
     if resume and overwrite:
         raise SchemaError("--resume and --overwrite exclude each other")
+    check_folder(folder)
     levels = parse_levels(train_levels), parse_levels(test_levels)
     store = data or generated(declared.data.load_recipe())
     study = NoiseStudy(declared, store, folder, *levels, seeds)

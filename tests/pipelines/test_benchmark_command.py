@@ -154,6 +154,42 @@ def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
     assert "toy: no operator is for the dimension of burgers" in refused("benchmark", path)
 
 
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("search.'training.lr' = []", "search.training.lr: List should have at least 1 item"),
+        ("search.'model.width' = [8]", "a search is over settings of the training, got model"),
+        ("search.width = [8]", "a search is over settings of the training, got width"),
+        ("search.'training.seed' = [1]", "a search is over settings of the training, got"),
+        ("search.'data.recipe' = ['burgers-r10']", "a search: data.recipe is said by the dataset"),
+        ("search.'training.batch' = [4, 100]", "batch 100 is larger than the 8 samples"),
+        ("overrides.'data.recipe' = 'darcy-quick'", "FNO: data.recipe is said by"),
+        ("overrides.width = 8", "FNO: width is said in its model, not overridden"),
+        (
+            "quick = { datasets = [], overrides = {} }",
+            "quick.datasets: List should have at least 1",
+        ),
+    ],
+)
+def test_a_declaration_that_has_no_effect_is_refused(refused, stores, tmp_path, lines, message):
+    path = tmp_path / "one.toml"
+    text = write_toy(tmp_path).read_text("utf-8")
+    before = "[operators.FNO]\n" if lines.startswith("overrides") else ""  # else the beginning
+    path.write_text(text.replace(before, f"{before}{lines}\n", 1), "utf-8")
+    data = ["--data", f"burgers={stores}/burgers.zarr", "--out", tmp_path / "run"]
+    assert message in refused("benchmark", path, *data)
+
+
+@pytest.mark.parametrize(
+    "key", ["training.symmetries.square=true", "training.loss.name=weighted-h1"]
+)
+def test_what_is_for_the_square_is_refused_on_the_circle(refused, stores, tmp_path, key):
+    data = ["--data", f"burgers={stores}/burgers.zarr", "--out", tmp_path / "run"]
+    line = refused("benchmark", write_toy(tmp_path), *data, "--set", key)
+    assert "FNO on burgers" in line
+    assert "2 dimensions, the data have 1" in line
+
+
 def test_another_grid_than_the_recipe_has_is_refused_before_a_store_is_made(refused, tmp_path):
     line = refused("benchmark", write_toy(tmp_path), "--set", "resolutions=[16, 24]")
     assert "24" in line
