@@ -240,6 +240,9 @@ class ONO(Operator):
     the convolution in it is 33 points wide on every grid, so that the limit of fine grids is not
     that of one function; published super-resolution uses "linear".
 
+    Of the published configurations the one of plasticity is not a preset: it embeds a time, which
+    operators here do not have.
+
     In training outputs depend on the batch, through the covariance of ψ; in evaluation on its
     average over the batches before (`Orthonormal`), which is that of the grid trained on, and
     which a copy that averages the weights of another model must take from it.
@@ -274,8 +277,8 @@ class ONO(Operator):
     """
 
     # the counts are those of the released code. thuml/Neural-Solver-Library, which has two MLPs in
-    # place of the first one and a vector beside, gives 2.03M for Darcy, 1,152 more than here, and
-    # 1.12M for Navier-Stokes, 3,456 more
+    # place of the first one and a vector beside, gives 2.03M for Darcy, 1,152 more than here,
+    # 1.12M for Navier-Stokes, 3,456 more, and 1.60M for pipes, 896 more
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset(
             {"inner_product": "sum"},
@@ -298,6 +301,38 @@ class ONO(Operator):
             1_112_705,
             "Xiao et al. 2024, table 1; README of the released code",
             channels=(10, 1), dim=2,
+        ),
+        # of meshes: their coordinates are a, on the grid of the indices
+        "airfoil": Preset(
+            {
+                "depth": 6, "eigenfunctions": 8, "expansion": 1, "inner_product": "sum",
+                "coordinates": "none",
+            },
+            836_369,
+            "Xiao et al. 2024, table 1; README of the released code; the count is not published",
+            channels=(2, 1), dim=2,
+        ),
+        "pipe": Preset(
+            {
+                "depth": 8, "eigenfunctions": 8, "expansion": 1, "inner_product": "sum",
+                "coordinates": "none",
+            },
+            1_103_937,
+            "Xiao et al. 2024, table 1; README of the released code; the count is not published",
+            channels=(2, 1), dim=2,
+        ),
+        "pipe-library": Preset(
+            {"depth": 8, "eigenfunctions": 8, "inner_product": "sum", "coordinates": "none"},
+            1_597_377,
+            "thuml/Neural-Solver-Library, Pipe script: 1.60M",
+            channels=(2, 1), dim=2,
+        ),
+        # the points in a row, j/(n - 1) their coordinate, a the two of the plane
+        "elasticity": Preset(
+            {"depth": 8, "eigenfunctions": 8, "expansion": 1, "inner_product": "sum"},
+            1_104_193,
+            "Xiao et al. 2024, table 1; README of the released code; the count is not published",
+            channels=(2, 1),
         ),
         "navier-stokes-time": Preset(
             {

@@ -33,6 +33,14 @@ _DARCY = {
     "periodic": False, "sharpening": False,
 }  # fmt: skip
 _VORTICITY = {"width": 256, "heads": 1, "latent": 16, "scale": 1.0, "sharpening": False}
+_ELASTICITY = {
+    "width": 512, "heads": 8, "latent": "input", "encoder_locality": 2.0,
+    "decoder_locality": 2.0, "periodic": False, "sharpening": False,
+}  # fmt: skip
+_NACA = {
+    "width": 256, "latent": [111, 26], "encoder_locality": 0.5, "decoder_locality": 2.0,
+    "periodic": False, "sharpening": False,
+}  # fmt: skip
 _SELF_PIT = "Chen and Wu 2024, section 4.5, and released code; the count is not published"
 
 
@@ -49,15 +57,19 @@ def mlp(width: int, out_channels: int) -> nn.Sequential:
     return nn.Sequential(dense(width, width), nn.GELU(), dense(width, out_channels))
 
 
-def mesh(points: int, x: Points) -> Float[Tensor, "latent dim"]:
+def mesh(points: int | list[int], x: Points) -> Float[Tensor, "latent dim"]:
     """The product of the grids j/points, j = 0 ... points - 1, as many as x has coordinates.
+
+    Args:
+        points: How many along each axis; one number for all, or one for each.
+        x: Points, whose dimension, dtype and device are taken.
 
     >>> mesh(2, torch.zeros(5, 2)).tolist()
     [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]
     """
-    axis = torch.arange(points, dtype=x.dtype, device=x.device) / points
-    axes = torch.meshgrid(*[axis] * x.shape[1], indexing="ij")
-    return torch.stack(axes, dim=-1).flatten(0, -2)
+    sizes = points if isinstance(points, list) else [points] * x.shape[1]
+    axes = [torch.arange(n, dtype=x.dtype, device=x.device) / n for n in sizes]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
 
 
 class Block(nn.Module):
@@ -97,7 +109,10 @@ class PiT(Operator):
         width: Features d.
         heads: Heads h of every attention; must divide the width.
         depth: Number of blocks over the latent mesh.
-        latent: Points of the latent mesh along each axis; the default is for one dimension.
+        latent: Points of the latent mesh along each axis, one number or a list of them; the
+            default is for one dimension. "input", as published for elasticity: there is no mesh
+            but the points x, the local attentions at both ends are those of blocks, with MLP and
+            skip connection, and predictions are at x only.
         attention: "position", or one of the variants the paper compares with. "self-position",
             Self-PiT: all attentions have softmax(QKᵀ/√d - λD). "self-a": all have softmax(QKᵀ/√d).
             Both act at the points x throughout (`latent` is not used), quadratic in their number,
@@ -116,10 +131,13 @@ class PiT(Operator):
 
     Raises:
         ValueError: On impossible settings, on input of another shape than declared, and, with
-            "self-position" and "self-a", on points y.
+            "self-position", "self-a" or latent "input", on points y.
 
-    The 2024 code of the shock tube has λ = r²; here λ is the same function of r everywhere (see
-    `operators.nn.position`). Its 2025 version in PyTorch is another network, not this one.
+    The 2024 code has λ = r² for the shock tube and elasticity, and tan r for airfoils; here λ is
+    the same function of r everywhere (see `operators.nn.position`). The published elasticity has
+    points of its own in each sample: x is shared by a batch, so they go one sample at a time. Of
+    the airfoils x are the indices, scaled to [0, 1], and a the coordinates. The 2025 version in
+    PyTorch is another network, not this one.
 
     >>> model = PiT(latent=64)
     >>> model.parameter_count
@@ -146,6 +164,17 @@ class PiT(Operator):
         "vorticity-self-b": Preset(
             _VORTICITY | {"attention": "self-b"}, 1_776_387, _TABLES, (10, 1), dim=2
         ),
+        "elasticity": Preset(_ELASTICITY, 6_586_929, _TABLES, (42, 1), dim=2),
+        "elasticity-self-a": Preset(
+            _ELASTICITY | {"attention": "self-a"}, 9_732_609, _TABLES, (42, 1), dim=2
+        ),
+        "elasticity-self-b": Preset(
+            _ELASTICITY | {"attention": "self-b"}, 8_684_049, _TABLES, (42, 1), dim=2
+        ),
+        "airfoil": Preset(_NACA, 1_250_061, _TABLES, (2, 1), dim=2),
+        "airfoil-self-b": Preset(
+            _NACA | {"attention": "self-b"}, 1_774_341, _TABLES, (2, 1), dim=2
+        ),
         "burgers": Preset(
             {"latent": 256, "sharpening": False, "coordinates": "periodic"},
             78_989,
@@ -162,7 +191,7 @@ class PiT(Operator):
         width: int = 64,
         heads: int = 2,
         depth: int = 4,
-        latent: int = 1024,
+        latent: int | list[int] | Literal["input"] = 1024,
         attention: Literal["position", "self-position", "self-a", "self-b"] = "position",
         encoder_locality: float = 1.0,
         decoder_locality: float = 8.0,
@@ -176,10 +205,13 @@ class PiT(Operator):
             raise ValueError(f"dim must be 1 or 2, got {dim}")
         if heads < 1 or width < 1 or width % heads:
             raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
-        if latent < 1 or depth < 0:
+        sizes = latent if isinstance(latent, list) else [latent] * dim
+        if depth < 0 or (latent != "input" and min(sizes, default=0) < 1):
             raise ValueError(
                 f"expected latent >= 1, depth >= 0, got latent={latent}, depth={depth}"
             )
+        if len(sizes) != dim:
+            raise ValueError(f"latent needs one number for each of {dim} axes, got {latent}")
         for name, locality in (("encoder", encoder_locality), ("decoder", decoder_locality)):
             if not 0 < locality <= 100:
                 raise ValueError(f"{name}_locality lies in (0, 100], got {locality}")
@@ -187,7 +219,8 @@ class PiT(Operator):
             raise ValueError(f"scale must be positive, got {scale}")
         self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
         self.coordinates: Coordinates = coordinates
-        self.latent = None if attention in ("self-position", "self-a") else latent
+        own = latent == "input" or attention in ("self-position", "self-a")
+        self.latent = None if own else sizes
         diameter = dim / 4 if periodic else dim
         distance = SquaredDistance(periodic, diameter if scale == "diameter" else scale)
 
@@ -207,9 +240,16 @@ class PiT(Operator):
 
         features = coordinate_count(coordinates, dim)
         self.embed = dense(features + in_channels, width)
-        self.down = local(encoder_locality)
-        self.processor = nn.ModuleList(Block(everywhere(), width) for _ in range(depth))
-        self.up = local(decoder_locality)
+        self.down, self.up = None, None
+        if latent == "input":
+            first = Block(local(encoder_locality), width)
+            inner = [Block(everywhere(), width) for _ in range(depth)]
+            last = Block(local(decoder_locality), width)
+            self.processor = nn.ModuleList([first, *inner, last])
+        else:
+            self.down = local(encoder_locality)
+            self.processor = nn.ModuleList(Block(everywhere(), width) for _ in range(depth))
+            self.up = local(decoder_locality)
         self.sharpen = Block(local(decoder_locality), width) if sharpening else None
         self.head = mlp(width, out_channels)
 
@@ -227,10 +267,12 @@ class PiT(Operator):
         latent = points if self.latent is None else mesh(self.latent, points)
         positions = coordinate_features(self.coordinates, points).expand(len(a), -1, -1)
         u = nn.functional.gelu(self.embed(torch.cat([positions, a.flatten(1, -2)], dim=-1)))
-        u = self.down(u, points, latent)
+        if self.down is not None:
+            u = self.down(u, points, latent)
         for block in self.processor:
             u = block(u, latent)
-        u = self.up(u, latent, outputs)
+        if self.up is not None:
+            u = self.up(u, latent, outputs)
         if self.sharpen is not None:
             u = self.sharpen(u, outputs)
         return self.head(u).unflatten(1, target.shape[:-1])

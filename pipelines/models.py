@@ -73,9 +73,16 @@ class Model(Strict):
             least = 0 if type(self).model_fields[key].default == 0 else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ValueError(f"{key} must be at least {least}, got {value}")
+        refusals = []
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            self.build(1, 1, self.dims()[0])
-        return self
+            for dim in self.dims():  # a setting may have one number for each axis
+                try:
+                    self.build(1, 1, dim)
+                except ValueError as refusal:
+                    refusals.append(refusal)
+                else:
+                    return self
+        raise refusals[0]
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_presets_have_their_number_of_parameters(name):
     preset = ONO.presets[name]
     c_in, c_out = preset.channels
     with torch.device("meta"):
-        model = ONO(in_channels=c_in, out_channels=c_out, **preset.settings)
+        model = ONO(in_channels=c_in, out_channels=c_out, dim=preset.dim, **preset.settings)
     assert model.parameter_count == preset.parameters
 
 
@@ -66,6 +66,20 @@ def test_the_darcy_count_is_the_sum_of_its_parts():
     layer = attention + mlp + (d * k + k) + k + 3 * 2 * d
     first = (3 * h + h) + (h * h + h)
     assert ONO.presets["darcy"].parameters == first + 10 * layer + 9 * mlp + d + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expansion", "depth", "features"),
+    [("airfoil", 1, 6, 2), ("pipe", 1, 8, 2), ("pipe-library", 2, 8, 2), ("elasticity", 1, 8, 3)],
+)
+def test_the_counts_of_meshes_are_the_sums_of_their_parts(name, expansion, depth, features):
+    d, k = 128, 8
+    h = expansion * d
+    mlp = d * h + h + h * d + d
+    attention = 4 * d * d + d + 8 * 33
+    layer = attention + mlp + (d * k + k) + k + 3 * 2 * d
+    first = (features * 2 * d + 2 * d) + (4 * d * d + 2 * d)
+    assert ONO.presets[name].parameters == first + depth * layer + (depth - 1) * mlp + d + 1
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -270,11 +270,43 @@ def test_the_published_localities_and_scales_reach_the_layers():
     assert shock.down.distance == SquaredDistance(False, 1.0)
     assert burgers.sharpen.attention.locality == 8.0
     assert model.sharpen is None
+    with torch.device("meta"):
+        elasticity = PiT(in_channels=42, dim=2, **PiT.presets["elasticity"].settings)
+        airfoil = PiT(in_channels=2, dim=2, **PiT.presets["airfoil"].settings)
+    localities = [block.attention.locality for block in elasticity.processor]
+    assert localities == [2.0, 100, 100, 100, 100, 2.0]
+    assert (airfoil.down.locality, airfoil.up.locality) == (0.5, 2.0)
+    assert airfoil.down.distance == elasticity.processor[0].attention.distance == model.up.distance
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_without_a_latent_mesh_all_attentions_are_those_of_blocks(attention):
+    model = shaken(small(attention=attention, dim=2, latent="input", sharpening=False))
+    x = cloud(20)[:, None]  # scattered points, a grid of 20 x 1
+    a = torch.randn(3, 20, 1, 1, dtype=torch.float64)
+    points = x[:, 0]
+    u = gelu(model.embed(torch.cat([points.expand(3, -1, -1), a[:, :, 0]], dim=-1)))
+    for block in model.processor:
+        u = gelu(block.mlp(block.attention(u, points, points)) + block.skip(u))
+    torch.testing.assert_close(model(a, x)[:, :, 0], model.head(u))
+    kinds = {"position": PositionAttention, "self-position": SelfPositionAttention}
+    inner = kinds.get(attention, SelfAttention)
+    ends = SelfAttention if attention == "self-a" else kinds.get(attention, PositionAttention)
+    assert [type(b.attention) for b in model.processor] == [ends, inner, inner, ends]
 
 
 def test_latent_mesh_is_the_product_of_half_open_grids():
     assert torch.equal(mesh(4, line(3)), line(4))
     assert torch.equal(mesh(4, square(3).flatten(0, 1)), square(4).flatten(0, 1))
+    assert mesh([1, 2], square(3).flatten(0, 1)).tolist() == [[0.0, 0.0], [0.0, 0.5]]
+
+
+def test_one_number_of_points_stands_for_that_of_each_axis():
+    a, x = torch.randn(2, 12, 12, 1, dtype=torch.float64), grid(2, 12)
+    alike, listed = (shaken(small(dim=2, latent=latent)) for latent in (5, [5, 5]))
+    assert torch.equal(alike(a, x), listed(a, x))
+    other = shaken(small(dim=2, latent=[5, 4]))
+    assert not torch.allclose(alike(a, x), other(a, x))
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
@@ -367,6 +399,8 @@ def test_compiles_into_one_graph(attention):
 def test_refuses_points_of_the_output_without_a_latent_mesh(attention):
     with pytest.raises(ValueError, match="y must be None"):
         small(attention=attention)(torch.zeros(1, 16, 1), line(16).float(), line(8).float())
+    with pytest.raises(ValueError, match="y must be None"):
+        small(latent="input")(torch.zeros(1, 16, 1), line(16).float(), line(8).float())
 
 
 @pytest.mark.parametrize(
@@ -376,6 +410,9 @@ def test_refuses_points_of_the_output_without_a_latent_mesh(attention):
         ({"heads": 3}, "heads must divide width, got heads=3, width=8"),
         ({"heads": 0}, "heads must divide width, got heads=0, width=8"),
         ({"latent": 0}, "expected latent >= 1, depth >= 0, got latent=0, depth=2"),
+        ({"latent": [8, 0], "dim": 2}, r"expected latent >= 1, depth >= 0, got latent=\[8, 0\]"),
+        ({"latent": [8], "dim": 2}, r"one number for each of 2 axes, got \[8\]"),
+        ({"latent": []}, r"expected latent >= 1, depth >= 0, got latent=\[\], depth=2"),
         ({"encoder_locality": 0.0}, r"encoder_locality lies in \(0, 100\], got 0.0"),
         ({"decoder_locality": 200.0}, r"decoder_locality lies in \(0, 100\], got 200.0"),
         ({"scale": 0.0}, "scale must be positive, got 0.0"),

@@ -57,6 +57,18 @@ def test_impossible_declarations_are_refused_in_one_line(content, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("own", [
+    {"name": "pit", "preset": "airfoil"},
+    {"name": "neuraloperator", "settings": '{"n_modes": [8, 6], "hidden_channels": 8}'},
+])  # fmt: skip
+def test_one_number_for_each_axis_of_the_plane_can_be_declared(own):
+    declared = parse_model(own)
+    with torch.device("meta"):
+        assert declared.build(1, 1, 2).dim == 2
+    with pytest.raises(ValueError, match="one number for each of 1 axes"):
+        declared.build(1, 1, 1)
+
+
 def test_a_dimension_that_it_is_not_for_is_refused():
     with pytest.raises(ValueError, match="is for domains of dimension 1, the data have 2"):
         parse_model({"name": "galerkin-transformer"}).build(1, 1, 2)
