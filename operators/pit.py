@@ -205,8 +205,9 @@ class PiT(Operator):
             raise ValueError(f"dim must be 1 or 2, got {dim}")
         if heads < 1 or width < 1 or width % heads:
             raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
-        sizes = latent if isinstance(latent, list) else [latent] * dim
-        if depth < 0 or (latent != "input" and min(sizes, default=0) < 1):
+        points = 1 if isinstance(latent, str) else latent  # of "input" no mesh is made
+        sizes = points if isinstance(points, list) else [points] * dim
+        if depth < 0 or min(sizes, default=0) < 1:
             raise ValueError(
                 f"expected latent >= 1, depth >= 0, got latent={latent}, depth={depth}"
             )

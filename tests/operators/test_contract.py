@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass, field
+from typing import get_args
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from operators.checkpoint import load_checkpoint, save_checkpoint
 from operators.step import Watch
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
-from pipelines.models import MODELS, build_operator, parse_model
+from pipelines.models import ATTENTIONS, MODELS, build_operator, parse_model
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,11 @@ class Case:
         name, settings: Of the model.
         lr, steps: With which it overfits eight samples; the rate falls to 0 by a cosine.
         longer: How many times the steps it takes in two dimensions.
+        slow: Whether learning and compiling are left to `make validate` in one dimension too, or
+            in that of a model for the plane alone.
         learns: Other settings for that, such as smaller localities.
         reaches: The error that it gets down to, where that is not 1e-2.
+        evaluates: The same in evaluation, where averages over training act in it.
         refines: Whether values converge as the grid is refined; else why not, in `no_limit`.
         shifts: Settings with which it commutes with shifts of a periodic grid; None if it never
             does, as attention to landmarks and fixed sensors cannot.
@@ -37,11 +41,13 @@ class Case:
     steps: int = 300
     learns: dict = field(default_factory=dict)
     reaches: float = 1e-2
+    evaluates: float | None = None
     no_limit: str = ""
     shifts: dict | None = None
     elsewhere: bool = False
     foreign: bool = False
     longer: int = 1
+    slow: bool = False
 
 
 NONE = {"coordinates": "none"}
@@ -59,23 +65,28 @@ CASES = {
             "galerkin-transformer", {**SMALL_GT, "attention": attention}, shifts=NONE,
             no_limit={"linear": "a factor 1/n too much", "rfa": "its sum over points has zeros"}
             .get(attention, ""),
-            # every step has other random features, whose mean kernel has zeros: it does not learn
-            # eight samples by heart
-            reaches=float("inf") if attention == "rfa" else 1e-2,
+            # every step has other random features, whose mean kernel has zeros
+            reaches=0.2 if attention == "rfa" else 1e-2,
         )
-        for attention in ("galerkin", "fourier", "softmax", "linear", "efficient", "rfa", "favor",
-                          "nystrom", "none")
+        for attention in ATTENTIONS
     },
     **{
         f"galerkin-transformer-2d {attention}": Case(
             "galerkin-transformer-2d", {**SMALL_GT_2D, "attention": attention},
-            no_limit=CONVOLUTION, elsewhere=True,
+            steps=300 if attention in ("galerkin", "softmax") else 500,
+            no_limit=CONVOLUTION, elsewhere=True, slow=attention not in ("galerkin", "softmax"),
+            reaches=0.2 if attention == "rfa" else 1e-2,
         )
-        for attention in ("galerkin", "softmax")
+        for attention in ATTENTIONS
     },
-    "transformer": Case(
-        "transformer", {**SMALL_TOKENS, "depth": 2, "decoder": "spectral", "modes": 6,
-                        "decoder_width": 24}, shifts=NONE),
+    **{
+        f"transformer {attention}": Case(
+            "transformer", {**SMALL_TOKENS, "depth": 2, "decoder": "spectral", "modes": 6,
+                            "decoder_width": 24, "attention": attention},
+            shifts=NONE, slow=attention != "softmax",
+        )
+        for attention in ("softmax", "efficient", "galerkin")
+    },
     "fno": Case("fno", {"width": 16, "depth": 2, "modes": 6, "head_width": 32}, 1e-2, shifts=NONE,
                 elsewhere=True),
     "fno batch norm": Case(
@@ -92,17 +103,32 @@ CASES = {
                            elsewhere=True, longer=4),
     "ono": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                         "attention": "linear"}, 1e-2, 600, {"coordinates": "periodic"},
-                reaches=2e-2),
-    # the covariances of evaluation lag behind the weights, and here nothing goes past them
+                reaches=2e-2, evaluates=0.1),
+    "ono nystrom": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
+                                "attention": "nystrom", "landmarks": 8}, 1e-2, 600,
+                        {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1,
+                        no_limit="a convolution of 33 points is not that of a length", slow=True),
+    "ono galerkin": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
+                                 "attention": "galerkin"}, 1e-2, 600, {"coordinates": "periodic"},
+                         reaches=2e-2, evaluates=0.1, slow=True),
     "ono queries": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
-                                "attention": "linear", "queries": True}, 1e-2, 400,
-                        {"coordinates": "periodic"}, reaches=0.9, elsewhere=True),
+                                "attention": "linear", "queries": True}, 1e-2, 800,
+                        {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1, elsewhere=True,
+                        slow=True),
+    "pit input": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": "input",
+                              "encoder_locality": 30.0, "decoder_locality": 30.0,
+                              "sharpening": False}, 3e-3, 400, slow=True),
     "pit": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
                         "encoder_locality": 20.0, "decoder_locality": 30.0},
                 3e-3, 400, LOCAL, elsewhere=True),
     "self-pit": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
                              "encoder_locality": 20.0, "decoder_locality": 30.0,
                              "attention": "self-position"}, 3e-3, 400, LOCAL),
+    "self-a": Case("pit", {"width": 32, "heads": 4, "depth": 2, "attention": "self-a"},
+                   3e-3, 400, LOCAL, slow=True),
+    "self-b": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
+                           "encoder_locality": 20.0, "decoder_locality": 30.0,
+                           "attention": "self-b"}, 3e-3, 400, LOCAL, elsewhere=True, slow=True),
     "transolver": Case("transolver", {**SMALL_TOKENS, "slices": 16}, 5e-3, 1000,
                        no_limit=CONVOLUTION, longer=2,
                        shifts={"coordinates": "none", "padding": "circular"}),
@@ -115,14 +141,28 @@ CASES = {
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),
+    "neuraloperator TFNO": Case(
+        "neuraloperator", {"model": "TFNO", "settings":
+                           '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2, "rank": 0.5}'},
+        no_limit="it appends its own coordinates", foreign=True, slow=True),
+    "neuraloperator UNO": Case(
+        "neuraloperator", {"model": "UNO", "settings":
+                           '{"hidden_channels": 16, "n_layers": 3, "uno_out_channels": '
+                           '[16, 16, 16], "uno_n_modes": [8, 4, 8], "uno_scalings": [1, 0.5, 2], '
+                           '"channel_mlp_skip": "linear"}'},
+        no_limit="it appends its own coordinates", foreign=True, slow=True),
 }  # fmt: skip
 ALL = [(label, dim) for label, case in CASES.items() for dim in MODELS[case.name].dims()]
 every = pytest.mark.parametrize(("label", "dim"), ALL, ids=lambda value: str(value))
 quickly = pytest.mark.parametrize(
     ("label", "dim"),
-    [pytest.param(*one, marks=pytest.mark.slow) if one[1] == 2 and "2d" not in one[0] else one
-     for one in ALL],
-)  # fmt: skip
+    [
+        pytest.param(label, dim, marks=pytest.mark.slow)
+        if CASES[label].slow or (dim == 2 and "2d" not in label)
+        else (label, dim)
+        for label, dim in ALL
+    ],
+)
 
 
 def made(label, dim, dtype=torch.float64, channels=(1, 1), **settings):
@@ -158,6 +198,20 @@ def settled(model, a, x):
 
 def test_every_registered_operator_is_here():
     assert {case.name for case in CASES.values()} == MODELS.keys()
+
+
+def test_every_attention_of_every_operator_is_here():
+    def attention(case):
+        return parse_model({"name": case.name, **case.settings}).arguments.get("attention")
+
+    words = {
+        (name, word)
+        for name, model in MODELS.items()
+        if "attention" in model.model_fields
+        for word in get_args(model.model_fields["attention"].annotation)
+    }
+    assert words
+    assert {(case.name, attention(case)) for case in CASES.values() if attention(case)} == words
 
 
 @every
@@ -314,8 +368,6 @@ def test_impossible_settings_are_refused(label):
 def test_it_overfits_eight_samples(label, dim):
     """A map that is local and not: u = a² - ½ ∫ a²."""
     case, n = CASES[label], 32 if dim == 1 else 16
-    if case.reaches == float("inf"):
-        return
     torch.manual_seed(0)
     declared = parse_model({"name": case.name, **case.settings, **case.learns})
     model, x = declared.build(1, 1, dim), points(dim, n, torch.float32)
@@ -327,14 +379,23 @@ def test_it_overfits_eight_samples(label, dim):
     optimizer = torch.optim.Adam(model.parameters(), lr=case.lr)
     steps = case.steps if dim == 1 else case.longer * case.steps
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+
+    def error(found):
+        return ((found - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)).mean()
+
     for _ in range(steps):
-        error = (model(a, x) - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)
+        learned = error(model(a, x))
         optimizer.zero_grad()
-        error.mean().backward()
+        learned.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    assert float(error.detach().mean()) < case.reaches
+    with torch.no_grad():
+        evaluated, constant = error(model.eval()(a, x)), error(u.mean(0))
+        learned = learned.detach()
+    assert float(learned) < case.reaches
+    assert float(evaluated) < (case.evaluates or case.reaches)
+    assert float(evaluated) < 0.5 * float(constant)  # what the mean of the targets gets
 
 
 @pytest.mark.parametrize(
