@@ -116,8 +116,10 @@ CASES = {
                         {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1, elsewhere=True,
                         slow=True),
     "pit input": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": "input",
-                              "encoder_locality": 30.0, "decoder_locality": 30.0,
-                              "sharpening": False}, 3e-3, 400, slow=True),
+                              "encoder_locality": 100.0, "decoder_locality": 100.0,
+                              "sharpening": False},
+                      3e-3, 400, {"width": 64, "encoder_locality": 20.0,
+                                  "decoder_locality": 20.0}, slow=True),
     "pit": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
                         "encoder_locality": 20.0, "decoder_locality": 30.0},
                 3e-3, 400, LOCAL, elsewhere=True),
@@ -125,7 +127,7 @@ CASES = {
                              "encoder_locality": 20.0, "decoder_locality": 30.0,
                              "attention": "self-position"}, 3e-3, 400, LOCAL),
     "self-a": Case("pit", {"width": 32, "heads": 4, "depth": 2, "attention": "self-a"},
-                   3e-3, 400, LOCAL, slow=True),
+                   3e-3, 800, LOCAL, slow=True),
     "self-b": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
                            "encoder_locality": 20.0, "decoder_locality": 30.0,
                            "attention": "self-b"}, 3e-3, 400, LOCAL, elsewhere=True, slow=True),
@@ -150,6 +152,7 @@ CASES = {
                            '{"hidden_channels": 16, "n_layers": 3, "uno_out_channels": '
                            '[16, 16, 16], "uno_n_modes": [8, 4, 8], "uno_scalings": [1, 0.5, 2], '
                            '"channel_mlp_skip": "linear"}'},
+        steps=600,
         no_limit="it appends its own coordinates", foreign=True, slow=True),
 }  # fmt: skip
 ALL = [(label, dim) for label, case in CASES.items() for dim in MODELS[case.name].dims()]
