@@ -107,7 +107,7 @@ CASES = {
     "ono nystrom": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                                 "attention": "nystrom", "landmarks": 8}, 1e-2, 600,
                         {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1,
-                        no_limit="a convolution of 33 points is not that of a length", slow=True),
+                        no_limit="a convolution of 33 points is not that of a length", slow=True, longer=2),
     "ono galerkin": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                                  "attention": "galerkin"}, 1e-2, 600, {"coordinates": "periodic"},
                          reaches=2e-2, evaluates=0.1, slow=True),
