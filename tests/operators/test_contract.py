@@ -73,7 +73,7 @@ CASES = {
     **{
         f"galerkin-transformer-2d {attention}": Case(
             "galerkin-transformer-2d", {**SMALL_GT_2D, "attention": attention},
-            steps=300 if attention in ("galerkin", "softmax") else 500,
+            steps=300 if attention in ("galerkin", "softmax") else 800,
             no_limit=CONVOLUTION, elsewhere=True, slow=attention not in ("galerkin", "softmax"),
             reaches=0.2 if attention == "rfa" else 1e-2,
         )
@@ -107,7 +107,8 @@ CASES = {
     "ono nystrom": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                                 "attention": "nystrom", "landmarks": 8}, 1e-2, 600,
                         {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1,
-                        no_limit="a convolution of 33 points is not that of a length", slow=True, longer=2),
+                        no_limit="a convolution of 33 points is not that of a length",
+                        longer=2, slow=True),
     "ono galerkin": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                                  "attention": "galerkin"}, 1e-2, 600, {"coordinates": "periodic"},
                          reaches=2e-2, evaluates=0.1, slow=True),
