@@ -73,6 +73,7 @@ CASES = {
     **{
         f"galerkin-transformer-2d {attention}": Case(
             "galerkin-transformer-2d", {**SMALL_GT_2D, "attention": attention},
+            lr=1e-3 if attention == "rfa" else 5e-3,
             steps=300 if attention in ("galerkin", "softmax") else 800,
             no_limit=CONVOLUTION, elsewhere=True, slow=attention not in ("galerkin", "softmax"),
             reaches=0.2 if attention == "rfa" else 1e-2,
