@@ -125,8 +125,8 @@ def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
         (["profile-quick", "--only", "GT"], "profile-quick is a profile"),
         (["profile-quick", "--workers", "3"], "profile-quick is a profile"),
         (["profile-quick", "--quick"], "profile profile-quick has no quick version"),
-        (["quick", "--on", "darcy", "--only", "RFA"], "'RFA' of benchmark quick is on burgers, "
-         "not on darcy"),
+        (["quick", "--on", "darcy", "--only", "Self-PiT"],
+         "'Self-PiT' of benchmark quick is on burgers, not on darcy"),
     ],
 )  # fmt: skip
 def test_wrong_words_are_refused(refused, words, message):
