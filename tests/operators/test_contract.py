@@ -63,22 +63,27 @@ CASES = {
     **{
         f"galerkin-transformer {attention}": Case(
             "galerkin-transformer", {**SMALL_GT, "attention": attention}, shifts=NONE,
-            no_limit={"linear": "a factor 1/n too much", "rfa": "its sum over points has zeros"}
-            .get(attention, ""),
-            # every step has other random features, whose mean kernel has zeros
-            reaches=0.2 if attention == "rfa" else 1e-2,
+            no_limit={"linear": "a factor 1/n too much"}.get(attention, ""),
         )
-        for attention in ATTENTIONS
+        for attention in ATTENTIONS if attention != "rfa"
     },
+    # every step has other random features, whose mean kernel has zeros: where it ends is left to
+    # chance, 0.004 to 0.06 with the published layer norm; without it, it may not learn at all
+    "galerkin-transformer rfa": Case(
+        "galerkin-transformer", {**SMALL_GT, "attention": "rfa", "normalization": "layer"}, 1e-3,
+        reaches=0.2, no_limit="its sum over points has zeros", shifts=NONE,
+    ),
+    "galerkin-transformer-2d rfa": Case(
+        "galerkin-transformer-2d", {**SMALL_GT_2D, "attention": "rfa", "normalization": "layer"},
+        1e-3, 800, reaches=0.2, no_limit=CONVOLUTION, elsewhere=True, slow=True,
+    ),
     **{
         f"galerkin-transformer-2d {attention}": Case(
             "galerkin-transformer-2d", {**SMALL_GT_2D, "attention": attention},
-            lr=1e-3 if attention == "rfa" else 5e-3,
             steps=300 if attention in ("galerkin", "softmax") else 800,
             no_limit=CONVOLUTION, elsewhere=True, slow=attention not in ("galerkin", "softmax"),
-            reaches=0.2 if attention == "rfa" else 1e-2,
         )
-        for attention in ATTENTIONS
+        for attention in ATTENTIONS if attention != "rfa"
     },
     **{
         f"transformer {attention}": Case(
