@@ -200,6 +200,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     Raises:
         StoreError: If something is in the way at `url`, or the store to resume is another's.
         LockedError: If another job writes there.
+        UrlError: If the URL cannot be used, or its server cannot refuse a second writer.
         EngineError: If tasks cannot be run as asked.
         WorkerLostError: If every worker that computed a shard has died.
         OSError: If the place cannot be written or has no room.
@@ -212,6 +213,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     plan = None if there and options.resume else job.layout()
     if plan is not None:
         _check_room(objects, plan)
+    objects.check_conditional()
     with (
         pool(options.scheduler, options.workers) as workers,  # which must be there, before all else
         lock.locked(objects, options.take_over) as mine,

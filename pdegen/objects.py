@@ -7,7 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -193,6 +193,30 @@ class Objects:
             return
         with self._finished(path, data) as partial:
             os.link(partial, path)
+
+    def check_conditional(self) -> None:
+        """Ask the server for a second object of one name, which it must refuse.
+
+        Locks rest on this, and some servers ignore the header If-None-Match. Disks are not asked.
+
+        Raises:
+            UrlError: If both are made.
+        """
+        if self.is_local:
+            return
+        key = f"{uuid.uuid4().hex}{_PARTIAL}"
+        try:
+            with suppress(FileExistsError):  # after a lost answer it is our own
+                self.create(key, b"first")
+            self.create(key, b"second")
+        except FileExistsError:
+            return
+        finally:
+            self.remove(key)
+        raise UrlError(
+            f"{self.url}: the server overwrites an object that must not exist (it ignores "
+            "If-None-Match), so two jobs could write to one store: use another server"
+        )
 
     @contextmanager
     def _finished(self, path: str, data: bytes) -> Iterator[str]:

@@ -1,7 +1,9 @@
 import os
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
+from pdegen.generate import generate
 from pdegen.objects import Objects, TooLargeError, UrlError
 
 
@@ -126,3 +128,22 @@ def test_objects_that_are_read_together_have_a_limit(objects):
     assert objects.read_all(["a", "b"], 5) == [b"12345"] * 2
     with pytest.raises(TooLargeError):
         objects.read_all(["a", "b"], 4)
+
+
+def test_a_server_that_makes_an_object_twice_is_refused_and_nothing_is_left(
+    small, tmp_path, monkeypatch
+):
+    objects = Objects(f"memory://{tmp_path}/store")
+    objects.check_conditional()
+    pipe = MemoryFileSystem.pipe_file
+
+    def careless(self, path, value, mode="overwrite", **options):
+        pipe(self, path, value, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", careless)
+    with pytest.raises(UrlError, match="ignores If-None-Match") as error:
+        generate(small, objects.url)
+    assert len(str(error.value).splitlines()) == 1
+    assert not objects.exists()
+    monkeypatch.undo()
+    assert generate(small, objects.url).sealed
