@@ -16,10 +16,12 @@ import traceback
 import typer
 
 from pdegen.problems.base import SampleError
+from pdegen.reasons import reason
 from pdegen.schema import SchemaError
 from pdegen.store import StoreError
 from pipelines.cli import bench, stores, studies, training  # noqa: F401 (they add their commands)
 from pipelines.cli.common import Failed, app
+from pipelines.cli.terminal import note
 
 INTERRUPTED = 130
 # typer brings its own copy of click and exports only some of its classes; this is their base
@@ -37,14 +39,23 @@ def main() -> None:
     except Exception as error:
         status = _status(error)
         if debug or status is None:
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                note(line)
         else:
-            message = getattr(error, "format_message", error.__str__)()  # of a UsageError
-            print(f"pdegen{_rank()}: {' '.join(message.split())}", file=sys.stderr)
+            note(f"pdegen{_rank()}: {_explained(error)}")
         sys.exit(1 if status is None else status)
     except KeyboardInterrupt:
-        print("pdegen: interrupted", file=sys.stderr)
+        note("pdegen: interrupted")
         sys.exit(INTERRUPTED)
+
+
+def _explained(error: Exception) -> str:
+    """An error in one line."""
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {reason(error)}"
+    if isinstance(error, OSError):
+        return reason(error)
+    return " ".join(getattr(error, "format_message", error.__str__)().split())  # of a UsageError
 
 
 def _rank() -> str:
@@ -82,7 +93,7 @@ def _status(error: Exception) -> int | None:
     if isinstance(error, OSError) and error.errno in no_place:
         return 2
     failed = (Failed, SampleError, TrainingError, WorkerError, WorkerLostError, RankError)
-    if isinstance(error, failed):
+    if isinstance(error, (*failed, MemoryError)):
         return 1
     if isinstance(error, RuntimeError) and is_out_of_memory(error):
         return 1

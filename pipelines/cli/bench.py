@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.cli.common import Device, app
+from pipelines.cli.terminal import note, say
 
 
 @app.command("bench")
@@ -32,13 +32,14 @@ def bench_command(
     from pipelines.bench.suite import run
     from pipelines.run import check_device
 
-    def say(text: str) -> None:
-        print(f"pdegen: {text}", file=sys.stderr, flush=True)
+    def progress(text: str) -> None:
+        note(f"pdegen: {text}")
 
-    for name, figures, path in run(what, check_device(device), quick, out or RESULTS, profile, say):
-        print(f"{name} ({path})")
+    place, folder = check_device(device), out or RESULTS
+    for name, figures, path in run(what, place, quick, folder, profile, progress):
+        say(f"{name} ({path})")
         for line in _lines(figures, "  "):
-            print(line)
+            say(line)
 
 
 def _lines(figures: dict[str, Any], indent: str) -> Iterator[str]:

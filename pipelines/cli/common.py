@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pdegen.schema import parse_override
+from pipelines.cli.terminal import note, redraw
 
 app = typer.Typer(
     name="pdegen",
@@ -78,7 +79,7 @@ class Reporter:
         self._terminal = sys.stderr.isatty()
         self._printed = time.monotonic()
 
-    def __call__(self, done: int, total: int, seconds: float, note: str = "") -> None:
+    def __call__(self, done: int, total: int, seconds: float, more: str = "") -> None:
         now = time.monotonic()
         last = done == total
         if not (self._terminal or last or now - self._printed >= self.every):
@@ -86,11 +87,11 @@ class Reporter:
         self._printed = now
         rate = done / seconds if seconds > 0 else float("inf")
         left = (total - done) / rate if rate > 0 else float("inf")
-        text = f"{self.what}: {done}/{total}, {_rate(rate)}, {left:.0f} s left{note}"
+        text = f"{self.what}: {done}/{total}, {_rate(rate)}, {left:.0f} s left{more}"
         if self._terminal:
-            print(f"\r\033[K{text}", end="\n" if last else "", file=sys.stderr, flush=True)
+            redraw(text, last=last)
         else:
-            print(text, file=sys.stderr, flush=True)
+            note(text)
 
 
 def _rate(rate: float) -> str:

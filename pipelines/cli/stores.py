@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from pipelines.cli.common import (
     app,
     parsed,
 )
+from pipelines.cli.terminal import note, say
 
 
 @app.command("recipes")
@@ -41,18 +41,20 @@ def recipes_command() -> None:
     from pipelines.benchmark import benchmark_names, load_benchmark
     from pipelines.experiment import experiment_names, load_experiment
 
-    print("Recipes (pdegen generate NAME)")
+    say("Recipes (pdegen generate NAME)")
     for name in recipe_names():
         recipe = load_recipe(name)
         grid = "x".join(map(str, recipe.problem.variables()[0].shape))
         size = layout(recipe).bytes
-        print(f"  {name:24} {recipe.samples:6} x {grid:<8} {size / 1e6:7.1f} MB  {recipe.summary}")
-    print("\nExperiments (pdegen run NAME)")
+        say(f"  {name:24} {recipe.samples:6} x {grid:<8} {size / 1e6:7.1f} MB  {recipe.summary}")
+    say("")
+    say("Experiments (pdegen run NAME)")
     for name in experiment_names():
-        print(f"  {name:24} {load_experiment(name).summary}")
-    print("\nBenchmarks (pdegen benchmark NAME)")
+        say(f"  {name:24} {load_experiment(name).summary}")
+    say("")
+    say("Benchmarks (pdegen benchmark NAME)")
     for name in benchmark_names():
-        print(f"  {name:24} {load_benchmark(name).summary}")
+        say(f"  {name:24} {load_benchmark(name).summary}")
 
 
 @app.command("generate")
@@ -93,7 +95,7 @@ def generate_command(
     if dry_run:
         _dry_run(declared, out, options)
         return
-    print(_generate(declared, out, options, device).url)
+    say(_generate(declared, out, options, device).url)
 
 
 def _shards(what: str) -> Callable[[Progress], None]:
@@ -101,8 +103,8 @@ def _shards(what: str) -> Callable[[Progress], None]:
     report = Reporter(what)
 
     def progress(p: Progress) -> None:
-        for note in p.notes:
-            print(f"pdegen: {note}", file=sys.stderr)
+        for said in p.notes:
+            note(f"pdegen: {said}")
         report(p.done, p.total, p.seconds)
 
     return progress
@@ -142,12 +144,14 @@ def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
     check(options.scheduler)
     _check_options(options)
     plan, url = layout(recipe), default_store(recipe) if out is None else out
-    print(
+    say(
         f"{recipe.name} to {url}: {plan.samples} samples in "
         f"{plan.shards} shards of {plan.shard}, {plan.bytes / 1e6:.1f} MB before compression"
     )
     if options.scheduler == "slurm":
-        print(f"{options.workers or 1} SLURM jobs, each:\n{slurm_script()}")
+        say(f"{options.workers or 1} SLURM jobs, each:")
+        for line in slurm_script().splitlines():
+            say(line)
 
 
 @contextmanager
@@ -158,7 +162,8 @@ def _kept(url: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SampleError, WorkerError) as error:
-        print(f"\nfinished shards are kept in {url}: continue with --resume", file=sys.stderr)
+        note("")
+        note(f"finished shards are kept in {url}: continue with --resume")
         raise error
     except OSError as error:
         raise OSError(error.errno, f"{url}: {error.strerror or error}") from error
@@ -194,7 +199,7 @@ def noise_command(
     noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, given)
     with _kept(out):
         made = add_noise(store, variable, noises, out, **vars(options))
-    print(made.url)
+    say(made.url)
 
 
 @app.command("import")
@@ -230,7 +235,7 @@ def import_command(
         times=_word("times", times, ("first", "last")),
     )
     with _kept(out):
-        print(import_files(files, out, declared, **vars(options)).url)
+        say(import_files(files, out, declared, **vars(options)).url)
 
 
 def _word(what: str, word: str | None, known: tuple[str, ...]) -> Any:
@@ -261,7 +266,7 @@ def export_command(
     """Write a store to a file of another format."""
     from pdegen.foreign.exporting import export
 
-    print(export(store, format, out, overwrite=overwrite, progress=_shards("exporting, shards")))
+    say(export(store, format, out, overwrite=overwrite, progress=_shards("exporting, shards")))
 
 
 @app.command("info")
@@ -271,23 +276,24 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
     attributes = opened.attributes
     unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
     state = "sealed" if opened.sealed else unfinished
-    print(f"{store}: {attributes['title']}\n{state}, fingerprint {attributes['fingerprint']}")
-    print(f"equation    {attributes['equation']}")
+    say(f"{store}: {attributes['title']}")
+    say(f"{state}, fingerprint {attributes['fingerprint']}")
+    say(f"equation    {attributes['equation']}")
     for name in opened.variables:
         array = opened.array(name)
         meaning = array.attrs.get("long_name", "")
-        print(f"{name:11} {array.shape} {array.dtype}  {meaning}")
+        say(f"{name:11} {array.shape} {array.dtype}  {meaning}")
     for name, (start, stop) in attributes["splits"].items():
-        print(f"{name:11} samples {start} to {stop - 1}")
+        say(f"{name:11} samples {start} to {stop - 1}")
     if opened.skipped:
-        print(f"skipped     samples {', '.join(map(str, opened.skipped))}")
+        say(f"skipped     samples {', '.join(map(str, opened.skipped))}")
     for name, values in attributes.get("statistics", {}).items():
-        print(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
+        say(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
     for name in ("noise", "parent", "imported"):
         if name in attributes:
-            print(f"{name:11} {json.dumps(attributes[name])}")
-    print(f"recipe      {json.dumps(attributes['recipe'])}")
-    print(f"made by     {json.dumps(attributes['provenance'])}")
+            say(f"{name:11} {json.dumps(attributes[name])}")
+    say(f"recipe      {json.dumps(attributes['recipe'])}")
+    say(f"made by     {json.dumps(attributes['provenance'])}")
 
 
 @app.command("verify")
@@ -306,13 +312,14 @@ def verify_command(
     """Check a store: every byte, finite values, statistics, and the law of its recipe."""
     result = verified(store, deep=samples if deep else 0, repair=repair, take_over=take_over)
     if as_json:
-        print(json.dumps(result.summary(), indent=1))
+        for line in json.dumps(result.summary(), indent=1).splitlines():
+            say(line)
     else:
         for key in result.repaired:
-            print(f"{store}: {key} was made again")
+            say(f"{store}: {key} was made again")
     check_verified(result)
     if not as_json:
-        print(f"{store}: verified")
+        say(f"{store}: verified")
 
 
 def verified(
@@ -335,7 +342,7 @@ def verified(
 def check_verified(result: Verification) -> None:
     """Name all faults, and fail where there are some."""
     for fault in result.faults:
-        print(f"{result.url}: {fault}", file=sys.stderr)
+        note(f"{result.url}: {fault}")
     if result.faults:
         plural = "s" if len(result.faults) > 1 else ""
         raise Failed(f"{result.url} has {len(result.faults)} fault{plural}")
@@ -352,4 +359,4 @@ def plot_command(
     """Draw samples of a store."""
     from pipelines.pictures import plot_store
 
-    print(plot_store(store, sample, out))
+    say(plot_store(store, sample, out))

@@ -26,6 +26,7 @@ from pipelines.cli.common import (
     parsed,
 )
 from pipelines.cli.stores import generated
+from pipelines.cli.terminal import note, redraw, say
 
 
 @app.command("benchmark")
@@ -98,7 +99,7 @@ def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> No
         profile, place,
         lambda what, done, total: report(done, total, time.monotonic() - started, f", {what}"),
     )  # fmt: skip
-    print(write_profile(profile, found, folder, place, _command()))
+    say(write_profile(profile, found, folder, place, _command()))
 
 
 def _benchmark(
@@ -136,8 +137,7 @@ def _benchmark(
 
     def on_epoch(epoch: Epoch) -> None:
         if sys.stderr.isatty():
-            print(f"\r\033[Kepoch {epoch.epoch}: {epoch.score:.3e}", end="", file=sys.stderr,
-                  flush=True)  # fmt: skip
+            redraw(f"epoch {epoch.epoch}: {epoch.score:.3e}")
 
     with Interrupts() as interrupts:
         try:
@@ -148,9 +148,10 @@ def _benchmark(
                     done, total, time.monotonic() - started, f", {what}"),
             )  # fmt: skip
         except Stopped as stopped:
-            print(f"\n{stopped}: finished rows are kept, continue with --resume", file=sys.stderr)
+            note("")
+            note(f"{stopped}: finished rows are kept, continue with --resume")
             raise KeyboardInterrupt from None
-    print(write(run, place, _command()))
+    say(write(run, place, _command()))
 
 
 study_app = typer.Typer(help="Studies: many trainings, one report.", rich_markup_mode=None)
@@ -259,7 +260,7 @@ def study_noise_command(
     def on_epoch(epoch: Epoch) -> None:
         if sys.stderr.isatty():
             total = declared.training.epochs
-            print(f"\r\033[Kepoch {epoch.epoch}/{total}", end="", file=sys.stderr, flush=True)
+            redraw(f"epoch {epoch.epoch}/{total}")
 
     with Interrupts() as interrupts:
         try:
@@ -269,6 +270,7 @@ def study_noise_command(
                     done, total, time.monotonic() - started, f", {what}"),
             )  # fmt: skip
         except Stopped as stopped:
-            print(f"\n{stopped}: finished cells are kept, continue with --resume", file=sys.stderr)
+            note("")
+            note(f"{stopped}: finished cells are kept, continue with --resume")
             raise KeyboardInterrupt from None
-    print(write_study_report(study, place))
+    say(write_study_report(study, place))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +25,7 @@ from pipelines.cli.common import (
     parsed,
 )
 from pipelines.cli.stores import check_verified, generated, verified
+from pipelines.cli.terminal import note, say
 
 
 @app.command("train")
@@ -60,7 +60,7 @@ def train_command(
     declared = _changed(declared, stream, set_)
     folder = out or Path("runs") / declared.name
     if _train(declared, data, folder, device, precision, compiled, resume, overwrite):
-        print(folder / f"{declared.training.reported[0]}.safetensors")
+        say(folder / f"{declared.training.reported[0]}.safetensors")
 
 
 def _changed(experiment: Any, stream: str | None, set_: list[str] | None) -> Any:
@@ -114,8 +114,8 @@ def _train(
             if check:
                 check_verified(verified(store))
             said = {
-                "on_reading": lambda how: print(f"training samples: {how}", file=sys.stderr),
-                "on_start": lambda how: print(f"training steps: {how}", file=sys.stderr),
+                "on_reading": lambda how: note(f"training samples: {how}"),
+                "on_start": lambda how: note(f"training steps: {how}"),
                 "on_epoch": on_epoch,
             }
         ranks.wait()
@@ -127,7 +127,8 @@ def _train(
             )  # fmt: skip
         except Stopped as stopped:
             if ranks.first:
-                print(f"\n{stopped}: continue with --resume", file=sys.stderr)
+                note("")
+                note(f"{stopped}: continue with --resume")
             raise KeyboardInterrupt from None
         return store if ranks.first else None
 
@@ -157,7 +158,7 @@ def evaluate_command(
 
 
 def _print_score(summary: dict[str, Any]) -> None:
-    print(
+    say(
         f"{summary['checkpoint']} (epoch {summary['epoch']}) on {summary['split']} at "
         f"n={summary['resolution']}, {summary['samples']} samples: relative L2 mean "
         f"{number(summary['mean'])}, median {number(summary['median'])}, worst "
@@ -193,7 +194,7 @@ def run_command(
     place = check_device(device)
     for summary in evaluate_run(declared, store, folder, place)["results"]:
         _print_score(summary)
-    print(write_report(folder, store, place))
+    say(write_report(folder, store, place))
 
 
 @app.command("report")
@@ -206,4 +207,4 @@ def report_command(
     from pipelines.report import write_report
     from pipelines.run import check_device, store_of_run
 
-    print(write_report(folder, data or store_of_run(folder), check_device(device)))
+    say(write_report(folder, data or store_of_run(folder), check_device(device)))

@@ -1,0 +1,18 @@
+"""Errors of the system in words: what and where, without numbers."""
+
+from __future__ import annotations
+
+
+def reason(error: BaseException) -> str:
+    """One line.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "data.zarr"))
+    'data.zarr: no such file or directory'
+    """
+    if not isinstance(error, OSError) or not error.strerror:
+        return " ".join(str(error).split()) or type(error).__name__
+    what = error.strerror
+    if what[1:2].islower():  # of the system; "PDE" stays
+        what = what[0].lower() + what[1:]
+    places = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return ": ".join([" -> ".join(places), what] if places else [what])

@@ -1,0 +1,51 @@
+"""Where all output of the commands goes: control characters are shown, not sent.
+
+Titles, names, paths and reasons of errors come from stores, files and libraries. A terminal obeys
+some characters in them: they could hide a fault, or show another text than the store has.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from typing import TextIO
+
+
+def shown(text: str) -> str:
+    """One line, with control characters and those that reorder or hide text as Python writes them.
+
+    >>> shown("\\x1b[2Jverified")
+    '\\\\x1b[2Jverified'
+    """
+    return "".join(
+        letter
+        if letter.isprintable() or unicodedata.category(letter) == "Zs"
+        else letter.encode("unicode_escape").decode()
+        for letter in str(text)
+    )
+
+
+def say(line: object) -> None:
+    """A line of the result, on stdout."""
+    _write(sys.stdout, f"{shown(str(line))}\n")
+
+
+def note(line: object) -> None:
+    """A line beside the result, on stderr."""
+    _write(sys.stderr, f"{shown(str(line))}\n")
+
+
+def redraw(line: object, *, last: bool = False) -> None:
+    """A line that takes the place of the one before, on stderr, which is a terminal."""
+    end = "\n" if last else ""
+    _write(sys.stderr, f"\r\033[K{shown(str(line))}{end}")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:  # the reader has gone; what is being made is finished all the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

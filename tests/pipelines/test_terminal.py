@@ -1,0 +1,107 @@
+"""What stores, files and errors say reaches the terminal as text, never as control."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from pdegen.problems.base import SampleError
+from pdegen.store import Store
+from pipelines.cli import stores
+from pipelines.cli.terminal import shown
+from tests.pipelines.command import SMALL
+from tests.stores import with_attributes
+
+CLEAR = "\x1b[2J\x1b]0;owned\x07"  # clears the screen, and names the window
+HOSTILE = f"{CLEAR}\rverified\n\u202edeifirev\x9b31m[red]"
+SHOWN = r"\x1b[2J\x1b]0;owned\x07\rverified\n\u202edeifirev\x9b31m[red]"
+
+
+@pytest.fixture
+def hostile(pdegen, tmp_path):
+    """A store whose every text is hostile."""
+    assert pdegen("generate", "burgers-quick", *SMALL, "--out", "store.zarr").status == 0
+    store = Store(str(tmp_path / "store.zarr"))
+    recipe = {**store.attributes["recipe"], "name": HOSTILE, "summary": HOSTILE}
+    with_attributes(store, title=HOSTILE, equation=HOSTILE, recipe=recipe,
+                    provenance={"pdegen": HOSTILE})  # fmt: skip
+    return store
+
+
+def plain(outcome):
+    """All that was printed, without a control character."""
+    text = "\n".join([*outcome.out, *outcome.err])
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+    return text
+
+
+def test_control_characters_are_shown_and_letters_stay():
+    assert shown(HOSTILE) == SHOWN
+    assert shown("ν = 0.1/2π, ü, 10\u00a0000") == "ν = 0.1/2π, ü, 10\u00a0000"
+    assert shown("\udcff.zarr") == r"\udcff.zarr"
+
+
+def test_info_shows_what_a_store_says(pdegen, hostile):
+    outcome = pdegen("info", hostile.url)
+    assert outcome.status == 0
+    assert outcome.out[0] == f"{hostile.url}: {SHOWN}"
+    assert f"equation    {SHOWN}" in outcome.out
+    plain(outcome)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify"],
+        ["plot", "--out", "x.csv"],
+        ["generate", "burgers-quick", "--resume", "--out"],
+        ["train", "--model", "fno", "--out", "run", "--set", "training.epochs=0", "--data"],
+    ],
+)
+def test_every_command_shows_what_a_store_says(pdegen, hostile, words):
+    outcome = pdegen(*words, hostile.url)
+    assert outcome.status != 0
+    plain(outcome)
+
+
+def test_an_unfinished_store_is_named_in_one_line(refused, hostile):
+    with_attributes(hostile, sealed=False)
+    line = refused("plot", hostile.url)
+    assert shown(CLEAR) in line
+
+
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+def test_errors_are_shown(pdegen, monkeypatch, debug):
+    def fail(*arguments, **options):
+        raise SampleError(3, HOSTILE)
+
+    monkeypatch.setattr(stores, "generate", fail)
+    outcome = pdegen("generate", "burgers-quick", *SMALL, "--out", "store.zarr", *debug)
+    assert outcome.status == 1
+    assert r"\x1b[2J" in plain(outcome)
+
+
+@pytest.mark.parametrize("words", [["info", CLEAR], ["generate", CLEAR], [CLEAR], ["info", "[b]"]])
+def test_words_of_the_command_are_shown(refused, words):
+    assert shown(words[-1]) in refused(*words).replace("\\\\", "\\")
+
+
+def test_a_path_that_is_no_text_is_shown(refused):
+    assert r"\udcff" in refused("info", "\udcff.zarr")
+
+
+def test_what_the_terminal_cannot_write_is_shown(pdegen, monkeypatch):
+    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", ascii_only)
+    assert pdegen("recipes").status == 0
+    ascii_only.seek(0)
+    assert r"\u03bd" in ascii_only.read()
+
+
+def test_commands_print_by_the_terminal_alone():
+    folder = Path(stores.__file__).parent
+    for path in folder.glob("*.py"):
+        if path.name != "terminal.py":
+            found = re.findall(r"\bprint\(|std(?:out|err)\.write|typer\.s?echo", path.read_text())
+            assert found == [], path
