@@ -1,7 +1,7 @@
 # make demo      environment, then recipe -> store -> trained operator -> report.html
 # make test      environment, linters, types, import contracts, doctests and tests
 # make validate  published numbers, and the tests that take minutes
-# make soak      kills and failing disks while datasets are made, and the same bytes afterwards
+# make soak      kills, power cuts, flipped bytes, failing disks: the same bytes afterwards, or a refusal
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
 # make format    fix what ruff can fix
@@ -17,9 +17,10 @@ SAMPLES := neuraloperator==0.3.0
 # its models, without the packages of its training, which they do not need
 MODELS := neuraloperator==2.0.0 tensorly==0.10.0 tensorly-torch==0.5.0 opt_einsum==3.4.0
 DOLFINX := python3-dolfinx-real libopenblas0-pthread
+FUSE := fuse3 libfuse3-3
 APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx test validate soak bench format lint
+.PHONY: demo dolfinx fuse test validate soak bench format lint
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,14 +49,22 @@ dolfinx:
 	$$install >/dev/null 2>&1 || { $$as_root $(APT) update -qq && $$install >/dev/null; } || \
 		echo "dolfinx could not be installed: its tests say what is missing"
 
+# what power cuts are made with
+fuse:
+	@if ldconfig -p | grep -q libfuse3; then exit; fi; \
+	if test "$$(id -u)" = 0; then as_root=env; else as_root="sudo -n env"; fi; \
+	$$as_root $(APT) install -qq -y --no-install-recommends $(FUSE) >/dev/null 2>&1 || \
+		{ $$as_root $(APT) update -qq && $$as_root $(APT) install -qq -y --no-install-recommends \
+		$(FUSE) >/dev/null; } || echo "libfuse is missing: apt-get install $(FUSE)"
+
 test: lint dolfinx
 	$(QUIET) $(BIN)/python -m pytest -m "not slow" --timeout 900 --durations=15
 
-validate: $(READY)
+validate: $(READY) fuse
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10
 	$(QUIET) $(BIN)/python -m pytest -m slow --timeout 3600 --durations=10
 
-soak: $(READY)
+soak: $(READY) fuse
 	$(QUIET) $(BIN)/python -m tests.soak
 
 bench: $(READY)

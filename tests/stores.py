@@ -30,9 +30,9 @@ def with_attributes(store: Store, **changed: Any) -> Store:
     return Store(store.url)
 
 
-def objects_of(store: Store | str) -> dict[str, bytes]:
+def objects_of(store: Store | str | Path) -> dict[str, bytes]:
     """Every byte of a store on disk but for `log/`, by keys."""
-    root = Path(store if isinstance(store, str) else store.url)
+    root = Path(store.url if isinstance(store, Store) else store)
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))

@@ -1,0 +1,200 @@
+"""Power cuts while datasets are made and operators trained, and the same bytes afterwards.
+
+    python -m tests.power.cuts [--cuts 60] [--seed 0]
+
+Each job writes to a folder that forgets what was not synced (`tests.power.forgetful`). Its power is
+cut at a random operation of the file system, and the job is resumed, with further cuts, until it
+succeeds; the power is cut once more, and every byte must be that of an undisturbed job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.forked import Ended, forked
+from tests.power.disk import MODES, Mode
+from tests.power.forgetful import Power, missing, mounted
+from tests.works import Work, import_all, succeed, works
+
+_IN_A_ROW = 4  # cuts before a job is left in peace
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened around a cut.
+
+    Args:
+        work: Which job.
+        mode: What was kept of what was not synced.
+        during: The operation in whose place the power was cut; "" for a cut after the end.
+        options: Of the job that was cut.
+        what: What was found afterwards.
+        fault: "", or the kind of fault: silent, lost, unfinished, traceback.
+    """
+
+    work: str
+    mode: Mode
+    during: str
+    options: str
+    what: str
+    fault: str = ""
+
+
+def _difference(work: Work, place: Path, expected: dict[str, bytes]) -> str:
+    """The first objects that are not as expected; "" where all are."""
+    try:
+        found = work.state(place)
+    except (OSError, ValueError, KeyError) as error:
+        return f"it cannot be read: {error!r}"
+    keys = sorted(k for k in found.keys() | expected.keys() if found.get(k) != expected.get(k))
+    return ", ".join(keys[:4])
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where cuts are made.
+
+    Args:
+        power: The folder.
+        chance: What is drawn at random.
+    """
+
+    power: Power
+    chance: random.Random
+
+    def cut_short(self, work: Work, place: Path, expected: dict[str, bytes], operations: int,
+                  count: int) -> Iterator[Event]:  # fmt: skip
+        """A job that is cut several times, and the cut after its end."""
+        options: tuple[str, ...] = ()
+        for _ in range(count):
+            mode = self.chance.choice(MODES)
+            ended, during = self._armed(work, place, options, operations, mode)
+            if during:
+                what, fault = self._looked_at(work, place, expected)
+                yield Event(work.name, mode, during, " ".join(options), what, fault)
+                options = self.chance.choice([("--resume",)] * 3 + [("--overwrite",)])
+                continue
+            if ended.status != 0:
+                yield from self._in_vain(work, place, options, ended)
+            break
+        else:
+            ended = forked(work.action(place, *options))
+            if ended.status != 0:
+                yield from self._in_vain(work, place, options, ended)
+        mode = self.chance.choice(MODES)
+        self.power.cut(mode, self.chance.randint(0, 2**30))
+        different = _difference(work, place, expected)
+        faults = work.faults(place)
+        what = f"these differ: {different}; {faults}" if different or faults else "all is there"
+        fault = "lost" if different or faults else ""
+        if different and work.check and not faults:
+            fault = "silent"
+        yield Event(work.name, mode, "", " ".join(options), what, fault)
+
+    def _armed(
+        self, work: Work, place: Path, options: tuple[str, ...], operations: int, mode: Mode
+    ) -> tuple[Ended, str]:
+        """A job that is cut, or ends before."""
+        at, seed = self.chance.randint(1, operations), self.chance.randint(0, 2**30)
+        ended = forked(
+            work.action(place, *options), lambda pid: self.power.arm(at, pid, mode, seed)
+        )
+        return ended, self.power.on()
+
+    def _looked_at(self, work: Work, place: Path, expected: dict[str, bytes]) -> tuple[str, str]:
+        """What the job's own check says of what is left: clean only where all is there."""
+        if not work.check or self.chance.random() < 0.5:
+            return "resumed", ""
+        ended = forked(lambda: None) if not place.exists() else None
+        if ended is not None:
+            return "nothing is left", ""
+        faults = work.faults(place)
+        if "Traceback" in faults or "exit status 3" in faults:
+            return faults, "traceback"
+        if not faults and _difference(work, place, expected):
+            return f"no fault is found in {_difference(work, place, expected)}", "silent"
+        return faults or "it was complete", ""
+
+    def _in_vain(
+        self, work: Work, place: Path, options: tuple[str, ...], ended: Ended
+    ) -> Iterator[Event]:
+        """A job could not go on after a cut; --overwrite must succeed."""
+        yield Event(work.name, "strict", "", " ".join(options), ended.why, "unfinished")
+        again = forked(work.action(place, "--overwrite"))
+        if again.status != 0:
+            what = f"--overwrite failed as well: {again.why}"
+            yield Event(work.name, "strict", "", "--overwrite", what, "unfinished")
+            shutil.rmtree(place, ignore_errors=True)
+            succeed(forked(work.action(place)))
+
+
+def soak(
+    folder: Path, chance: random.Random, cuts: int = 60, names: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Cuts of all kinds of jobs in turn; counts, and every event.
+
+    Raises:
+        RuntimeError: If no folder can be mounted here.
+    """
+    if what := missing():
+        raise RuntimeError(what)
+    import_all()
+    jobs = works(folder)
+    events, turn = list[Event](), 0
+    with mounted(folder / "mounted") as power:
+        bench = Bench(power, chance)
+        known = dict[str, tuple[dict[str, bytes], int]]()
+        while sum(event.during != "" for event in events) < cuts:
+            work = jobs[(names or tuple(jobs))[turn % len(names or jobs)]]
+            place, turn = power.folder / f"{work.name}-{turn}", turn + 1
+            if work.name not in known:
+                power.arm(0)
+                succeed(forked(work.action(place)))
+                known[work.name] = work.state(place), power.count
+                shutil.rmtree(place)
+                power.sync()
+            expected, operations = known[work.name]
+            events += bench.cut_short(work, place, expected, operations, _IN_A_ROW)
+            shutil.rmtree(place, ignore_errors=True)
+            power.sync()
+    faults = Counter(event.fault for event in events if event.fault)
+    return {
+        "cuts": sum(event.during != "" for event in events),
+        "cuts of finished jobs": sum(event.during == "" and not event.fault for event in events)
+        + faults["lost"] + faults["silent"],
+        "by job": dict(Counter(event.work for event in events if event.during)),
+        "by operation": dict(Counter(e.during.split()[0] for e in events if e.during)),
+        "lost": faults["lost"],
+        "silent": faults["silent"],
+        "unfinished": faults["unfinished"],
+        "tracebacks": faults["traceback"],
+        "events": [asdict(event) for event in events],
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cuts", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", action="append", default=[], help="a kind of job")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        chance = random.Random(options.seed)
+        result = soak(Path(name), chance, options.cuts, tuple(options.only))
+    for event in result.pop("events"):
+        print(json.dumps(event), file=sys.stderr)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
