@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from pdegen.foreign import writers
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.exported import FILE, KEY, description, encoded
+from pdegen.foreign.replacing import replacing
 from pdegen.foreign.writers import Declared, Sink
 from pdegen.generate import Progress
 from pdegen.schema import near
@@ -41,7 +41,8 @@ def export(
     as JSON, in UTF-8 bytes, under the name "pdegen" (beside .npy files in pdegen.json).
 
     `import_files` makes the same variables, coordinates and splits of it, bit for bit. The file
-    appears as a whole or not at all.
+    appears as a whole or not at all, and what it replaces is there until then
+    (`pdegen.foreign.replacing`).
 
     Args:
         url: A sealed store.
@@ -70,20 +71,19 @@ def export(
         name: Declared(tuple(array["shape"]), np.dtype(array["data_type"]))
         for name, array in sorted(store.arrays.items())
     }
-    _check_room(path, sum(array.bytes for array in arrays.values()) * (2 if format == "pt" else 1))
+    need = sum(array.bytes for array in arrays.values()) * (2 if format == "pt" else 1)
     if format != "npy":
         arrays[KEY] = Declared(text.shape, text.dtype)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with _writer(store, format, arrays)(partial, arrays) as sinks:
+    writer = _writer(store, format, arrays)
+    with replacing(path) as partial:
+        _check_free(path, format, overwrite)  # of what a killed export moved aside, too
+        _check_room(path, need)
+        with writer(partial, arrays) as sinks:
             _fill(store, sinks, progress)
             if format != "npy":
                 sinks[KEY].put(0, text)
         if format == "npy":
             (partial / FILE).write_bytes(text.tobytes())
-        _moved(partial, path)
-    finally:
-        _removed(partial)
     return path
 
 
@@ -127,21 +127,3 @@ def _fill(store: Store, sinks: Mapping[str, Sink], progress: Callable[[Progress]
         for name in store.variables:
             sinks[name].put(samples.start, store.values(name, samples))
         progress(Progress(shard + 1, store.shards, time.monotonic() - start))
-
-
-def _moved(partial: Path, path: Path) -> None:
-    """Put a finished file or folder in its place."""
-    if not path.is_dir():
-        os.replace(partial, path)
-        return
-    aside = partial.with_name(f"{partial.name}.old")
-    os.replace(path, aside)
-    os.replace(partial, path)
-    shutil.rmtree(aside)
-
-
-def _removed(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
