@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import socket
 import sys
 import tempfile
 from abc import ABC, abstractmethod
@@ -13,18 +15,28 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import psutil
 from threadpoolctl import ThreadpoolController
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
 KINDS = ("threads", "processes", "mpi", "slurm")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
 _WAITING = 64  # tasks that wait: workers never starve, and a task that waits holds no data
 _PATIENCE = 10  # seconds to find an existing scheduler, or the first worker of one
+_TLS = {  # fields of Dask's Security, and their entries in its configuration
+    "tls_ca_file": "distributed.comm.tls.ca-file",
+    **{
+        f"tls_{role}_{part}": f"distributed.comm.tls.{role}.{part}"
+        for role in ("scheduler", "worker", "client")
+        for part in ("cert", "key")
+    },
+}
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -136,9 +148,13 @@ class Cluster(Pool):
 def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
     """A pool for as long as it is needed.
 
+    Whoever reaches a scheduler runs code there. Those that are started here speak TLS, with
+    certificates of this run alone or those of Dask's configuration, and serve no dashboard, unless
+    Dask's configuration names an address for it (`pdegen.dashboard`).
+
     Args:
         scheduler: "threads" of this process; "processes" of a Dask cluster on this machine; the
-            address of a running Dask scheduler, such as "tcp://10.0.0.1:8786"; "mpi" under
+            address of a running Dask scheduler, such as "tls://10.0.0.1:8786"; "mpi" under
             mpirun (`start_mpi` first); "slurm", whose jobs Dask's configuration describes.
         workers: Tasks at a time; jobs with "slurm"; by default the cores of this machine. An
             existing scheduler and mpirun have their own.
@@ -160,7 +176,7 @@ def check(scheduler: str) -> None:
     if scheduler not in KINDS and not _ADDRESS.fullmatch(scheduler):
         raise EngineError(
             f"unknown scheduler {scheduler!r}: known: {', '.join(KINDS)}, or the address of a "
-            "Dask scheduler such as tcp://10.0.0.1:8786"
+            "Dask scheduler such as tls://10.0.0.1:8786"
         )
 
 
@@ -211,13 +227,16 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
     if scheduler == "processes":
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pdegen-"))
         try:
-            cluster = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address="127.0.0.1:0",  # any free port: several may run
-                local_directory=folder,
-            )
+            with _few_ports():
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    security=_security(),
+                    dashboard_address=_dashboard(),
+                    local_directory=folder,
+                )
         except RuntimeError as error:
             raise EngineError(f"Dask could not start {workers} processes: {error}") from error
         stack.enter_context(cluster)
@@ -231,12 +250,65 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
             client = Client(scheduler, timeout=_PATIENCE)
         except (OSError, TimeoutError) as error:
             raise EngineError(f"no Dask scheduler answers at {scheduler}: {error}") from None
+        except (TypeError, RuntimeError) as error:  # certificates, or encryption that is required
+            raise EngineError(f"the Dask scheduler at {scheduler}: {error}") from None
     try:
         client.wait_for_workers(1, timeout=None if scheduler == "slurm" else _PATIENCE)
     except TimeoutError:
         client.close()
         raise EngineError(f"the Dask scheduler at {scheduler} has no workers") from None
     return client
+
+
+def _security() -> Security:
+    """The user's certificates, where Dask's configuration names them, or some for this run."""
+    from dask import config
+    from distributed import Security
+
+    if config.get("distributed.comm.tls.ca-file"):
+        return Security(require_encryption=True)
+    return Security.temporary()
+
+
+def _dashboard() -> str:
+    """Where the scheduler serves HTTP: where the user says, else at a port that is closed again."""
+    from dask import config
+
+    return config.get("pdegen.dashboard", None) or "127.0.0.1:0"
+
+
+@contextmanager
+def _few_ports() -> Iterator[None]:
+    """Schedulers and workers that are made meanwhile listen for HTTP only where the user says."""
+    from dask import config
+
+    servers = ["worker"] if config.get("pdegen.dashboard", None) else ["worker", "scheduler"]
+    keys = [f"distributed.{server}.preload" for server in servers]
+    with config.set({key: [*config.get(key), __name__] for key in keys}):
+        yield
+
+
+def dask_setup(server: Any) -> None:
+    """Dask calls this at the start of a scheduler or worker with this module as a preload."""
+    server.http_server.stop()  # it tells tasks, addresses and logs
+
+
+def _interface(alone: bool) -> str:
+    """The network interface that the user chose, or that of the address of this machine.
+
+    Args:
+        alone: Whether all processes are on this machine: then it is that of loopback.
+    """
+    from dask import config
+    from distributed.utils import get_ip
+
+    address = "127.0.0.1" if alone else get_ip()
+    mine = {
+        name
+        for name, addresses in psutil.net_if_addrs().items()
+        if any(a.family == socket.AF_INET and a.address == address for a in addresses)
+    }
+    return config.get("pdegen.interface", None) or min(mine)
 
 
 def start_mpi() -> None:
@@ -255,44 +327,110 @@ def start_mpi() -> None:
         raise EngineError(
             f"the scheduler mpi needs dask-mpi: pip install pdegen[mpi] ({error})"
         ) from None
-    if MPI.COMM_WORLD.size < 3:
-        if MPI.COMM_WORLD.rank == 0:
+    world = MPI.COMM_WORLD
+    if world.size < 3:
+        if world.rank == 0:
             raise EngineError(
                 "the scheduler mpi needs at least 3 processes (one schedules, one drives, others "
-                f"work), got {MPI.COMM_WORLD.size}: mpirun -n 3 pdegen generate ..."
+                f"work), got {world.size}: mpirun -n 3 pdegen generate ..."
             )
         sys.exit(2)  # the first one says it
-    initialize(nthreads=1, local_directory=tempfile.gettempdir(), dashboard=False)
+    security = world.bcast(_security() if world.rank == 0 else None)
+    config.set(_tls(security))
+    with _few_ports():
+        initialize(
+            interface=_interface(world.Split_type(MPI.COMM_TYPE_SHARED).size == world.size),
+            protocol="tls",
+            nthreads=1,
+            local_directory=tempfile.gettempdir(),
+            dashboard=bool(config.get("pdegen.dashboard", None)),
+            dashboard_address=_dashboard(),
+        )
 
 
-def slurm_cluster() -> Any:
+def _tls(security: Security) -> dict[str, Any]:
+    """Certificates as entries of Dask's configuration."""
+    entries = {key: getattr(security, slot) for slot, key in _TLS.items()}
+    return {"distributed.comm.require-encryption": True, **entries}
+
+
+@contextmanager
+def slurm_cluster() -> Iterator[Any]:
     """A cluster of SLURM jobs, one task at a time each; options from Dask's configuration.
 
     Raises:
-        EngineError: If dask-jobqueue is not installed, or an option is wrong or missing.
+        EngineError: If dask-jobqueue or SLURM is not here, or an option is wrong or missing.
     """
     from dask import config
+    from distributed.utils import get_ip
 
-    try:
-        from dask_jobqueue.slurm import SLURMCluster
-    except ImportError:
-        raise EngineError(
-            "the scheduler slurm needs dask-jobqueue: pip install pdegen[slurm]"
-        ) from None
-    given = config.get("jobqueue.slurm", {})
-    defaults = {"cores": 1, "processes": 1, "memory": "4GB"}
-    options = {key: value for key, value in defaults.items() if given.get(key) is None}
-    try:
-        return SLURMCluster(**options, scheduler_options={"dashboard_address": ":0"})
-    except (ValueError, TypeError) as error:
-        raise EngineError(f"jobqueue.slurm in Dask's configuration: {error}") from None
+    job, options = _slurm()
+    if shutil.which(job.submit_command) is None:
+        raise EngineError("the scheduler slurm needs SLURM: there is no command sbatch")
+    from dask_jobqueue.slurm import SLURMCluster
+
+    given = config.get("jobqueue.slurm")
+    scheduler = {**(given.get("scheduler-options") or {}), "dashboard_address": _dashboard()}
+    if not (given.get("interface") or "interface" in scheduler or "host" in scheduler):
+        scheduler["host"] = get_ip()  # by default it would listen at all addresses
+    with ExitStack() as stack:
+        try:
+            security = stack.enter_context(_in_files(_security(), given))
+            with _few_ports():
+                cluster = SLURMCluster(**options, security=security, scheduler_options=scheduler)
+            stack.enter_context(cluster)
+        except (OSError, ValueError, TypeError) as error:
+            raise EngineError(f"jobqueue.slurm in Dask's configuration: {error}") from None
+        yield cluster
+
+
+@contextmanager
+def _in_files(security: Security, given: dict[str, Any]) -> Iterator[Security]:
+    """Certificates where jobs can read them, and other users cannot."""
+    from distributed import Security
+
+    shared = os.path.expanduser(os.path.expandvars(given.get("shared-temp-directory") or "."))
+    with tempfile.TemporaryDirectory(prefix=".pdegen-", dir=os.path.abspath(shared)) as folder:
+        files = dict[str, Any]()
+        for slot in _TLS:
+            files[slot] = getattr(security, slot)
+            if files[slot] and "\n" in files[slot]:  # its text, not its path
+                path = Path(folder) / slot
+                path.write_text(files[slot], "ascii")
+                files[slot] = str(path)
+        yield Security(require_encryption=True, **files)
 
 
 def slurm_script() -> str:
     """The script of one SLURM job, without submitting it.
 
     Raises:
-        EngineError: As `slurm_cluster`.
+        EngineError: If dask-jobqueue is not installed, or an option is wrong or missing.
     """
-    with slurm_cluster() as cluster:
-        return cluster.job_script()
+    from distributed import Security
+
+    job, options = _slurm()
+    files = {f"tls_{name}": f"<{name}>" for name in ("ca_file", "worker_cert", "worker_key")}
+    try:
+        return job(
+            scheduler="tls://<scheduler>", name="<name>", security=Security(**files), **options
+        ).job_script()
+    except (ValueError, TypeError) as error:
+        raise EngineError(f"jobqueue.slurm in Dask's configuration: {error}") from None
+
+
+def _slurm() -> tuple[Any, dict[str, Any]]:
+    """The class of SLURM's jobs, and what they are beside Dask's configuration."""
+    from dask import config
+
+    try:
+        from dask_jobqueue.slurm import SLURMJob
+    except ImportError:
+        raise EngineError(
+            "the scheduler slurm needs dask-jobqueue: pip install pdegen[slurm]"
+        ) from None
+    given = config.get("jobqueue.slurm")
+    defaults = {"cores": 1, "processes": 1, "memory": "4GB"}
+    options = {key: value for key, value in defaults.items() if given.get(key) is None}
+    extra = [*(given.get("worker-extra-args") or []), "--no-dashboard", "--preload", __name__]
+    return SLURMJob, {**options, "worker_extra_args": extra, "protocol": "tls"}

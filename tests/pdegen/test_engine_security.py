@@ -1,0 +1,228 @@
+"""Whoever reaches a scheduler runs code there: who can, and where it listens."""
+
+import json
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import dask
+import psutil
+import pytest
+from distributed import Client, Security
+
+from pdegen.engines import EngineError, pool, slurm_cluster
+
+TLS = {
+    "ca-file": "tls_ca_file",
+    **{
+        f"{role}.{part}": f"tls_{role}_{part}"
+        for role in ("scheduler", "worker", "client")
+        for part in ("cert", "key")
+    },
+}
+
+
+def listening(process: psutil.Process) -> list[tuple[str, int]]:
+    """Where a process and its descendants listen, by address and port."""
+    return [
+        tuple(connection.laddr)
+        for one in [process, *process.children(recursive=True)]
+        for connection in one.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+
+
+def answer(port: int, tls: bool) -> bytes:
+    """What a port of this machine answers somebody without a certificate who asks by HTTP."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with ExitStack() as stack:
+        line = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+        try:
+            if tls:
+                line = stack.enter_context(context.wrap_socket(line))
+            line.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            return line.recv(100)
+        except (ssl.SSLError, ConnectionError):
+            return b""
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Client]:
+    """What `--scheduler processes` starts."""
+    with pool("processes", 1) as workers:
+        assert list(workers.run(double, [1])) == [(1, 2)]
+        yield workers.client  # type: ignore[attr-defined]
+
+
+def test_processes_listen_on_loopback_alone(cluster):
+    places = listening(psutil.Process())
+    assert len(places) == 3  # the scheduler, a nanny, its worker
+    assert {address for address, _ in places} == {"127.0.0.1"}
+
+
+def test_no_port_answers_without_a_certificate(cluster):
+    for _, port in listening(psutil.Process()):
+        assert answer(port, tls=True) == b""
+        assert answer(port, tls=False) == b""
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dask, on the connection that fails
+@pytest.mark.parametrize("protocol", ["tcp", "tls"])
+def test_a_client_without_the_certificate_is_refused(cluster, protocol):
+    address = cluster.scheduler.address.replace("tls", protocol)
+    assert cluster.scheduler.address.startswith("tls://127.0.0.1:")
+    for security in (None, Security.temporary()):
+        if protocol == "tcp" and security:
+            continue
+        with pytest.raises((OSError, TypeError)):
+            Client(address, security=security, timeout=3)
+
+
+def test_a_dashboard_is_served_where_the_user_asks_for_one():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with dask.config.set({"pdegen.dashboard": f"127.0.0.1:{port}"}), pool("processes", 1):
+        assert answer(port, tls=False).startswith(b"HTTP/1.1 200")
+
+
+# SLURM, without its jobs
+
+
+@pytest.fixture
+def sbatch(tmp_path, monkeypatch):
+    """A folder to work in, and a command that is found."""
+    path = tmp_path / "bin" / "sbatch"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_slurms_scheduler_listens_at_one_address_by_tls(sbatch):
+    before = set(listening(psutil.Process()))
+    for chosen, expected in [({}, None), ({"jobqueue.slurm.interface": "lo"}, "127.0.0.1")]:
+        with dask.config.set(chosen), slurm_cluster() as cluster:
+            address = cluster.scheduler_address
+            (place,) = set(listening(psutil.Process())) - before
+            assert address == f"tls://{place[0]}:{place[1]}"
+            assert place[0] not in ("0.0.0.0", "::")
+            assert expected in (None, place[0])
+
+
+def test_slurms_certificates_are_files_of_the_user_and_gone_afterwards(sbatch):
+    shared = sbatch / "shared"
+    with dask.config.set({"jobqueue.slurm.shared-temp-directory": str(shared)}):
+        with pytest.raises(EngineError, match=r"jobqueue\.slurm .*No such file"):
+            slurm_cluster().__enter__()
+        shared.mkdir()
+        with slurm_cluster() as cluster:
+            words = cluster.job_script().split()
+            files = [Path(words[words.index(f"--tls-{name}") + 1]) for name in ("key", "cert")]
+            for file in files:
+                assert file.read_text().startswith("-----BEGIN")
+                assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+                assert file.parent.parent == shared
+    assert list(shared.iterdir()) == []
+
+
+def test_without_slurm_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineError, match="there is no command sbatch"):
+        slurm_cluster().__enter__()
+
+
+# a scheduler of the user's, with the user's certificates
+
+
+@contextmanager
+def scheduler_of(folder: Path, environment: dict[str, str]) -> Iterator[str]:
+    """The address of a scheduler with one worker, whose certificates are in the environment."""
+    file, env = folder / "scheduler.json", {**os.environ, **environment}
+    begin, options = [sys.executable, "-m"], {"env": env, "cwd": folder}
+    started = [
+        subprocess.Popen(
+            [*begin, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard",
+             "--host", "127.0.0.1", "--protocol", "tls", "--scheduler-file", str(file)], **options,
+        )
+    ]  # fmt: skip
+    try:
+        while not file.exists():
+            assert started[0].poll() is None
+            time.sleep(0.05)
+        address = json.loads(file.read_text())["address"]
+        started.append(
+            subprocess.Popen(
+                [*begin, "distributed.cli.dask_worker", address, "--nthreads", "1",
+                 "--no-dashboard", "--local-directory", str(folder)], **options,
+            )
+        )  # fmt: skip
+        yield address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(20)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dask, on the connection that fails
+def test_a_scheduler_with_certificates_of_the_users_is_used_by_who_has_them(tmp_path):
+    made, chosen = Security.temporary(), {"distributed.comm.require-encryption": True}
+    for name, slot in TLS.items():
+        file = tmp_path / f"{slot}.pem"
+        file.write_text(getattr(made, slot))
+        chosen[f"distributed.comm.tls.{name}"] = str(file)
+    environment = {
+        "DASK_" + key.upper().replace(".", "__").replace("-", "_"): str(value)
+        for key, value in chosen.items()
+    } | {"DASK_LOGGING__DISTRIBUTED": "critical"}
+    with scheduler_of(tmp_path, environment) as address:
+        assert address.startswith("tls://")
+        with dask.config.set(chosen), pool(address, None) as workers:
+            assert list(workers.run(double, [3])) == [(3, 6)]
+        for without in (address, address.replace("tls", "tcp")):
+            with pytest.raises(EngineError) as error, pool(without, None):
+                pass
+            assert len(str(error.value).splitlines()) == 1
+
+
+# MPI
+
+
+@pytest.mark.usefixtures("mpi")
+def test_processes_of_mpi_on_one_machine_listen_on_loopback_by_tls():
+    code = (
+        "import psutil\n"
+        "from pdegen.engines import pool, start_mpi\n"
+        "start_mpi()\n"
+        "from tests.pdegen.test_engine_security import double, listening\n"
+        "with pool('mpi', None) as workers:\n"
+        "    assert list(workers.run(double, [1])) == [(1, 2)]\n"
+        "    print(workers.client.scheduler.address)\n"
+        "    parent = psutil.Process().parent()\n"
+        "    for process in parent.children():\n"
+        "        print(*(address for address, _ in listening(process)))\n"
+    )
+    done = subprocess.run(
+        ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3",
+         "--mca", "btl", "self,vader",  # MPI's own messages need no network here
+         sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    address, *places = done.stdout.split()
+    assert address.startswith("tls://127.0.0.1:")
+    assert places == ["127.0.0.1"] * 2  # the scheduler and a worker
