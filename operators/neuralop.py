@@ -185,9 +185,12 @@ class NeuralOperatorModel(Operator):
         check_input(self, a, x)
         if y is not None:
             raise ValueError("this operator predicts at the points x of its input: y must be None")
-        return self._evaluated(a)
+        evaluated: Any = self._evaluated
+        if torch.compiler.is_compiling():
+            # it would trace the package's search for an order of contraction
+            evaluated = torch.compiler.disable(evaluated)
+        return evaluated(a)
 
-    @torch.compiler.disable()  # it would trace the package's search for an order of contraction
     def _evaluated(
         self, a: Float[Tensor, "batch *grid c_in"]
     ) -> Float[Tensor, "batch *grid c_out"]:

@@ -212,6 +212,8 @@ _limited = _OneThread()
 @cache
 def _controller() -> ThreadpoolController:
     """The thread pools of this process; looking for them takes milliseconds."""
+    import scipy.linalg  # noqa: F401 - has one, and is imported first by some tasks
+
     return ThreadpoolController()
 
 

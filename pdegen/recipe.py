@@ -102,6 +102,11 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in recipe_folder().glob("*.toml"))
 
 
+def default_store(recipe: Recipe) -> str:
+    """Where a recipe's dataset is kept by default: one place for each fingerprint."""
+    return f"data/{recipe.name}-{recipe.fingerprint[:12]}.zarr"
+
+
 def load_recipe(name: str | Path) -> Recipe:
     """A recipe by its name, or from a TOML file.
 

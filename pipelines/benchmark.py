@@ -15,6 +15,7 @@ from pdegen.schema import Count, SchemaError, Strict, near, read_toml
 from pipelines.experiment import Experiment, load_experiment
 from pipelines.profile import Profile
 from pipelines.registry import ModelSpec
+from pipelines.shipped import benchmark_file
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 _Values = Annotated[list[Any], Field(min_length=1)]
@@ -315,16 +316,6 @@ class Benchmark(Strict):
         return changed
 
 
-def benchmark_folder() -> Path:
-    """The folder of the benchmarks that come with the project."""
-    return Path(__file__).parent / "benchmarks"
-
-
-def benchmark_names() -> list[str]:
-    """The benchmarks that come with the project."""
-    return sorted(path.stem for path in benchmark_folder().glob("*.toml"))
-
-
 def load_quick_profile(profile: Profile) -> Profile:
     """The small version that a profile names.
 
@@ -345,11 +336,7 @@ def load_benchmark(name: str) -> Benchmark | Profile:
     Raises:
         SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
     """
-    path = Path(name)
-    if path.suffix != ".toml":
-        path = benchmark_folder() / f"{name}.toml"
-        if name not in benchmark_names():
-            raise SchemaError(f"unknown benchmark {name!r}: {near(name, benchmark_names())}")
+    path = Path(name) if name.endswith(".toml") else benchmark_file(name)
     if "points" in read_toml(path):
         return Profile.load(path)
     benchmark = Benchmark.load(path)

@@ -15,7 +15,7 @@ from pydantic import (
 
 from operators.train import Settings
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.schema import Count, Positive, SchemaError, Strict, near
+from pdegen.schema import Count, Positive, SchemaError, Strict
 from pdegen.store import open_sealed
 from pipelines.registry import (
     AdamOptimizer,
@@ -26,6 +26,7 @@ from pipelines.registry import (
     OptimizerSpec,
     Symmetries,
 )
+from pipelines.shipped import experiment_file
 
 
 class Stream(Strict):
@@ -224,27 +225,13 @@ class Experiment(Strict):
         return changed
 
 
-def experiment_folder() -> Path:
-    """The folder of the experiments that come with the project."""
-    return Path(__file__).parent / "experiments"
-
-
-def experiment_names() -> list[str]:
-    """The experiments that come with the project."""
-    return sorted(path.stem for path in experiment_folder().glob("*.toml"))
-
-
 def load_experiment(name: str) -> Experiment:
     """An experiment by its name, or from a TOML file.
 
     Raises:
         SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
     """
-    path = Path(name)
-    if path.suffix != ".toml":
-        path = experiment_folder() / f"{name}.toml"
-        if name not in experiment_names():
-            raise SchemaError(f"unknown experiment {name!r}: {near(name, experiment_names())}")
+    path = Path(name) if name.endswith(".toml") else experiment_file(name)
     experiment = Experiment.load(path)
     for declared in (experiment.data, experiment.data.stream):
         if declared is not None:

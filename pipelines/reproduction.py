@@ -10,7 +10,8 @@ from typing import Any
 
 from pdegen.schema import SchemaError, parse_override
 from pdegen.store import Store
-from pipelines.experiment import Experiment, experiment_names, load_experiment
+from pipelines.experiment import Experiment, load_experiment
+from pipelines.shipped import experiment_names
 
 
 def reproduction(experiment: Experiment, store: Store) -> str:

@@ -25,7 +25,6 @@ from operators.ranks import ALONE, Ranks
 from operators.step import Acceleration, AccelerationError
 from operators.train import Epoch, fit
 from operators.transforms import Predictor, SquareSymmetries
-from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pipelines.data import Source
 from pipelines.experiment import Experiment
@@ -71,11 +70,6 @@ class Score:
             "seconds": self.seconds,
             "errors": list(self.errors),
         }
-
-
-def default_store(recipe: Recipe) -> str:
-    """Where a recipe's dataset is kept by default: one place for each fingerprint."""
-    return f"data/{recipe.name}-{recipe.fingerprint[:12]}.zarr"
 
 
 def check_folder(folder: Path) -> None:

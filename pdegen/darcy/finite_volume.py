@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Float
-from scipy.sparse.linalg import splu
 
 from pdegen.darcy import kernels
 from pdegen.darcy.conjugate_gradients import conjugate_gradients
@@ -182,7 +182,7 @@ def check_positive(a: Array) -> None:
 
 def direct_solve(operator: Operator, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """u with A u = b for the first sample, by sparse LU (symmetric mode, minimum degree)."""
-    factors = splu(
+    factors = scipy.sparse.linalg.splu(
         operator.matrix(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )  # fmt: skip

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.optimize import minimize
 
 from pdegen.darcy.finite_volume import FiniteVolume
 from pdegen.grid import CellGrid
@@ -81,7 +81,7 @@ class TotalVariation:
             value, gradient = self.objective(flat.reshape(n, n), d, deviation)
             return value, gradient.ravel()
 
-        found = minimize(
+        found = scipy.optimize.minimize(
             objective, start, jac=True, method="L-BFGS-B", bounds=[(low, high)] * n**2,
             options={"maxiter": self.iterations, "maxcor": 20, "ftol": 1e-9},
         )  # fmt: skip

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import scipy.sparse as sparse
+import scipy
 from array_api_compat import array_namespace
 from jaxtyping import Float
 
@@ -92,26 +92,26 @@ class Operator:
         size = xp.sqrt(xp.sum(b**2, axis=(1, 2)))
         return r / xp.where(size > 0, size, xp.ones_like(size))
 
-    def matrix(self, row: int = 0) -> sparse.csc_array:
+    def matrix(self, row: int = 0) -> scipy.sparse.csc_array:
         """A of one sample as a sparse matrix over the cells in C order (NumPy only)."""
         return five_point_matrix(self.faces_x[row], self.faces_y[row])
 
 
 def five_point_matrix(
     faces_x: Float[np.ndarray, "n1 m"], faces_y: Float[np.ndarray, "n m1"]
-) -> sparse.csc_array:
+) -> scipy.sparse.csc_array:
     """Of u -> Σ_faces a_f (u_i - u_j) on n x m cells in C order, with u = 0 beyond the outermost
     faces; faces_x has the shape (n+1, m) and faces_y (n, m+1)."""
     diagonal = faces_x[1:] + faces_x[:-1] + faces_y[:, 1:] + faces_y[:, :-1]
     n, m = diagonal.shape
     beside = np.concatenate([-faces_y[:, 1:-1], np.zeros((n, 1))], axis=1).ravel()[:-1]
     below = -faces_x[1:-1].ravel()
-    matrix = sparse.dia_array((n * m, n * m))
+    matrix = scipy.sparse.dia_array((n * m, n * m))
     for offset, values in ((0, diagonal.ravel()), (1, beside), (m, below)):
-        matrix = matrix + sparse.diags_array(values, offsets=offset)
+        matrix = matrix + scipy.sparse.diags_array(values, offsets=offset)
         if offset:
-            matrix = matrix + sparse.diags_array(values, offsets=-offset)
-    return sparse.csc_array(matrix)
+            matrix = matrix + scipy.sparse.diags_array(values, offsets=-offset)
+    return scipy.sparse.csc_array(matrix)
 
 
 def outflow(through_x: Array, through_y: Array) -> Array:

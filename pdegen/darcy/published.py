@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.interpolate import make_interp_spline
-from scipy.sparse.linalg import splu
 
 from pdegen.darcy.finite_volume import Solution, check_positive
 from pdegen.darcy.operator import five_point_matrix
@@ -40,13 +39,13 @@ class PublishedScheme:
     def to_nodes(self) -> Float[np.ndarray, "n n"]:
         """Spline interpolation from cell centres to nodes, along one axis."""
         nodes = NodalGrid(self.grid.n).x
-        return make_interp_spline(self.grid.x, np.eye(self.grid.n))(nodes)
+        return scipy.interpolate.make_interp_spline(self.grid.x, np.eye(self.grid.n))(nodes)
 
     @cached_property
     def to_centres(self) -> Float[np.ndarray, "n n"]:
         """Spline interpolation from nodes to cell centres, along one axis."""
         nodes = NodalGrid(self.grid.n).x
-        return make_interp_spline(nodes, np.eye(self.grid.n))(self.grid.x)
+        return scipy.interpolate.make_interp_spline(nodes, np.eye(self.grid.n))(self.grid.x)
 
     def nodal_coefficient(
         self, a: Float[np.ndarray, "batch n n"]
@@ -78,7 +77,9 @@ class PublishedScheme:
             matrix = five_point_matrix(on_x[:, 1:-1], on_y[1:-1])
             b = np.full((self.grid.n - 2) ** 2, h * h * f)
             # the matrix may be indefinite, so pivots must be chosen
-            interior = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1).solve(b)
+            interior = scipy.sparse.linalg.splu(
+                matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1
+            ).solve(b)
             residual[row] = np.linalg.norm(b - matrix @ interior) / (np.linalg.norm(b) or 1.0)
             nodes = np.zeros_like(nodal)
             nodes[1:-1, 1:-1] = interior.reshape(len(nodal) - 2, -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import special
+import scipy
 
 
 def chi_square(energy: float, degrees: int) -> float:
@@ -12,13 +12,13 @@ def chi_square(energy: float, degrees: int) -> float:
     >>> round(chi_square(3.84, 1), 2), chi_square(200.0, 100) < 1e-7
     (0.1, True)
     """
-    low, high = special.chdtr(degrees, energy), special.chdtrc(degrees, energy)
+    low, high = scipy.special.chdtr(degrees, energy), scipy.special.chdtrc(degrees, energy)
     return float(min(1.0, 2 * min(low, high)))
 
 
 def normal(z: float) -> float:
     """Two-sided p-value of z ~ N(0, 1)."""
-    return float(2 * special.ndtr(-abs(z)))
+    return float(2 * scipy.special.ndtr(-abs(z)))
 
 
 def binomial(count: int, trials: int, probability: float) -> float:
@@ -27,8 +27,8 @@ def binomial(count: int, trials: int, probability: float) -> float:
     >>> binomial(0, 10, 0.5) == 2 * 0.5**10
     True
     """
-    low = special.bdtr(count, trials, probability)
-    high = special.bdtrc(count - 1, trials, probability) if count else 1.0
+    low = scipy.special.bdtr(count, trials, probability)
+    high = scipy.special.bdtrc(count - 1, trials, probability) if count else 1.0
     return float(min(1.0, 2 * min(low, high)))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import special
 
 from pdegen.law.base import Check, Statistic, Values
 from pdegen.law.exact import Cells, chi_square, normal
@@ -73,9 +73,9 @@ class GaussianLaw(Check):
         self._energy, self._rest = np.zeros(len(modes.variances)), 0.0
         self._sum, self._squares = np.zeros(len(self._points)), np.zeros(len(self._points))
         eighths = np.arange(1, _CELLS) / _CELLS
-        self._cells = [Cells(special.ndtri(eighths)) for _ in self._strongest]
+        self._cells = [Cells(scipy.special.ndtri(eighths)) for _ in self._strongest]
         degrees = np.count_nonzero(self._clear)
-        self._energies = Cells(special.chdtri(degrees, 1 - eighths))
+        self._energies = Cells(scipy.special.chdtri(degrees, 1 - eighths))
 
     def add(self, numbers: np.ndarray, values: Values) -> None:
         g = self._value(values[self.variable])
@@ -117,7 +117,7 @@ class GaussianLaw(Check):
         if small.any():
             degrees = self._samples * int(np.count_nonzero(small))
             largest = max(float(self._modes.variances[small].max()), self._rounding)
-            p = special.chdtrc(degrees, self._rest / largest)
+            p = scipy.special.chdtrc(degrees, self._rest / largest)
             yield Statistic(
                 "the energy of modes as small as rounding, beyond rounding,", self._rest / degrees,
                 float(self._modes.variances[small].mean()), float(p),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
-from scipy.fft import dctn, dstn
 
 from pdegen.grid import CellGrid, PeriodicGrid
 from pdegen.random_fields import PeriodicGaussianField, SquareGaussianField
@@ -65,7 +65,7 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
     """Mode p appears on n cells as one discrete cosine (Neumann) or sine (Dirichlet), or as
     nothing: the transform of each function of the basis has one entry."""
     neumann = field.boundary == "neumann"
-    discrete: Any = dctn if neumann else dstn
+    discrete: Any = scipy.fft.dctn if neumann else scipy.fft.dstn
 
     def transform(g: Float[np.ndarray, "batch n n"]) -> Float[np.ndarray, "batch D"]:
         return discrete(g, type=2, axes=(1, 2), norm="ortho").reshape(len(g), -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -11,9 +11,6 @@ from pydantic import AfterValidator, Field
 
 from pdegen.coefficients import LogNormal, TwoPhase
 from pdegen.darcy.fenicsx import client
-from pdegen.darcy.finite_element import FiniteElement
-from pdegen.darcy.finite_volume import FiniteVolume, Solution
-from pdegen.darcy.published import PublishedScheme
 from pdegen.device import Array, empty, first, samples_at_once
 from pdegen.failure import SolveError
 from pdegen.grid import CellGrid
@@ -23,6 +20,11 @@ from pdegen.layout import Coordinate, Variable
 from pdegen.problems.base import Problem, SampleError
 from pdegen.random_fields import SquareGaussianField
 from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
+
+if TYPE_CHECKING:  # solvers are imported where they are built: their compiler takes a while
+    from pdegen.darcy.finite_element import FiniteElement
+    from pdegen.darcy.finite_volume import FiniteVolume, Solution
+    from pdegen.darcy.published import PublishedScheme
 
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
@@ -89,6 +91,8 @@ class FiniteVolumeMethod(Strict):
     refinement: Odd = 1
 
     def build(self, n: int) -> FiniteVolume:
+        from pdegen.darcy.finite_volume import FiniteVolume
+
         return FiniteVolume(CellGrid(n), self.faces, self.rtol, self.limit)
 
     def claims(self, n: int) -> Solved:
@@ -114,6 +118,8 @@ class FiniteElementMethod(Strict):
     refinement: Odd = 1
 
     def build(self, n: int) -> FiniteElement:
+        from pdegen.darcy.finite_element import FiniteElement
+
         settings = self.model_dump(exclude={"method", "refinement"})
         return FiniteElement(CellGrid(n), **settings)
 
@@ -132,6 +138,8 @@ class PublishedMethod(Strict):
         return 1
 
     def build(self, n: int) -> PublishedScheme:
+        from pdegen.darcy.published import PublishedScheme
+
         return PublishedScheme(CellGrid(n))
 
     def claims(self, n: int) -> Solved:
@@ -235,6 +243,8 @@ class Darcy(Problem):
     def measured(self, seed: int, samples: int) -> dict[str, Any]:
         """The error of the first labels against harmonic finite volumes on cells three times
         finer than the solver's, for the same piecewise constant coefficient."""
+        from pdegen.darcy.finite_volume import FiniteVolume
+
         chosen = range(min(_MEASURED, samples))
         values = self.compute(seed, chosen)
         factor = _REFERENCE * self.solver.refinement

@@ -15,17 +15,43 @@ import traceback
 
 import typer
 
-from pdegen.problems.base import SampleError
 from pdegen.reasons import reason
-from pdegen.schema import SchemaError
-from pdegen.store import StoreError
 from pipelines.cli import bench, stores, studies, training  # noqa: F401 (they add their commands)
-from pipelines.cli.common import Failed, app
+from pipelines.cli.common import app
 from pipelines.cli.terminal import note
 
 INTERRUPTED = 130
 # typer brings its own copy of click and exports only some of its classes; this is their base
 UsageError: type[Exception] = typer.BadParameter.mro()[1]
+
+
+# Errors by the full names of their classes: to import them takes longer than most commands do.
+WRONG_REQUEST = {
+    "operators.checkpoint.CheckpointError",
+    "operators.metadata.DataError",
+    "operators.step.AccelerationError",
+    "pdegen.darcy.fenicsx.client.MissingDolfinxError",
+    "pdegen.engines.EngineError",
+    "pdegen.foreign.arrays.ForeignError",
+    "pdegen.lock.LockedError",
+    "pdegen.objects.UrlError",
+    "pdegen.schema.SchemaError",
+    "pdegen.store.StoreError",
+    "pipelines.finished.ReportError",
+    "pipelines.run.RunError",
+}
+FAILED = {
+    "operators.ranks.RankError",
+    "operators.train.TrainingError",
+    "pdegen.darcy.fenicsx.client.WorkerError",
+    "pdegen.engines.WorkerLostError",
+    "pdegen.problems.base.SampleError",
+    "pipelines.cli.common.Failed",
+}
+_NO_PLACE = {
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
+    errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG,
+}  # fmt: skip
 
 
 def main() -> None:
@@ -66,35 +92,16 @@ def _rank() -> str:
 
 def _status(error: Exception) -> int | None:
     """Exit status of an error that is explained in one line; None for one that is a bug."""
-    from operators.checkpoint import CheckpointError
-    from operators.data import DataError
-    from operators.memory import is_out_of_memory
-    from operators.ranks import RankError
-    from operators.step import AccelerationError
-    from operators.train import TrainingError
-    from pdegen.darcy.fenicsx.client import MissingDolfinxError, WorkerError
-    from pdegen.engines import EngineError, WorkerLostError
-    from pdegen.foreign.arrays import ForeignError
-    from pdegen.lock import LockedError
-    from pdegen.objects import UrlError
-    from pipelines.finished import ReportError
-    from pipelines.run import RunError
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    if kinds & WRONG_REQUEST or isinstance(error, UsageError):
+        return 2
+    if isinstance(error, OSError) and error.errno in _NO_PLACE:
+        return 2
+    if kinds & FAILED or isinstance(error, MemoryError):
+        return 1
+    if isinstance(error, RuntimeError) and "torch" in sys.modules:
+        from operators.memory import is_out_of_memory
 
-    wrong_request = (
-        SchemaError, StoreError, DataError, CheckpointError, RunError, ReportError, UsageError,
-        MissingDolfinxError, EngineError, LockedError, ForeignError, UrlError, AccelerationError,
-    )  # fmt: skip
-    no_place = (
-        errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
-        errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG,
-    )  # fmt: skip
-    if isinstance(error, wrong_request):
-        return 2
-    if isinstance(error, OSError) and error.errno in no_place:
-        return 2
-    failed = (Failed, SampleError, TrainingError, WorkerError, WorkerLostError, RankError)
-    if isinstance(error, (*failed, MemoryError)):
-        return 1
-    if isinstance(error, RuntimeError) and is_out_of_memory(error):
-        return 1
+        if is_out_of_memory(error):
+            return 1
     return 1 if isinstance(error, OSError) and error.strerror else None

@@ -7,17 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pdegen.generate import Options, Progress, generate
-from pdegen.problem import layout
-from pdegen.problems.base import SampleError
-from pdegen.recipe import Recipe, load_recipe, recipe_names
 from pdegen.schema import SchemaError, parse_override
-from pdegen.store import Store
-from pdegen.verify import Verification
 from pipelines.cli.common import (
     Device,
     Failed,
@@ -34,12 +28,25 @@ from pipelines.cli.common import (
 )
 from pipelines.cli.terminal import note, say
 
+if TYPE_CHECKING:  # what a command does is imported when it runs: all others start without it
+    from pdegen.generate import Options, Progress
+    from pdegen.recipe import Recipe
+    from pdegen.store import Store
+    from pdegen.verify import Verification
+
 
 @app.command("recipes")
 def recipes_command() -> None:
     """List the recipes, with the size of their stores, experiments and benchmarks."""
-    from pipelines.benchmark import benchmark_names, load_benchmark
-    from pipelines.experiment import experiment_names, load_experiment
+    from pdegen.problem import layout
+    from pdegen.recipe import load_recipe, recipe_names
+    from pipelines.shipped import (
+        benchmark_file,
+        benchmark_names,
+        experiment_file,
+        experiment_names,
+        summary,
+    )
 
     say("Recipes (pdegen generate NAME)")
     for name in recipe_names():
@@ -50,11 +57,11 @@ def recipes_command() -> None:
     say("")
     say("Experiments (pdegen run NAME)")
     for name in experiment_names():
-        say(f"  {name:24} {load_experiment(name).summary}")
+        say(f"  {name:24} {summary(experiment_file(name))}")
     say("")
     say("Benchmarks (pdegen benchmark NAME)")
     for name in benchmark_names():
-        say(f"  {name:24} {load_benchmark(name).summary}")
+        say(f"  {name:24} {summary(benchmark_file(name))}")
 
 
 @app.command("generate")
@@ -76,6 +83,9 @@ def generate_command(
     ] = False,
 ) -> None:
     """Make a dataset from a recipe."""
+    from pdegen.generate import Options
+    from pdegen.recipe import load_recipe
+
     if scheduler == "mpi" and not dry_run:
         from pdegen.engines import start_mpi
 
@@ -111,7 +121,8 @@ def _shards(what: str) -> Callable[[Progress], None]:
 
 
 def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "cpu") -> Store:
-    from pipelines.run import default_store
+    from pdegen.generate import generate
+    from pdegen.recipe import default_store
 
     _check_options(options)
     url = default_store(recipe) if out is None else out
@@ -121,8 +132,9 @@ def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "
 
 def generated(recipe: Recipe) -> str:
     """The default store of a recipe: made, or finished, where it is not there yet."""
+    from pdegen.generate import Options
     from pdegen.objects import Objects
-    from pipelines.run import default_store
+    from pdegen.recipe import default_store
 
     url = default_store(recipe)
     options = Options(
@@ -139,7 +151,8 @@ def _check_options(options: Options) -> None:
 def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
     """Say what `generate` would do; nothing is written, and no job is submitted."""
     from pdegen.engines import check, slurm_script
-    from pipelines.run import default_store
+    from pdegen.problem import layout
+    from pdegen.recipe import default_store
 
     check(options.scheduler)
     _check_options(options)
@@ -158,6 +171,7 @@ def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
 def _kept(url: str) -> Iterator[None]:
     """Say what an interruption leaves, and where a place cannot be written."""
     from pdegen.darcy.fenicsx.client import WorkerError
+    from pdegen.problems.base import SampleError
 
     try:
         yield
@@ -187,6 +201,7 @@ def noise_command(
 ) -> None:
     """Add noise to a variable of a store, at several levels, in a store of its own."""
     from pdegen.derived import add_noise, at_levels
+    from pdegen.generate import Options
 
     shown = _shards(f"adding noise to {variable}, shards")
     options = Options(workers, scheduler, resume, overwrite, take_over, progress=shown)
@@ -222,6 +237,7 @@ def import_command(
     """Bring published files, or others, into the store format."""
     from pdegen.foreign.declaration import Declaration
     from pdegen.foreign.importing import import_files
+    from pdegen.generate import Options
 
     shown = _shards(f"importing {files[0].name}, shards")
     options = Options(workers, "threads", resume, overwrite, take_over, progress=shown)
@@ -272,6 +288,8 @@ def export_command(
 @app.command("info")
 def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
     """Say what a store holds."""
+    from pdegen.store import Store
+
     opened = Store(store)
     attributes = opened.attributes
     unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"

@@ -90,7 +90,8 @@ def _train(
     """
     from operators.ranks import torchrun
     from operators.train import Epoch, Stopped
-    from pipelines.run import check_acceleration, check_device, default_store, train
+    from pdegen.recipe import default_store
+    from pipelines.run import check_acceleration, check_device, train
 
     report = Reporter(f"training {experiment.name}, epochs")
     total, started = experiment.training.epochs, time.monotonic()

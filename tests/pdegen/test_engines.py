@@ -241,3 +241,24 @@ def test_mpi_needs_three_processes(tmp_path):
     assert done.returncode == 2
     assert done.stderr.count("needs at least 3 processes") == 1
     assert not (tmp_path / "s.zarr").exists()
+
+
+def pools_in_a_task(_):
+    from threadpoolctl import threadpool_info
+
+    from pdegen.darcy import finite_volume
+
+    finite_volume.scipy.sparse.linalg.splu  # noqa: B018 - brings the pool of SciPy
+    return [library["num_threads"] for library in threadpool_info()]
+
+
+def test_libraries_that_a_task_imports_run_on_one_thread():
+    code = (
+        "from pdegen.engines import pool\n"
+        "from tests.pdegen.test_engines import pools_in_a_task\n"
+        "with pool('threads', 1) as threads:\n"
+        "    print(list(threads.run(pools_in_a_task, [0])))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "OPENBLAS_NUM_THREADS": "2"}, check=True)  # fmt: skip
+    assert done.stdout == "[(0, [1, 1])]\n"  # of NumPy, and of SciPy

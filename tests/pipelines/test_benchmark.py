@@ -14,12 +14,13 @@ from pdegen.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pipelines import benchmark_run as module
-from pipelines.benchmark import Benchmark, benchmark_names, load_benchmark
+from pipelines.benchmark import Benchmark, load_benchmark
 from pipelines.benchmark_report import write_benchmark_report
 from pipelines.benchmark_run import BenchmarkRun
 from pipelines.profile import Profile, measure, write_profile
 from pipelines.reproduction import toml
 from pipelines.run import RunError
+from pipelines.shipped import benchmark_names
 
 CPU = torch.device("cpu")
 SMALL = {"samples": 12, "shard": 5, "resolution": 32, "modes": 31, "train": 8, "validation": 2,

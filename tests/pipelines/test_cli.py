@@ -15,8 +15,7 @@ from pdegen.random_fields import PeriodicGaussianField
 from pdegen.recipe import recipe_names
 from pdegen.store import Store
 from pipelines import run as run_module
-from pipelines.benchmark import benchmark_names
-from pipelines.experiment import experiment_names
+from pipelines.shipped import benchmark_names, experiment_names
 from tests.pipelines.command import SMALL, quietly
 from tests.stores import faults, objects_of, with_attributes
 

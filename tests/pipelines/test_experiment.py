@@ -6,8 +6,9 @@ from operators.data import allowed_resolutions
 from operators.soap import SOAP
 from operators.train import adam
 from pdegen.schema import SchemaError
-from pipelines.experiment import Experiment, experiment_names, load_experiment
+from pipelines.experiment import Experiment, load_experiment
 from pipelines.models import build_operator
+from pipelines.shipped import experiment_names
 
 
 @pytest.mark.parametrize("name", experiment_names())
