@@ -4,6 +4,7 @@
 # make soak      kills, power cuts, flipped bytes, failing disks: the same bytes afterwards, or a refusal
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
+# make slurm     SLURM for the tests of make validate: from Debian where this may install
 # make format    fix what ruff can fix
 
 PYTHON ?= python3
@@ -17,8 +18,10 @@ SAMPLES := neuraloperator==0.3.0
 # its models, without the packages of its training, which they do not need
 MODELS := neuraloperator==2.0.0 tensorly==0.10.0 tensorly-torch==0.5.0 opt_einsum==3.4.0
 DOLFINX := python3-dolfinx-real libopenblas0-pthread
+SLURM := slurm-wlm munge
 FUSE := fuse3 libfuse3-3
-APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
+# at run level 1 no service starts
+APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
 .PHONY: demo dolfinx fuse test validate soak bench format lint
 
@@ -39,23 +42,24 @@ lint: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
-dolfinx:
-	@if test -n "$$PDEGEN_DOLFINX_PYTHON" || /usr/bin/python3 -I -c "import dolfinx" 2>/dev/null; then exit; fi; \
+# $(call debian,CHECK,NAME,PACKAGES): install Debian's packages where root and apt allow, else say so
+define debian
+@if $(1); then exit; fi; \
 	if test "$$(id -u)" = 0; then as_root=env; else as_root="sudo -n env"; fi; \
 	if ! { command -v apt-get && $$as_root true; } >/dev/null 2>&1; then \
-		echo "dolfinx is missing: apt-get install $(DOLFINX)"; exit; fi; \
-	echo "installing $(DOLFINX)"; \
-	install="$$as_root $(APT) install -qq -y --no-install-recommends $(DOLFINX)"; \
+		echo "$(2) is missing: apt-get install $(3)"; exit; fi; \
+	echo "installing $(3)"; \
+	install="$$as_root $(APT) install -qq -y --no-install-recommends $(3)"; \
 	$$install >/dev/null 2>&1 || { $$as_root $(APT) update -qq && $$install >/dev/null; } || \
-		echo "dolfinx could not be installed: its tests say what is missing"
+		echo "$(2) could not be installed: its tests say what is missing"
+endef
 
-# what power cuts are made with
-fuse:
-	@if ldconfig -p | grep -q libfuse3; then exit; fi; \
-	if test "$$(id -u)" = 0; then as_root=env; else as_root="sudo -n env"; fi; \
-	$$as_root $(APT) install -qq -y --no-install-recommends $(FUSE) >/dev/null 2>&1 || \
-		{ $$as_root $(APT) update -qq && $$as_root $(APT) install -qq -y --no-install-recommends \
-		$(FUSE) >/dev/null; } || echo "libfuse is missing: apt-get install $(FUSE)"
+dolfinx:
+	$(call debian,test -n "$$PDEGEN_DOLFINX_PYTHON" || \
+		/usr/bin/python3 -I -c "import dolfinx" 2>/dev/null,dolfinx,$(DOLFINX))
+
+slurm:
+	$(call debian,command -v slurmctld >/dev/null && command -v munged >/dev/null,SLURM,$(SLURM))
 
 test: lint dolfinx
 	$(QUIET) $(BIN)/python -m pytest -m "not slow" --timeout 900 --durations=15

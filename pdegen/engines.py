@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 KINDS = ("threads", "processes", "mpi", "slurm")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
 _WAITING = 64  # tasks that wait: workers never starve, and a task that waits holds no data
+_RENEWAL = 5000  # milliseconds between two looks for jobs of SLURM that have ended
 _PATIENCE = 10  # seconds to find an existing scheduler, or the first worker of one
 _TLS = {  # fields of Dask's Security, and their entries in its configuration
     "tls_ca_file": "distributed.comm.tls.ca-file",
@@ -245,7 +246,7 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
         return Client(cluster)
     if scheduler == "slurm":
         cluster = stack.enter_context(slurm_cluster())
-        cluster.scale(jobs=workers)
+        _keep(cluster, workers)
         client = Client(cluster)
     else:
         try:
@@ -384,6 +385,17 @@ def slurm_cluster() -> Iterator[Any]:
         except (OSError, ValueError, TypeError) as error:
             raise EngineError(f"jobqueue.slurm in Dask's configuration: {error}") from None
         yield cluster
+
+
+def _keep(cluster: Any, jobs: int) -> None:
+    """Submit jobs, and others in place of those that end: at their time limit, or cancelled."""
+    from tornado.ioloop import PeriodicCallback
+
+    def submit() -> None:
+        cluster.scale(jobs=jobs)
+
+    cluster.loop.add_callback(submit)
+    cluster.loop.add_callback(PeriodicCallback(submit, _RENEWAL).start)
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from jaxtyping import config, install_import_hook
 
+from tests.slurm import missing
+
 # before the first import of what they name; modules of arrays alone, for beartype knows no `Self`
 # outside classes that it decorates itself
 install_import_hook(
@@ -68,3 +70,11 @@ def mpi() -> None:
     if shutil.which("mpirun") is None:
         missing = "mpirun is missing: apt-get install openmpi-bin"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
+
+
+@pytest.fixture(scope="session")
+def slurm_programs() -> None:
+    """SLURM and munge. Without them, tests are skipped, and fail where CI=true."""
+    if missing():
+        what = f"{', '.join(missing())} missing: apt-get install slurm-wlm munge"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(what)
