@@ -33,9 +33,9 @@ FIRST = {**RELU, "normalization": "batch"}
 PLUS = {"channel_mlp": True}
 CAO = {"activation": "silu", "last_activation": True, "initialization": "near-zero"}
 
-CODE_2020 = "Li et al. (2021), released code of October 2020"
-CODE_RELU = "Li et al. (2021), released code of January 2021"
-CODE_2021 = "Li et al. (2021), released code of mid 2021"
+CODE_2020 = "Li et al. (2021), released code of 1 November 2020 (90bbd4c9)"
+CODE_RELU = "Li et al. (2021), released code of January 2021 (6f1d6fe8)"
+CODE_2021 = "Li et al. (2021), released code of August 2021 (d2152fdf)"
 CODE_PLUS = "Li et al. (2021), released code of 2022"
 CODE_CAO = "Cao (2021), released code, four spectral layers"
 
@@ -98,9 +98,10 @@ class FNO(Operator):
 
     The defaults are those of the Burgers example in the code of 2021, with GELU in place of ReLU
     and without the batch normalisation of 2020: 549,569 parameters. The presets have the other
-    versions too: "-2020" (its coordinates ran to 2π, those here to 1), "-relu", "-plus" (FNO++) and
-    "-cao" (the re-implementation released with Cao 2021; the baseline in its Table 5 has ReLU, as
-    "-relu").
+    versions too: "-2020" (its coordinates ran to 2π in 1-D, those here to 1; in the commits before
+    and after the one meant, 3ccb2d21 and b37d24eb, the fourth layer of 1-D overwrites its input by
+    mistake), "-relu", "-plus" (FNO++) and "-cao" (the re-implementation released with Cao 2021; the
+    baseline in its Table 5 has ReLU, as "-relu").
 
     K is a circular convolution on the grid and its padding: the period has as many points as both
     together. Without padding that is right for periodic grids j/n, whose last point is not the

@@ -92,9 +92,9 @@ class GalerkinTransformer(Operator):
         for name, settings in _BURGERS.items()
     } | {
         f"burgers-{kind}": Preset(
-            _REGULAR | {"attention": kind, "input_coordinates": True},
+            _REGULAR | {"attention": kind, "input_coordinates": True, "diagonal": 0.0},
             530_401,
-            "scaomath/galerkin-transformer, example 1 with random features",
+            "scaomath/galerkin-transformer (f9e7d6a), example 1 with random features",
         )
         for kind in ("rfa", "favor")
     }

@@ -32,12 +32,35 @@ def size(x: Tensor) -> Size:
     return x.shape[0], x.shape[1]
 
 
-def middle(fine: Size, coarse: Size) -> Size:
-    """√(n m) along each axis: between the two sizes lie two steps of one ratio.
+def geometric(fine: int, coarse: int) -> tuple[int, int]:
+    """√(n m) on the way down and on the way up: two steps of one ratio.
 
-    The published rule rounds the ratio first; it gives 78 and 77 between 141 and 43, this 78.
+    >>> geometric(141, 43)
+    (78, 78)
     """
-    return round(math.sqrt(fine[0] * coarse[0])), round(math.sqrt(fine[1] * coarse[1]))
+    between = round(math.sqrt(fine * coarse))
+    return between, between
+
+
+def published(fine: int, coarse: int) -> tuple[int, int]:
+    """The sizes of the released code: ⌊n s⌋ on the way down, [n s] - 1 on the way up.
+
+    s is √(m/n) in steps of 0.005: rounded to three decimals, plus 0.005 where the last decimal of
+    the first four that is not 0 is below 5, and then to the nearest step. The arithmetic is that of
+    the released code, for products such as n s may lie on either side of a whole number. That code
+    makes ⌊⌊n s⌋ s⌋ coarse points, and stops where these are not m.
+
+    >>> published(141, 43)
+    (78, 77)
+    """
+    decimals = round(math.sqrt(coarse / fine) * 1e4)
+    last = 0 if decimals % 10_000 == 0 else int(str(decimals).rstrip("0")[-1])
+    ratio = round(decimals / 1e4 * 1e3) / 1e3
+    s = int((ratio + 5e-3 * (last < 5)) / 5e-3 + 0.5) * 5e-3
+    return math.floor(fine * s), round(fine * s) - 1
+
+
+INTERMEDIATE = {"geometric": geometric, "published": published}
 
 
 class Convolution(nn.Module):
@@ -79,10 +102,9 @@ class Downscaler(nn.Module):
         self.again = nn.Identity() if activation == "relu" else nn.SiLU()
 
     def forward(
-        self, a: Function, x: Grid, coarse: Size, y: TargetGrid | None
+        self, a: Function, x: Grid, between: Size, coarse: Size, y: TargetGrid | None
     ) -> Float[Tensor, "batch _ _ width"]:
         """To the points y; None, to `coarse` points between the ends of x."""
-        between = middle(size(x), coarse)
         u = self.again(resized(self.activation(self.lift(a)), *between))
         parts = []
         for convolution in self.convolutions:
@@ -127,18 +149,21 @@ _COEFFICIENT: dict[str, Settings] = {
 _INVERSE: Settings = {
     "width": 192, "feedforward": 384, "latent": "output", "decoder": "pointwise",
     "activation": "silu", "upscaler_dropout": 0.05, "feedforward_dropout": 0.05,
-    "head_dropout": 0.05,
+    "head_dropout": 0.05, "latent_dropout": 0.05, "intermediate": "published",
 }  # fmt: skip
+_FORWARD: Settings = {"intermediate": "published"}
 
 
 class GalerkinTransformer2d(Operator):
     """Convolutions down to a coarse grid, attention over its points, convolutions up, a decoder.
 
     The defaults are the published settings of the Darcy example on 141 x 141 points, 2,220,829
-    parameters. The presets are those of 141 and of 211 points a side, and of its inverse problem
-    (2,383,873 parameters, both resolutions), each for GT, FT, ST and LT: GALERKIN, FOURIER,
-    SOFTMAX and LINEAR. Rates of dropout are those of the code's command lines, which differ from
-    Table 7 by up to 0.05.
+    parameters, with other intermediate grids. The presets are those of 141 and of 211 points a
+    side, and of its inverse problem (2,383,873 parameters, both resolutions), each for GT, FT, ST
+    and LT: GALERKIN, FOURIER, SOFTMAX and LINEAR. In evaluation they are the functions of the
+    released code (scaomath/galerkin-transformer, commit f9e7d6a) without its dropout on the
+    attention matrix, which is never off there, and without its ring of zeros around the solution.
+    Rates of dropout are those of the code's command lines, which differ from Table 7 by up to 0.05.
 
     Grids are products of two uniform axes; their coordinates are the true ones, component i along
     axis i. Attention and decoder have the coordinates as features, and take those of the points
@@ -157,12 +182,17 @@ class GalerkinTransformer2d(Operator):
             `operators.galerkin.GalerkinTransformer`.
         latent: Points along each side of the coarse grid, from end to end of x; "output": the
             coarse grid is that of the output, y (or x, where y is None).
+        intermediate: Points of the grids between the two: "geometric", √(n m) along each axis;
+            "published", the sizes of the released code, which rounds the ratio of two steps first
+            and has one point less on the way up. Where the coarse grid is that of the output there
+            is none on the way up.
         decoder: "spectral", two spectral convolutions, for smooth functions; "pointwise", an MLP
             at each point, for functions with jumps.
         modes, decoder_width: Modes and channels of the spectral convolutions.
         head_width: Hidden features of the last two linear layers of the spectral decoder.
         activation: That of the convolutions before the encoder, "relu" or "silu".
         downscaler_dropout, upscaler_dropout: Rates after the convolutions.
+        latent_dropout: Rate before the encoder and before the decoder.
         dropout, feedforward_dropout: Rates on the residual branches and inside the MLP.
         decoder_dropout: Rate before the decoder's transforms.
         head_dropout: Rate inside the pointwise decoder.
@@ -188,9 +218,9 @@ class GalerkinTransformer2d(Operator):
     presets: ClassVar[Mapping[str, Preset]] = {
         f"{problem}-{kind}": Preset(common | settings, parameters, source, dim=2)
         for problem, common, kinds, parameters, source in (
-            ("darcy-141", {}, _COARSE, 2_220_829, "Cao 2021, Table 2b, and its code"),
+            ("darcy-141", _FORWARD, _COARSE, 2_220_829, "Cao 2021, Table 2b, and its code"),
             (
-                "darcy-211", {"latent": 61, "eps": 1e-5}, _FINE, 2_220_829,
+                "darcy-211", _FORWARD | {"latent": 61, "eps": 1e-5}, _FINE, 2_220_829,
                 "Cao 2021, Table 2b, and its code",
             ),
             ("darcy-inverse", _INVERSE, _COEFFICIENT, 2_383_873, "Cao 2021, Table 3, and its code"),
@@ -210,6 +240,7 @@ class GalerkinTransformer2d(Operator):
         normalization: Literal["head", "layer"] = "head",
         feedforward: int = 256,
         latent: int | Literal["output"] = 43,
+        intermediate: Literal["geometric", "published"] = "geometric",
         decoder: Literal["spectral", "pointwise"] = "spectral",
         modes: int = 12,
         decoder_width: int = 32,
@@ -217,6 +248,7 @@ class GalerkinTransformer2d(Operator):
         activation: Literal["relu", "silu"] = "relu",
         downscaler_dropout: float = 0.05,
         upscaler_dropout: float = 0.0,
+        latent_dropout: float = 0.0,
         dropout: float = 0.05,
         feedforward_dropout: float = 0.1,
         decoder_dropout: float = 0.0,
@@ -233,12 +265,14 @@ class GalerkinTransformer2d(Operator):
             raise ValueError(f"width must be at least 3, got {width}")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.latent: int | Literal["output"] = latent
+        self.intermediate = INTERMEDIATE[intermediate]
         self.downscaler = Downscaler(in_channels, width, activation, downscaler_dropout)
         self.encoder = attention_layers(
             depth, width, heads, self.dim, attention, normalization, feedforward, dropout,
             feedforward_dropout, attention_dropout, eps, gain, diagonal,
         )  # fmt: skip
         self.upscaler = Upscaler(width, upscaler_dropout)
+        self.drop = Dropout(latent_dropout)
         channels = decoder_width if decoder == "spectral" else width
         self.embed = nn.Linear(width + self.dim, channels)
         if decoder == "spectral":
@@ -257,6 +291,11 @@ class GalerkinTransformer2d(Operator):
                 nn.Linear(channels, out_channels),
             )
 
+    def between(self, fine: Size, coarse: Size) -> tuple[Size, Size]:
+        """Sizes of the intermediate grids on the way down and on the way up."""
+        down, up = zip(*map(self.intermediate, fine, coarse), strict=True)
+        return down, up
+
     def forward(
         self, a: Function, x: Grid, y: TargetGrid | None = None
     ) -> Float[Tensor, "batch _ _ c_out"]:
@@ -264,22 +303,28 @@ class GalerkinTransformer2d(Operator):
         target = x if y is None else y
         if self.latent == "output":
             coarse, points = size(target), target
-            u = self.downscaler(a, x, coarse, y)
+            u = self.downscaler(a, x, self.between(size(x), coarse)[0], coarse, y)
+            between = coarse
         else:
             coarse = self.latent, self.latent
             points = resized_grid(x, *coarse)
-            u = self.downscaler(a, x, coarse, None)
-        u, positions = u.flatten(1, 2), points.flatten(0, 1)  # points as tokens
+            u = self.downscaler(a, x, self.between(size(x), coarse)[0], coarse, None)
+            between = self.between(size(target), coarse)[1]
+        u, positions = self.drop(u).flatten(1, 2), points.flatten(0, 1)  # points as tokens
         for layer in self.encoder:
             u = layer(u, positions)
-        between = middle(size(target), coarse)
         u = self.upscaler(u.unflatten(1, coarse), between)
-        # a linear map of the features commutes with interpolation, whose weights sum to 1: it
-        # comes first, for it leaves fewer features to interpolate
+
+        def on_target(u: Function) -> Float[Tensor, "batch _ _ c"]:
+            if y is None or self.latent == "output":
+                return resized(u, *size(target))
+            return interpolated(u, resized_grid(x, *between), y)
+
         w, p = self.embed.weight, self.dim
-        u = nn.functional.linear(u, w[:, :-p])
-        if y is None or self.latent == "output":
-            u = resized(u, *size(target))
+        if self.drop.active:
+            u = nn.functional.linear(self.drop(on_target(u)), w[:, :-p])
         else:
-            u = interpolated(u, resized_grid(x, *between), y)
+            # a linear map of the features commutes with interpolation, whose weights sum to 1: it
+            # comes first, for it leaves fewer features to interpolate
+            u = on_target(nn.functional.linear(u, w[:, :-p]))
         return self.decoder(u + nn.functional.linear(target, w[:, -p:], self.embed.bias))

@@ -50,8 +50,10 @@ class RelativeH1:
     Args:
         gamma: Weight γ of the derivative term; it is scaled by the spacing h = 1/n.
         periodic: True takes differences across the ends, as is right for periodic data.
-            False is the published behaviour: the derivative error counts interior points only,
-            the reference derivative all of them.
+            False counts, as published, the derivative error at interior points only and the
+            reference derivative at all of them. In the published code Du comes from the 8192
+            points of its data, at the two ends from the neighbours that a repeated end point would
+            have; here it is the periodic difference of the target's own grid.
     """
 
     def __init__(self, gamma: float = 0.1, periodic: bool = True) -> None:

@@ -7,12 +7,16 @@ import pytest
 import torch
 
 from operators.base import check_input
-from operators.galerkin2d import Downscaler, GalerkinTransformer2d
+from operators.galerkin2d import Downscaler, GalerkinTransformer2d, published
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX
 from operators.nn.features import FAVOR, RFA
 from operators.nn.nystrom import NYSTROM
 from operators.nn.resample import interpolated
-from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
+from tests.oracles.plain_galerkin2d import (
+    PlainGalerkinTransformer2d,
+    released_ratio,
+    released_sizes,
+)
 
 KINDS = {"galerkin": GALERKIN, "fourier": FOURIER, "softmax": SOFTMAX, "linear": LINEAR}
 ALL_KINDS = KINDS | {"efficient": EFFICIENT, "rfa": RFA, "favor": FAVOR, "nystrom": NYSTROM}
@@ -20,7 +24,8 @@ ALL_KINDS = KINDS | {"efficient": EFFICIENT, "rfa": RFA, "favor": FAVOR, "nystro
 INVERSE = {
     "width": 192, "feedforward": 384, "latent": "output", "decoder": "pointwise",
     "activation": "silu", "downscaler_dropout": 0.05, "upscaler_dropout": 0.05, "dropout": 0.05,
-    "feedforward_dropout": 0.05, "head_dropout": 0.05,
+    "feedforward_dropout": 0.05, "head_dropout": 0.05, "latent_dropout": 0.05,
+    "intermediate": "published",
 }  # fmt: skip
 NO_DROPOUT = {"downscaler_dropout": 0.0, "dropout": 0.0, "feedforward_dropout": 0.0}
 SMALL = {"width": 12, "depth": 2, "heads": 2, "feedforward": 16, "modes": 4, "decoder_width": 6,
@@ -126,15 +131,64 @@ def test_inverse_model_equals_the_plain_transcription(activation):
     torch.testing.assert_close(model(a, x, y), plain(a, x, y), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("n", "m", "down", "up"),
+    [
+        (141, 43, 78, 77), (211, 61, 113, 113), (211, 71, 123, 122), (85, 29, 50, 49),
+        (141, 71, 100, 99), (421, 71, 172, 172), (141, 36, 71, 71), (85, 22, 43, 42),
+    ],
+)  # fmt: skip
+def test_published_intermediate_grids_are_those_of_the_released_code(n, m, down, up):
+    """Figures that the released function printed for the grids of its examples."""
+    assert released_sizes(n, m) == (down, up)
+    assert published(n, m) == (down, up)
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "sizes"),
+    [(30, 27, (28, 28)), (66, 17, (33, 32)), (100, 8, (28, 28)), (110, 99, (104, 104))],
+)
+def test_published_intermediate_grids_have_the_binary_fractions_of_the_released_code(n, m, sizes):
+    """Figures that the released function printed where the exact rule says otherwise."""
+    assert published(n, m) == sizes != released_sizes(n, m)
+
+
+def test_published_intermediate_grids_follow_the_released_rule_on_every_pair():
+    for n in range(8, 253):
+        for m in range(2, n + 1):
+            tied = (
+                round(math.sqrt(m / n) * 1e4) % 10 == 5 or (2 * n * released_ratio(n, m)) % 1 == 0
+            )
+            if not tied:  # where it is, binary fractions decide
+                assert published(n, m) == released_sizes(n, m), (n, m)
+
+
+def test_the_inverse_problem_has_no_intermediate_grid_on_the_way_up():
+    model = GalerkinTransformer2d(**SMALL_INVERSE | {"intermediate": "published"})
+    sizes = []
+    model.upscaler.register_forward_pre_hook(lambda _, args: sizes.append(args[1]))
+    model(field(21).float(), nodes(21).float(), nodes(9).float())
+    assert sizes == [(9, 9)]
+
+
+def test_intermediate_grids_follow_each_axis():
+    model = small(intermediate="published")
+    assert model.between((141, 211), (43, 61)) == ((78, 113), (77, 113))
+    assert small().between((141, 211), (43, 61)) == ((78, 113), (78, 113))
+
+
+@pytest.mark.parametrize("intermediate", ["geometric", "published"])
 @pytest.mark.parametrize(("settings", "n", "m"), [({}, 85, 29), (INVERSE, 71, 36)])
 @pytest.mark.usefixtures("unchecked")
-def test_published_settings_equal_the_plain_transcription(settings, n, m):
+def test_published_settings_equal_the_plain_transcription(settings, n, m, intermediate):
     torch.manual_seed(0)
     inverse = bool(settings)
-    model = GalerkinTransformer2d(**{"latent": m} | settings).double().eval()
+    settings = {"latent": m} | settings | {"intermediate": intermediate}
+    model = GalerkinTransformer2d(**settings).double().eval()
     plain = PlainGalerkinTransformer2d(
         model.embed.in_features - 2, feedforward=settings.get("feedforward", 256), n_c=m,
         inverse=inverse, activation="silu" if inverse else "relu",
+        released=intermediate == "published",
     ).double()  # fmt: skip
     plain.copy_from(model)
     a, x, y = field(n, 1), nodes(n), nodes(m) if inverse else None
@@ -199,7 +253,9 @@ def test_attention_acts_on_the_points_of_the_output():
     a, x, y = field(21), cells(21), cells(9)
     assert model(a, x, y).shape == (2, 9, 9, 1)
     assert torch.equal(positions[0], y.flatten(0, 1))
-    assert torch.equal(tokens[0], model.downscaler(a, x, (9, 9), y))  # interpolated to y itself
+    assert torch.equal(
+        tokens[0], model.downscaler(a, x, (14, 14), (9, 9), y)
+    )  # interpolated to y itself
 
 
 def test_downscaler_meets_the_points_asked_for_where_they_lie():
@@ -212,7 +268,7 @@ def test_downscaler_meets_the_points_asked_for_where_they_lie():
     x = cells(31)[::2, ::2]
     a = 1 + x[..., :1] + 2 * x[..., 1:]
     for y in (cells(9), nodes(9) * 0.9 + 0.05):
-        v = down(a[None], x, (9, 9), y)
+        v = down(a[None], x, (12, 12), (9, 9), y)
         torch.testing.assert_close(v[0], (1 + y[..., :1] + 2 * y[..., 1:]).expand(9, 9, 3))
 
 
@@ -270,7 +326,7 @@ def test_a_batch_equals_its_samples(kind):
 def test_two_evaluations_are_bit_equal_with_every_dropout_on(settings):
     rates = (
         "attention_dropout", "dropout", "feedforward_dropout", "decoder_dropout",
-        "downscaler_dropout", "upscaler_dropout", "head_dropout",
+        "downscaler_dropout", "upscaler_dropout", "head_dropout", "latent_dropout",
     )  # fmt: skip
     model = GalerkinTransformer2d(**settings | dict.fromkeys(rates, 0.3)).eval()
     a, x, y = field(21).float(), cells(21).float(), cells(9).float()
@@ -281,8 +337,8 @@ def test_two_evaluations_are_bit_equal_with_every_dropout_on(settings):
     ("settings", "rates"),
     [
         (SMALL, ("attention_dropout", "dropout", "feedforward_dropout", "decoder_dropout",
-                 "downscaler_dropout", "upscaler_dropout")),
-        (SMALL_INVERSE, ("head_dropout",)),
+                 "downscaler_dropout", "upscaler_dropout", "latent_dropout")),
+        (SMALL_INVERSE, ("head_dropout", "latent_dropout")),
     ],
 )  # fmt: skip
 def test_each_dropout_acts_in_training(settings, rates):
@@ -290,6 +346,30 @@ def test_each_dropout_acts_in_training(settings, rates):
     for rate in rates:
         model = shaken(GalerkinTransformer2d(**settings | {rate: 0.2})).train()
         assert not torch.equal(model(a, x), model(a, x)), rate
+
+
+@pytest.mark.parametrize("settings", [SMALL, SMALL_INVERSE])
+def test_latent_dropout_acts_before_the_encoder_and_before_the_decoder(settings):
+    """Interpolated first and dropped then: on the grid of the output each value by itself."""
+    model = shaken(GalerkinTransformer2d(**settings | {"latent_dropout": 0.25})).train()
+    masks = []
+    model.drop.register_forward_hook(lambda _, args, out: masks.append((args[0], out)))
+    a, x, y = field(21), nodes(21), nodes(9)
+    model(a, x, y if settings is SMALL_INVERSE else None)
+    assert [u.shape[1] for u, _ in masks] == [9, 9 if settings is SMALL_INVERSE else 21]
+    for before, after in masks:
+        dropped = after == 0
+        torch.testing.assert_close(after[~dropped], before[~dropped] / 0.75)
+        share = float((dropped & (before != 0)).double().mean() / (before != 0).double().mean())
+        assert share == pytest.approx(0.25, abs=0.06)  # 4 deviations of 972 values
+
+
+def test_latent_dropout_is_nothing_in_evaluation():
+    """The decoder's input is then computed in another order."""
+    model = shaken(small(latent_dropout=0.25)).eval()
+    plain = small()
+    plain.double().load_state_dict(model.state_dict())
+    assert torch.equal(model(field(21), nodes(21)), plain.eval()(field(21), nodes(21)))
 
 
 def test_published_dropout_makes_two_evaluations_differ():

@@ -7,6 +7,8 @@ tests, and the baseline of the benchmarks.
 
 from __future__ import annotations
 
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, silu
@@ -23,6 +25,32 @@ def convolution(c_in: int, c_out: int) -> nn.Conv2d:
     return nn.Conv2d(c_in, c_out, kernel_size=3, stride=1, padding=1, bias=False)
 
 
+def released_ratio(n_f: int, n_c: int) -> Decimal:
+    """Ratio of one of the two steps between n_f and n_c points, in the released code.
+
+    √(n_c/n_f) is written with four decimals, trailing zeros dropped. Where the last digit is below
+    5, its three decimals grow by 0.005. Then it goes to the nearest multiple of 0.005.
+    """
+    ratio = Decimal(n_c / n_f).sqrt().quantize(Decimal("0.0001"), ROUND_HALF_EVEN)
+    digits = format(ratio, "f").rstrip("0")  # of a whole number the point is last, its digit a 0
+    last = 0 if digits[-1] == "." else int(digits[-1])
+    ratio = ratio.quantize(Decimal("0.001"), ROUND_HALF_EVEN)
+    if last < 5:
+        ratio += Decimal("0.005")
+    step = Decimal("0.005")
+    return (ratio / step).quantize(Decimal(1), ROUND_HALF_UP) * step
+
+
+def released_sizes(n_f: int, n_c: int) -> tuple[int, int]:
+    """Intermediate sizes, down and up, by the rule of the released code in exact decimals.
+
+    Down, the size is the whole part of ratio times n_f; up, the nearest whole number less one. The
+    released code has binary fractions, which go either way where the product is a multiple of ½.
+    """
+    product = released_ratio(n_f, n_c) * n_f
+    return int(product), int(product.quantize(Decimal(1), ROUND_HALF_EVEN)) - 1
+
+
 class PlainDownscaler(nn.Module):
     def __init__(self, width: int, activation: str, dropout: float) -> None:
         super().__init__()
@@ -32,8 +60,7 @@ class PlainDownscaler(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.activation = {"relu": torch.relu, "silu": silu}[activation]
 
-    def forward(self, a: Tensor, n_c: int) -> Tensor:
-        n_m = round((a.shape[-1] * n_c) ** 0.5)
+    def forward(self, a: Tensor, n_m: int, n_c: int) -> Tensor:
         act = self.activation
         u = act(self.drop(self.conv0(a)))
         u = act(resize(u, n_m))
@@ -75,9 +102,10 @@ class PlainGalerkinTransformer2d(nn.Module):
         n_c: int = 43, inverse: bool = False, modes: int = 12, decoder_width: int = 32,
         head_width: int = 128, activation: str = "relu", dropout: float = 0.0,
         encoder_dropout: float = 0.0, feedforward_dropout: float = 0.0, eps: float = 1e-7,
+        released: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.inverse, self.n_c = inverse, n_c
+        self.inverse, self.n_c, self.released = inverse, n_c, released
         self.down = PlainDownscaler(width, activation, dropout)
         self.layers = nn.ModuleList(
             PlainLayer(width, heads, feedforward, 2, eps, encoder_dropout, feedforward_dropout)
@@ -98,13 +126,17 @@ class PlainGalerkinTransformer2d(nn.Module):
         batch, n_f = a.shape[:2]
         n_c = self.n_c
         coarse = resize(x.permute(2, 0, 1)[None], n_c)[0].permute(1, 2, 0) if y is None else y
-        u = self.down(a.permute(0, 3, 1, 2), n_c)
+        n_down = released_sizes(n_f, n_c)[0] if self.released else round((n_f * n_c) ** 0.5)
+        u = self.down(a.permute(0, 3, 1, 2), n_down, n_c)
         u = u.flatten(2).transpose(1, 2)
         for layer in self.layers:
             u = layer(u, coarse.reshape(n_c * n_c, 2))
         u = u.transpose(1, 2).reshape(batch, -1, n_c, n_c)
         n_out = n_c if self.inverse else n_f
-        u = resize(u, round((n_out * n_c) ** 0.5))
+        n_up = round((n_out * n_c) ** 0.5)
+        if self.released and not self.inverse:
+            n_up = released_sizes(n_f, n_c)[1]
+        u = resize(u, n_up)
         u = silu(silu(self.up(u)))
         u = resize(u, n_out).permute(0, 2, 3, 1)
         fine = coarse if self.inverse else x
