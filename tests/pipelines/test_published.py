@@ -13,9 +13,10 @@ from operators.galerkin import GalerkinTransformer
 from operators.variables import averaging_weights
 from pdegen.grid import CellGrid
 from pdegen.random_fields import SquareGaussianField
-from pipelines.benchmark import benchmark_names, load_benchmark
+from pipelines.benchmark import load_benchmark
 from pipelines.experiment import load_experiment
 from pipelines.models import parse_model
+from pipelines.shipped import benchmark_names
 
 # S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021
 TABLE_2A = """                512    2048   8192
