@@ -1,0 +1,159 @@
+"""Stores on S3 while requests fail, answers are lost, and servers differ."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import boto3
+import fsspec
+import numpy as np
+import pytest
+from botocore.exceptions import BotoCoreError
+
+from operators.data import read_pairs
+from pdegen.generate import RecipeJob, generate
+from pdegen.lock import LockedError, locked
+from pdegen.objects import Objects, UrlError
+from pdegen.verify import repair
+from tests.faults import KINDS, Faults, faults
+from tests.pdegen.test_s3 import stored
+from tests.slurm import free_ports
+from tests.stores import faults as found
+from tests.stores import interrupted, objects_of
+
+PATIENCE = {"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}}  # seconds
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    """The port of an S3 server, a process of its own, with a bucket `data`."""
+    (port,) = free_ports(1)
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with (
+        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "someone",
+            "AWS_SECRET_ACCESS_KEY": "something",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "NO_PROXY": "127.0.0.1",
+        }.items():
+            patch.setenv(name, value)
+        made = False
+        while not made:
+            assert process.poll() is None
+            with suppress(BotoCoreError):
+                made = boto3.client("s3").create_bucket(Bucket="data")
+            time.sleep(0.05)
+        yield port
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def line(server) -> Iterator[Faults]:
+    """What clients take for the server."""
+    with faults(server) as proxy, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.server_port}")
+        patch.setitem(fsspec.config.conf, "s3", PATIENCE)
+        yield proxy
+
+
+@pytest.fixture
+def proxy(line) -> Faults:
+    """It, without faults yet."""
+    line.begin()
+    return line
+
+
+@pytest.fixture
+def url(request) -> str:
+    return f"s3://data/{request.node.name}.zarr"
+
+
+SLOW = pytest.mark.slow
+WAITING = pytest.param("late", marks=SLOW)  # clients wait for each such answer
+
+
+@pytest.mark.parametrize(
+    "share", [0.05, pytest.param(0.15, marks=SLOW), pytest.param(0.3, marks=SLOW)]
+)
+def test_the_bytes_are_the_same_whatever_share_of_requests_fails(
+    share, small, finished, proxy, url, capsys
+):
+    proxy.begin(share, seed=1)
+    with interrupted(RecipeJob, sample=5):
+        generate(small, url, workers=1)
+    generate(small, url, workers=2, resume=True)
+    assert found(url) == []
+    Objects(url).write("u/c/0/0", b"damaged")
+    assert repair(url).faults == []
+    u = read_pairs(url, "train").u
+    with capsys.disabled():
+        print(f"\n{share:.0%} of requests fail: {proxy}")
+    assert proxy.injected.total() > 0
+    proxy.begin()
+    assert stored(url) == objects_of(finished)
+    np.testing.assert_array_equal(u.numpy(), read_pairs(finished.url, "train").u.numpy())
+
+
+@pytest.mark.slow
+def test_processes_make_the_same_bytes_while_requests_fail(small, finished, proxy, url, capsys):
+    proxy.begin(0.3, seed=2)
+    generate(small, url, scheduler="processes", workers=2)
+    with capsys.disabled():
+        print(f"\n30% of requests of two processes fail: {proxy}")
+    proxy.begin()
+    assert stored(url) == objects_of(finished)
+
+
+@pytest.mark.parametrize("kind", [*KINDS[:-1], WAITING])
+def test_a_fault_of_each_kind_is_survived_by_each_operation(kind, proxy, url):
+    objects = Objects(url)
+    proxy.plan("PUT", "/a", kind)
+    objects.write("a", b"1234")
+    proxy.plan("GET", "/a", kind)
+    assert objects.read("a") == b"1234"
+    proxy.plan("GET", "/a", kind)
+    assert objects.read_all(["a"], 10) == [b"1234"]
+    proxy.plan("GET", "/data", kind)
+    assert objects.keys("") == ["a"]
+    proxy.plan("HEAD", "/a", kind)
+    assert objects.exists("a")
+    proxy.plan("DELETE", "/a", kind)
+    objects.remove("a")
+    assert not objects.exists("a")
+    assert proxy.injected[kind] == 6
+
+
+@pytest.mark.parametrize("kind", ["lost", WAITING])
+def test_a_lock_whose_answer_was_lost_is_ones_own(kind, proxy, small, finished, url):
+    proxy.plan("PUT", "/lock.json", kind)
+    generate(small, url)
+    assert proxy.injected[kind] == 1
+    assert stored(url) == objects_of(finished)
+
+
+def test_anothers_lock_is_anothers_when_answers_are_lost(proxy, small, url):
+    with locked(Objects(url)):
+        proxy.plan("PUT", "/lock.json", "lost", "lost")
+        with pytest.raises(LockedError, match="is being written by process"):
+            generate(small, url)
+        assert proxy.injected["lost"] == 2
+
+
+def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(proxy, small, url):
+    proxy.begin(forgotten=("If-None-Match",))
+    with pytest.raises(UrlError, match="ignores If-None-Match"):
+        generate(small, url)
+    assert stored(url) == {}
+
+
+def test_the_probe_survives_lost_answers(proxy, small, finished, url):
+    proxy.plan("PUT", ".partial", "lost", "503", "lost")
+    generate(small, url)
+    assert proxy.injected.total() == 3
+    assert stored(url) == objects_of(finished)
