@@ -235,9 +235,11 @@ def _one_sample(drawn: _Samples) -> Figure:
 def _draw(axes: Axes, drawn: _Samples, i: int) -> None:
     """Input and target of the i-th sample; the curves of a trajectory are coloured by time."""
     axes.plot(drawn.x, drawn.a[i], color=QUIET, ls="--", lw=1.2)
-    colour = Normalize(drawn.times[0], drawn.times[-1])
-    for time, u in zip(drawn.times, drawn.u[i], strict=True):
-        axes.plot(drawn.x, u, color=TIMES(colour(time)) if drawn.trajectory else MODEL, lw=1.2)
+    colours = [MODEL]
+    if drawn.trajectory:
+        colours = TIMES(Normalize(drawn.times[0], drawn.times[-1])(drawn.times))
+    for colour, u in zip(colours, drawn.u[i], strict=True):
+        axes.plot(drawn.x, u, color=colour, lw=1.2)
     axes.set_xlim(drawn.x[0], drawn.x[-1])
 
 

@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 
 from operators.train import Epoch
 from pdegen.derived import add_noise, at_levels
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.importing import import_files
 from pdegen.problem import layout
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -64,6 +66,19 @@ def a_wedge(n: int) -> tuple[np.ndarray, np.ndarray]:
 def drawn_images(figure: Figure) -> list[np.ndarray]:
     """What the images of a figure show, the first row at the bottom."""
     return [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
+
+
+def test_a_store_without_times_is_drawn(tmp_path: Path) -> None:
+    files = [tmp_path / "inputs.npy", tmp_path / "targets.npy"]
+    for path in files:
+        np.save(path, np.ones((4, 8), "f4"))
+    declared = Declaration(
+        input="inputs", target="targets", grid="periodic",
+        splits={"train": 2, "validation": 1, "test": 1},
+    )  # fmt: skip
+    store = import_files(files, str(tmp_path / "store.zarr"), declared)
+    for sample in (None, 0):
+        assert plot_store(store.url, sample, tmp_path / "picture.png").stat().st_size > 0
 
 
 def test_x_points_to_the_right_and_y_upwards() -> None:
