@@ -70,7 +70,6 @@ validate: $(READY) fuse
 
 soak: $(READY) fuse
 	$(QUIET) $(BIN)/python -m tests.soak
-	$(QUIET) $(BIN)/python -m tests.soak_exports
 
 bench: $(READY)
 	$(QUIET) $(BIN)/pdegen bench all
