@@ -180,10 +180,12 @@ def generate(recipe: Recipe, url: str, device: str | None = None, **options: Any
         options: The fields of `Options`.
 
     Raises:
+        SchemaError: If the recipe cannot be.
         MissingDolfinxError: If the recipe needs dolfinx, and no Python here has it.
         StoreError, OSError, SampleError, ...: As `write`.
     """
-    return write(RecipeJob(recipe, device), url, Options(**options))
+    checked = Recipe.parse(recipe.model_dump(), f"recipe {recipe.name}")  # a copy need not be sound
+    return write(RecipeJob(checked, device), url, Options(**options))
 
 
 def write(job: Job, url: str, options: Options = Options()) -> Store:

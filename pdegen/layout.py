@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,8 @@ from zarr.codecs import BloscCodec
 from zarr.errors import ZarrUserWarning
 from zarr.storage import MemoryStore
 
-from pdegen.metadata import CHUNK_BYTES, FORMAT, FORMAT_VERSION
+from pdegen.metadata import CHUNK_BYTES, FORMAT, FORMAT_VERSION, SAMPLES, SHARD_BYTES
+from pdegen.schema import SchemaError
 
 ROOT = "zarr.json"
 _CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
@@ -54,13 +55,25 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a store will hold: variables, coordinates and attributes; and how it is cut."""
+    """What a store will hold: variables, coordinates and attributes; and how it is cut.
+
+    Raises:
+        SchemaError: If it is larger than readers accept.
+    """
 
     samples: int
     shard: int
     variables: tuple[Variable, ...]
     coordinates: tuple[Coordinate, ...]
     attributes: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_sizes(self.samples, self.shard, self.variables)
+        held = sum(coordinate.values.nbytes for coordinate in self.coordinates)
+        if held > CHUNK_BYTES:
+            raise SchemaError(
+                f"all coordinates together have {held:,} bytes, readers accept {CHUNK_BYTES:,}"
+            )
 
     @property
     def shards(self) -> int:
@@ -124,6 +137,29 @@ class Layout:
             **{key: objects[key] for key in sorted(objects) if key != ROOT},
             ROOT: objects[ROOT],
         }
+
+
+def check_sizes(samples: int, shard: int, variables: Iterable[Variable]) -> None:
+    """Raise SchemaError where a store would be larger than readers accept (`pdegen.metadata`)."""
+    if samples > SAMPLES:
+        raise SchemaError(f"samples must be at most {SAMPLES:,}, got {samples:,}")
+    for variable in variables:
+        for dim, n in zip(variable.dims, variable.shape, strict=True):
+            if n > SAMPLES:
+                raise SchemaError(
+                    f"{variable.name} has {n:,} points along {dim}, readers accept {SAMPLES:,}"
+                )
+        one = math.prod(variable.shape) * np.dtype(variable.dtype).itemsize
+        if one > CHUNK_BYTES:
+            raise SchemaError(
+                f"{variable.name} has {one:,} bytes in each sample, readers accept {CHUNK_BYTES:,}"
+            )
+        if one * shard > SHARD_BYTES:
+            raise SchemaError(
+                f"{variable.name} has {one:,} bytes in each sample, so {one * shard:,} in a shard "
+                f"of {shard:,}, readers accept {SHARD_BYTES:,}: choose a shard of at most "
+                f"{SHARD_BYTES // one:,}"
+            )
 
 
 def contents(memory: MemoryStore) -> dict[str, bytes]:

@@ -87,6 +87,8 @@ class Objects:
     def __post_init__(self) -> None:
         if not str(self.url):
             raise UrlError("the path or URL of a store is empty")
+        if "\0" in str(self.url):
+            raise UrlError("the path or URL of a store has no NUL character")
         if "://" in str(self.url) and "@" in urlsplit(str(self.url)).netloc:
             scheme = urlsplit(str(self.url)).scheme
             raise UrlError(

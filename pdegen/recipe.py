@@ -10,9 +10,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from pdegen.layout import check_sizes
+from pdegen.metadata import SAMPLES
 from pdegen.problems.burgers import Burgers
 from pdegen.problems.darcy import Darcy
-from pdegen.schema import Count, SchemaError, Strict, near
+from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
 
 # Enters every fingerprint: raised when a change of this code changes the numbers of a recipe.
 ALGORITHM_VERSION = 1
@@ -34,9 +36,16 @@ class Splits(Strict):
             "test": (samples - self.test, samples),
         }
 
-    def scaled(self, factor: float) -> Splits:
-        """The same shares of another number of samples, at least one each."""
-        return Splits(**{name: max(1, round(n * factor)) for name, n in self.model_dump().items()})
+    def left_out(self, samples: int) -> range:
+        """The samples between training and validation, which are in no split."""
+        return range(self.train, self.ranges(samples)["validation"][0])
+
+    def scaled(self, samples: int, of: int) -> dict[str, int]:
+        """Sizes for another number of samples: validation and test keep their shares, at least one
+        sample each, and training has all others."""
+        validation, test = (max(1, round(n * samples / of)) for n in (self.validation, self.test))
+        train = max(1, samples - validation - test)
+        return {"train": train, "validation": validation, "test": test}
 
 
 class Recipe(Strict):
@@ -51,9 +60,9 @@ class Recipe(Strict):
         splits: Sizes of train, validation and test.
     """
 
-    name: str
+    name: Name
     summary: str
-    samples: Count
+    samples: Annotated[Count, Field(le=SAMPLES)]
     seed: Annotated[int, Field(ge=0, lt=2**64)]
     shard: Count
     problem: Annotated[Burgers | Darcy, Field(discriminator="equation")]
@@ -64,6 +73,12 @@ class Recipe(Strict):
         total = self.splits.train + self.splits.validation + self.splits.test
         if total > self.samples:
             raise ValueError(f"splits need {total} samples, got samples = {self.samples}")
+        return self
+
+    @model_validator(mode="after")
+    def _is_read(self) -> Self:
+        shard = min(self.shard, self.samples)
+        check_sizes(self.samples, shard, self.problem.variables())
         return self
 
     @property
@@ -77,16 +92,18 @@ class Recipe(Strict):
         """This recipe with other values at dotted keys, such as {"problem.viscosity": 0.01}.
 
         The last part of a key is enough where it is unambiguous. With another number of samples
-        the splits keep their shares, unless they are overridden too.
+        validation and test keep their shares, and training has all other samples; unless splits
+        are overridden too.
 
         Raises:
             SchemaError: On an unknown or ambiguous key, or an impossible value.
         """
         changes = {self.own_key(key): value for key, value in overrides.items()}
         samples = changes.get("samples")
-        if isinstance(samples, int) and not any(key.startswith("splits.") for key in changes):
-            scaled = self.splits.scaled(samples / self.samples)
-            changes |= {f"splits.{name}": n for name, n in scaled.model_dump().items()}
+        given = any(key.startswith("splits.") for key in changes)
+        if type(samples) is int and not given:
+            scaled = self.splits.scaled(samples, self.samples)
+            changes |= {f"splits.{name}": n for name, n in scaled.items()}
         return self.replaced(changes, f"recipe {self.name}")
 
 
@@ -118,5 +135,7 @@ def load_recipe(name: str | Path) -> Recipe:
     if path.suffix != ".toml":
         path = recipe_folder() / f"{name}.toml"
         if str(name) not in recipe_names():
-            raise SchemaError(f"unknown recipe {str(name)!r}: {near(str(name), recipe_names())}")
+            raise SchemaError(
+                f"unknown recipe {brief(str(name))}: {near(str(name), recipe_names())}"
+            )
     return Recipe.load(path)

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
+import re
+import reprlib
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from pdegen import toml
+from pdegen.reasons import reason
+
+LARGEST = 2**32  # number of anything that is counted
+_NAME_BYTES = 200  # of a name, which becomes part of the name of a file
+_NAME = re.compile(r"\w[\w .,+=-]*")
+_brief = reprlib.Repr()
+_brief.maxlevel, _brief.maxstring, _brief.maxlong, _brief.maxother = 3, 100, 60, 100
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be part of a path and of a command, and mean nothing else there."""
+    return bool(_NAME.fullmatch(text)) and len(text.encode()) <= _NAME_BYTES
+
+
+def _named(text: str) -> str:
+    if not is_name(text):
+        raise ValueError(
+            "a name begins with a letter or a digit, and has letters, digits, spaces and "
+            f"_ . , + = - alone, at most {_NAME_BYTES} bytes, got {brief(text)}"
+        )
+    return text
+
+
+def brief(value: object) -> str:
+    """A value as Python writes it, or the beginning and the end of one that is long."""
+    return _brief.repr(value)
+
+
+Name = Annotated[str, AfterValidator(_named)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class SchemaError(ValueError):
@@ -37,7 +69,7 @@ class Strict(BaseModel):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            raise SchemaError(f"{where}: {_explained(cls, error)}") from None
+            raise SchemaError(f"{where}: {explained(error, cls)}") from None
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -66,12 +98,7 @@ class Strict(BaseModel):
         depth = min((k.count(".") for k in matches), default=0)
         matches = [k for k in matches if k.count(".") == depth]
         if not matches:
-            last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
-            close = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(last), 3, 0.5)
-            hint = (
-                f"did you mean {either([last[c] for c in close])}?" if close else near(key, known)
-            )
-            raise SchemaError(f"unknown key {key!r}: {hint}")
+            raise SchemaError(_unknown_key(key, "", known))
         if len(matches) > 1:
             raise SchemaError(f"key {key!r} is ambiguous: {either(matches)}")
         return matches[0]
@@ -92,7 +119,7 @@ class Strict(BaseModel):
             target = content
             for parent in parents:
                 if not isinstance(target.get(parent), dict):
-                    raise SchemaError(f"{where}: key {key!r} does not apply here")
+                    raise SchemaError(f"{where}: key {brief(key)} does not apply here")
                 target = target[parent]
             kinds = _kinds(type(self), parents)
             if any(last in kind.resets for kind in kinds):
@@ -112,14 +139,29 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file.
 
     Raises:
-        SchemaError: If it cannot be read, or is not TOML.
+        SchemaError: If it cannot be read, is not TOML, or has more than a declaration can need.
     """
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SchemaError(f"cannot read {path}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SchemaError(f"{path} is not valid TOML: {error}") from None
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):  # to read a pipe is to wait for a writer
+            what = "a folder" if stat.S_ISDIR(mode) else "no file"
+            raise SchemaError(f"cannot read {path}: it is {what}")
+        with path.open("rb") as file:
+            data = file.read(toml.MOST_BYTES + 1)
+        content = toml.parsed(data.decode("utf-8"))
+    except OSError as error:
+        raise SchemaError(f"cannot read {reason(error)}") from None
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"{path}: byte {error.start} is not UTF-8, which TOML is") from None
+    except toml.TomlError as error:
+        raise SchemaError(f"{path}: {error}") from None
+    except ValueError as error:
+        if isinstance(error, SchemaError):
+            raise
+        raise SchemaError(f"cannot read {brief(str(path))}: a path has no NUL character") from None
+    if not content:
+        raise SchemaError(f"{path} declares nothing: it is empty")
+    return content
 
 
 def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -149,11 +191,16 @@ def parse_override(text: str) -> tuple[str, Any]:
     """
     key, separator, value = text.partition("=")
     if not separator or not key:
-        raise SchemaError(f"an override is KEY=VALUE, got {text!r}")
+        raise SchemaError(f"an override is KEY=VALUE, got {brief(text)}")
     try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        content = toml.parsed(f"value = {value}")
+    except toml.LimitError as error:
+        raise SchemaError(f"{brief(key)}: {error}") from None
+    except toml.TomlError:
         return key, value
+    if content.keys() != {"value"}:
+        raise SchemaError(f"an override is one KEY=VALUE, got {brief(text)}")
+    return key, content["value"]
 
 
 def _models(annotation: Any) -> Iterator[type[Strict]]:
@@ -182,29 +229,78 @@ def _keys(model: type[Strict]) -> Iterator[str]:
     yield from (key for key in model.resets if key not in model.model_fields)
 
 
-def _explained(model: type[Strict], error: ValidationError) -> str:
-    errors = error.errors()
+_WORDS = {  # of pydantic's kinds of errors; names in braces are of their context
+    "missing": "is missing",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be a finite number",
+    "literal_error": "must be {expected}",
+    "too_short": "must have at least {min_length} values",
+    "too_long": "must have at most {max_length} values",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"),
+                    "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type",
+                     "mapping_type"), "must be a table"),
+    "string_type": "must be a string",
+    "string_unicode": "must be a string of whole characters",
+    "unexpected_keyword_argument": "is not known",
+}  # fmt: skip
+
+
+def explained(error: ValidationError, model: type[Strict] | None = None) -> str:
+    """The first error in one line: where, what is allowed, and what is there.
+
+    Args:
+        error: Of pydantic.
+        model: What was parsed, to offer its keys.
+    """
+    errors = error.errors(include_url=False)
     # a misspelt key comes before the one that is then missing
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-    path, tag = _without_tags(model, first["loc"])
-    known = model.keys()
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden" and path in known:
-        return f"key {path!r} does not apply to {tag}"
-    if first["type"] == "extra_forbidden":
-        last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
-        close = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), 3, 0.5)
-        hint = f"did you mean {either([last[c] for c in close])}?" if close else near(path, known)
-        return f"unknown key {path!r}: {hint}"
-    if first["type"] in ("missing", "value_error"):
-        return f"{path}: {message}" if path else message
-    return f"{path}: {message}, got {first['input']!r}"
+    kind, context, given = first["type"], first.get("ctx", {}), first["input"]
+    path, tag, models = ".".join(map(str, first["loc"])), "", []
+    if model is not None:
+        path, tag, models = _without_tags(model, first["loc"])
+    if kind == "extra_forbidden":
+        return _unknown_key(path, tag, model.keys() if model is not None else [])
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        key = context["discriminator"].strip("'")
+        tags = [str(word) for one in models for word in get_args(one.model_fields[key].annotation)]
+        known = f"known: {', '.join(dict.fromkeys(tags))}"
+        if not isinstance(given, Mapping):
+            return f"{path}: must be a table, got {brief(given)}"
+        if kind == "union_tag_not_found":
+            return f"{path}.{key}: is missing, {known}"
+        return f"{path}.{key}: unknown {brief(given.get(key))}, {known}"
+    where = f"{path}: " if path else ""
+    if kind == "value_error":
+        return f"{where}{context['error']}"
+    numbers = {k: f"{v:,}" for k, v in context.items() if isinstance(v, int)}
+    limits = {**{k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}, **numbers}
+    words = _WORDS.get(kind, first["msg"]).format_map(limits)
+    return f"{where}{words}" if kind == "missing" else f"{where}{words}, got {brief(given)}"
 
 
-def _without_tags(model: type[Strict], location: tuple[str | int, ...]) -> tuple[str, str]:
-    """The dotted key of a place, where pydantic puts the tag of each discriminated union; and
-    the last tag."""
-    path, models, tag = [], [model], ""
+def _unknown_key(path: str, tag: str, known: list[str]) -> str:
+    if path in known:
+        return f"key {brief(path)} does not apply to {tag}"
+    last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
+    close = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), 3, 0.5)
+    hint = f"did you mean {either([last[c] for c in close])}?" if close else near(path, known)
+    return f"unknown key {brief(path)}: {hint}"
+
+
+def _without_tags(
+    model: type[Strict], location: tuple[str | int, ...]
+) -> tuple[str, str, list[type[Strict]]]:
+    """The dotted key of a place, where pydantic puts the tag of each discriminated union; the last
+    tag; and the models that may be there."""
+    path, models, tag = list[str](), [model], ""
     for part in map(str, location):
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
         if fields:
@@ -218,4 +314,4 @@ def _without_tags(model: type[Strict], location: tuple[str | int, ...]) -> tuple
             ]
             continue
         path.append(part)
-    return ".".join(path), tag
+    return ".".join(path), tag, models

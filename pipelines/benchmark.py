@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.schema import Count, SchemaError, Strict, near, read_toml
+from pdegen.schema import Count, Name, SchemaError, Strict, near, read_toml
 from pipelines.experiment import Experiment, load_experiment
 from pipelines.profile import Profile
 from pipelines.registry import ModelSpec
@@ -106,7 +106,7 @@ class Benchmark(Strict):
         quick: The small version, where there is one.
     """
 
-    name: str
+    name: Name
     summary: str
     differs: str = ""
     seeds: Count = 1

@@ -15,7 +15,7 @@ from pydantic import (
 
 from operators.train import Settings
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.schema import Count, Positive, SchemaError, Strict
+from pdegen.schema import Count, Name, Positive, SchemaError, Strict, is_name
 from pdegen.store import open_sealed
 from pipelines.registry import (
     AdamOptimizer,
@@ -145,7 +145,7 @@ class Experiment(Strict):
         resolutions: Grids to evaluate on, without training again.
     """
 
-    name: str
+    name: Name
     summary: str
     resolutions: Annotated[tuple[Count, ...], Field(min_length=1, strict=False)]
     data: Data
@@ -163,9 +163,9 @@ class Experiment(Strict):
         """
         opened = open_sealed(store)
         recipe, resolution = opened.attributes["recipe"]["name"], opened.array("x").shape[0]
-        plane = "y" in opened.group
+        plane, name = "y" in opened.group, f"{model}-on-{recipe}"
         content = {
-            "name": f"{model}-on-{recipe}",
+            "name": name if is_name(name) else f"{model}-on-a-store",
             "summary": f"{model} on a store of {recipe}",
             "resolutions": [resolution],
             "data": {"recipe": recipe, "resolution": resolution},

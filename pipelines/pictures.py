@@ -62,10 +62,12 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
 
     Raises:
         StoreError: If the store cannot be read, or has no such sample.
-        SchemaError: If `out` names another format.
+        SchemaError: If `out` names another format, or what is no file.
     """
     if out.suffix.lower() not in FORMATS:
         raise SchemaError(f"a picture is {', '.join(FORMATS)}, got {str(out)!r}")
+    if "\0" in str(out) or (out.exists() and not out.is_file()):
+        raise SchemaError(f"{str(out)!r} is no file: a picture is written to one")
     store = open_sealed(url)
     if sample is not None and not 0 <= sample < store.samples:
         raise StoreError(f"{url} has samples 0 to {store.samples - 1}, got {sample}")

@@ -17,7 +17,7 @@ from operators.base import Operator
 from operators.memory import is_out_of_memory
 from operators.norms import RelativeL2
 from pdegen.objects import Objects
-from pdegen.schema import Count, SchemaError, Strict
+from pdegen.schema import Count, Name, SchemaError, Strict
 from pipelines.cost import Cost, step_cost
 from pipelines.document import Report, Section, Table
 from pipelines.models import build_operator
@@ -50,7 +50,7 @@ class Profile(Strict):
         quick: The name of its small version, where there is one.
     """
 
-    name: str
+    name: Name
     summary: str
     differs: str = ""
     quick: str = ""

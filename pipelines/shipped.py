@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pdegen.schema import SchemaError, near, read_toml
+from pdegen.schema import SchemaError, brief, near, read_toml
 
 
 def experiment_names() -> list[str]:
@@ -50,7 +50,7 @@ def _names(kind: str) -> list[str]:
 
 def _file(kind: str, name: str) -> Path:
     if name not in _names(kind):
-        raise SchemaError(f"unknown {kind} {name!r}: {near(name, _names(kind))}")
+        raise SchemaError(f"unknown {kind} {brief(name)}: {near(name, _names(kind))}")
     return _folder(kind) / f"{name}.toml"
 
 

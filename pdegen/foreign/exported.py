@@ -98,6 +98,8 @@ def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
 
 
 def _bounded(path: Path) -> bytes:
+    if path.exists() and not path.is_file():  # to read a pipe is to wait for a writer
+        raise ForeignError(f"{path} is no file")
     with path.open("rb") as file:
         data = file.read(SMALL_BYTES + 1)
     if len(data) > SMALL_BYTES:

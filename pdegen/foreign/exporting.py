@@ -64,6 +64,8 @@ def export(
     if format not in FORMATS:
         raise ForeignError(f"no format {format!r}: {near(format, list(FORMATS))}")
     path = Path(path)
+    if "\0" in str(path):
+        raise ForeignError("the path of a file has no NUL character")
     store = open_sealed(url)
     _check_free(path, format, overwrite)
     text = encoded(description(store))

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import psutil
 
 from pdegen.device import Array, to_numpy, torch
 from pdegen.law.base import Law
@@ -74,8 +75,19 @@ class Problem(Strict):
     def law(self) -> Law:
         """What the values of a store must follow, to be checked once, sample by sample."""
 
+    @property
+    @abstractmethod
+    def needed(self) -> int:
+        """Numbers in float64 that are in memory, at most, to sample and solve one sample."""
+
     def check_solver(self, device: str | None = None) -> None:
         """Raise an error where the solver, or this machine, cannot do what is asked."""
+        need, there = 8 * self.needed, psutil.virtual_memory().total
+        if need > there:
+            raise SchemaError(
+                f"one sample takes some {need / 1e9:,.0f} GB of memory, this machine has "
+                f"{there / 1e9:,.0f} GB: choose a smaller resolution of the solver, or fewer modes"
+            )
         if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
             raise SchemaError(
                 f"device {device} was asked for, but PyTorch finds none here: use cpu"

@@ -132,6 +132,10 @@ class Burgers(Problem):
                        {"long_name": "time", "units": "1"}),
         )  # fmt: skip
 
+    @property
+    def needed(self) -> int:
+        return (_ARRAYS + _ARRAYS_A_TIME * len(self.times)) * self.solver.resolution
+
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """Fields and solutions are computed on the solver's grid, where they are resolved, and
         then taken at the points of the output grid."""
@@ -142,8 +146,7 @@ class Burgers(Problem):
         u = empty((len(samples), len(times), self.resolution), np.float32, device)
         error = empty((len(samples),), np.float64, device)
         xp = array_namespace(a)
-        needed = (_ARRAYS + _ARRAYS_A_TIME * len(times)) * solver.grid.n
-        size = _BLOCK if device is None else samples_at_once(needed)
+        size = _BLOCK if device is None else samples_at_once(self.needed)
         for start in range(0, len(samples), size):
             block = slice(start, start + size)
             u0 = field(solver.grid, seed, samples[block], device)

@@ -43,7 +43,7 @@ def _odd(factor: int) -> int:
     return factor
 
 
-Odd = Annotated[int, Field(ge=1), AfterValidator(_odd)]
+Odd = Annotated[Count, AfterValidator(_odd)]
 
 
 class SquareGaussian(Strict):
@@ -53,7 +53,7 @@ class SquareGaussian(Strict):
     sigma: Positive
     tau: NonNegative
     alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
-    modes: Annotated[int, Field(ge=2)]
+    modes: Annotated[Count, Field(ge=2)]
 
     def build(self) -> SquareGaussianField:
         boundary: Any = self.law.removesuffix("-gaussian")
@@ -162,7 +162,7 @@ class Darcy(Problem):
 
     equation: Literal["darcy"]
     source: Annotated[float, Field(allow_inf_nan=False)] = 1.0
-    resolution: Annotated[int, Field(ge=4)]
+    resolution: Annotated[Count, Field(ge=4)]
     field: SquareGaussian
     coefficient: Annotated[TwoPhaseCoefficient | LogNormalCoefficient, Field(discriminator="kind")]
     solver: Annotated[
@@ -199,6 +199,11 @@ class Darcy(Problem):
             for name in ("x", "y")
         )  # fmt: skip
 
+    @property
+    def needed(self) -> int:
+        solving = _ARRAYS * (self.solver.refinement * self.resolution) ** 2
+        return max(solving, _SAMPLING * self.field.modes**2)
+
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         field, coefficient, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
         factor = self.solver.refinement
@@ -206,8 +211,7 @@ class Darcy(Problem):
         a, u = empty(shape, np.float32, device), empty(shape, np.float32, device)
         residual = empty(shape[:1], np.float64, device)
         xp = array_namespace(a)
-        needed = max(_ARRAYS * (factor * self.resolution) ** 2, _SAMPLING * self.field.modes**2)
-        size = _BLOCK if device is None else samples_at_once(needed)
+        size = _BLOCK if device is None else samples_at_once(self.needed)
         for start in range(0, len(samples), size):
             block = slice(start, start + size)
             sampled = coefficient(field(self.grid, seed, samples[block], device))

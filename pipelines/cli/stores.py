@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -161,6 +161,8 @@ def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
         f"{recipe.name} to {url}: {plan.samples} samples in "
         f"{plan.shards} shards of {plan.shard}, {plan.bytes / 1e6:.1f} MB before compression"
     )
+    for first, last in _in_no_split(plan.attributes["splits"], plan.samples):
+        say(f"samples {first} to {last} are in no split")
     if options.scheduler == "slurm":
         say(f"{options.workers or 1} SLURM jobs, each:")
         for line in slurm_script().splitlines():
@@ -303,6 +305,8 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
         say(f"{name:11} {array.shape} {array.dtype}  {meaning}")
     for name, (start, stop) in attributes["splits"].items():
         say(f"{name:11} samples {start} to {stop - 1}")
+    for first, last in _in_no_split(attributes["splits"], opened.samples):
+        say(f"{'no split':11} samples {first} to {last}")
     if opened.skipped:
         say(f"skipped     samples {', '.join(map(str, opened.skipped))}")
     for name, values in attributes.get("statistics", {}).items():
@@ -312,6 +316,16 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
             say(f"{name:11} {json.dumps(attributes[name])}")
     say(f"recipe      {json.dumps(attributes['recipe'])}")
     say(f"made by     {json.dumps(attributes['provenance'])}")
+
+
+def _in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple[int, int]]:
+    """First and last sample of each run that is in no split."""
+    found, end = [], 0
+    for start, stop in sorted([*map(tuple, splits.values()), (samples, samples)]):
+        if start > end:
+            found.append((end, start - 1))
+        end = max(end, stop)
+    return found
 
 
 @app.command("verify")

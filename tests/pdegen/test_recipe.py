@@ -125,11 +125,25 @@ def test_the_end_of_a_key_is_enough(small):
     assert small.with_overrides({"solver.resolution": 128}).problem.solver.resolution == 128
 
 
-def test_splits_keep_their_shares_of_another_number_of_samples():
+def test_validation_and_test_keep_their_shares_of_another_number_of_samples():
     recipe = load_recipe("burgers-r10").with_overrides({"samples": 512})
-    assert recipe.splits.model_dump() == {"train": 256, "validation": 25, "test": 25}
+    assert recipe.splits.model_dump() == {"train": 462, "validation": 25, "test": 25}
     tiny = load_recipe("burgers-r10").with_overrides({"samples": 4})
     assert tiny.splits.model_dump() == {"train": 2, "validation": 1, "test": 1}
+
+
+@pytest.mark.parametrize("name", ["burgers-r10", "burgers-quick", "darcy-421"])
+@pytest.mark.parametrize("samples", [3, 7, 100, 600, 641, 5000])
+def test_every_sample_of_another_number_is_in_a_split(name, samples):
+    recipe = load_recipe(name).with_overrides({"samples": samples})
+    assert sum(recipe.splits.model_dump().values()) == samples
+    assert not recipe.splits.left_out(samples)
+    assert min(recipe.splits.model_dump().values()) >= 1
+
+
+def test_what_a_recipe_leaves_out_is_known():
+    recipe = load_recipe("burgers-r10")
+    assert recipe.splits.left_out(recipe.samples) == range(1024, 1848)
 
 
 def test_splits_are_as_overridden():
@@ -151,17 +165,17 @@ def test_another_solver_is_another_recipe(small):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"problem__viscosity": -1.0}, "problem.viscosity: Input should be greater than 0, got -1"),
-        ({"viscosity": "thick"}, "problem.viscosity: Input should be a valid number, got 'thick'"),
-        ({"samples": 0}, "samples: Input should be greater than or equal to 1, got 0"),
-        ({"samples": -3}, "samples: Input should be greater than or equal to 1, got -3"),
+        ({"problem__viscosity": -1.0}, "problem.viscosity: must be greater than 0, got -1"),
+        ({"viscosity": "thick"}, "problem.viscosity: must be a number, got 'thick'"),
+        ({"samples": 0}, "samples: must be at least 1, got 0"),
+        ({"samples": -3}, "samples: must be at least 1, got -3"),
         ({"samples": 2}, "splits need 3 samples, got samples = 2"),
         ({"train": 9}, "splits need 13 samples, got samples = 12"),
-        ({"shard": 0}, "shard: Input should be greater than or equal to 1, got 0"),
-        ({"seed": -1}, "seed: Input should be greater than or equal to 0, got -1"),
-        ({"seed": 2**64}, "seed: Input should be less than 18446744073709551616"),
-        ({"alpha": 0.5}, "problem.initial.alpha: Input should be greater than 0.5, got 0.5"),
-        ({"law": "white"}, "problem.initial.law: Input should be 'periodic-gaussian', got 'white'"),
+        ({"shard": 0}, "shard: must be at least 1, got 0"),
+        ({"seed": -1}, "seed: must be at least 0, got -1"),
+        ({"seed": 2**64}, "seed: must be less than 18,446,744,073,709,551,616"),
+        ({"alpha": 0.5}, "problem.initial.alpha: must be greater than 0.5, got 0.5"),
+        ({"law": "white"}, "problem.initial.law: must be 'periodic-gaussian', got 'white'"),
         ({"times": []}, "problem.times: "),
         ({"times": [0.2, 0.1]}, "problem: times must increase, got [0.2, 0.1]"),
         ({"times": [0.1, 0.1]}, "problem: times must increase, got [0.1, 0.1]"),
@@ -175,7 +189,7 @@ def test_another_solver_is_another_recipe(small):
             "problem: initial.modes = 31 need solver.resolution >= 64, got 32",
         ),
         ({"dt": 0.1}, "key 'problem.solver.dt' does not apply to cole-hopf"),
-        ({"method": "etdrk4"}, "problem.solver.dt: Field required"),
+        ({"method": "etdrk4"}, "problem.solver.dt: is missing"),
     ],
 )
 def test_an_impossible_value_is_refused_in_one_line(small, overrides, message):
@@ -223,10 +237,10 @@ def test_a_file_of_ones_own_is_a_recipe(tmp_path):
     ("old", "new", "message"),
     [
         ("samples = 640", "sample = 640", r"unknown key 'sample': did you mean samples"),
-        ("samples = 640", "", "samples: Field required"),
-        ("seed = 0", "seed = 0.5", "seed: Input should be a valid integer, got 0.5"),
+        ("samples = 640", "", "samples: is missing"),
+        ("seed = 0", "seed = 0.5", "seed: must be a whole number, got 0.5"),
         ("[splits]", "[split]", "split"),
-        ("viscosity = 0", "viscosity = -0", "problem.viscosity: Input should be greater than 0"),
+        ("viscosity = 0", "viscosity = -0", "problem.viscosity: must be greater than 0"),
     ],
 )
 def test_a_wrong_file_is_refused_by_its_path_and_key(tmp_path, old, new, message):
@@ -250,5 +264,5 @@ def test_another_kind_takes_away_the_keys_it_does_not_know():
 
 
 def test_another_kind_still_asks_for_the_keys_it_needs():
-    with pytest.raises(SchemaError, match="dt: Field required"):
+    with pytest.raises(SchemaError, match="dt: is missing"):
         load_recipe("burgers-r10").with_overrides({"method": "etdrk4"})

@@ -70,17 +70,17 @@ def test_a_declaration_becomes_a_frozen_object():
         ({"lenght": 1}, "here: unknown key 'lenght': did you mean length?"),
         ({"zzz": 1}, "here: unknown key 'zzz': known: name, length, left.length"),
         ({"left": {**STEEL, "lenth": 1}}, "here: unknown key 'left.lenth': did you mean length?"),
-        ({"length": 0}, "here: length: Input should be greater than or equal to 1, got 0"),
-        ({"length": "3"}, "here: length: Input should be a valid integer, got '3'"),
-        ({"length": 3.5}, "here: length: Input should be a valid integer, got 3.5"),
-        ({"length": True}, "here: length: Input should be a valid integer, got True"),
-        ({"name": 3}, "here: name: Input should be a valid string, got 3"),
-        ({"left": {**STEEL, "length": -1.0}}, "here: left.length: Input should be greater than 0"),
-        ({"left": {"length": 1.0}}, "here: left.material: Field required"),
+        ({"length": 0}, "here: length: must be at least 1, got 0"),
+        ({"length": "3"}, "here: length: must be a whole number, got '3'"),
+        ({"length": 3.5}, "here: length: must be a whole number, got 3.5"),
+        ({"length": True}, "here: length: must be a whole number, got True"),
+        ({"name": 3}, "here: name: must be a string, got 3"),
+        ({"left": {**STEEL, "length": -1.0}}, "here: left.length: must be greater than 0"),
+        ({"left": {"length": 1.0}}, "here: left.material: is missing"),
         ({"length": 1}, "here: a machine has a length of at least 2"),
         (
             {"left": {"length": 1.0, "material": {"kind": "steel", "stiffness": 0.0}}},
-            "here: left.material.stiffness: Input should be greater than 0, got 0.0",
+            "here: left.material.stiffness: must be greater than 0, got 0.0",
         ),
         (
             {"left": {"length": 1.0, "material": {**STEEL["material"], "softness": 1.0}}},
@@ -95,8 +95,11 @@ def test_a_refusal_names_key_value_and_what_is_allowed(change, message):
 def test_an_unknown_choice_names_the_known_ones():
     left = {"length": 1.0, "material": {"kind": "wood", "stiffness": 1.0}}
     message = refusal({**MACHINE, "left": left})
-    assert message.startswith("here: left.material: ")
-    assert all(word in message for word in ("'wood'", "'steel'", "'rubber'"))
+    assert message == "here: left.material.kind: unknown 'wood', known: steel, rubber"
+    message = refusal({**MACHINE, "left": {"length": 1.0, "material": {"stiffness": 1.0}}})
+    assert message == "here: left.material.kind: is missing, known: steel, rubber"
+    message = refusal({**MACHINE, "left": {"length": 1.0, "material": "steel"}})
+    assert message == "here: left.material: must be a table, got 'steel'"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -118,7 +121,8 @@ def test_a_file_is_read(tmp_path):
     [
         (b"length = ", "is not valid TOML: Invalid value"),
         (b"length = 1.0\nlength = 2.0", "is not valid TOML: Cannot overwrite a value"),
-        (b"\xff\xfe", "cannot read .*utf-8"),
+        (b"\xff\xfe", "byte 0 is not UTF-8, which TOML is"),
+        (b"# nothing", "declares nothing: it is empty"),
         (b"width = 1", "unknown key 'width': known: length, material"),
     ],
 )
@@ -132,7 +136,7 @@ def test_a_wrong_file_is_refused_by_name(tmp_path, content, message):
 
 
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
-    with pytest.raises(SchemaError, match=r"cannot read .*absent\.toml: .*No such file"):
+    with pytest.raises(SchemaError, match=r"cannot read .*absent\.toml: no such file"):
         Part.load(tmp_path / "absent.toml")
 
 

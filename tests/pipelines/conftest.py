@@ -89,7 +89,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     }
     return a_run(
         tmp_path_factory.mktemp("published"), overrides,
-        name='<script>alert("1")</script>', summary="a | b `c` $d$ <b>",
+        name="published", summary='<script>alert("1")</script> a | b `c` $d$ <b>',
     )  # fmt: skip
 
 
