@@ -143,15 +143,16 @@ def test_galerkin_and_linear_normalise_key_and_value_the_others_query_and_key():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("eps", [1e-5, 0.3])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_head_norm_equals_separate_layer_norms_with_their_own_weights(heads):
+def test_head_norm_equals_separate_layer_norms_with_their_own_weights(heads, eps):
     torch.manual_seed(1)
-    norm = HeadNorm(heads, 8, eps=1e-5).double()
+    norm = HeadNorm(heads, 8, eps=eps).double()
     torch.nn.init.normal_(norm.weight)
     torch.nn.init.normal_(norm.bias)
     x = torch.randn(2, 7, heads, 8, dtype=torch.float64)
     for h in range(heads):
-        one = torch.nn.LayerNorm(8, 1e-5).double()
+        one = torch.nn.LayerNorm(8, eps).double()
         one.weight.data, one.bias.data = norm.weight.data[h], norm.bias.data[h]
         torch.testing.assert_close(norm(x)[:, :, h], one(x[:, :, h]))
     assert heads == 1 or not torch.equal(norm(x)[:, :, 0], norm(x)[:, :, 1])

@@ -50,6 +50,45 @@ def test_is_adam_on_vectors(shape):
     torch.testing.assert_close(ours, theirs)
 
 
+def test_every_step_is_that_of_one_matrix_written_out():
+    """A gradient whose large directions change, so that the bases change their order."""
+    torch.manual_seed(0)
+    every, lr, beta1, beta2, decay, eps = 3, 0.1, 0.9, 0.95, 0.8, 1e-8
+    ours = torch.nn.Parameter(torch.randn(5, 4, dtype=torch.float64))
+    w = ours.detach().clone()
+    soap = SOAP([ours], lr=lr, betas=(beta1, beta2), basis_decay=decay, every=every, eps=eps)
+    gradients = torch.randn(24, 5, 4, dtype=torch.float64)
+    gradients[8:16, 0] *= 9
+    gradients[16:, :, 1] *= 9
+    mean, square = torch.zeros(5, 4).double(), torch.zeros(5, 4).double()
+    reordered = 0
+    for number, g in enumerate(gradients):
+        ours.grad = g.clone()
+        soap.step()
+        if number == 0:  # sets up the bases, by falling eigenvalue
+            left, right = g @ g.T, g.T @ g
+            bases = [torch.linalg.eigh(a).eigenvectors.flip(1) for a in (left, right)]
+            continue
+        mean = beta1 * mean + (1 - beta1) * g
+        rotated = bases[0].T @ g @ bases[1]
+        square = beta2 * square + (1 - beta2) * rotated**2
+        corrected = (bases[0].T @ mean @ bases[1]) / (1 - beta1**number)
+        step = corrected / ((square / (1 - beta2**number)).sqrt() + eps)
+        w = w - lr * bases[0] @ step @ bases[1].T
+        left = decay * left + (1 - decay) * g @ g.T
+        right = decay * right + (1 - decay) * g.T @ g
+        if number == 1 or number % every == 0:
+            for side, a in enumerate((left, right)):
+                quotients = [float(q @ a @ q) for q in bases[side].T]
+                order = sorted(range(len(quotients)), key=lambda k: -quotients[k])
+                reordered += order != sorted(order)
+                # each entry of the second moment stays with the direction that it is of
+                square = square[order] if side == 0 else square[:, order]
+                bases[side] = torch.linalg.qr(a @ bases[side][:, order]).Q
+        torch.testing.assert_close(ours.detach(), w, rtol=1e-9, atol=1e-9)
+    assert reordered > 2
+
+
 def test_does_not_depend_on_the_basis():
     """Rotating the gradient of a matrix rotates the step."""
     torch.manual_seed(0)

@@ -90,6 +90,15 @@ def test_the_order_is_a_function_of_seed_and_epoch(url):
         assert flat(seen(streamed(url, threads=1).batches(*key, 1))) == order
 
 
+def test_the_order_within_a_window_depends_on_seed_and_epoch(laid_out):
+    """One shard, so that nothing else is in random order."""
+    url = laid_out("cell", [CellGrid(5).x] * 2, **numbered(10))
+    keys = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    orders = {key: tuple(flat(seen(streamed(url).batches(*key, 1)))) for key in keys}
+    assert all(sorted(order) == list(range(5)) for order in orders.values())
+    assert len(set(orders.values())) == len(keys)  # by chance two agree in one case of 12
+
+
 def test_shards_come_in_random_order_and_those_of_a_window_are_mixed(url):
     order = flat(seen(streamed(url, 3).batches(0, 0, 1)))
     shards_of = [i // SHARD for i in order]

@@ -5,15 +5,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from operators.base import Operator
 from operators.checkpoint import CheckpointError, check_fit, load_checkpoint, save_checkpoint
 from operators.data import read_pairs
 from operators.evaluate import predictions, scores
+from operators.fno import FNO
 from operators.galerkin import GalerkinTransformer
 from operators.galerkin2d import GalerkinTransformer2d
-from operators.norms import RelativeH1, RelativeL2, WeightedH1
+from operators.norms import RelativeH1, RelativeL2, WeightedH1, relative_l2
 from operators.soap import SOAP
 from operators.train import Settings, Stopped, TrainingError, fit
 from operators.transforms import BurgersSymmetries, Normalizer, Predictor, SquareSymmetries
@@ -123,6 +124,40 @@ def test_best_is_the_epoch_with_the_lowest_selection_score(uninterrupted, test_p
     assert float(scores(best, test_pairs).mean()) == lowest.score
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert lines == [vars(epoch) for epoch in history]
+
+
+def test_the_selection_score_is_the_mean_over_samples_not_over_batches(train_pairs, tmp_path):
+    """53 samples, which no evaluation in batches of 2 to 52 divides evenly."""
+    rows = torch.arange(53) % 7
+    size = torch.where(torch.arange(53) < 50, 1.0, 30.0)[:, None, None]
+    selection = replace(
+        train_pairs, a=train_pairs.a[rows] * size, u=train_pairs.u[rows],
+        samples=torch.arange(53).numpy(),
+    )  # fmt: skip
+    settings = Settings(loss=RelativeL2(), epochs=1, batch=8)
+    (epoch,) = fit(predictor(), train_pairs, selection, settings, tmp_path, {"operator": {}})
+    model, _ = load_checkpoint(tmp_path / "last.safetensors", build)
+    with torch.no_grad():
+        predicted = model.eval()(selection.a, selection.x)
+    alone = relative_l2(predicted, selection.u).tolist()
+    assert epoch.score == pytest.approx(sum(alone) / 53, rel=1e-5)
+    assert epoch.score != pytest.approx(sum(alone[:50]) / 100 + sum(alone[50:]) / 6, rel=0.1)
+
+
+def test_averaged_weights_have_the_buffers_of_the_last_step(train_pairs, test_pairs, tmp_path):
+    """Batch normalisation counts batches and averages by itself; weights are averaged here."""
+    torch.manual_seed(0)
+    operator = FNO(width=4, depth=1, modes=4, normalization="batch", head_width=4)
+    model = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1))
+    settings = Settings(loss=RelativeL2(), epochs=1, batch=8, average=0.9)
+    fit(model, train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
+    saved = load_file(tmp_path / "last.safetensors")
+    buffers = {name: b for name, b in model.named_buffers() if "running" in name}
+    assert len(buffers) == 2
+    for name, buffer in buffers.items():
+        assert torch.equal(saved[name], buffer)
+    averaged = [not torch.equal(saved[name], p) for name, p in model.named_parameters()]
+    assert sum(averaged) > len(averaged) / 2
 
 
 def test_training_reduces_the_loss(uninterrupted):

@@ -334,6 +334,18 @@ def test_cole_hopf_refuses_above_its_tolerance():
         ColeHopf(GRID, VISCOSITY, tolerance=0.99 * error)(u0, TIME)
 
 
+def test_cole_hopf_refuses_above_its_tolerance_at_any_of_several_times():
+    """Time 0 is without error, and comes first."""
+    u0 = rough(3)
+    u0[:2] *= 0.1
+    error = ColeHopf(GRID, VISCOSITY).solve(u0, [0.0, TIME]).error
+    assert error[2] > 2 * error[:2].max()
+    strict = ColeHopf(GRID, VISCOSITY, tolerance=0.5 * float(error[2]))
+    with pytest.raises(SolveError) as refusal:
+        strict(u0, [0.0, TIME])
+    assert refusal.value.row == 2
+
+
 def test_cole_hopf_refuses_a_grid_that_does_not_resolve_it():
     def steep(grid):
         return 4 * np.sin(2 * np.pi * grid.x)  # φ spans exp(13) only

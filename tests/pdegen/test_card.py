@@ -49,6 +49,23 @@ def test_the_card_says_what_is_in_the_store(store):
     assert str(Path(store.url).parent) not in card
 
 
+def test_the_card_has_what_each_array_says_of_itself(finished):
+    rows = {}
+    for line in (Path(finished.url) / CARD).read_text("utf-8").splitlines():
+        if line.startswith("| `"):
+            name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+            rows[name.strip("`")] = cells
+    assert rows.keys() == finished.arrays.keys()
+    for name, array in finished.arrays.items():
+        own = array["attributes"]
+        assert rows[name] == [
+            ", ".join(array.get("dimension_names") or []) or "none",
+            " x ".join(map(str, array["shape"])) or "1", array["data_type"],
+            own.get("long_name", ""), own.get("units", ""),
+        ]  # fmt: skip
+    assert rows["u"][-1] == rows["x"][-1] == "1"
+
+
 def test_the_card_says_how_it_was_made(finished, noisy, imported):
     made, derived, foreign = (
         (Path(store.url) / CARD).read_text("utf-8") for store in (finished, noisy, imported)

@@ -9,7 +9,8 @@ from scipy import stats
 
 from pdegen.coefficients import LogNormal, TwoPhase
 from pdegen.grid import CellGrid, PeriodicGrid
-from pdegen.law.base import SIGNIFICANCE, Distinct, Law
+from pdegen.law.base import SIGNIFICANCE, Bound, Distinct, Law
+from pdegen.law.burgers import _Physics
 from pdegen.law.darcy import Solved, darcy_law
 from pdegen.law.exact import Cells, RankSum, binomial, chi_square, normal
 from pdegen.law.gaussian import GaussianLaw
@@ -373,6 +374,40 @@ def test_a_residual_beyond_what_is_declared_names_the_sample(store, variable, va
     assert found[0].sample == 7
     assert found[0].what.startswith("sample 7: ")
     assert any(said in one.what for one in found)
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+def test_a_bound_is_at_fault_beyond_its_limit_and_not_before(factor):
+    limits = np.array([1.0, 2.0, 1e-7])
+    bound = Bound("u", "it", lambda v: (v["u"], limits[: len(v["u"])]))
+    for column, limit in enumerate(limits):
+        u = np.zeros(3)
+        u[column] = factor * limit
+        found = Law((deepcopy(bound),)).check([(np.arange(3), {"u": u})])
+        assert [one.sample for one in found] == ([column] if factor > 1 else [])
+
+
+def test_bounds_of_burgers_are_those_of_their_formulas():
+    """Of a sine and its later values by formula, with limits that are written out again here."""
+    n, viscosity, times = 64, 0.01, np.array([0.2, 0.4])
+    grid, x = PeriodicGrid(n), PeriodicGrid(n).x
+    physics = _Physics(grid, viscosity, times, unresolved=0.0, slopes=0.0)
+    a = np.sin(2 * np.pi * x)
+    u = np.stack([0.9 * a, 0.7 * a])[None]
+    values = {"a": a[None].astype(np.float32), "u": u.astype(np.float32), "error": np.zeros(1)}
+    observed, limit = physics.distance(values)
+    # ∫|U(t) - U(0)| = (1 - r) ∫|cos 2πx|/2π = (1 - r)/π²; ∫a² = 1/2, ∫|aₓ| = 4
+    assert observed == pytest.approx(0.1 / np.pi**2, rel=2e-3)  # the first time is nearer to it
+    assert limit == pytest.approx(0.2 * (0.5 + 4 * viscosity), rel=1e-3)
+    observed, limit = physics.growth(values)
+    assert observed == pytest.approx(0.9, rel=1e-6)
+    assert limit == pytest.approx(1, abs=1e-5)
+    observed, limit = physics.excess({**values, "u": (1.3 / 0.9) * values["u"]})
+    assert observed == pytest.approx(0.3, rel=1e-5)
+    assert limit == pytest.approx(abs(np.diff(a)).max(), rel=1e-5)
+    observed, limit = physics.mean({**values, "u": values["u"] + np.float32(1e-3)})
+    assert observed == pytest.approx(1e-3, rel=1e-3)
+    assert limit < 1e-6
 
 
 def test_a_value_that_the_equations_forbid_names_the_sample(burgers, darcy):

@@ -148,6 +148,16 @@ def test_sensors_are_as_many_as_asked_and_stay_in_place(shape):
     assert (model.observed(shape, seed=2) != mask).any()
 
 
+def test_where_sensors_are_says_nothing_of_their_noise():
+    """Points are chosen by the order of random numbers, which must not be those of the noise."""
+    zeros, one = np.zeros((1, 4000)), np.ones(4000)
+    noisy = SensorNoise(1.0, fraction=0.1)(zeros, 0, [0], one)[0]
+    seen = noisy[noisy != 0]
+    assert len(seen) == 400
+    assert abs(seen.mean()) < 5 / np.sqrt(400)
+    assert seen.std() == pytest.approx(1, abs=5 / np.sqrt(2 * 400))
+
+
 def test_more_sensors_contain_fewer():
     few, many = (SensorNoise(0.1, fraction).observed((30, 30), 0) for fraction in (0.1, 0.3))
     assert (many[few]).all()

@@ -1,3 +1,4 @@
+import json
 import warnings
 from pathlib import Path
 
@@ -377,3 +378,20 @@ def test_damaged_metadata_are_called_that(store):
 def test_a_later_format_is_refused(store):
     with_attributes(store, format_version=99)
     assert "format version 99, this version reads 2" in message_of(store.url)
+
+
+@pytest.mark.parametrize("name", ["burgers-r10", "darcy-421", "darcy-85"])
+def test_one_sample_is_read_without_the_rest_of_its_shard(name):
+    """A chunk has half a megabyte at most, or one sample."""
+    recipe = load_recipe(name)
+    for variable in json.loads(layout(recipe).objects()["zarr.json"])["consolidated_metadata"][
+        "metadata"
+    ].values():
+        if variable["dimension_names"][0] != "sample" or len(variable["shape"]) == 1:
+            continue
+        (sharding,) = variable["codecs"]
+        chunk = sharding["configuration"]["chunk_shape"]
+        assert chunk[1:] == variable["shape"][1:]
+        assert recipe.shard % chunk[0] == 0
+        assert chunk[0] == 1 or 4 * np.prod(chunk) <= 2**19
+        assert chunk[0] == recipe.shard or 8 * np.prod(chunk) > 2**19 / 2  # and is no smaller

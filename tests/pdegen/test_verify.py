@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +230,14 @@ def test_a_store_without_some_samples_is_repaired(small, tmp_path, failing):
     assert result.faults == []
     assert sorted(result.repaired) == [Record.key(1), "u/c/0/0"]
     assert objects_of(store) == sound
+
+
+def test_a_record_that_is_sound_by_itself_is_compared_with_the_seal(small, tmp_path, failing):
+    """Another reason for the same skipped sample: values, digests and means are as recorded."""
+    store = generate(small, str(tmp_path / "s.zarr"), skip_failed=True)
+    other = replace(store.record(0), skipped={3: "another reason"})
+    store.objects.write(Record.key(0), other.encode())
+    assert faults(store) == ["records: differ from the seal"]
 
 
 def test_noise_leaves_out_what_its_parent_does(small, tmp_path, failing):

@@ -6,6 +6,7 @@ import shutil
 import tomllib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,12 +15,12 @@ from pdegen.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pipelines import benchmark_run as module
-from pipelines.benchmark import Benchmark, load_benchmark
+from pipelines.benchmark import Benchmark, Case, load_benchmark
 from pipelines.benchmark_report import write_benchmark_report
 from pipelines.benchmark_run import BenchmarkRun
 from pipelines.profile import Profile, measure, write_profile
 from pipelines.reproduction import toml
-from pipelines.run import RunError
+from pipelines.run import RunError, evaluate
 from pipelines.shipped import benchmark_names
 
 CPU = torch.device("cpu")
@@ -210,6 +211,15 @@ def test_the_published_protocol_shows_both_epochs(stores, tmp_path):
     line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
     # what is published is of the epoch that is best on the test samples
     assert float(line["ratio to published"]) == pytest.approx(run.rows()[0].best / 0.5)
+
+
+def test_other_grids_are_scored_on_the_test_samples_too(finished, stores):
+    row = finished.rows()[0]
+    folder = finished.run_folder(Case(row.dataset, row.operator), "seed-0")
+    for resolution, mean in row.means.items():
+        score = evaluate(folder / "best.safetensors", stores["burgers"], CPU, resolution=resolution)
+        assert score.samples == (10, 11)
+        assert mean == pytest.approx(np.mean(score.errors), rel=1e-6)
 
 
 def test_seeds_may_differ_in_the_grids_they_can(finished, stores, tmp_path):

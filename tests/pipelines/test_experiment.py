@@ -58,6 +58,16 @@ def test_overrides_reach_the_recipe_below_data():
     assert experiment.data.load_recipe().problem.viscosity == 0.1
 
 
+def test_what_is_set_goes_before_what_the_experiment_sets_of_its_recipe():
+    own = {"samples": 40, "viscosity": 0.3}
+    experiment = load_experiment("burgers-quick").with_overrides(
+        {f"data.overrides.{key}": value for key, value in own.items()}
+    )
+    changed = experiment.with_overrides({"data.overrides.viscosity": 0.2})
+    assert changed.data.load_recipe().problem.viscosity == 0.2
+    assert changed.data.load_recipe().samples == 40
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
