@@ -68,6 +68,20 @@ def test_a_recorded_step_is_the_step_as_written(made):
         assert torch.equal(state[name], weights[name]), name
 
 
+@pytest.mark.parametrize("largest", [1e-3, 1e6])
+def test_the_gradient_is_clipped_to_its_largest_norm(largest):
+    def norms(clip):
+        predictor = small().train()
+        a, u, x = batch()
+        Step(predictor, x, None, RelativeH1(), clip, None)(a, u, seed=0)
+        return torch.cat([p.grad.flatten() for p in predictor.parameters()])
+
+    whole, clipped = norms(1e9), norms(largest)
+    size = float(whole.norm())
+    assert 1e-3 < size < 1e6
+    torch.testing.assert_close(clipped, whole * min(1.0, largest / size), rtol=1e-3, atol=1e-9)
+
+
 def test_an_operator_that_waits_for_values_is_not_recorded_and_that_is_said():
     class Waiting(GalerkinTransformer):
         def forward(self, a, x, y=None):

@@ -144,6 +144,27 @@ def test_the_selection_score_is_the_mean_over_samples_not_over_batches(train_pai
     assert epoch.score != pytest.approx(sum(alone[:50]) / 100 + sum(alone[50:]) / 6, rel=0.1)
 
 
+def test_random_numbers_of_a_step_are_a_function_of_seed_and_step(
+    train_pairs, test_pairs, tmp_path
+):
+    def drawn(seed, epochs):
+        seen = []
+
+        def augment(a, u):
+            seen.append(float(torch.rand(())))
+            return a, u
+
+        settings = Settings(loss=RelativeL2(), epochs=epochs, batch=8, seed=seed, augment=augment)
+        folder = tmp_path / f"{seed}-{epochs}"
+        fit(predictor(), train_pairs, test_pairs, settings, folder, {"operator": {}})
+        return seen
+
+    first = drawn(0, 2)
+    assert len(set(first)) == len(first)
+    assert drawn(0, 3)[: len(first)] == first
+    assert not set(drawn(1, 2)) & set(first)
+
+
 def test_averaged_weights_have_the_buffers_of_the_last_step(train_pairs, test_pairs, tmp_path):
     """Batch normalisation counts batches and averages by itself; weights are averaged here."""
     torch.manual_seed(0)

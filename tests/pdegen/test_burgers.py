@@ -306,6 +306,15 @@ def test_the_estimate_of_etdrk4_sees_a_coarse_grid(n):
     assert (solution.error <= 1e3 * error).all()
 
 
+@pytest.mark.parametrize("viscosity", [0.02, 0.04])
+def test_the_estimate_of_cole_hopf_is_the_span_of_its_exponential(viscosity):
+    """u₀ = sin 2πx has φ₀ = exp(cos 2πx/4πν), of the span exp(1/2πν), which is there at first."""
+    u0 = np.sin(2 * np.pi * GRID.x)[None]
+    (error,) = ColeHopf(GRID, viscosity).solve(u0, 1e-7).error
+    expected = np.finfo(float).eps * np.exp(1 / (2 * np.pi * viscosity))
+    assert error == pytest.approx(expected, rel=0.1)
+
+
 def test_the_estimate_is_the_largest_over_the_times():
     u0 = smooth(3)
     solver = ColeHopf(GRID, VISCOSITY)

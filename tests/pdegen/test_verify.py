@@ -351,6 +351,14 @@ def test_a_seal_of_another_form_is_a_fault(store, changes):
     assert [fault.where for fault in verify(store.url).faults] == ["seal.json"]
 
 
+def test_statistics_that_do_not_follow_from_the_samples_are_a_fault(store):
+    """With a seal that is right for them."""
+    statistics = {**store.attributes["statistics"], "u": {"mean": 0.0, "std": 1.0}}
+    text = (Path(with_attributes(store, statistics=statistics).url) / "zarr.json").read_bytes()
+    forged(store, metadata={"zarr.json": text.decode()}, objects={"zarr.json": sha256(text)})
+    assert faults(store) == ["statistics: differ from the recorded samples"]
+
+
 @pytest.mark.parametrize("digest", [[], {"u": 5}, None])
 def test_a_record_of_another_form_is_a_fault(store, digest):
     key = "records/000001.json"

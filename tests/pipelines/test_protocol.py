@@ -13,7 +13,7 @@ import xarray as xr
 from operators.checkpoint import load_checkpoint
 from pipelines.experiment import load_experiment
 from pipelines.models import build_operator
-from pipelines.run import evaluate, train
+from pipelines.run import Score, evaluate, train
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")
@@ -95,3 +95,25 @@ def test_the_trained_samples_are_those_of_the_training_split_alone(
     for a in torch.cat(seen)[..., 0].numpy():
         (number,) = np.flatnonzero((values == a).all(axis=1))
         assert start <= number < stop
+
+
+def test_a_summary_is_that_of_the_errors() -> None:
+    errors = (0.1, 0.2, 0.6, 0.2)
+    score = Score("best", 3, "test", 16, (20, 21, 23, 24), errors, 1.0)
+    summary = score.summary()
+    assert summary["mean"] == pytest.approx(0.275)
+    assert summary["median"] == pytest.approx(0.2)
+    assert summary["worst"] == 0.6
+    assert summary["std"] == pytest.approx(np.sqrt(np.mean((np.array(errors) - 0.275) ** 2)))
+    assert summary["skipped"] == [22]
+    assert summary["errors"] == list(errors)
+
+
+def test_another_noise_level_is_that_of_the_inputs(inverse: tuple[Path, str]) -> None:
+    run, store = inverse
+    errors = {
+        level: evaluate(run / "last.safetensors", store, CPU, level=level).errors
+        for level in (None, 0.1, 0.0, 0.5)
+    }
+    assert errors[None] == errors[0.1]  # that of the experiment
+    assert len({errors[0.1], errors[0.0], errors[0.5]}) == 3
