@@ -2,6 +2,7 @@
 # make test      environment, linters, types, import contracts, doctests and tests
 # make validate  published numbers, and the tests that take minutes
 # make soak      kills, power cuts, flipped bytes, failing disks: the same bytes afterwards, or a refusal
+# make mutants   faults put into copies of the code on purpose, and which of them tests notice
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
 # make slurm     SLURM for the tests of make validate: from Debian where this may install
@@ -23,7 +24,7 @@ FUSE := fuse3 libfuse3-3
 # at run level 1 no service starts
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx fuse test validate soak bench format lint
+.PHONY: demo dolfinx fuse test validate soak mutants bench format lint
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -70,6 +71,9 @@ validate: $(READY) fuse
 
 soak: $(READY) fuse
 	$(QUIET) $(BIN)/python -m tests.soak
+
+mutants: $(READY)
+	$(QUIET) $(BIN)/python -m tests.mutants
 
 bench: $(READY)
 	$(QUIET) $(BIN)/pdegen bench all
