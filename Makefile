@@ -5,7 +5,7 @@
 # make mutants   faults put into copies of the code on purpose, and which of them tests notice
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
-# make slurm     SLURM for the tests of make validate: from Debian where this may install
+# make servers   SLURM and Ceph for the tests of make validate: from Debian where this may install
 # make format    fix what ruff can fix
 
 PYTHON ?= python3
@@ -20,6 +20,7 @@ SAMPLES := neuraloperator==0.3.0
 MODELS := neuraloperator==2.0.0 tensorly==0.10.0 tensorly-torch==0.5.0 opt_einsum==3.4.0
 DOLFINX := python3-dolfinx-real libopenblas0-pthread
 SLURM := slurm-wlm munge
+CEPH := radosgw ceph-mon ceph-osd
 FUSE := fuse3 libfuse3-3
 # at run level 1 no service starts
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
@@ -59,8 +60,9 @@ dolfinx:
 	$(call debian,test -n "$$PDEGEN_DOLFINX_PYTHON" || \
 		/usr/bin/python3 -I -c "import dolfinx" 2>/dev/null,dolfinx,$(DOLFINX))
 
-slurm:
+servers:
 	$(call debian,command -v slurmctld >/dev/null && command -v munged >/dev/null,SLURM,$(SLURM))
+	$(call debian,command -v radosgw >/dev/null && command -v ceph-osd >/dev/null,Ceph,$(CEPH))
 
 test: lint dolfinx
 	$(QUIET) $(BIN)/python -m pytest -m "not slow" --timeout 900 --durations=15

@@ -191,7 +191,12 @@ class Objects:
         filesystem, path = self._location[0], self._path(key)
         if not self.is_local:
             with _as_os_errors(path):
-                filesystem.pipe_file(path, data, mode="create")
+                try:
+                    filesystem.pipe_file(path, data, mode="create")
+                except OSError as error:
+                    if not _refused(error):
+                        raise
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
             return
         with self._finished(path, data) as partial:
             os.link(partial, path)
@@ -277,6 +282,12 @@ class Objects:
         """Return once everything that was written would survive the loss of power."""
         if self.is_local:
             os.sync()
+
+
+def _refused(error: OSError) -> bool:
+    """Whether an S3 server found a condition unmet; s3fs asks which, and not all servers say it."""
+    response = getattr(error.__cause__, "response", None) or {}
+    return response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 412
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from jaxtyping import config, install_import_hook
 
-from tests.slurm import missing
+from tests import radosgw, slurm
 
 # before the first import of what they name; modules of arrays alone, for beartype knows no `Self`
 # outside classes that it decorates itself
@@ -72,9 +72,20 @@ def mpi() -> None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
 
 
+def _needed(missing: list[str], packages: str) -> None:
+    """Without these programs tests are skipped, and fail where CI=true."""
+    if missing:
+        what = f"{', '.join(missing)} missing: apt-get install {packages}"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(what)
+
+
 @pytest.fixture(scope="session")
 def slurm_programs() -> None:
-    """SLURM and munge. Without them, tests are skipped, and fail where CI=true."""
-    if missing():
-        what = f"{', '.join(missing())} missing: apt-get install slurm-wlm munge"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(what)
+    """SLURM and munge."""
+    _needed(slurm.missing(), "slurm-wlm munge")
+
+
+@pytest.fixture(scope="session")
+def ceph_programs() -> None:
+    """Ceph and its gateway for S3."""
+    _needed(radosgw.missing(), "radosgw ceph-mon ceph-osd")

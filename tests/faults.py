@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import random
+import re
 import socket
 import struct
 import threading
@@ -15,7 +16,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KINDS = ("500", "503", "reset", "torn", "slow", "lost", "late")
-_CODES = {"500": "InternalError", "503": "SlowDown"}
+_CODES = {"412": "PreconditionFailed", "500": "InternalError", "503": "SlowDown"}
+_UNIQUE = re.compile(r"[0-9a-f]{32}|\d{8}T\d{12}Z")  # names that each run invents
 _SECONDS = {"slow": 0.3, "late": 1.5}  # until the answer; a client should wait one second
 
 
@@ -30,7 +32,7 @@ class Faults(ThreadingHTTPServer):
     Attributes:
         share: Of the requests that fail.
         seed: Of the choice.
-        forgotten: Headers of requests that the server does not see.
+        forgotten: Headers of requests that the server does not see; it must check no signatures.
 
     Args:
         port: Of the server.
@@ -56,6 +58,7 @@ class Faults(ThreadingHTTPServer):
 
     def kind(self, method: str, path: str) -> str | None:
         """What happens to this request."""
+        path = _UNIQUE.sub("*", path)
         with self._lock:
             self.requests[method, path] += 1
             chance = random.Random(f"{self.seed} {method} {path} {self.requests[method, path]}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
+
+from tests.daemons import PATH, absent, free_ports, until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "squeue", "sinfo")
 CONFIGURATION = """\
@@ -45,14 +44,7 @@ PartitionName=all Nodes=localhost Default=YES State=UP
 
 def missing() -> list[str]:
     """Programs of SLURM and munge that are not here."""
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    return [program for program in PROGRAMS if shutil.which(program, path=path) is None]
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in held]
+    return absent(PROGRAMS)
 
 
 @contextmanager
@@ -76,7 +68,7 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
     environment = {
         **os.environ,
         "SLURM_CONF": str(folder / "slurm.conf"),
-        "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
+        "PATH": PATH,
     }
     munged = ["munged", "--foreground", "--force", f"--socket={folder}/munge", f"--key-file={key}",
               f"--pid-file={folder}/munged.pid", f"--seed-file={folder}/munged.seed",
@@ -105,13 +97,3 @@ def asked(environment: dict[str, str], *command: str) -> str:
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False
     ).stdout
-
-
-def until(condition, daemons: list[subprocess.Popen[bytes]], folder: Path) -> None:
-    """Wait, and say what the daemons said where they end or time does."""
-    end = time.monotonic() + 30
-    while not condition():
-        if time.monotonic() > end or any(daemon.poll() is not None for daemon in daemons):
-            said = [path.read_text("utf-8", "replace")[-2000:] for path in folder.glob("*.out")]
-            raise RuntimeError("SLURM does not run:\n" + "\n".join(said))
-        time.sleep(0.1)

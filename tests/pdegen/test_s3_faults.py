@@ -1,56 +1,79 @@
 """Stores on S3 while requests fail, answers are lost, and servers differ."""
 
+import re
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 import boto3
 import fsspec
 import numpy as np
 import pytest
-from botocore.exceptions import BotoCoreError
 
 from operators.data import read_pairs
 from pdegen.generate import RecipeJob, generate
 from pdegen.lock import LockedError, locked
 from pdegen.objects import Objects, UrlError
 from pdegen.verify import repair
+from tests.daemons import answers, free_ports, until
 from tests.faults import KINDS, Faults, faults
 from tests.pdegen.test_s3 import stored
-from tests.slurm import free_ports
+from tests.radosgw import radosgw
 from tests.stores import faults as found
 from tests.stores import interrupted, objects_of
 
+NAME, SECRET = "someone", "something"
+SLOW = pytest.mark.slow
+WAITING = pytest.param("late", marks=SLOW)  # clients wait for each such answer
 PATIENCE = {"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}}  # seconds
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[int]:
-    """The port of an S3 server, a process of its own, with a bucket `data`."""
+@contextmanager
+def moto() -> Iterator[int]:
     (port,) = free_ports(1)
     words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with (
-        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
+        tempfile.TemporaryDirectory() as folder,
+        (Path(folder) / "moto.out").open("wb") as out,
+        subprocess.Popen(words, stdout=out, stderr=out) as process,
+    ):
+        until(lambda: answers(port), [process], Path(folder))
+        yield port
+        process.terminate()
+
+
+@contextmanager
+def ceph() -> Iterator[int]:
+    with (
+        tempfile.TemporaryDirectory(prefix="ceph-") as folder,
+        radosgw(Path(folder), NAME, SECRET) as port,
+    ):
+        yield port
+
+
+@pytest.fixture(scope="module", params=["moto", pytest.param("ceph", marks=SLOW)])
+def server(request) -> Iterator[int]:
+    """The port of an S3 server, in processes of its own, with a bucket `data`."""
+    if request.param == "ceph":
+        request.getfixturevalue("ceph_programs")
+    with (
+        {"moto": moto, "ceph": ceph}[request.param]() as port,
         pytest.MonkeyPatch.context() as patch,
     ):
         for name, value in {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": "someone",
-            "AWS_SECRET_ACCESS_KEY": "something",
+            "AWS_ACCESS_KEY_ID": NAME,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_DEFAULT_REGION": "us-east-1",
             "NO_PROXY": "127.0.0.1",
         }.items():
             patch.setenv(name, value)
-        made = False
-        while not made:
-            assert process.poll() is None
-            with suppress(BotoCoreError):
-                made = boto3.client("s3").create_bucket(Bucket="data")
-            time.sleep(0.05)
+        boto3.client("s3").create_bucket(Bucket="data")
         yield port
-        process.terminate()
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +94,7 @@ def proxy(line) -> Faults:
 
 @pytest.fixture
 def url(request) -> str:
-    return f"s3://data/{request.node.name}.zarr"
-
-
-SLOW = pytest.mark.slow
-WAITING = pytest.param("late", marks=SLOW)  # clients wait for each such answer
+    return f"s3://data/{re.sub(r'[^a-z0-9]+', '-', request.node.name)}.zarr"
 
 
 @pytest.mark.parametrize(
@@ -145,11 +164,34 @@ def test_anothers_lock_is_anothers_when_answers_are_lost(proxy, small, url):
         assert proxy.injected["lost"] == 2
 
 
+def test_an_unmet_condition_that_is_not_named_is_one(proxy, url):
+    """As Ceph answers; others add which condition it was."""
+    proxy.plan("PUT", "/lock", "412")
+    with pytest.raises(FileExistsError):
+        Objects(url).create("lock", b"mine")
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)  # Ceph checks signatures of headers
 def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(proxy, small, url):
     proxy.begin(forgotten=("If-None-Match",))
     with pytest.raises(UrlError, match="ignores If-None-Match"):
         generate(small, url)
     assert stored(url) == {}
+
+
+def test_of_many_who_create_an_object_at_once_one_succeeds(proxy, url):
+    objects = Objects(url)
+
+    def create(key: str) -> bool:
+        try:
+            objects.create(key, b"mine")
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(10):
+            assert sum(threads.map(create, [f"lock-{number}"] * 8)) == 1
 
 
 def test_the_probe_survives_lost_answers(proxy, small, finished, url):

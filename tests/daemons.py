@@ -1,0 +1,46 @@
+"""What servers that tests start on loopback have in common."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+def absent(programs: tuple[str, ...]) -> list[str]:
+    """Those that are not here."""
+    return [program for program in programs if shutil.which(program, path=PATH) is None]
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in held]
+
+
+def answers(port: int) -> bool:
+    """Whether a server listens there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def until(
+    condition: Callable[[], bool], daemons: list[subprocess.Popen[bytes]], folder: Path
+) -> None:
+    """Wait, and say what the daemons said in files `*.out` where one ends or a minute does."""
+    end = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > end or any(daemon.poll() is not None for daemon in daemons):
+            said = [path.read_text("utf-8", "replace")[-2000:] for path in folder.glob("*.out")]
+            raise RuntimeError("a server does not run:\n" + "\n".join(said))
+        time.sleep(0.1)
