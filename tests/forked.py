@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -10,7 +11,8 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 BUG = 3  # exit status of an action that ended by an exception
 HUNG = -1000  # in place of an exit status
@@ -108,3 +110,8 @@ def command(*words: object) -> Callable[[], None]:
         main()
 
     return action
+
+
+def tell(event: Any) -> None:
+    """Say on stderr what happened, as a line of JSON; a dataclass."""
+    print(json.dumps(asdict(event)), file=sys.stderr, flush=True)

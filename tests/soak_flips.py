@@ -16,18 +16,17 @@ import json
 import logging
 import random
 import shutil
-import sys
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.forked import BUG, Ended, forked
+from tests.forked import BUG, Ended, command, forked, tell
 from tests.stores import objects_of
 from tests.works import Work, import_all, succeed, works
 
@@ -77,7 +76,6 @@ def damaged(folder: Path, key: str, damage: str, chance: random.Random) -> str:
     path.unlink()
     if damage == "a folder in its place":
         path.mkdir()
-        (path / "file").write_bytes(b"")
     return damage
 
 
@@ -249,8 +247,6 @@ class Sealed:
             "--overwrite": lambda copy: forked(self.work.action(copy, "--overwrite")),
         }
         if self.work.name == "generate":
-            from tests.forked import command
-
             ways["--repair"] = lambda copy: forked(command("verify", copy, "--repair"))
         for who, way in ways.items():
             copy = place.with_name(f"{place.name}-mended")
@@ -293,6 +289,7 @@ def tried_unsealed(work: Work, url: Path, expected: Mapping[str, bytes], place: 
 
     def wrong(who: str, what: str, fault: str) -> None:
         found.append(Silent(f"{work.name}, unsealed", key, done, who, what, fault))
+        tell(found[-1])
 
     if ended.status == 0:
         if differs := different(objects_of(place), expected):
@@ -332,7 +329,9 @@ def soak(folder: Path, chance: random.Random, flips: int = 300) -> dict[str, Any
         todo += [(damage, key) for damage in DAMAGES[1:] for key in _some(keys)]
         for k, (damage, key) in enumerate(todo):
             place = folder / f"{number}-{k}-{store.work.name}.zarr"
-            found += store.tried(place, key, damage, chance, thorough=k % _DRAWN == 0)
+            for each in store.tried(place, key, damage, chance, thorough=k % _DRAWN == 0):
+                found.append(each)
+                tell(each)
             counts[f"sealed, {damage}"] += 1
     for number, (work, url, expected) in enumerate(unsealed):
         keys = sorted(objects_of(url))
@@ -352,7 +351,6 @@ def soak(folder: Path, chance: random.Random, flips: int = 300) -> dict[str, Any
         "unfinished": kinds["unfinished"],
         "tracebacks": kinds["traceback"],
         "by reader": dict(Counter(f"{each.who}: {each.fault}" for each in found)),
-        "events": [asdict(each) for each in found],
     }
 
 
@@ -380,8 +378,6 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         result = soak(Path(name), random.Random(options.seed), options.flips)
-    for event in result.pop("events"):
-        print(json.dumps(event), file=sys.stderr)
     print(json.dumps(result))
 
 

@@ -20,20 +20,19 @@ import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from tests.forked import Ended, command, forked
+from tests.forked import Ended, command, forked, tell
 from tests.soak_flips import DAMAGES, damaged
 from tests.stores import objects_of
 from tests.works import Work, import_all, succeed, works
@@ -79,17 +78,21 @@ class Outcome:
         differs = ", ".join([k for k in sorted(expected) if found.get(k) != expected[k]][:5])
         faults = work.faults(place)
         if left:
-            self.wrong.append(Wrong(what, f"{', '.join(left[:5])} are left", "unfinished"))
+            self.say(what, f"{', '.join(left[:5])} are left", "unfinished")
         if differs and faults:
-            self.wrong.append(Wrong(what, f"{differs} differ; {faults}", "unfinished"))
+            self.say(what, f"{differs} differ; {faults}", "unfinished")
         elif differs:
-            self.wrong.append(Wrong(what, f"{differs} differ, and no fault is found", "silent"))
+            self.say(what, f"{differs} differ, and no fault is found", "silent")
         elif faults:
-            self.wrong.append(Wrong(what, faults, "unfinished"))
+            self.say(what, faults, "unfinished")
 
     def failed(self, what: str, ended: Ended) -> None:
         """A job that could not go on."""
-        self.wrong.append(Wrong(what, ended.why, "unfinished"))
+        self.say(what, ended.why, "unfinished")
+
+    def say(self, what: str, why: str, fault: str) -> None:
+        self.wrong.append(Wrong(what, why, fault))
+        tell(self.wrong[-1])
 
 
 def kind_of(key: str) -> str:
@@ -398,7 +401,6 @@ def soak(
         "silent": kinds["silent"],
         "unfinished": kinds["unfinished"],
         **{name: dict(sorted(part.done.items())) for name, part in parts.items()},
-        "events": [asdict(each) for each in wrong],
     }  # fmt: skip
 
 
@@ -414,8 +416,6 @@ def main() -> None:
             Path(name), random.Random(options.seed), options.kills, options.dask_kills,
             options.rounds,
         )  # fmt: skip
-    for event in result.pop("events"):
-        print(json.dumps(event), file=sys.stderr)
     print(json.dumps(result))
 
 

@@ -32,12 +32,14 @@ class Work:
         words: The command, without its place.
         state: What it leaves there, without times.
         check: The command that looks for faults there, without its place.
+        other: Further words that make another thing of it.
     """
 
     name: str
     words: tuple[str, ...]
     state: Callable[[Path], dict[str, bytes]]
     check: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
 
     def action(self, place: Path, *options: str) -> Callable[[], None]:
         """What does it, in a forked process."""
@@ -69,7 +71,9 @@ def works(folder: Path) -> dict[str, Work]:
     Raises:
         AssertionError: If that cannot be made.
     """
-    generating = Work("generate", ("generate", *_BURGERS), objects_of, ("verify",))
+    generating = Work(
+        "generate", ("generate", *_BURGERS), objects_of, ("verify",), ("--set", "seed=1")
+    )
     parent = folder / "parent.zarr"
     succeed(forked(generating.action(parent)))
     rng = np.random.default_rng(0)
@@ -88,7 +92,7 @@ def works(folder: Path) -> dict[str, Work]:
         work.name: work
         for work in (
             generating,
-            Work("noise", noise, objects_of, ("verify",)),
+            Work("noise", noise, objects_of, ("verify",), ("--seed", "1")),
             Work("import", importing, objects_of, ("verify",)),
             Work("train", training, run_state),
         )
