@@ -38,6 +38,8 @@ ATTENTIONS: dict[str, AttentionKind | None] = {
     "nystrom-32": through(32),
     "none": None,
 }
+# What `Model` found of each declaration: building takes milliseconds, and a table reads one often.
+_REFUSALS: dict[tuple[type, str], str | None] = {}
 _GIVEN = ("in_channels", "out_channels", "dim")  # by the data, not by a declaration
 
 
@@ -73,16 +75,26 @@ class Model(Strict):
             least = 0 if type(self).model_fields[key].default == 0 else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ValueError(f"{key} must be at least {least}, got {value}")
+        declaration = type(self), self.model_dump_json()
+        if declaration not in _REFUSALS:
+            _REFUSALS[declaration] = self._refusal()
+        refusal = _REFUSALS[declaration]
+        if refusal is not None:
+            raise ValueError(refusal)
+        return self
+
+    def _refusal(self) -> str | None:
+        """Why no operator can be built in any dimension; None where one can."""
         refusals = []
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             for dim in self.dims():  # a setting may have one number for each axis
                 try:
                     self.build(1, 1, dim)
                 except ValueError as refusal:
-                    refusals.append(refusal)
+                    refusals.append(str(refusal))
                 else:
-                    return self
-        raise refusals[0]
+                    return None
+        return refusals[0]
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import torch
 from pdegen.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
+from pipelines import models
 from pipelines.experiment import load_experiment
 from pipelines.models import MODELS, build_operator, parse_model, register
 
@@ -86,6 +87,24 @@ def test_reading_a_declaration_draws_no_random_number():
     for name in MODELS:
         parse_model({"name": name})
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_declaration_is_tried_once_however_often_it_is_read(monkeypatch):
+    tried = []
+
+    def build(self, *words):
+        tried.append(self.heads)
+        if self.heads == 3:
+            raise ValueError("heads must divide the width")
+
+    monkeypatch.setattr(MODELS["galerkin-transformer"], "build", build)
+    monkeypatch.setattr(models, "_REFUSALS", {})
+    good, bad = ({"name": "galerkin-transformer", "heads": heads} for heads in (4, 3))
+    for _ in range(3):
+        parse_model(good)
+        with pytest.raises(SchemaError, match="heads must divide the width"):
+            parse_model(bad)
+    assert tried == [4, 3]
 
 
 def test_a_name_is_given_once():
