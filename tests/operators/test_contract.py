@@ -23,8 +23,6 @@ class Case:
         name, settings: Of the model.
         lr, steps: With which it overfits eight samples; the rate falls to 0 by a cosine.
         longer: How many times the steps it takes in two dimensions.
-        slow: Whether learning and compiling are left to `make validate` in one dimension too, or
-            in that of a model for the plane alone.
         learns: Other settings for that, such as smaller localities.
         reaches: The error that it gets down to, where that is not 1e-2.
         evaluates: The same in evaluation, where averages over training act in it.
@@ -47,7 +45,6 @@ class Case:
     elsewhere: bool = False
     foreign: bool = False
     longer: int = 1
-    slow: bool = False
 
 
 NONE = {"coordinates": "none"}
@@ -73,23 +70,23 @@ CASES = {
         "galerkin-transformer", {**SMALL_GT, "attention": "rfa", "normalization": "layer"}, 1e-3,
         reaches=0.2, no_limit="its sum over points has zeros", shifts=NONE,
     ),
-    "galerkin-transformer-2d rfa": Case(
-        "galerkin-transformer-2d", {**SMALL_GT_2D, "attention": "rfa", "normalization": "layer"},
-        1e-3, 800, reaches=0.2, no_limit=CONVOLUTION, elsewhere=True, slow=True,
-    ),
     **{
         f"galerkin-transformer-2d {attention}": Case(
             "galerkin-transformer-2d", {**SMALL_GT_2D, "attention": attention},
             steps=300 if attention in ("galerkin", "softmax") else 800,
-            no_limit=CONVOLUTION, elsewhere=True, slow=attention not in ("galerkin", "softmax"),
+            no_limit=CONVOLUTION, elsewhere=True,
         )
         for attention in ATTENTIONS if attention != "rfa"
     },
+    "galerkin-transformer-2d rfa": Case(
+        "galerkin-transformer-2d", {**SMALL_GT_2D, "attention": "rfa", "normalization": "layer"},
+        1e-3, 800, reaches=0.2, no_limit=CONVOLUTION, elsewhere=True,
+    ),
     **{
         f"transformer {attention}": Case(
             "transformer", {**SMALL_TOKENS, "depth": 2, "decoder": "spectral", "modes": 6,
                             "decoder_width": 24, "attention": attention},
-            shifts=NONE, slow=attention != "softmax",
+            shifts=NONE,
         )
         for attention in ("softmax", "efficient", "galerkin")
     },
@@ -114,19 +111,18 @@ CASES = {
                                 "attention": "nystrom", "landmarks": 8}, 1e-2, 600,
                         {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1,
                         no_limit="a convolution of 33 points is not that of a length",
-                        longer=2, slow=True),
+                        longer=2),
     "ono galerkin": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                                  "attention": "galerkin"}, 1e-2, 600, {"coordinates": "periodic"},
-                         reaches=2e-2, evaluates=0.1, slow=True),
+                         reaches=2e-2, evaluates=0.1),
     "ono queries": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                                 "attention": "linear", "queries": True}, 1e-2, 800,
-                        {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1, elsewhere=True,
-                        slow=True),
+                        {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1, elsewhere=True),
     "pit input": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": "input",
                               "encoder_locality": 100.0, "decoder_locality": 100.0,
                               "sharpening": False},
                       3e-3, 400, {"width": 64, "encoder_locality": 20.0,
-                                  "decoder_locality": 20.0}, slow=True),
+                                  "decoder_locality": 20.0}),
     "pit": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
                         "encoder_locality": 20.0, "decoder_locality": 30.0},
                 3e-3, 400, LOCAL, elsewhere=True),
@@ -134,10 +130,10 @@ CASES = {
                              "encoder_locality": 20.0, "decoder_locality": 30.0,
                              "attention": "self-position"}, 3e-3, 400, LOCAL),
     "self-a": Case("pit", {"width": 32, "heads": 4, "depth": 2, "attention": "self-a"},
-                   3e-3, 800, LOCAL, slow=True),
+                   3e-3, 800, LOCAL),
     "self-b": Case("pit", {"width": 32, "heads": 4, "depth": 2, "latent": 16,
                            "encoder_locality": 20.0, "decoder_locality": 30.0,
-                           "attention": "self-b"}, 3e-3, 400, LOCAL, elsewhere=True, slow=True),
+                           "attention": "self-b"}, 3e-3, 400, LOCAL, elsewhere=True),
     "transolver": Case("transolver", {**SMALL_TOKENS, "slices": 16}, 5e-3, 1000,
                        no_limit=CONVOLUTION, longer=2,
                        shifts={"coordinates": "none", "padding": "circular"}),
@@ -153,26 +149,33 @@ CASES = {
     "neuraloperator TFNO": Case(
         "neuraloperator", {"model": "TFNO", "settings":
                            '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2, "rank": 0.5}'},
-        no_limit="it appends its own coordinates", foreign=True, slow=True),
+        no_limit="it appends its own coordinates", foreign=True),
     "neuraloperator UNO": Case(
         "neuraloperator", {"model": "UNO", "settings":
                            '{"hidden_channels": 16, "n_layers": 3, "uno_out_channels": '
                            '[16, 16, 16], "uno_n_modes": [8, 4, 8], "uno_scalings": [1, 0.5, 2], '
                            '"channel_mlp_skip": "linear"}'},
         steps=600,
-        no_limit="it appends its own coordinates", foreign=True, slow=True),
+        no_limit="it appends its own coordinates", foreign=True),
 }  # fmt: skip
 ALL = [(label, dim) for label, case in CASES.items() for dim in MODELS[case.name].dims()]
-every = pytest.mark.parametrize(("label", "dim"), ALL, ids=lambda value: str(value))
-quickly = pytest.mark.parametrize(
-    ("label", "dim"),
-    [
-        pytest.param(label, dim, marks=pytest.mark.slow)
-        if CASES[label].slow or (dim == 2 and "2d" not in label)
-        else (label, dim)
+# of each operator, in its lowest dimension: the others learn and compile in `make validate`
+FIRST = {
+    CASES[label].name: (label, min(MODELS[CASES[label].name].dims())) for label in reversed(CASES)
+}.values()
+
+
+def those(applies=lambda case: True, quick=ALL):
+    """The cases that a test is for, in each dimension; slow are those that are not quick."""
+    chosen = [
+        pytest.param(label, dim, marks=() if (label, dim) in quick else pytest.mark.slow)
         for label, dim in ALL
-    ],
-)
+        if applies(CASES[label])
+    ]
+    return pytest.mark.parametrize(("label", "dim"), chosen, ids=lambda value: str(value))
+
+
+every = those()
 
 
 def made(label, dim, dtype=torch.float64, channels=(1, 1), **settings):
@@ -258,10 +261,8 @@ def test_a_copy_and_a_checkpoint_are_bit_equal(label, dim, tmp_path):
     assert torch.equal(loaded.operator(a, x), model(a, x))
 
 
-@every
+@those(lambda case: not case.foreign)  # that keeps coordinates of the precision it saw first
 def test_single_precision_agrees_with_double(label, dim):
-    if CASES[label].foreign:  # it keeps coordinates of the precision it saw first
-        return
     a, x = functions(dim), points(dim)
     model = settled(made(label, dim), a, x)
     single = copy.deepcopy(model).float()
@@ -272,10 +273,8 @@ def test_single_precision_agrees_with_double(label, dim):
 
 
 @pytest.mark.usefixtures("unchecked")  # the checks of shapes do not compile
-@quickly
+@those(lambda case: not case.foreign, FIRST)  # whose own code breaks the graph
 def test_it_compiles(label, dim):
-    if CASES[label].foreign:  # its own code breaks the graph, and stays as it is
-        return
     a, x = functions(dim, dtype=torch.float32), points(dim, dtype=torch.float32)
     model = settled(made(label, dim, torch.float32), a, x)
     torch.compiler.reset()
@@ -301,11 +300,9 @@ def test_a_step_never_waits_for_values(label, dim):
     assert watch.waits == set()
 
 
-@every
+@those(lambda case: not case.no_limit)
 def test_values_converge_as_the_grid_is_refined(label, dim):
     """Halving the spacing of a smooth function changes little; or the table says why not."""
-    if CASES[label].no_limit:
-        return
     smooth = "coordinates" in parse_model({"name": CASES[label].name}).arguments
     model = made(label, dim, **({"coordinates": "periodic"} if smooth else {})).eval()
 
@@ -322,13 +319,10 @@ def test_values_converge_as_the_grid_is_refined(label, dim):
     assert change < 0.8 * (fine - coarse).norm() / finest.norm() + 1e-6
 
 
-@every
+@those(lambda case: case.shifts is not None)
 def test_it_commutes_with_shifts_where_the_mathematics_does(label, dim):
-    settings = CASES[label].shifts
-    if settings is None:
-        return
     a, x = functions(dim), points(dim)
-    model = settled(made(label, dim, **settings), a, x)
+    model = settled(made(label, dim, **CASES[label].shifts), a, x)
     moved = model(a.roll(5, dims=1), x)
     torch.testing.assert_close(moved, model(a, x).roll(5, dims=1), rtol=1e-7, atol=1e-7)
 
@@ -374,7 +368,7 @@ def test_impossible_settings_are_refused(label):
 
 
 @pytest.mark.usefixtures("unchecked")  # the checks of shapes take most of the time
-@quickly
+@those(quick=FIRST)
 def test_it_overfits_eight_samples(label, dim):
     """A map that is local and not: u = a² - ½ ∫ a²."""
     case, n = CASES[label], 32 if dim == 1 else 16
