@@ -64,8 +64,10 @@ servers:
 	$(call debian,command -v slurmctld >/dev/null && command -v munged >/dev/null,SLURM,$(SLURM))
 	$(call debian,command -v radosgw >/dev/null && command -v ceph-osd >/dev/null,Ceph,$(CEPH))
 
+# two workers of one thread each; neighbours stay together, for they share what is made for them
 test: lint dolfinx
-	$(QUIET) $(BIN)/python -m pytest -m "not slow" --timeout 900 --durations=15
+	$(QUIET) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" \
+		--numprocesses 2 --dist worksteal --timeout 900 --durations=15
 
 validate: $(READY) fuse
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from jaxtyping import config, install_import_hook
 
 from tests import radosgw, slurm
+from tests.absent import absent
 
 # before the first import of what they name; modules of arrays alone, for beartype knows no `Self`
 # outside classes that it decorates itself
@@ -60,23 +60,21 @@ def dolfinx() -> str:
 
     try:
         return interpreter()
-    except MissingDolfinxError as missing:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(str(missing))
+    except MissingDolfinxError as error:
+        absent(str(error))
 
 
 @pytest.fixture(scope="session")
 def mpi() -> None:
     """mpirun. Without it, tests are skipped, and fail where CI=true."""
     if shutil.which("mpirun") is None:
-        missing = "mpirun is missing: apt-get install openmpi-bin"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
+        absent("mpirun is missing: apt-get install openmpi-bin")
 
 
 def _needed(missing: list[str], packages: str) -> None:
     """Without these programs tests are skipped, and fail where CI=true."""
     if missing:
-        what = f"{', '.join(missing)} missing: apt-get install {packages}"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(what)
+        absent(f"{', '.join(missing)} missing: apt-get install {packages}")
 
 
 @pytest.fixture(scope="session")

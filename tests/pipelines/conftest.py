@@ -13,6 +13,7 @@ from pdegen.generate import generate
 from pipelines.experiment import load_experiment
 from pipelines.report import write_report
 from pipelines.run import evaluate_run, train
+from tests.once import once
 from tests.pipelines.command import Outcome, call, everything
 
 CPU = torch.device("cpu")
@@ -59,22 +60,27 @@ SMALL_DARCY = {
 
 
 def a_run(
-    folder: Path, overrides: dict[str, Any], of: str = "burgers-quick", **words: str
-) -> tuple[Path, str]:
+    factory: pytest.TempPathFactory, name: str, overrides: dict[str, Any],
+    of: str = "burgers-quick", /, **words: str,
+) -> tuple[Path, str]:  # fmt: skip
     """Train, evaluate and report a tiny variant of an experiment; its folder and store."""
     experiment = load_experiment(of).with_overrides(overrides)
     experiment = experiment.model_copy(update=words)
-    store = generate(experiment.data.load_recipe(), str(folder / "data.zarr"), workers=1).url
-    train(experiment, store, folder / "run", CPU)
-    evaluate_run(experiment, store, folder / "run", CPU)
-    write_report(folder / "run", store, CPU)
-    return folder / "run", store
+
+    def make(folder: Path) -> None:
+        store = generate(experiment.data.load_recipe(), str(folder / "data.zarr"), workers=1).url
+        train(experiment, store, folder / "run", CPU)
+        evaluate_run(experiment, store, folder / "run", CPU)
+        write_report(folder / "run", store, CPU)
+
+    folder = once(factory, f"run-{name}", make)
+    return folder / "run", str(folder / "data.zarr")
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Protocol "validation", two epochs."""
-    return a_run(tmp_path_factory.mktemp("validation"), {**SMALL, "training.epochs": 2})
+    return a_run(tmp_path_factory, "validation", {**SMALL, "training.epochs": 2})
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +94,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "data.overrides.times": [0.05, 0.1, 0.15],
     }
     return a_run(
-        tmp_path_factory.mktemp("published"), overrides,
+        tmp_path_factory, "published", overrides,
         name="published", summary='<script>alert("1")</script> a | b `c` $d$ <b>',
     )  # fmt: skip
 
@@ -109,7 +115,7 @@ def trajectories(published: tuple[Path, str]) -> str:
 def darcy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """From the coefficient to the solution, on the square; evaluated on a coarser grid as well."""
     overrides = {**SMALL_DARCY, "resolutions": [7, 13], "model.latent": 7}
-    return a_run(tmp_path_factory.mktemp("darcy"), overrides, "darcy-quick")
+    return a_run(tmp_path_factory, "darcy", overrides, "darcy-quick")
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +128,7 @@ def inverse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "noise.level": 0.1,
         "training.protocol": "published",
     }
-    return a_run(tmp_path_factory.mktemp("inverse"), overrides, "darcy-inverse-quick")
+    return a_run(tmp_path_factory, "inverse", overrides, "darcy-inverse-quick")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pdegen.schema import SchemaError
 from pipelines.benchmark import Case
 from pipelines.samples_study import label, parse_numbers, samples_study
 from pipelines.study_charts import error_by_samples
+from tests.once import once
 from tests.pipelines.command import quietly
 from tests.pipelines.conftest import SMALL
 
@@ -61,12 +62,14 @@ def test_all_take_as_many_steps() -> None:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study with its store, to be read only."""
-    folder = tmp_path_factory.mktemp("study")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        quietly("study", "samples", "burgers-stream-quick", "--samples", "8,16,unlimited",
-                "--seeds", "2", *WORDS, "--out", "study")  # fmt: skip
-    return folder
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            quietly("study", "samples", "burgers-stream-quick", "--samples", "8,16,unlimited",
+                    "--seeds", "2", *WORDS, "--out", "study")  # fmt: skip
+
+    return once(tmp_path_factory, "samples-study", make)
 
 
 def test_the_report_says_what_each_number_gave(made: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 from pdegen.burgers import ColeHopf
 from pdegen.grid import PeriodicGrid
 from pdegen.recipe import load_recipe
+from tests.validation.published import file as published_file
 
 VISCOSITY = 0.1 / (2 * np.pi)
 TIME = 1 / (2 * np.pi)
@@ -14,10 +15,7 @@ TIME = 1 / (2 * np.pi)
 @pytest.fixture(scope="module")
 def published(root):
     """Initial values, solutions and points of four samples of burgers_data_R10.mat."""
-    path = root.parent / "shared" / "reference" / "real_burgers_4.npz"
-    if not path.is_file():
-        pytest.skip(f"{path} is absent: the published samples are not part of the repository")
-    with np.load(path) as file:
+    with np.load(published_file(root, "real_burgers_4.npz")) as file:
         return file["u0"].astype(float), file["u1"].astype(float), file["x"].astype(float)
 
 

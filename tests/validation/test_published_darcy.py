@@ -7,6 +7,7 @@ from pdegen.darcy.finite_volume import FiniteVolume
 from pdegen.darcy.published import PublishedScheme
 from pdegen.grid import CellGrid
 from pdegen.recipe import load_recipe
+from tests.validation.published import file as published_file
 
 SOLVERS = pytest.mark.parametrize(
     "solver", [FiniteVolume(CellGrid(421)), PublishedScheme(CellGrid(421))], ids=["ours", "theirs"]
@@ -16,10 +17,7 @@ SOLVERS = pytest.mark.parametrize(
 @pytest.fixture(scope="module")
 def published(root):
     """A solution on 211 x 211 points with 5 % noise, and where its coefficient is 12."""
-    path = root.parent / "shared" / "reference" / "real_darcy_1.npz"
-    if not path.is_file():
-        pytest.skip(f"{path} is absent: the published samples are not part of the repository")
-    with np.load(path) as file:
+    with np.load(published_file(root, "real_darcy_1.npz")) as file:
         u, picture = file["sol_211_noisy5pct"].astype(float), file["coeff_is12_mask_323"]
     pixel = (CellGrid(421).x * len(picture)).astype(int)  # the picture has other pixels
     return u, picture[np.ix_(pixel, pixel)][None]
