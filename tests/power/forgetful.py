@@ -33,6 +33,8 @@ _CHANGES = ("create", "write", "truncate", "rename", "link", "unlink", "mkdir", 
 class Forgetful:
     """The operations of FUSE on a disk, counted; one of them may be the last.
 
+    A file that has lost its last name cannot be read on: libfuse asks for files by their names.
+
     Args:
         disk: What is mounted.
     """
