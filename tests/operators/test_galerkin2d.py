@@ -357,6 +357,7 @@ def test_latent_dropout_acts_before_the_encoder_and_before_the_decoder(settings)
     a, x, y = field(21), nodes(21), nodes(9)
     model(a, x, y if settings is SMALL_INVERSE else None)
     assert [u.shape[1] for u, _ in masks] == [9, 9 if settings is SMALL_INVERSE else 21]
+    assert [u.shape[-1] for u, _ in masks] == [12, 12]  # the features, not those of the decoder
     for before, after in masks:
         dropped = after == 0
         torch.testing.assert_close(after[~dropped], before[~dropped] / 0.75)

@@ -205,13 +205,14 @@ def test_iterations_hardly_grow_with_the_contrast(contrast):
     assert solution.residual[0] <= 1e-8
 
 
-def test_the_residual_is_that_of_the_solution():
+@pytest.mark.parametrize("array", [np.asarray, torch.from_numpy])
+def test_the_residual_is_that_of_the_solution(array):
     a = two_phase(50)
     solver = FiniteVolume(CellGrid(50), rtol=1e-5)
-    solution = solver.solve(a)
+    solution = solver.solve(array(a))
     operator = Operator(a, "harmonic")
-    expected = np.linalg.norm(1 - 2500 * operator(solution.u)) / 50  # ‖f‖ of 2500 ones
-    assert solution.residual[0] == pytest.approx(expected, rel=1e-6)
+    expected = np.linalg.norm(1 - 2500 * operator(np.asarray(solution.u))) / 50  # ‖f‖ of 2500 ones
+    assert float(solution.residual[0]) == pytest.approx(expected, rel=1e-6)
     assert 1e-9 < solution.residual[0] <= 1e-5
 
 

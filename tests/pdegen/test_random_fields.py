@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -123,6 +125,19 @@ def test_the_stream_does_not_change_between_versions():
         -0.9871624439466232 - 2.237596702767521j,
     ]
     np.testing.assert_allclose(pairs, expected, rtol=1e-13)  # log and tan may differ in a bit
+
+
+def test_uniform_numbers_are_midpoints_so_that_every_word_has_a_finite_logarithm():
+    class Words:
+        state: ClassVar[dict] = {}
+
+        def random_raw(self, count):
+            return np.array([0, 2**64 - 1], dtype=np.uint64)[:count]
+
+    stream = NormalStream(0)
+    stream._philox = Words()
+    assert stream._uniforms_of([0], 2, None).tolist() == [[2.0**-54, 1.0]]  # 1 - 2⁻⁵⁴ rounds up
+    assert np.isfinite(stream.pairs(0, 1)).all()
 
 
 def test_a_longer_stream_begins_like_a_shorter_one():
