@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from operators.base import Operator, Preset, check_input
 
 GIVEN = ("in_channels", "out_channels")  # by the data, not by settings
+_LAYERS = 1000  # at most
 PER_AXIS = ("n_modes", "max_n_modes")  # one number for each axis
 DEFAULT_FORMS = {"TFNO": "Tucker"}  # of the weight tensors, where it is not "Dense"
 PER_LAYER = ("uno_n_modes", "uno_scalings")  # for each layer, one number for each axis
@@ -94,6 +95,9 @@ def parsed(settings: str, model: type[nn.Module], dim: int) -> dict[str, Any]:
             f"unknown settings of {model.__name__}: {', '.join(unknown)}; "
             f"known are {', '.join(known)}"
         )
+    layers = content.get("n_layers", 1)
+    if isinstance(layers, int) and layers > _LAYERS:
+        raise ValueError(f"n_layers must be at most {_LAYERS:,}, got {layers}")
     if "factorization" in arguments(model):
         form = str(content.get("factorization", DEFAULT_FORMS.get(model.__name__)) or "Dense")
         content["factorization"] = form if form.lower().startswith("complex") else f"Complex{form}"

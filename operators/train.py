@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -15,9 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from operators.checkpoint import CheckpointError, load_state, save_checkpoint, save_state
+from operators.checkpoint import (
+    CheckpointError,
+    check_checkpoint,
+    load_state,
+    save_checkpoint,
+    save_state,
+)
 from operators.data import Samples
 from operators.evaluate import scores
+from operators.files import DamagedError, read_lines, write_lines
 from operators.memory import is_out_of_memory, keep_memory
 from operators.ranks import ALONE, Ranks
 from operators.seeds import stream_seed
@@ -166,10 +172,14 @@ def fit(
             averaged.load_state_dict(saved["averaged"])
             optimizer.load_state_dict(saved["optimizer"])
             schedule.load_state_dict(saved["schedule"])
-        except (RuntimeError, ValueError, KeyError) as error:
+            step, total, seconds = saved["step"], saved["total"], saved["seconds"]
+            history = [Epoch(**epoch) for epoch in saved["history"]]
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{folder / 'state.pt'} is of another model: {error}") from None
-        step, total, seconds = saved["step"], saved["total"], saved["seconds"]
-        history = [Epoch(**epoch) for epoch in saved["history"]]
+        for name in ("best", "last") if history else ():
+            check_checkpoint(folder / f"{name}.safetensors")
+        if ranks.first and history:  # the state was written before the history
+            _write_history(folder, history)
 
     ranks.same(predictor)
     gradient = Step(
@@ -235,7 +245,7 @@ def fit(
             )
         save()
         if ranks.first:
-            _write_history(folder / "history.jsonl", history)
+            _write_history(folder, history)
         on_epoch(history[-1])
     return history
 
@@ -259,5 +269,22 @@ def _too_large(gradient: Step, a: Tensor, u: Tensor) -> TrainingError:
     )
 
 
-def _write_history(path: Path, history: list[Epoch]) -> None:
-    path.write_text("".join(json.dumps(vars(epoch)) + "\n" for epoch in history), "utf-8")
+def _write_history(folder: Path, history: list[Epoch]) -> None:
+    write_lines(folder / "history.jsonl", [vars(epoch) for epoch in history])
+
+
+def read_history(folder: Path) -> list[Epoch]:
+    """What was recorded of the epochs of a training.
+
+    Raises:
+        DamagedError: If it is not what was written.
+        OSError: If it is absent, or cannot be read.
+    """
+    path = folder / "history.jsonl"
+    try:
+        history = [Epoch(**line) for line in read_lines(path)]
+    except TypeError:
+        raise DamagedError(f"{path} is damaged: a line is of no epoch") from None
+    if [epoch.epoch for epoch in history] != list(range(1, len(history) + 1)):
+        raise DamagedError(f"{path} is damaged: an epoch is missing")
+    return history

@@ -27,7 +27,7 @@ class Normalizer(nn.Module):
         axes: Coordinates along each axis of the grid; none for one value for each channel.
 
     Raises:
-        ValueError: If a deviation is not positive.
+        ValueError: If a deviation is not positive, or they are not of one kind.
     """
 
     mean: Tensor
@@ -40,6 +40,12 @@ class Normalizer(nn.Module):
         axes: Sequence[Float[Tensor, " n"]] = (),
     ) -> None:
         super().__init__()
+        kinds = {(v.dtype, tuple(v.shape)) for v in (mean, std)}
+        if kinds != {(torch.float32, (*map(len, axes), *mean.shape[-1:]))}:
+            raise ValueError(
+                f"a normaliser is of float32, on its axes {[len(axis) for axis in axes]}, got "
+                f"{', '.join(f'{dtype} {shape}' for dtype, shape in sorted(kinds, key=str))}"
+            )
         if not bool((std > 0).all()):
             raise ValueError(f"a normaliser needs positive deviations, got {float(std.min()):g}")
         self.register_buffer("mean", mean)

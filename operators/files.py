@@ -1,0 +1,136 @@
+"""Files of a run: each appears whole or not at all, and a changed one is found out.
+
+A JSON object carries the SHA-256 of its other keys, in the order that they have, as `sha256`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PARTIAL = ".partial"  # ends the name of a file that is being written
+_DIGEST = "sha256"
+_log = logging.getLogger(__name__)
+
+
+class FileError(ValueError):
+    """Something that is no file where a file belongs; one line."""
+
+
+class DamagedError(FileError):
+    """A file that is not what was written; one line."""
+
+
+def write(path: Path, data: bytes) -> None:
+    """Let a file appear whole; when this returns it survives the loss of power.
+
+    The bytes go to PATH.partial, which then takes the name. One writer at a time.
+
+    Raises:
+        FileError: If something else than a file has the name.
+        OSError: If it cannot be written; what was there before is left.
+    """
+    check_file(path)
+    path = Path(os.path.realpath(path))  # a link stays one
+    _make_folder(path.parent)
+    partial = path.with_name(path.name + PARTIAL)
+    partial.unlink(missing_ok=True)
+    try:
+        with partial.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    _flush(path.parent)
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        FileError: If something else than a file has the name; a FIFO is not waited for.
+        OSError: If it is absent, or cannot be read.
+    """
+    check_file(path)
+    return path.read_bytes()
+
+
+def check_file(path: Path) -> None:
+    """Raise FileError where something else than a file has the name."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise FileError(f"{path} is {kind}: a file belongs there")
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Let a JSON file appear whole. See `write`."""
+    write(path, json.dumps(_sealed(content), indent=1).encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The content of a JSON file.
+
+    Raises:
+        FileError, OSError: See `read`.
+        DamagedError: If it is not what was written.
+    """
+    return _opened(read(path), path)
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Let a file of one JSON object in each line appear whole. See `write`."""
+    write(path, "".join(json.dumps(_sealed(line)) + "\n" for line in lines).encode())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of `write_lines`. See `read_json`."""
+    return [_opened(line, path) for line in read(path).splitlines()]
+
+
+def _sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    plain = json.loads(json.dumps(content))
+    return {**plain, _DIGEST: _digest(plain)}
+
+
+def _opened(text: bytes, path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        raise DamagedError(f"{path} is damaged: it is no JSON") from None
+    if not isinstance(content, dict):
+        raise DamagedError(f"{path} is damaged: it is no JSON object")
+    digest = content.pop(_DIGEST, None)
+    if digest is None:
+        _log.warning("%s has no SHA-256, as files of earlier versions: it is not checked", path)
+    elif digest != _digest(content):
+        raise DamagedError(f"{path} is damaged: it has not the SHA-256 that it was written with")
+    return content
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, that survive the loss of power."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _flush(folder.parent)
+
+
+def _flush(folder: Path) -> None:
+    """Make the names in a folder survive the loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

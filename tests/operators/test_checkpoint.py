@@ -1,0 +1,196 @@
+"""Checkpoints and states of trainings: every changed byte is found, and nothing is executed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from operators.base import Operator
+from operators.checkpoint import (
+    CheckpointError,
+    check_checkpoint,
+    load_checkpoint,
+    load_state,
+    save_checkpoint,
+    save_state,
+)
+from operators.transforms import Normalizer, Predictor
+
+CPU = torch.device("cpu")
+
+
+class Affine(Operator):
+    """u = c a + b, with b and c learnt."""
+
+    in_channels, out_channels, dim = 1, 1, 1
+
+    def __init__(self, words: Any = None) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 1)
+
+    def forward(self, a: Any, x: Any, y: Any = None) -> Any:
+        return self.linear(a)
+
+
+def predictor() -> Predictor:
+    return Predictor(Affine(), Normalizer.identity(1), Normalizer.identity(1))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    save_checkpoint(tmp_path / "m.safetensors", predictor(), {"operator": {}, "epoch": 12})
+    return tmp_path / "m.safetensors"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    save_state(tmp_path / "state.pt", {"step": 3, "weights": torch.arange(4.0)})
+    return tmp_path / "state.pt"
+
+
+def refused(path: Path, load: Callable[[Path], object]) -> int:
+    """How many of the files with one changed byte are refused in one line; and how many there
+    are."""
+    whole, found = path.read_bytes(), 0
+    for k in range(len(whole)):
+        path.write_bytes(whole[:k] + bytes([whole[k] ^ 1 << k % 8]) + whole[k + 1 :])
+        with pytest.raises(CheckpointError) as caught:
+            load(path)
+        assert "\n" not in str(caught.value)
+        found += 1
+    return found
+
+
+def test_every_flipped_byte_of_a_checkpoint_is_refused(checkpoint: Path) -> None:
+    size = len(checkpoint.read_bytes())
+    assert refused(checkpoint, lambda path: load_checkpoint(path, Affine)) == size > 500
+
+
+def test_every_flipped_byte_of_a_state_is_refused(state: Path) -> None:
+    size = len(state.read_bytes())
+    assert refused(state, lambda path: load_state(path, CPU)) == size > 500
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
+def test_cut_files_are_refused(checkpoint: Path, state: Path, share: float) -> None:
+    for path in (checkpoint, state):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(share * len(whole))])
+    for load in (lambda: check_checkpoint(checkpoint), lambda: load_state(state, CPU)):
+        with pytest.raises(CheckpointError, match="is damaged"):
+            load()
+
+
+def test_the_same_predictor_has_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
+    loaded, description = load_checkpoint(checkpoint, Affine)
+    kept = {key: description[key] for key in ("operator", "epoch")}
+    save_checkpoint(tmp_path / "again.safetensors", loaded, kept)
+    assert (tmp_path / "again.safetensors").read_bytes() == checkpoint.read_bytes()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p.operator.double(), r"linear.* is of torch.float32 .*, got torch.float64"),
+        (lambda p: setattr(p.operator, "linear", torch.nn.Linear(2, 1)), r"\(1, 1\), got .* 2\)"),
+        (lambda p: setattr(p.operator, "more", torch.nn.Linear(1, 1)), "more.bias is not expected"),
+        (lambda p: p.input.register_buffer("mean", torch.zeros(1).double()), "float32"),
+        (lambda p: p.input.register_buffer("mean", torch.zeros(2)), "normaliser"),
+    ],
+    ids=["dtype", "shape", "name", "normaliser's dtype", "normaliser's shape"],
+)
+def test_tensors_of_another_kind_are_refused(
+    tmp_path: Path, change: Callable[[Predictor], object], message: str
+) -> None:
+    changed = predictor()
+    change(changed)
+    path = tmp_path / "m.safetensors"
+    save_checkpoint(path, changed, {"operator": {}})
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(path, Affine)
+
+
+def header(**changed: Any) -> str:
+    plain = {"operator": {}, "format_version": 1, "channels": [1, 1], "dim": 1}
+    return json.dumps({**plain, **changed})
+
+
+def test_a_checkpoint_without_a_digest_is_loaded_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, model = tmp_path / "m.safetensors", predictor()
+    save_file(model.state_dict(), path, metadata={"operators": header()})
+    loaded, _ = load_checkpoint(path, Affine)
+    assert torch.equal(loaded.operator.linear.weight, model.operator.linear.weight)
+    assert "m.safetensors has no SHA-256, as files of earlier versions" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, "[1]", "{}", "{", '"text"', "9" * 5000, header(format_version=2),
+     header(format_version=7)],
+    ids=["deep", "list", "empty", "torn", "text", "long", "no digest", "other version"],
+)  # fmt: skip
+def test_a_header_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "m.safetensors"
+    save_file(predictor().state_dict(), path, metadata={"operators": text})
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(path, Affine)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "m")
+    for load in (lambda path: load_checkpoint(path, Affine), lambda path: load_state(path, CPU)):
+        with pytest.raises(CheckpointError, match="a file belongs there"):
+            load(tmp_path / "m")
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (os.environ["EVIL"],)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_state_that_would_execute_code_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    monkeypatch.setenv("EVIL", str(tmp_path / "executed"))
+    buffer = io.BytesIO()
+    torch.save({"step": Evil()}, buffer)
+    data = buffer.getvalue()
+    if sealed:
+        digest = hashlib.sha256(data).hexdigest()
+        data = f"pdegen training state 2, SHA-256 {digest}\n".encode() + data
+    for content in (data, pickle.dumps(Evil())):
+        (tmp_path / "state.pt").write_bytes(content)
+        with pytest.raises(CheckpointError):
+            load_state(tmp_path / "state.pt", CPU)
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_state_that_is_a_list_is_refused(state: Path) -> None:
+    save_state(state, [1, 2])  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match="it holds a list"):
+        load_state(state, CPU)
+
+
+def test_a_state_without_a_digest_is_loaded_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.save({"step": 3}, tmp_path / "state.pt")
+    assert load_state(tmp_path / "state.pt", CPU) == {"step": 3}
+    assert "state.pt has no SHA-256" in caplog.text
