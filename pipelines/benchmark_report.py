@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from operators.checkpoint import load_checkpoint
 from operators.data import Pairs
 from operators.evaluate import predictions
+from operators.files import write
 from operators.transforms import Predictor
-from pdegen.objects import Objects
 from pdegen.store import open_sealed
 from pipelines import benchmark_charts as charts
 from pipelines.benchmark import Case, slug
@@ -65,15 +65,14 @@ def write_benchmark_report(
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    folder = Objects(str(run.folder))
-    folder.write("table.csv", text.getvalue().encode())
+    write(run.folder / "table.csv", text.getvalue().encode())
     declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
-    folder.write("benchmark.toml", declared.encode())
+    write(run.folder / "benchmark.toml", declared.encode())
     if command is None:
         stores = [word for name, url in run.stores.items() for word in ("--data", f"{name}={url}")]
         command = shlex.join(["pdegen", "benchmark", "benchmark.toml", *stores])
     report = _report(run, rows, device, command, declared)
-    folder.write("table.md", _markdown_tables(report).encode())
+    write(run.folder / "table.md", _markdown_tables(report).encode())
     return report.write(run.folder)
 
 
@@ -204,7 +203,7 @@ def _unsettled(run: BenchmarkRun, dataset: str, found: dict[str, list[Row]]) -> 
     notes = []
     for name, rows in found.items():
         for row in rows:
-            losses = [epoch["loss"] for epoch in run.history(row)]
+            losses = [epoch.loss for epoch in run.history(row)]
             ratio = losses[-1] / min(losses)
             if ratio > _UNSETTLED:
                 notes.append(f"{name}, seed {row.seed}: the training was unstable, the loss of its "
@@ -307,9 +306,7 @@ def _resolution_section(run: BenchmarkRun, dataset: str, found: dict[str, list[R
 
 
 def _curves(run: BenchmarkRun, found: dict[str, list[Row]]) -> dict[str, list[float]]:
-    return {
-        name: [epoch["score"] for epoch in run.history(rows[0])] for name, rows in found.items()
-    }
+    return {name: [epoch.score for epoch in run.history(rows[0])] for name, rows in found.items()}
 
 
 def _sample_pictures(

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ValidationError
 
-from operators.checkpoint import load_checkpoint
+from operators.checkpoint import check_checkpoint, load_checkpoint
 from operators.evaluate import scores
+from operators.files import DamagedError, FileError, read, read_json, write, write_json
 from operators.norms import relative_l2
 from operators.step import AS_WRITTEN, Acceleration
-from operators.train import Epoch, Stopped, TrainingError
+from operators.train import Epoch, Stopped, TrainingError, read_history
 from operators.transforms import Predictor
-from pdegen.objects import Objects
 from pdegen.schema import SchemaError
 from pdegen.store import open_sealed
 from pipelines.benchmark import Benchmark, Case, slug
@@ -38,9 +38,10 @@ from pipelines.run import (
     RunError,
     check_folder,
     checked_operator,
+    clear,
     evaluate_run,
     provenance,
-    train,
+    train_part,
 )
 from pipelines.steps import Steps
 
@@ -191,10 +192,9 @@ class BenchmarkRun:
         case = Case(row.dataset, row.operator)
         return self.run_folder(case, self._run_name(row.seed, row.chosen))
 
-    def history(self, row: Row) -> list[dict[str, float]]:
+    def history(self, row: Row) -> list[Epoch]:
         """What was written after each epoch of a row's training."""
-        path = self.folder_of(row) / "history.jsonl"
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        return read_history(self.folder_of(row))
 
     # one row
 
@@ -254,16 +254,13 @@ class BenchmarkRun:
                 halt.set()
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    @property
-    def _rows(self) -> Objects:
-        return Objects(str(self.folder / "rows"))
-
     def _keep(self, row: Row) -> None:
         place = self._place(Case(row.dataset, row.operator), row.seed)
-        self._rows.write(place, row.model_dump_json(indent=1).encode())
+        write_json(place, row.model_dump(mode="json"))
 
-    def _place(self, case: Case, seed: int) -> str:
-        return f"{slug(case.dataset)}--{slug(case.operator)}--seed-{seed}.json"
+    def _place(self, case: Case, seed: int) -> Path:
+        name = f"{slug(case.dataset)}--{slug(case.operator)}--seed-{seed}.json"
+        return self.folder / "rows" / name
 
     def _made_from(self, case: Case, seed: int) -> str:
         content = {
@@ -277,10 +274,9 @@ class BenchmarkRun:
         return open_sealed(self.stores[case.dataset]).attributes["content"]
 
     def _kept(self, case: Case, seed: int) -> Row | None:
-        path = self.folder / "rows" / self._place(case, seed)
         try:
-            row = Row.model_validate_json(path.read_text("utf-8"))
-        except (FileNotFoundError, ValidationError):
+            row = Row.model_validate(read_json(self._place(case, seed)))
+        except (FileNotFoundError, DamagedError, ValidationError):
             return None
         return row if row.made_from == self._made_from(case, seed) else None
 
@@ -343,7 +339,7 @@ class BenchmarkRun:
                 except TrainingError as error:
                     failure = error
                     continue
-                score = min(epoch["score"] for epoch in history)
+                score = min(epoch.score for epoch in history)
                 if score < smallest:
                     best, smallest = chosen, score
             if not best and failure is not None:
@@ -353,23 +349,22 @@ class BenchmarkRun:
     def _trained(
         self, experiment: Experiment, case: Case, folder: Path, device: torch.device,
         on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
-    ) -> list[dict[str, Any]]:  # fmt: skip
-        """History of a training; read where it is finished."""
+    ) -> list[Epoch]:  # fmt: skip
+        """History of a training; read where it is finished and undamaged."""
         done, made_of = folder / "done", _digest(experiment, self._content(case))
-        if not done.exists():
-            store, resume = self.stores[case.dataset], (folder / "state.pt").exists()
-            try:
-                train(experiment, store, folder, device, resume=resume, overwrite=not resume,
-                      on_epoch=on_epoch, stop=stop)  # fmt: skip
-            except RunError:  # of another declaration: this benchmark was changed since
-                shutil.rmtree(folder)
-                train(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
-            done.write_text(made_of, "utf-8")
-        elif done.read_text("utf-8") != made_of:
+        if done.exists() and read(done) != made_of:  # of another declaration
             shutil.rmtree(folder)
-            return self._trained(experiment, case, folder, device, on_epoch, stop)
-        lines = (folder / "history.jsonl").read_text("utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        try:
+            if done.exists():
+                for name in experiment.training.reported:
+                    check_checkpoint(folder / f"{name}.safetensors")
+                return read_history(folder)
+        except (FileNotFoundError, FileError):
+            pass  # from its state, or again
+        store = self.stores[case.dataset]
+        history = train_part(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
+        write(done, made_of)
+        return history
 
     def _evaluated(
         self, row: Row, experiment: Experiment, folder: Path, device: torch.device
@@ -431,10 +426,10 @@ class BenchmarkRun:
         made = {row.provenance["device"].split()[0] for row in finished}
         if resume and made - {device.type}:
             raise RunError(f"{self.folder} was made on {made.pop()}: resume it there")
-        if overwrite and self.folder.exists():
-            shutil.rmtree(self.folder)
+        if overwrite:
+            clear(self.folder, _DECLARED)
         content = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}
-        Objects(str(self.folder)).write(_DECLARED, json.dumps(content, indent=2).encode())
+        write_json(self.folder / _DECLARED, content)
 
 
 def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
@@ -480,8 +475,8 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     path = folder / _DECLARED
     if path.exists():
         try:
-            there = json.loads(path.read_text("utf-8"))["name"]
-        except (ValueError, KeyError, TypeError):
+            there = read_json(path)["name"]
+        except (DamagedError, KeyError):
             raise RunError(f"{folder} holds a damaged {_DECLARED}: choose another --out") from None
         if there != name:
             raise RunError(f"{folder} holds the benchmark {there}: choose another --out")
@@ -491,9 +486,10 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
         raise RunError(f"{folder} exists and is no benchmark")
 
 
-def _digest(experiment: Experiment, content: str) -> str:
+def _digest(experiment: Experiment, content: str) -> bytes:
     """Of what a training is made of: its declaration, and the content of a store."""
-    return hashlib.sha256(f"{content}\n{experiment.model_dump_json()}".encode()).hexdigest()
+    text = f"{content}\n{experiment.model_dump_json()}"
+    return hashlib.sha256(text.encode()).hexdigest().encode()
 
 
 def baseline(source: Source) -> float:

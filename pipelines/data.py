@@ -12,6 +12,7 @@ import torch
 
 from operators.data import Pairs, Passes, Samples, StreamedPairs, open_pairs
 from pdegen.noise import pointwise_deviation
+from pdegen.recipe import load_recipe, recipe_names
 from pdegen.schema import SchemaError
 from pdegen.store import open_sealed
 from pipelines.experiment import Experiment
@@ -70,10 +71,25 @@ class Source:
 
     def _whole(self, split: str, resolution: int | None = None) -> StreamedPairs:
         data = self.experiment.data
+        self._check_equation()
         return open_pairs(
             self.url, split, resolution or data.resolution, input=data.input,
             target=data.target, target_resolution=data.target_resolution,
         )  # fmt: skip
+
+    def _check_equation(self) -> None:
+        """Raise SchemaError where the store is of another equation than the experiment, as far as
+        the project made the store and has the recipe."""
+        recipe, held = self.experiment.data.recipe, open_sealed(self.url).attributes["recipe"]
+        held = held.get("problem", {}).get("equation")
+        if held is None or recipe not in recipe_names():
+            return
+        meant = load_recipe(recipe).problem.equation
+        if held != meant:
+            raise SchemaError(
+                f"{self.url} holds samples of {held}, the experiment {self.experiment.name} is of "
+                f"{meant}: give a store of {recipe}"
+            )
 
     def deviation(self, pairs: Samples) -> np.ndarray:
         """Deviation σ(x) of the inputs over the whole training split, on the grid of `pairs`: the

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import jinja2
 
+from operators.files import write
+
 _ESCAPES = str.maketrans({c: f"\\{c}" for c in r"\`*_[]<>|~#$&"} | {"\n": " ", "\r": " "})
 
 
@@ -58,13 +60,12 @@ class Report:
 
     def write(self, folder: Path) -> Path:
         """Write report.html, report.md and pictures/*.svg; the path of report.html."""
-        (folder / "pictures").mkdir(exist_ok=True)
         for section in self.sections:
             for picture in section.pictures:
-                (folder / "pictures" / f"{picture.name}.svg").write_text(picture.svg, "utf-8")
-        (folder / "report.md").write_text(markdown(self), "utf-8")
+                write(folder / "pictures" / f"{picture.name}.svg", picture.svg.encode())
+        write(folder / "report.md", markdown(self).encode())
         path = folder / "report.html"
-        path.write_text(html(self), "utf-8")
+        write(path, html(self).encode())
         return path
 
 

@@ -18,6 +18,8 @@ from matplotlib.colors import Colormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from operators.files import write
+
 # Okabe and Ito's colours, which colour-blind readers tell apart; line styles differ as well.
 TRUTH, MODEL, ERROR, QUIET = "#000000", "#0072B2", "#D55E00", "#7F7F7F"
 TIMES: Colormap = ListedColormap(colormaps["viridis"](np.linspace(0.0, 0.88, 256)))
@@ -108,9 +110,9 @@ def logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
 @styled
 def save(figure: Figure, out: Path) -> None:
     """Write a figure to a *.png, *.svg or *.pdf file."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    dated = {"Date": None} if out.suffix.lower() == ".svg" else {}
-    figure.savefig(out, metadata=dated)
+    kind, drawn = out.suffix[1:].lower(), io.BytesIO()
+    figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else {})
+    write(out, drawn.getvalue())
 
 
 @styled

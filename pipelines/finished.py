@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from operators.checkpoint import CheckpointError, load_checkpoint
 from operators.data import Pairs
 from operators.evaluate import predictions
-from operators.train import Epoch
+from operators.files import DamagedError, FileError, read_json
+from operators.train import Epoch, read_history
 from pdegen.schema import SchemaError
 from pdegen.store import Store, open_sealed
 from pipelines.data import Source
 from pipelines.experiment import Experiment
 from pipelines.interfaces import two_phases
 from pipelines.models import build_operator
+from pipelines.reproduction import overriding
 
-_EPOCH = TypeAdapter(Epoch)
 _T = TypeVar("_T")
 
 
@@ -100,30 +101,61 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class _Folder:
-    """Files of a run, and the commands that make them."""
+    """Files of a run, and the commands that make them.
+
+    Args:
+        path: Of the folder.
+        words: What follows `pdegen run`.
+    """
 
     path: Path
-    experiment: str = "EXPERIMENT"
+    words: tuple[str, ...] = ("EXPERIMENT",)
+
+    @classmethod
+    def of(cls, path: Path) -> tuple[_Folder, Experiment]:
+        """A folder, and what its run is of."""
+        return cls(path).read("run.json", lambda content: cls._of(path, content), "--overwrite")
+
+    @classmethod
+    def _of(cls, path: Path, content: dict[str, Any]) -> tuple[_Folder, Experiment]:
+        experiment = Experiment.parse(content["experiment"], "experiment")
+        words = overriding(experiment) or [str(path / "experiment.toml")]
+        if "store" in content:
+            words += ["--data", content["store"]]
+        return cls(path, tuple(words)), experiment
 
     def command(self, option: str) -> str:
-        return shlex.join(["pdegen", "run", self.experiment, "--out", str(self.path), option])
+        return shlex.join(["pdegen", "run", *self.words, "--out", str(self.path), option])
 
-    def read(self, file: str, parse: Callable[[str], _T], repair: str) -> _T:
-        """The content of a file; `repair` is the option that makes a damaged one again."""
+    def read(self, file: str, parse: Callable[[dict[str, Any]], _T], repair: str) -> _T:
+        """What a JSON file holds; `repair` is the option that makes a damaged one again."""
+        with self.explained(file, repair):
+            return parse(read_json(self.path / file))
+
+    def history(self) -> list[Epoch]:
+        """The epochs of the training."""
+        with self.explained("history.jsonl", "--resume"):
+            return read_history(self.path)
+
+    @contextmanager
+    def explained(self, file: str, repair: str) -> Iterator[None]:
+        """Say of a file that cannot be read what makes it again."""
+        path, again = self.path / file, f"make it again by {self.command(repair)}"
         try:
-            return parse((self.path / file).read_text("utf-8"))
+            yield
         except (FileNotFoundError, NotADirectoryError):
             raise ReportError(
                 f"{self.path} is no finished run, {file} is missing: {self.command('--resume')}"
             ) from None
+        except DamagedError as error:
+            raise ReportError(f"{error}: {again}") from None
+        except FileError as error:
+            raise ReportError(str(error)) from None
+        except ValidationError as error:
+            keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+            raise ReportError(f"{path} is damaged, see {keys}: {again}") from None
         except (ValueError, KeyError, TypeError) as error:
-            reason = str(error)
-            if isinstance(error, ValidationError):
-                first = error.errors()[0]
-                reason = f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
-            raise ReportError(
-                f"{self.path / file} is damaged ({reason}): make it again by {self.command(repair)}"
-            ) from None
+            raise ReportError(f"{path} is damaged ({error}): {again}") from None
 
 
 def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
@@ -138,10 +170,9 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
         ReportError: If the folder is no finished run, is damaged, or is of other data.
         StoreError: If the store is absent or unfinished.
     """
-    experiment = _Folder(path).read("run.json", _experiment, "--overwrite")
-    folder = _Folder(path, experiment.name)
-    scores = folder.read("scores.json", Scores.model_validate_json, "--resume")
-    history = folder.read("history.jsonl", _history, "--overwrite")
+    folder, experiment = _Folder.of(path)
+    scores = folder.read("scores.json", Scores.model_validate, "--resume")
+    history = folder.history()
     if len(history) < experiment.training.epochs:
         raise ReportError(
             f"{path} is not finished, {len(history)} of {experiment.training.epochs} epochs: "
@@ -166,9 +197,11 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
     return FinishedRun(experiment, scores, history, store, pairs, prediction)
 
 
-def _experiment(text: str) -> Experiment:
-    return Experiment.parse(json.loads(text)["experiment"], "experiment")
+def store_of_run(path: Path) -> str:
+    """The store that a finished run was evaluated on.
 
-
-def _history(text: str) -> list[Epoch]:
-    return [_EPOCH.validate_json(line) for line in text.splitlines()]
+    Raises:
+        ReportError: If the folder is no finished run, or is damaged.
+    """
+    folder, _ = _Folder.of(path)
+    return folder.read("scores.json", lambda content: str(content["data"]["url"]), "--resume")

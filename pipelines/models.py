@@ -38,6 +38,8 @@ ATTENTIONS: dict[str, AttentionKind | None] = {
     "nystrom-32": through(32),
     "none": None,
 }
+_DEEPEST, _LARGEST = 1000, 2**24  # layers, and any other number in a declaration
+_HEAVIEST = 2**40  # bytes of weights
 # What `Model` found of each declaration: building takes milliseconds, and a table reads one often.
 _REFUSALS: dict[tuple[type, str], str | None] = {}
 _GIVEN = ("in_channels", "out_channels", "dim")  # by the data, not by a declaration
@@ -75,6 +77,9 @@ class Model(Strict):
             least = 0 if type(self).model_fields[key].default == 0 else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ValueError(f"{key} must be at least {least}, got {value}")
+            most = _DEEPEST if key.endswith("depth") else _LARGEST
+            if isinstance(value, int) and value > most:
+                raise ValueError(f"{key} must be at most {most:,}, got {value}")
         declaration = type(self), self.model_dump_json()
         if declaration not in _REFUSALS:
             _REFUSALS[declaration] = self._refusal()
@@ -86,15 +91,34 @@ class Model(Strict):
     def _refusal(self) -> str | None:
         """Why no operator can be built in any dimension; None where one can."""
         refusals = []
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            for dim in self.dims():  # a setting may have one number for each axis
-                try:
-                    self.build(1, 1, dim)
-                except ValueError as refusal:
-                    refusals.append(str(refusal))
-                else:
-                    return None
+        for dim in self.dims():  # a setting may have one number for each axis
+            try:
+                size = self.weight_bytes(1, 1, dim)
+            except ValueError as refusal:
+                refusals.append(str(refusal))
+                continue
+            if size <= _HEAVIEST:
+                return None
+            refusals.append(
+                f"the weights of {self.name} would take {size / 2**30:,.0f} GiB, at most "
+                f"{_HEAVIEST / 2**30:,.0f} GiB are allowed"
+            )
         return refusals[0]
+
+    def weight_bytes(self, in_channels: int, out_channels: int, dim: int) -> int:
+        """What the weights of the operator take; nothing is allocated.
+
+        Raises:
+            ValueError: See `build`.
+        """
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            try:
+                operator = self.build(in_channels, out_channels, dim)
+            except (RuntimeError, TypeError) as error:
+                if "overflow" not in str(error).lower():
+                    raise
+                raise ValueError(f"weights of {self.name} would be too large to count") from None
+        return sum(p.numel() * p.element_size() for p in operator.parameters())
 
     @property
     def arguments(self) -> dict[str, Any]:

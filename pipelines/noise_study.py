@@ -18,11 +18,11 @@ from pydantic import BaseModel, ValidationError
 from operators.checkpoint import load_checkpoint
 from operators.data import Pairs, averaging_weights
 from operators.evaluate import predictions
+from operators.files import DamagedError, read, read_json, write, write_json
 from operators.norms import relative_l2
 from operators.train import Epoch
 from pdegen.darcy.inversion import TotalVariation
 from pdegen.grid import CellGrid
-from pdegen.objects import Objects
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store import open_sealed
@@ -31,7 +31,7 @@ from pipelines.experiment import Experiment
 from pipelines.interfaces import hausdorff, intersection_over_union, phases
 from pipelines.models import build_operator
 from pipelines.registry import InputNoise
-from pipelines.run import RunError, train
+from pipelines.run import RunError, clear, train_part
 
 TOTAL_VARIATION, CONSTANT = "total variation", "constant"
 _WEIGHTS = (0.03, 0.3, 3.0)  # of total variation; chosen on validation samples
@@ -127,11 +127,12 @@ class NoiseStudy:
         device: torch.device,
         *,
         resume: bool = False,
+        overwrite: bool = False,
         progress: Callable[[str, int, int], None] = lambda what, done, total: None,
         on_epoch: Callable[[Epoch], None] = lambda epoch: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Train and evaluate what is not finished yet.
+        """Train and evaluate what is not finished yet; with `overwrite` all, from the start.
 
         Raises:
             DataError: If the store cannot be read as the experiment asks.
@@ -139,7 +140,7 @@ class NoiseStudy:
             Stopped: See `operators.train.fit`; a model that was stopped goes on with `resume`.
         """
         self.source.clean("test")  # what cannot be read is refused before anything is written
-        self._claim(resume)
+        self._claim(resume, overwrite)
         total = len(self.models) + (len(self.models) + len(self.methods)) * len(self.test_levels)
         done = 0
 
@@ -151,11 +152,11 @@ class NoiseStudy:
         for level, seed in self.models:
             folder = self._run_folder(level, seed)
             if not (folder / "done").exists():
-                train(
+                train_part(
                     self._variant(level, seed), self.store, folder, device,
-                    resume=(folder / "run.json").exists(), on_epoch=on_epoch, stop=stop,
+                    on_epoch=on_epoch, stop=stop,
                 )  # fmt: skip
-                (folder / "done").touch()
+                write(folder / "done", b"")
             finished(f"trained at {level:g}, seed {seed}")
         for test_level in self.test_levels:
             for level, seed in self.models:
@@ -165,16 +166,21 @@ class NoiseStudy:
                 self.method_cell(method, test_level)
                 finished(f"{method} at {test_level:g}")
 
-    def _claim(self, resume: bool) -> None:
+    def _claim(self, resume: bool, overwrite: bool) -> None:
         declared = {
             "experiment": self.experiment.model_dump(mode="json"),
             "content": open_sealed(self.store).attributes["content"],
         }
         path = self.folder / "study.json"
-        if path.exists():
+        if path.exists() and overwrite:
+            clear(self.folder, path.name)
+        elif path.exists():
             if not resume:
                 raise RunError(f"{self.folder} holds a study: use --resume or --overwrite")
-            there = json.loads(path.read_text("utf-8"))
+            try:
+                there = read_json(path)
+            except DamagedError as damage:
+                raise RunError(f"{damage}: start again by --overwrite") from None
             for key, value in declared.items():
                 if there.get(key) != value:
                     raise RunError(f"{self.folder} holds a study of another {key}")
@@ -184,8 +190,7 @@ class NoiseStudy:
             "train_levels": self.train_levels, "test_levels": self.test_levels,
             "seeds": self.seeds, "store": self.store,
         }  # fmt: skip
-        content = json.dumps({**declared, **levels}, indent=2)
-        Objects(str(self.folder)).write(path.name, content.encode())
+        write_json(path, {**declared, **levels})
 
     def _variant(self, level: float, seed: int) -> Experiment:
         return self.experiment.with_overrides({"noise.level": level, "training.seed": seed})
@@ -203,7 +208,7 @@ class NoiseStudy:
     def model_cell(self, level: float, seed: int, test_level: float, device: torch.device) -> Cell:
         """A model on noisy test samples; read where it was computed before."""
         path = self.checkpoint(level, seed)
-        digest = _digest(path.read_bytes(), self._test_identity(test_level))
+        digest = _digest(read(path), self._test_identity(test_level))
         place = self.folder / "cells" / f"model-{level:g}-seed-{seed}-at-{test_level:g}.json"
         return _kept(place, digest, lambda: self._scored(
             self.predicted(level, seed, test_level, device), digest))  # fmt: skip
@@ -310,12 +315,12 @@ def _digest(*parts: bytes) -> str:
 def _kept(place: Path, digest: str, make: Callable[[], Cell]) -> Cell:
     """A cell from its file, made where that is absent, damaged or stale."""
     try:
-        cell = Cell.model_validate_json(place.read_text("utf-8"))
-    except (FileNotFoundError, ValidationError):
+        cell = Cell.model_validate(read_json(place))
+    except (FileNotFoundError, DamagedError, ValidationError):
         cell = None
     if cell is None or cell.made_from != digest:
         cell = make()
-        Objects(str(place.parent)).write(place.name, cell.model_dump_json(indent=1).encode())
+        write_json(place, cell.model_dump(mode="json"))
     return cell
 
 

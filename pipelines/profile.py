@@ -14,9 +14,9 @@ import torch
 from pydantic import Field
 
 from operators.base import Operator
+from operators.files import write
 from operators.memory import is_out_of_memory
 from operators.norms import RelativeL2
-from pdegen.objects import Objects
 from pdegen.schema import Count, Name, SchemaError, Strict
 from pipelines.cost import Cost, step_cost
 from pipelines.document import Report, Section, Table
@@ -131,7 +131,6 @@ def write_profile(
         device: By what.
         command: What measures it again.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     header = ("operator", "parameters", "seconds / step", "steps / s", "peak MiB", "GFLOP")
     rows = [
         (
@@ -142,7 +141,7 @@ def write_profile(
     ]  # fmt: skip
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    Objects(str(folder)).write("table.csv", text.getvalue().encode())
+    write(folder / "table.csv", text.getvalue().encode())
     published = [(label, entry.published) for label, entry in profile.operators.items()]
     fastest = min(found, key=lambda label: found[label].cost.seconds)
     report = Report(

@@ -17,7 +17,7 @@ from pipelines.shipped import experiment_names
 def reproduction(experiment: Experiment, store: Store) -> str:
     """The command that runs an experiment again, from the shipped one of its name if possible,
     else from its declaration in experiment.toml."""
-    words = ["pdegen", "run", *(_overriding(experiment) or ["experiment.toml"])]
+    words = ["pdegen", "run", *(overriding(experiment) or ["experiment.toml"])]
     try:
         made_here = experiment.data.load_recipe().fingerprint == store.attributes["fingerprint"]
     except SchemaError:  # the store's recipe does not come with the project
@@ -48,8 +48,8 @@ def toml(content: Mapping[str, Any], path: str = "") -> str:
     return "\n".join(lines)
 
 
-def _overriding(experiment: Experiment) -> list[str] | None:
-    """`NAME --set ...`; None where no overrides lead there."""
+def overriding(experiment: Experiment) -> list[str] | None:
+    """The words `NAME --set ...` of an experiment; None where no overrides lead there."""
     if experiment.name not in experiment_names():
         return None
     shipped, words = load_experiment(experiment.name), [experiment.name]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import platform
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,19 +17,39 @@ import torch
 
 import pdegen
 from operators.base import Operator
-from operators.checkpoint import CheckpointError, check_fit, load_checkpoint
+from operators.checkpoint import CheckpointError, check_checkpoint, check_fit, load_checkpoint
 from operators.data import Samples
 from operators.evaluate import scores
+from operators.files import (
+    PARTIAL,
+    DamagedError,
+    FileError,
+    check_file,
+    read_json,
+    write,
+    write_json,
+)
+from operators.memory import is_out_of_memory
 from operators.norms import WeightedH1
 from operators.ranks import ALONE, Ranks
 from operators.step import Acceleration, AccelerationError
-from operators.train import Epoch, fit
+from operators.train import Epoch, fit, read_history
 from operators.transforms import Predictor, SquareSymmetries
 from pdegen.schema import SchemaError
-from pipelines.data import Source
+from pipelines.data import Source, free_memory
 from pipelines.experiment import Experiment
 from pipelines.models import build_operator
+from pipelines.reproduction import toml
 
+_FILES = (  # of a run; the state goes first, for a run without one starts anew
+    "state.pt",
+    "history.jsonl",
+    "best.safetensors",
+    "last.safetensors",
+    "scores.json",
+    "report.html",
+    "report.md",
+)
 _BEFORE = {"precision": "float32", "compiled": False, "processes": 1}  # of runs that do not say it
 
 
@@ -74,11 +94,55 @@ class Score:
 
 def check_folder(folder: Path) -> None:
     """Raise RunError where a folder cannot be made or written to."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise RunError(f"{there} is a file, not a folder: choose another --out")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise RunError(f"{there} cannot be written to: choose another --out")
+    if "\0" in str(folder):
+        raise RunError(f"{str(folder)!r} has a null byte, which no path has: choose another --out")
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise RunError(f"{there} is a file, not a folder: choose another --out")
+        with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell, as below /proc
+            return
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written to: choose another --out") from error
+
+
+def check_place(folder: Path, resume: bool, overwrite: bool) -> None:
+    """Raise RunError where a folder is in the way of a run.
+
+    Args:
+        folder: Where it is to be kept.
+        resume, overwrite: Whether one that is there may be continued, or replaced.
+    """
+    check_folder(folder)
+    for name in ("run.json", *_FILES):
+        _check_file(folder / name)
+    if (folder / "run.json").exists():
+        if not resume and not overwrite:
+            raise RunError(f"{folder} holds a run: use --resume to continue or --overwrite")
+    elif folder.exists() and any(path.suffix != PARTIAL for path in folder.iterdir()):
+        raise RunError(f"{folder} exists and is no run folder")
+
+
+def clear(folder: Path, declaration: str) -> None:
+    """Remove what is in a folder but the file that says what it holds: a kill leaves that too."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != declaration:
+            path.unlink()
+
+
+def check_out(path: Path) -> None:
+    """Raise RunError where a file cannot be written."""
+    _check_file(path)
+    check_folder(path.parent)
+
+
+def _check_file(path: Path) -> None:
+    try:
+        check_file(path)
+    except FileError as error:
+        raise RunError(f"{error}: remove it, or choose another --out") from None
 
 
 def check_device(name: str) -> torch.device:
@@ -158,15 +222,64 @@ def train(
         vanishes=pairs.grid == "nodal" and experiment.data.target == "u",
     ).to(device)
     # the first process alone writes
-    resume = ranks.any(ranks.first and _claim(folder, declared, resume, overwrite))
+    resume = ranks.any(ranks.first and _claim(folder, declared, store, resume, overwrite))
     on_reading(pairs.reading)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
-    return fit(
-        predictor, pairs, selection, settings, folder, description,
-        resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
-        on_epoch=on_epoch, stop=stop,
-    )  # fmt: skip
+    try:
+        return fit(
+            predictor, pairs, selection, settings, folder, description,
+            resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
+            on_epoch=on_epoch, stop=stop,
+        )  # fmt: skip
+    except CheckpointError as error:
+        raise RunError(f"{error}: train again by --overwrite") from None
+
+
+def train_part(
+    experiment: Experiment, store: str, folder: Path, device: torch.device,
+    on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
+) -> list[Epoch]:  # fmt: skip
+    """`train` of a part of a study, which goes on where it was begun; one that is damaged, or of
+    another declaration, is trained again."""
+    if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
+        shutil.rmtree(folder)
+    resume = (folder / "state.pt").exists()
+    try:
+        return train(experiment, store, folder, device, resume=resume, overwrite=not resume,
+                     on_epoch=on_epoch, stop=stop)  # fmt: skip
+    except RunError:
+        if not resume:
+            raise
+    shutil.rmtree(folder)
+    return train(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
+
+
+def check_memory(
+    experiment: Experiment, device: torch.device, pairs: Samples | None = None
+) -> None:
+    """Raise SchemaError where weights, gradients and Adam's two moments have no room.
+
+    Args:
+        experiment, device: What is to be trained, and on what.
+        pairs: The data, where they are known.
+    """
+    model = experiment.model
+    channels, dim = (1, 1), model.dims()[0]
+    if pairs is not None:
+        channels, dim = pairs.channels, pairs.x.shape[-1]
+    try:
+        needed = 4 * model.weight_bytes(*channels, dim)
+    except ValueError as error:  # of other dimensions: `checked_operator` says it
+        if pairs is None:
+            return
+        raise SchemaError(f"model {model.name}: {error}") from error
+    free = free_memory(device)
+    if needed > free:
+        raise SchemaError(
+            f"model {model.name}: training needs {needed / 2**30:,.1f} GiB for weights, gradients "
+            f"and moments, {free / 2**30:,.1f} GiB are free"
+        )
 
 
 def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
@@ -182,6 +295,7 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
         )
     torch.manual_seed(settings.seed)
     a, u = pairs.first()
+    check_memory(experiment, a.device, pairs)
     try:
         operator = build_operator(operator_description(experiment, pairs)).to(a.device)
         of_the_square = {
@@ -196,32 +310,30 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
         with torch.no_grad():
             settings.loss(operator.eval()(a, pairs.x, pairs.y), u, a)
     except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
+        short = isinstance(error, RuntimeError) and is_out_of_memory(error)
+        reason = "one sample needs more memory than there is" if short else error
         where = pairs.source["url"]
-        raise SchemaError(f"model {experiment.model.name} on {where}: {error}") from error
+        raise SchemaError(f"model {experiment.model.name} on {where}: {reason}") from error
     return operator
 
 
-def store_of_run(folder: Path) -> str:
-    """The store that a finished run was evaluated on.
-
-    Raises:
-        RunError: If the folder is no finished run.
-    """
+def _declared(folder: Path) -> dict[str, Any]:
+    """What the run of a folder is of; where run.json is damaged, by what its checkpoint says."""
     try:
-        return json.loads((folder / "scores.json").read_text("utf-8"))["data"]["url"]
-    except FileNotFoundError:
-        raise RunError(f"{folder} is no finished run: it has no scores.json") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / 'scores.json'} is damaged: {error}") from None
+        return read_json(folder / "run.json")
+    except DamagedError as damage:
+        try:
+            return check_checkpoint(folder / "last.safetensors")
+        except CheckpointError:
+            raise RunError(f"{damage}: start again by --overwrite") from None
 
 
 def _as_before(experiment: Experiment, folder: Path) -> Experiment:
     """The experiment read as a run to resume was: what memory is free now must not change it."""
-    if experiment.data.stream is not None:
+    if experiment.data.stream is not None or not (folder / "run.json").exists():
         return experiment
-    try:
-        reading = json.loads((folder / "run.json").read_text("utf-8"))["reading"]
-    except (FileNotFoundError, KeyError):
+    reading = _declared(folder).get("reading")
+    if reading is None:
         return experiment
     return experiment.with_overrides({"data.reading": reading.split(",")[0]})
 
@@ -241,33 +353,27 @@ def _identity(pairs: Samples) -> dict[str, Any]:
     return {key: value for key, value in pairs.source.items() if key != "url"}
 
 
-def _claim(folder: Path, declared: dict[str, Any], resume: bool, overwrite: bool) -> bool:
+def _claim(
+    folder: Path, declared: dict[str, Any], store: str, resume: bool, overwrite: bool
+) -> bool:
     """Take a folder for a run; true where a state is there to resume from."""
-    path = folder / "run.json"
+    check_place(folder, resume, overwrite)
+    path, begun = folder / "run.json", False
     if path.exists() and not overwrite:
-        if not resume:
-            raise RunError(f"{folder} holds a run: use --resume to continue or --overwrite")
-        there = json.loads(path.read_text("utf-8"))
+        there = _declared(folder)
         for key in declared:
             if there.get(key, _BEFORE.get(key)) != declared[key]:
                 what = "number of processes" if key == "processes" else key
                 raise RunError(
                     f"{folder} holds a run of another {what}: it cannot be resumed as this"
                 )
-        return (folder / "state.pt").exists()
-    if folder.exists() and not path.exists() and any(folder.iterdir()):
-        raise RunError(f"{folder} exists and is no run folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in (
-        "state.pt",
-        "history.jsonl",
-        "best.safetensors",
-        "last.safetensors",
-        "scores.json",
-    ):
-        (folder / name).unlink(missing_ok=True)
-    path.write_text(json.dumps(declared, indent=2), "utf-8")
-    return False
+        begun = (folder / "state.pt").exists()
+    left = [*folder.glob(f"*{PARTIAL}"), *([] if begun else [folder / name for name in _FILES])]
+    for leftover in left:
+        leftover.unlink(missing_ok=True)
+    write_json(path, {**declared, "store": store})
+    write(folder / "experiment.toml", (toml(declared["experiment"]) + "\n").encode())
+    return begun
 
 
 def evaluate(
@@ -286,7 +392,15 @@ def evaluate(
         CheckpointError: If it is none, or of data with other channels.
         DataError: If the store cannot be read as asked.
     """
+    if checkpoint.is_dir():
+        there = [path for path in (checkpoint / f"{name}.safetensors" for name in ("best", "last"))
+                 if path.is_file()]  # fmt: skip
+        hint = f"name its checkpoint, {there[0]}" if there else "it has no checkpoint"
+        raise CheckpointError(f"{checkpoint} is a folder: {hint}")
     predictor, description = load_checkpoint(checkpoint, build_operator)
+    absent = {"experiment", "epoch"} - description.keys()
+    if absent:
+        raise CheckpointError(f"{checkpoint} is not of an experiment: it has no {min(absent)}")
     experiment = Experiment.parse(description["experiment"], str(checkpoint))
     if level is not None:
         experiment = experiment.at_level(level)
@@ -317,18 +431,18 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
         for resolution in experiment.resolutions
     ]
     pairs = Source(store, experiment).streamed("test")
-    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    history = read_history(folder)
     summary = {
         "experiment": experiment.model_dump(mode="json"),
         "protocol": experiment.training.protocol,
         "data": pairs.source,
-        "reading": json.loads((folder / "run.json").read_text("utf-8"))["reading"],
+        "reading": read_json(folder / "run.json")["reading"],
         "parameters": build_operator(operator_description(experiment, pairs)).parameter_count,
-        "training_seconds": sum(epoch["seconds"] for epoch in history),
+        "training_seconds": sum(epoch.seconds for epoch in history),
         "provenance": provenance(device),
         "results": results,
     }
-    (folder / "scores.json").write_text(json.dumps(summary, indent=2), "utf-8")
+    write_json(folder / "scores.json", summary)
     return summary
 
 

@@ -8,7 +8,7 @@ from statistics import mean, median, stdev
 import torch
 from matplotlib.figure import Figure
 
-from pdegen.objects import Objects
+from operators.files import write
 from pdegen.store import open_sealed
 from pipelines import benchmark_charts, study_charts
 from pipelines.benchmark_run import BenchmarkRun, Row, baseline, by_case
@@ -44,7 +44,7 @@ def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) 
     )
     bare = Section(main.title, main.text, main.tables)
     table = markdown(Report(report.title, report.summary, report.notice, report.headline, [bare]))
-    Objects(str(run.folder)).write("table.md", table.encode())
+    write(run.folder / "table.md", table.encode())
     return report.write(run.folder)
 
 
@@ -90,7 +90,7 @@ def _main_section(
     for name, own in found.items():
         number = experiments[name].data.samples
         spread = f" ± {scientific(stdev(r.mean for r in own))}" if len(own) > 1 else ""
-        losses = [run.history(row)[-1]["loss"] for row in own]
+        losses = [run.history(row)[-1].loss for row in own]
         table.append((
             f"{number:,}" if number else f"unlimited ({seen[name]:,})",
             f"{seen[name] / number:.3g}" if number else "1",
@@ -146,7 +146,7 @@ def _pictures(
     streamed = next(
         ((seen[k], errors[k]) for k in errors if experiments[k].data.samples is None), None
     )
-    curves = {name: [e["score"] for e in run.history(own[0])] for name, own in found.items()}
+    curves = {name: [e.score for e in run.history(own[0])] for name, own in found.items()}
     watched = next(iter(experiments.values())).training.selection_split
     return [
         _picture(study_charts.error_by_samples(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from pdegen.objects import Objects
+from operators.files import write
 from pdegen.store import open_sealed
 from pipelines import study_charts as charts
 from pipelines.document import Picture, Report, Section, Table
@@ -47,7 +47,7 @@ def write_study_report(study: NoiseStudy, device: torch.device) -> Path:
             for measure in _MEASURES
         },
     }
-    Objects(str(study.folder)).write("matrix.json", json.dumps(numbers, indent=1).encode())
+    write(study.folder / "matrix.json", json.dumps(numbers, indent=1).encode())
     return _report(study, rows, device).write(study.folder)
 
 

@@ -54,10 +54,10 @@ class Work:
 
 
 def run_state(folder: Path) -> dict[str, bytes]:
-    """The weights and the history of a run, without seconds."""
+    """The weights and the history of a run, without seconds and what depends on them."""
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     for epoch in history:
-        del epoch["seconds"]
+        del epoch["seconds"], epoch["sha256"]
     names = ("best.safetensors", "last.safetensors", "run.json")
     return {
         **{name: (folder / name).read_bytes() for name in names},

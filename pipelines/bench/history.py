@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from operators.files import read, write
 from pdegen.schema import SchemaError
 
 RESULTS = Path("benchmarks/results")
@@ -52,10 +53,9 @@ def append(folder: Path, name: str, figures: dict[str, Any], **settings: Any) ->
         "threads": torch.get_num_threads(),
         "figures": figures,
     }
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.jsonl"
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    before = read(path) if path.exists() else b""
+    write(path, before + json.dumps(line).encode() + b"\n")
     return path
 
 

@@ -27,7 +27,7 @@ UsageError: type[Exception] = typer.BadParameter.mro()[1]
 
 # Errors by the full names of their classes: to import them takes longer than most commands do.
 WRONG_REQUEST = {
-    "operators.checkpoint.CheckpointError",
+    "operators.files.FileError",
     "operators.metadata.DataError",
     "operators.step.AccelerationError",
     "pdegen.darcy.fenicsx.client.MissingDolfinxError",

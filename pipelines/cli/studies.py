@@ -236,8 +236,6 @@ def study_noise_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Train an inverse problem at some noise levels and test it at others, with baselines."""
-    import shutil
-
     from operators.train import Epoch, Stopped
     from pipelines.experiment import load_experiment
     from pipelines.noise_study import NoiseStudy, parse_levels
@@ -253,8 +251,6 @@ def study_noise_command(
     levels = parse_levels(train_levels), parse_levels(test_levels)
     store = data or generated(declared.data.load_recipe())
     study = NoiseStudy(declared, store, folder, *levels, seeds)
-    if overwrite and (folder / "study.json").exists():
-        shutil.rmtree(folder)
     report, started = Reporter(f"studying {declared.name}, steps", every=0), time.monotonic()
 
     def on_epoch(epoch: Epoch) -> None:
@@ -265,7 +261,8 @@ def study_noise_command(
     with Interrupts() as interrupts:
         try:
             study.run(
-                place, resume=resume, on_epoch=on_epoch, stop=interrupts.asked,
+                place, resume=resume, overwrite=overwrite, on_epoch=on_epoch,
+                stop=interrupts.asked,
                 progress=lambda what, done, total: report(
                     done, total, time.monotonic() - started, f", {what}"),
             )  # fmt: skip

@@ -91,7 +91,7 @@ def _train(
     from operators.ranks import torchrun
     from operators.train import Epoch, Stopped
     from pdegen.recipe import default_store
-    from pipelines.run import check_acceleration, check_device, train
+    from pipelines.run import check_acceleration, check_device, check_memory, check_place, train
 
     report = Reporter(f"training {experiment.name}, epochs")
     total, started = experiment.training.epochs, time.monotonic()
@@ -110,6 +110,8 @@ def _train(
         store = data or default_store(experiment.data.load_recipe())
         said: dict[str, Any] = {}
         if ranks.first:
+            check_place(folder, resume, overwrite)
+            check_memory(experiment, place)
             if data is None:
                 _made(experiment, device)
             if check:
@@ -147,14 +149,17 @@ def evaluate_command(
     out: Annotated[Path | None, typer.Option(help="JSON file for the scores.")] = None,
 ) -> None:
     """Relative L2 error of a checkpoint on every sample of a split."""
-    from pipelines.run import check_device, evaluate
+    from operators.files import write
+    from pipelines.run import check_device, check_out, evaluate
 
+    if out is not None:
+        check_out(out)
     score = evaluate(
         checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise
     )
     summary = score.summary()
     if out is not None:
-        out.write_text(json.dumps(summary, indent=2), "utf-8")
+        write(out, json.dumps(summary, indent=1).encode())
     _print_score(summary)
 
 
@@ -205,7 +210,8 @@ def report_command(
     device: Device = "cpu",
 ) -> None:
     """Write report.html and report.md of a finished run again."""
+    from pipelines.finished import store_of_run
     from pipelines.report import write_report
-    from pipelines.run import check_device, store_of_run
+    from pipelines.run import check_device
 
     say(write_report(folder, data or store_of_run(folder), check_device(device)))

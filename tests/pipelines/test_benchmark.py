@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from operators.files import read_json, read_lines, write_json, write_lines
 from operators.train import Stopped, TrainingError
 from pdegen.generate import generate
 from pdegen.recipe import load_recipe
@@ -92,7 +93,7 @@ def test_every_training_is_a_row(finished):
 
 
 def test_finished_rows_are_not_made_again(finished, stores, monkeypatch):
-    monkeypatch.setattr(module, "train", None)
+    monkeypatch.setattr(module, "train_part", None)
     BenchmarkRun(declared(), stores, finished.folder).run(CPU, resume=True)
 
 
@@ -146,14 +147,14 @@ def test_a_stopped_benchmark_goes_on_to_the_same_rows(finished, stores, tmp_path
 
 
 def test_a_training_that_diverges_is_a_row_that_says_so(stores, tmp_path, monkeypatch):
-    trained = module.train
+    trained = module.train_part
 
     def diverging(experiment, *arguments, **options):
         if experiment.model.name == "fno":
             raise TrainingError("the loss is not finite in epoch 1: use a smaller lr")
         return trained(experiment, *arguments, **options)
 
-    monkeypatch.setattr(module, "train", diverging)
+    monkeypatch.setattr(module, "train_part", diverging)
     run = BenchmarkRun(declared(seeds=1), stores, tmp_path / "run")
     run.run(CPU)
     failed, other = run.rows()
@@ -170,7 +171,7 @@ def test_want_of_memory_is_tried_again(stores, tmp_path, monkeypatch):
         raise MemoryError("64 GiB were asked for")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "train", small_machine)
+        patch.setattr(module, "train_part", small_machine)
         run.run(CPU)
     assert run.rows()[0].failed == "not enough memory: 64 GiB were asked for"
     with monkeypatch.context() as patch:
@@ -185,7 +186,9 @@ def test_want_of_memory_is_tried_again(stores, tmp_path, monkeypatch):
 def test_rows_of_another_device_are_not_mixed(finished, stores, tmp_path):
     folder = shutil.copytree(finished.folder, tmp_path / "run")
     for path in (folder / "rows").iterdir():
-        path.write_text(path.read_text("utf-8").replace('"cpu (', '"cuda ('), "utf-8")
+        row = read_json(path)
+        row["provenance"]["device"] = row["provenance"]["device"].replace("cpu (", "cuda (")
+        write_json(path, row)
     with pytest.raises(RunError, match="was made on cuda: resume it there"):
         BenchmarkRun(declared(), stores, folder).run(CPU, resume=True)
 
@@ -225,18 +228,17 @@ def test_other_grids_are_scored_on_the_test_samples_too(finished, stores):
 def test_seeds_may_differ_in_the_grids_they_can(finished, stores, tmp_path):
     run = replace(finished, folder=shutil.copytree(finished.folder, tmp_path / "run"))
     path = run.folder / "rows/burgers--fno--seed-1.json"
-    row = json.loads(path.read_text("utf-8"))
+    row = read_json(path)
     del row["means"]["32"]
-    path.write_text(json.dumps({**row, "refused": {"32": "too fine"}}), "utf-8")
+    write_json(path, {**row, "refused": {"32": "too fine"}})
     assert "FNO at 32: too fine" in write_benchmark_report(run, CPU).read_text("utf-8")
 
 
 def test_an_unstable_training_is_said(finished, tmp_path):
     run = replace(finished, folder=shutil.copytree(finished.folder, tmp_path / "run"))
     path = run.folder / "runs/burgers/fno/seed-0/history.jsonl"
-    first, last = map(json.loads, path.read_text("utf-8").splitlines())
-    lines = [json.dumps({**first, "loss": 0.1}), json.dumps({**last, "loss": 4.0})]
-    path.write_text("\n".join(lines), "utf-8")
+    first, last = read_lines(path)
+    write_lines(path, [{**first, "loss": 0.1}, {**last, "loss": 4.0}])
     page = write_benchmark_report(run, CPU).read_text("utf-8")
     assert "FNO, seed 0: the training was unstable" in page
     assert "40 times its smallest" in page

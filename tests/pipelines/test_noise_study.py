@@ -157,7 +157,7 @@ def test_finished_cells_are_not_computed_again(experiment, store, finished, monk
     def computed(*arguments, **words):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(noise_study, "train", computed)
+    monkeypatch.setattr(noise_study, "train_part", computed)
     monkeypatch.setattr(noise_study, "predictions", computed)
     monkeypatch.setattr(NoiseStudy, "inverted", computed)
     a_study(experiment, store, finished.folder).run(CPU, resume=True)
@@ -169,7 +169,7 @@ def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monke
 
     folder = shutil.copytree(finished.folder, tmp_path / "s")
     trained = []
-    monkeypatch.setattr(noise_study, "train", lambda *a, **k: trained.append(1))
+    monkeypatch.setattr(noise_study, "train_part", lambda *a, **k: trained.append(1))
     a_study(experiment, store, folder, test=(0.0, 0.2)).run(CPU, resume=True)
     assert trained == []
     assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 + 2

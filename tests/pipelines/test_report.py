@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from operators.files import read_json, write_json
 from pdegen.schema import parse_override
 from pdegen.store import open_sealed
 from pipelines.experiment import Experiment, load_experiment
@@ -386,10 +387,10 @@ def test_an_unfinished_training_is_refused(copy: tuple[Path, str]) -> None:
 
 def test_scores_of_another_checkpoint_are_refused(copy: tuple[Path, str]) -> None:
     run, store = copy
-    scores = json.loads((run / "scores.json").read_text("utf-8"))
+    scores = read_json(run / "scores.json")
     for result in scores["results"]:
         result["epoch"] += 1
-    (run / "scores.json").write_text(json.dumps(scores), "utf-8")
+    write_json(run / "scores.json", scores)
     with pytest.raises(ReportError, match=r"not of best\.safetensors: evaluate again"):
         write_report(run, store, CPU)
 

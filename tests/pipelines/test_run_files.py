@@ -1,0 +1,250 @@
+"""Runs that were killed or damaged, and places that are none for a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from operators.checkpoint import load_checkpoint, save_checkpoint
+from operators.files import read_lines
+from pipelines.experiment import Experiment, load_experiment
+from pipelines.models import build_operator
+from pipelines.run import RunError, evaluate_run, train
+from tests.pipelines.conftest import SMALL
+
+CPU = torch.device("cpu")
+WRITES = {1: 6, 2: 10}  # by epochs: run.json, experiment.toml; best, last, state, history of each
+
+
+class Killed(BaseException):
+    """Like the end of the process: nothing is tidied up."""
+
+
+def experiment(epochs: int) -> Experiment:
+    return load_experiment("burgers-quick").with_overrides({**SMALL, "training.epochs": epochs})
+
+
+def words(store: str, out: Path, **further: object) -> list[str]:
+    given = {**SMALL, "training.epochs": 2, **further}
+    sets = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
+    return ["train", "burgers-quick", "--data", store, "--out", str(out), *sets]
+
+
+def without_seconds(folder: Path) -> list[dict[str, Any]]:
+    return [{**line, "seconds": 0} for line in read_lines(folder / "history.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def whole(store: str, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Trainings of one and of two epochs that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    for epochs in (1, 2):
+        train(experiment(epochs), store, folder / str(epochs), CPU)
+    return {epochs: folder / str(epochs) for epochs in (1, 2)}
+
+
+@pytest.fixture
+def copy(finished: tuple[Path, str], tmp_path: Path) -> Path:
+    return shutil.copytree(finished[0], tmp_path / "run")
+
+
+def at_write(number: int, after: bool) -> Callable[[Path, Path], None]:
+    """A renaming that kills its process at its call of this number, before or after it."""
+    calls, replace = iter(range(1, 100)), os.replace
+
+    def renamed(partial: Path, path: Path) -> None:
+        last = next(calls) == number
+        if not last or after:
+            replace(partial, path)
+        if last:
+            raise Killed
+
+    return renamed
+
+
+def moments() -> Iterator[tuple[int, int, bool]]:
+    for epochs, writes in WRITES.items():
+        for number in range(1, writes + 1):
+            yield epochs, number, False
+    yield 1, 5, True  # between the last state.pt and history.jsonl
+    yield 2, 9, True
+
+
+@pytest.mark.parametrize(("epochs", "number", "after"), list(moments()))
+def test_a_run_that_was_killed_at_any_write_goes_on_to_the_same_bits(
+    store: str, whole: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    epochs: int, number: int, after: bool,
+) -> None:  # fmt: skip
+    with monkeypatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
+        patch.setattr(os, "replace", at_write(number, after))
+        train(experiment(epochs), store, tmp_path / "run", CPU)
+    train(experiment(epochs), store, tmp_path / "run", CPU, resume=True)
+    for name in ("best.safetensors", "last.safetensors", "run.json", "experiment.toml"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole[epochs] / name).read_bytes()
+    assert without_seconds(tmp_path / "run") == without_seconds(whole[epochs])
+    assert evaluate_run(experiment(epochs), store, tmp_path / "run", CPU)["results"]
+    assert not list((tmp_path / "run").glob("*.partial"))
+
+
+def test_a_folder_that_a_kill_left_with_no_declaration_is_taken(store: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/run.json.partial").write_bytes(b"{")
+    train(experiment(1), store, tmp_path / "run", CPU)
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "last.safetensors", "state.pt"])
+@pytest.mark.parametrize("kept", [0, 100, -1])
+def test_a_damaged_checkpoint_is_refused_when_resumed(
+    copy: Path, store: str, name: str, kept: int
+) -> None:
+    (copy / name).write_bytes((copy / name).read_bytes()[:kept])
+    with pytest.raises(RunError, match=rf"{name} is damaged.* again by --overwrite"):
+        train(experiment(2), store, copy, CPU, resume=True)
+
+
+@pytest.mark.parametrize("name", ["history.jsonl", "run.json"])
+@pytest.mark.parametrize("kept", [0, 100, -3])
+def test_a_damaged_record_is_mended_when_resumed(
+    copy: Path, store: str, name: str, kept: int
+) -> None:
+    right = (copy / name).read_bytes()
+    (copy / name).write_bytes(right[:kept])
+    train(experiment(2), store, copy, CPU, resume=True)
+    assert (copy / name).read_bytes() == right
+
+
+def test_a_record_that_nothing_mends_says_what_to_do(copy: Path, store: str) -> None:
+    (copy / "run.json").write_bytes(b"")
+    (copy / "last.safetensors").write_bytes(b"")
+    with pytest.raises(RunError, match=r"run\.json is damaged.*: start again by --overwrite"):
+        train(experiment(2), store, copy, CPU, resume=True)
+
+
+def test_a_replaced_run_leaves_no_report_of_the_old_one(copy: Path, store: str) -> None:
+    assert (copy / "report.html").exists()
+    train(experiment(1), store, copy, CPU, overwrite=True)
+    assert not (copy / "report.html").exists()
+    assert not (copy / "scores.json").exists()
+
+
+def test_history_without_an_epoch_is_damaged(refused: Callable[..., str], copy: Path) -> None:
+    lines = (copy / "history.jsonl").read_text("utf-8").splitlines(keepends=True)
+    for left in (lines[1:], [lines[0], lines[0]]):
+        (copy / "history.jsonl").write_text("".join(left), "utf-8")
+        assert "history.jsonl is damaged: an epoch is missing" in refused("report", copy)
+
+
+# wrong requests
+
+
+def test_a_folder_is_evaluated_by_its_checkpoint(
+    refused: Callable[..., str], copy: Path, store: str, tmp_path: Path
+) -> None:
+    line = refused("evaluate", copy, "--data", store)
+    assert line == f"pdegen: {copy} is a folder: name its checkpoint, {copy}/best.safetensors"
+    (tmp_path / "empty").mkdir()
+    assert "has no checkpoint" in refused("evaluate", tmp_path / "empty", "--data", store)
+
+
+@pytest.mark.parametrize("absent", ["epoch", "experiment"])
+def test_a_checkpoint_of_no_experiment_is_refused(
+    refused: Callable[..., str], copy: Path, store: str, absent: str
+) -> None:
+    predictor, description = load_checkpoint(copy / "best.safetensors", build_operator)
+    kept = {k: v for k, v in description.items() if k not in (absent, "sha256")}
+    save_checkpoint(copy / "best.safetensors", predictor, kept)
+    line = refused("evaluate", copy / "best.safetensors", "--data", store)
+    assert f"is not of an experiment: it has no {absent}" in line
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_a_place_below_proc_is_refused_before_anything(
+    refused: Callable[..., str], copy: Path, store: str
+) -> None:
+    best, place = copy / "best.safetensors", Path("/proc/x")
+    for request in (
+        ["evaluate", best, "--data", store, "--out", place],
+        words(store, place),
+        ["run", "burgers-quick", "--out", place],
+        ["benchmark", "quick", "--out", place],
+        ["benchmark", "profile-quick", "--out", place],
+        ["study", "samples", "--quick", "--out", place],
+        ["study", "noise", "darcy-inverse-quick", "--out", place],
+    ):
+        line = refused(*request)
+        assert "cannot be written to: choose another --out" in line
+        assert "Errno" not in line
+    assert "/proc/x is no finished run" in refused("report", place)
+
+
+@pytest.mark.parametrize("name", ["run.json", "state.pt", "best.safetensors", "history.jsonl"])
+def test_what_is_no_file_is_not_waited_for(
+    refused: Callable[..., str], copy: Path, store: str, name: str
+) -> None:
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    for request in (["--resume"], ["--overwrite"]):
+        line = refused(*words(store, copy), *request)
+        assert f"{name} is no regular file: a file belongs there" in line
+    assert name == "state.pt" or name in refused("report", copy)
+
+
+def test_scores_go_to_no_folder_or_pipe(
+    refused: Callable[..., str], pdegen: Callable[..., Any], copy: Path, store: str, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    request = ["evaluate", copy / "best.safetensors", "--data", store, "--out"]
+    for place in (tmp_path / "pipe", copy):
+        assert "a file belongs there" in refused(*request, place)
+    assert pdegen(*request, "new/scores.json", "--resolution", "16").status == 0
+    assert json.loads((tmp_path / "new/scores.json").read_text("utf-8"))["epoch"] > 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.width", 10**9), ("model.width", 10**18), ("model.depth", 10**9),
+        ("model.feedforward", 10**8), ("model.width", 60_000), ("training.batch", 10**20),
+    ],
+)  # fmt: skip
+def test_what_has_no_room_is_refused_before_anything(
+    refused: Callable[..., str], store: str, tmp_path: Path, key: str, value: int
+) -> None:
+    line = refused(*words(store, tmp_path / "run", **{key: value}))
+    assert "GiB" in line or "at most" in line or "is larger than" in line
+    assert "alloc" not in line
+
+
+def test_a_store_of_another_equation_is_named(
+    refused: Callable[..., str], store: str, tmp_path: Path
+) -> None:
+    line = refused("train", "darcy-quick", "--data", store, "--out", tmp_path / "run")
+    assert line == (
+        f"pdegen: {store} holds samples of burgers, the experiment darcy-quick is of darcy: "
+        "give a store of darcy-quick"
+    )
+
+
+@pytest.mark.parametrize("given", [["burgers-quick"], ["--model", "fno"]])
+def test_the_report_of_a_training_says_what_finishes_it(
+    refused: Callable[..., str], pdegen: Callable[..., Any], store: str, tmp_path: Path,
+    given: list[str],
+) -> None:  # fmt: skip
+    small = ["--set", "training.epochs=1", "--set", "training.batch=8", "--set", "model.modes=4",
+             "--set", "model.width=8", "--set", "model.depth=1"]  # fmt: skip
+    if given == ["burgers-quick"]:
+        small += ["--set", "data.resolution=16", "--set", "resolutions=[16]"]
+    assert pdegen("train", *given, "--data", store, "--out", "run", *small).status == 0
+    line = refused("report", "run")
+    start = "pdegen: run is no finished run, scores.json is missing: pdegen "
+    assert line.startswith(start)
+    assert pdegen(*shlex.split(line.removeprefix(start))).status == 0
+    assert (tmp_path / "run/report.html").exists()
