@@ -12,6 +12,7 @@ import dask
 import pytest
 from threadpoolctl import threadpool_info
 
+from pdegen import engines
 from pdegen.engines import EngineError, WorkerLostError, check, pool, slurm_script
 from pdegen.generate import Progress, generate
 from pdegen.problems.base import SampleError
@@ -94,7 +95,8 @@ def test_a_wrong_word_is_refused_before_anything_is_written(small, tmp_path, sch
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_an_address_where_nobody_answers_is_named():
+def test_an_address_where_nobody_answers_is_named(monkeypatch):
+    monkeypatch.setattr(engines, "_PATIENCE", 1)
     check("tcp://127.0.0.1:9")
     message = r"no Dask scheduler answers at 127\.0\.0\.1:9"
     with pytest.raises(EngineError, match=message), pool("127.0.0.1:9", None):

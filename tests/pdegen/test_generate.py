@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 import zarr
 
+from pdegen import engines
 from pdegen import generate as module
 from pdegen.burgers import ColeHopf, Solution
 from pdegen.engines import EngineError
@@ -352,7 +353,10 @@ def test_a_solve_that_fails_names_the_sample_in_processes_too(small, tmp_path):
         assert str(error.value).startswith(f"sample {failing[0]}: ")
 
 
-def test_an_engine_that_is_not_there_leaves_everything_as_it_was(small, finished, tmp_path):
+def test_an_engine_that_is_not_there_leaves_everything_as_it_was(
+    small, finished, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(engines, "_PATIENCE", 1)
     url = tmp_path / "s.zarr"
     shutil.copytree(finished.url, url)
     before = everything(tmp_path)
