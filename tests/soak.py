@@ -53,7 +53,18 @@ def exports(folder: Path, seed: int, share: float) -> dict[str, Any]:
     return {"kills": done.total(), "silent": 0, "unfinished": 0, "by point": dict(done)}
 
 
-PARTS: dict[str, Part] = {part.__name__: part for part in (stores, cuts, flips, exports)}
+def runs(folder: Path, seed: int, share: float) -> dict[str, Any]:
+    """Trainings, evaluations and reports are killed, and bytes of their files flipped."""
+    from tests.soak_runs import flips, kills
+
+    killed, flipped = kills(_of(120, share), seed), flips(_of(300, share), seed)
+    return {
+        "kills": sum(killed.values()), "flips": _of(300, share), "silent": 0, "unfinished": 0,
+        "by point": killed, "by reader": flipped,
+    }  # fmt: skip
+
+
+PARTS: dict[str, Part] = {part.__name__: part for part in (stores, cuts, flips, runs, exports)}
 
 
 def _of(number: int, share: float) -> int:
