@@ -80,8 +80,10 @@ def server(request) -> Iterator[int]:
 def line(server) -> Iterator[Faults]:
     """What clients take for the server."""
     with faults(server) as proxy, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.server_port}")
-        patch.setitem(fsspec.config.conf, "s3", PATIENCE)
+        place = f"http://127.0.0.1:{proxy.server_port}"
+        patch.setenv("AWS_ENDPOINT_URL", place)
+        # by name, for fsspec keeps one client for each set of options
+        patch.setitem(fsspec.config.conf, "s3", {**PATIENCE, "endpoint_url": place})
         yield proxy
 
 
