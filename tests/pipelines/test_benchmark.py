@@ -234,6 +234,24 @@ def test_seeds_may_differ_in_the_grids_they_can(finished, stores, tmp_path):
     assert "FNO at 32: too fine" in write_benchmark_report(run, CPU).read_text("utf-8")
 
 
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_row_is_made_again(finished, tmp_path, damage):
+    run = replace(finished, folder=shutil.copytree(finished.folder, tmp_path / "run"))
+    (run.folder / "rows/burgers--fno--seed-1.json").write_bytes(damage)
+    assert len(run.rows()) == len(finished.rows()) - 1
+    run.run(CPU, resume=True)
+    assert [row.errors for row in run.rows()] == [row.errors for row in finished.rows()]
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "history.jsonl", "done"])
+def test_a_damaged_training_is_mended(finished, tmp_path, name):
+    run = replace(finished, folder=shutil.copytree(finished.folder, tmp_path / "run"))
+    (run.folder / "rows/burgers--fno--seed-1.json").unlink()
+    (run.folder / "runs/burgers/fno/seed-1" / name).write_bytes(b"")
+    run.run(CPU, resume=True)
+    assert [row.errors for row in run.rows()] == [row.errors for row in finished.rows()]
+
+
 def test_an_unstable_training_is_said(finished, tmp_path):
     run = replace(finished, folder=shutil.copytree(finished.folder, tmp_path / "run"))
     path = run.folder / "runs/burgers/fno/seed-0/history.jsonl"
