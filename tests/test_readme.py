@@ -13,6 +13,7 @@ def blocks(root, language):
     return re.findall(rf"^```{language}\n(.*?)^```", (root / "README.md").read_text(), re.M | re.S)
 
 
+@pytest.mark.usefixtures("unchecked")  # the checks of shapes take most of the time
 def test_commands_run_in_their_order(root, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     commands = [line for block in blocks(root, "sh") for line in block.splitlines()]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipelines.command import Outcome
 from tests.pipelines.conftest import SMALL
 
 BIN = Path(sys.executable).parent
@@ -44,25 +45,26 @@ def epochs(folder: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in json.loads(one).items() if k != "seconds"} for one in lines]
 
 
-def test_two_processes_train_as_one(store: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("unchecked")  # as in the two processes
+def test_two_processes_train_as_one(
+    pdegen: Callable[..., Outcome], store: str, tmp_path: Path
+) -> None:
     still: dict[str, object] = {
         "training.epochs": 2, "training.symmetries.shift": False,
         "training.symmetries.reflection": False,
     }  # fmt: skip
-    one = finished(*words(store, tmp_path / "one", **still))
+    one = pdegen(*words(store, tmp_path / "one", **still))
     two = finished(*words(store, tmp_path / "two", **still), processes=2)
-    assert one.stdout.count("best.safetensors") == two.stdout.count("best.safetensors") == 1
+    assert (one.status, one.out) == (0, [str(tmp_path / "one/best.safetensors")])
+    assert two.stdout.splitlines() == [str(tmp_path / "two/best.safetensors")]
     assert two.stderr.count("training samples: resident") == 1  # one of them speaks
     expected, found = epochs(tmp_path / "one"), epochs(tmp_path / "two")
     # float32: Adam makes of the round-off of a gradient near 0 a step of its own
     assert [e["loss"] for e in found] == pytest.approx([e["loss"] for e in expected], rel=1e-3)
     # their numbers are another run's
-    resumed = subprocess.run(
-        command(*words(store, tmp_path / "two", **still), "--resume"),
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert resumed.returncode == 2
-    assert "holds a run of another number of processes" in resumed.stderr
+    resumed = pdegen(*words(store, tmp_path / "two", **still), "--resume")
+    assert resumed.status == 2
+    assert "holds a run of another number of processes" in resumed.err[-1]
 
 
 def test_a_batch_that_does_not_divide_among_the_processes(store: str, tmp_path: Path) -> None:
