@@ -17,7 +17,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pipelines import benchmark_run as module
 from pipelines.benchmark import Benchmark, Case, load_benchmark
-from pipelines.benchmark_report import write_benchmark_report
+from pipelines.benchmark_report import _line, write_benchmark_report
 from pipelines.benchmark_run import BenchmarkRun
 from pipelines.profile import Profile, measure, write_profile
 from pipelines.reproduction import toml
@@ -223,6 +223,17 @@ def test_other_grids_are_scored_on_the_test_samples_too(finished, stores):
         score = evaluate(folder / "best.safetensors", stores["burgers"], CPU, resolution=resolution)
         assert score.samples == (10, 11)
         assert mean == pytest.approx(np.mean(score.errors), rel=1e-6)
+
+
+def test_the_table_has_mean_spread_and_median_of_the_errors(finished):
+    rows = [
+        row.model_copy(update={"errors": errors})
+        for row, errors in zip(finished.rows(), ([0.1, 0.2, 0.9], [0.3, 0.2, 0.1]), strict=False)
+    ]
+    line = _line(finished, Case(rows[0].dataset, rows[0].operator), rows)
+    assert line["mean"] == pytest.approx(0.3)
+    assert line["median"] == pytest.approx(0.2)
+    assert line["spread"] == pytest.approx(0.2 / np.sqrt(2))  # of the means 0.4 and 0.2
 
 
 def test_seeds_may_differ_in_the_grids_they_can(finished, stores, tmp_path):
