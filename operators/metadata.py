@@ -17,7 +17,9 @@ import numpy as np
 import zarr
 from fsspec.implementations.local import LocalFileSystem
 
-FORMAT_VERSIONS = (1, 2)  # their arrays are alike
+from operators.digests import Changed, check_sealed
+
+FORMAT_VERSIONS = (2, 3)  # version 3 has a checksum in each chunk, and records that name a job
 METADATA_BYTES = 2**26  # of zarr.json
 SAMPLES = 2**24
 LARGEST = 2**30  # bytes of a chunk, and of a coordinate along several axes
@@ -28,7 +30,6 @@ _TYPES = {"bool", "float32", "float64"} | {
     f"{u}int{8 * n}" for u in ("", "u") for n in (1, 2, 4, 8)
 }
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_COORDINATE_CODECS = (["bytes"], ["bytes", "zstd"])
 
 
 class DataError(ValueError):
@@ -95,7 +96,9 @@ def open_group(url: str) -> zarr.Group:
             _check_array(name, array, attributes)
         for name in arrays:
             _check_axes(name, arrays)
-    except DataError as error:
+        coordinates = arrays.keys() - set(attributes["variables"])
+        check_sealed(filesystem, root, {name: arrays[name].ndim for name in sorted(coordinates)})
+    except (DataError, Changed) as error:
         raise DataError(f"{url}: {error}") from None
     return group
 
@@ -158,9 +161,10 @@ def _check_array(name: str, array: zarr.Array, attributes: dict[str, Any]) -> No
     if not (isinstance(kind, np.dtype) and kind.name in _TYPES):
         raise DataError(f"{name} is of type {kind}: allowed are bool, integers, float32, float64")
     codecs: list[Any] = [codec.to_dict() for codec in array.metadata.codecs]  # pyright: ignore
+    checksum = ["crc32c"] if attributes["format_version"] > 2 else []
     if name not in attributes["variables"]:
-        if [codec["name"] for codec in codecs] not in _COORDINATE_CODECS:
-            raise DataError(f"{name} has codecs {_listed(codecs)}: allowed are bytes, zstd")
+        if [codec["name"] for codec in codecs] != ["bytes", *checksum]:
+            raise DataError(f"{name} has codecs {_listed(codecs)}: allowed are bytes, crc32c")
         allowed = LARGEST_AXIS if array.ndim <= 1 else LARGEST
         if array.nbytes > allowed:
             raise DataError(f"{name} has {array.nbytes:,} bytes: allowed are {allowed:,}")
@@ -172,13 +176,14 @@ def _check_array(name: str, array: zarr.Array, attributes: dict[str, Any]) -> No
     inner = codecs[0].get("configuration", {})
     if (
         [codec["name"] for codec in codecs] != ["sharding_indexed"]
-        or _pipeline(inner["codecs"]) not in ("bytes little, blosc", "bytes, blosc")
+        or _pipeline(inner["codecs"])
+        not in [", ".join([first, "blosc", *checksum]) for first in ("bytes little", "bytes")]
         or _pipeline(inner["index_codecs"]) != "bytes little, crc32c"
         or inner["index_location"] != "end"
     ):
         raise DataError(
             f"{name} has codecs {_listed(codecs)}: allowed is sharding_indexed of little-endian "
-            "bytes and blosc, its index bytes and crc32c at the end"
+            f"{', '.join(['bytes', 'blosc', *checksum])}, its index bytes and crc32c at the end"
         )
     if (chunk := math.prod(array.chunks) * kind.itemsize) > LARGEST:
         raise DataError(f"{name} has chunks of {chunk:,} bytes: allowed are {LARGEST:,}")

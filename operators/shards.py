@@ -5,6 +5,7 @@ Zarr reads the same, at a fraction of the speed: it schedules, allocates and cop
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 from google_crc32c import value as crc32c
 from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
+
+from operators.digests import check_shard, sound
 
 _GROUP_BYTES = 2**24  # read at a time
 _HEADER = 16  # bytes of a blosc header: version, flags, sizes before and after, and of blocks
@@ -27,12 +30,18 @@ class Shards:
         shape: Of a chunk; the first is samples.
         dtype: Of the values.
         chunks: Chunks of a shard.
+        content: Digest of the store's data, by which what was compared once is known.
+        job: What its records name (`operators.digests.job_of`).
+        checksums: Whether each chunk ends with its CRC-32C: since version 3 of the format.
     """
 
     key: str
     shape: tuple[int, ...]
     dtype: np.dtype
     chunks: int
+    content: str
+    job: str | None
+    checksums: bool
 
     @property
     def samples(self) -> int:
@@ -44,6 +53,9 @@ class Shards:
     ) -> Iterator[tuple[int, memoryview | None]]:
         """Chunks of a shard as they are stored; None for one that was not written.
 
+        A shard that a process reads for the first time is read to its end, and compared with its
+        record.
+
         Args:
             files: The file system of the store.
             root: Path of the store in it.
@@ -52,31 +64,49 @@ class Shards:
 
         Raises:
             OSError: If the object cannot be read.
-            ValueError: If it is no shard.
+            ValueError: If it is no shard, or not the one that was recorded.
         """
         path = f"{root}/{self.key}/c/{shard}" + "/0" * (len(self.shape) - 1)
+        place, whole = (root, self.content, self.key, shard), None
         try:
-            offsets, lengths = self._index(files, path)
+            if place not in sound():
+                pieces = _pieces(files, path)
+                first = next(pieces)
+                whole = first if len(first) < _GROUP_BYTES else None
+                check_shard(
+                    files, root, self.key, shard, itertools.chain([first], pieces), self.job
+                )
+                sound().add(place)
+            end = self._index_bytes
+            index = files.cat_file(path, start=-end) if whole is None else whole[-end:]
         except FileNotFoundError:
             yield from ((k, None) for k in chunks)
             return
+        offsets, lengths = self._index(index)
         for group in _adjacent(offsets, lengths, chunks):
             start, stop = offsets[group[0]], offsets[group[-1]] + lengths[group[-1]]
             if start == _ABSENT:
                 yield from ((k, None) for k in group)
                 continue
-            data = memoryview(files.cat_file(path, start=start, end=stop))
+            if whole is None:
+                data = memoryview(files.cat_file(path, start=start, end=stop))
+            else:
+                data = memoryview(whole)[start:stop]
             for k in group:
                 yield k, data[offsets[k] - start : offsets[k] - start + lengths[k]]
 
-    def _index(self, files: Any, path: str) -> tuple[list[int], list[int]]:
+    @property
+    def _index_bytes(self) -> int:
+        """Size of the index, with its checksum."""
+        return 16 * self.chunks + 4
+
+    def _index(self, data: bytes) -> tuple[list[int], list[int]]:
         """Offset and length of each chunk, from the end of the object."""
-        size = 16 * self.chunks
-        data = files.cat_file(path, start=-(size + 4))
+        size = self._index_bytes - 4
         if len(data) != size + 4 or crc32c(data[:size]) != int.from_bytes(data[size:], "little"):
             raise ValueError("the index of the shard is damaged")
         index = np.frombuffer(data[:size], "<u8").reshape(-1, 2)
-        largest = int(np.prod(self.shape)) * self.dtype.itemsize + _HEADER
+        largest = int(np.prod(self.shape)) * self.dtype.itemsize + _HEADER + 4
         written = index[(index != _ABSENT).any(axis=1)]
         if (written[:, 1] > largest).any() or (written[:, 0] >= 2**62).any():
             raise ValueError("the index of the shard is damaged")
@@ -88,10 +118,23 @@ class Shards:
         Raises:
             ValueError, RuntimeError: If the bytes are no such chunk.
         """
+        if self.checksums:
+            stored, checksum = stored[:-4], stored[-4:]
+            if crc32c(bytes(stored)) != int.from_bytes(checksum, "little"):
+                raise ValueError("a chunk differs from its checksum")
         sizes = np.frombuffer(stored[4:_HEADER], "<u4").tolist() if len(stored) >= _HEADER else []
         if sizes[:1] != [out.nbytes] or sizes[2:] != [len(stored)]:
             raise ValueError("a chunk is damaged")
         blosc.decompress(stored, out)
+
+
+def _pieces(files: Any, path: str) -> Iterator[bytes]:
+    """The bytes of an object, some at a time."""
+    for start in itertools.count(0, _GROUP_BYTES):
+        piece = files.cat_file(path, start=start, end=start + _GROUP_BYTES)
+        yield piece
+        if len(piece) < _GROUP_BYTES:
+            return
 
 
 def _adjacent(offsets: list[int], lengths: list[int], chunks: Sequence[int]) -> Iterator[list[int]]:

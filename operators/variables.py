@@ -11,6 +11,7 @@ import zarr
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from operators.digests import job_of
 from operators.metadata import DataError, array_of, one_line
 from operators.shards import Shards
 
@@ -137,7 +138,11 @@ class Variable:
         if dims[:1] != ("sample",) or not space or array.shards is None:
             raise DataError(f"{url}: {name} is no function on a grid")
         chunks = array.shards[0] // array.chunks[0]
-        shards = Shards(name, array.chunks, array.dtype.newbyteorder("<"), chunks)
+        attributes = group.attrs.asdict()
+        shards = Shards(
+            name, array.chunks, array.dtype.newbyteorder("<"), chunks, attributes["content"],
+            job_of(attributes), attributes["format_version"] > 2,
+        )  # fmt: skip
         if "level" not in dims:
             return cls(url, shards, array.shape[1:], space, None)
         levels = np.asarray(array_of(group, url, "level")[:]).tolist()

@@ -282,7 +282,7 @@ def _deviation(store: Store) -> np.ndarray:
     Raises:
         StoreError: If it is damaged.
     """
-    damaged = f"{store.url}: the deviation is damaged: make the store again with --overwrite"
+    damaged = f"{store.url}: the deviation is damaged: --resume makes it again"
     try:
         deviation = np.asarray(store.array("deviation")[...])
     except Exception as error:  # zarr raises many kinds on damaged data

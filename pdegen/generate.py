@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import platform
-import re
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -19,19 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from pdegen import lock
+import pdegen
+from pdegen import lock, place
 from pdegen.darcy.fenicsx.client import WorkerError
 from pdegen.engines import Pool, check, pool
-from pdegen.layout import ROOT, Layout
-from pdegen.metadata import BEGUN
+from pdegen.layout import Layout
+from pdegen.metadata import FORMAT_VERSION
 from pdegen.objects import Objects, causes
 from pdegen.problem import compute, layout
 from pdegen.problems.base import SampleError
 from pdegen.recipe import Recipe
+from pdegen.record import job_of
 from pdegen.schema import SchemaError
-from pdegen.store import Store, StoreError, lay_out
+from pdegen.store import Store, StoreError, described_by
 
-_LOG = re.compile(r"\d{8}T\d{12}Z\.json")  # what `log/` holds
 _NOTES = 1000  # that a log keeps at most
 _ATTEMPTS = 3  # at a shard whose solver process dies
 
@@ -60,6 +60,11 @@ class Job(ABC):
     def fingerprint(self) -> str:
         """SHA-256 of all that the numbers depend on."""
 
+    @property
+    def identity(self) -> str:
+        """What its records name: all that its bits depend on but for versions of the software."""
+        return self.fingerprint
+
     @abstractmethod
     def check(self) -> None:
         """Raise an error where the job cannot be done here."""
@@ -86,7 +91,7 @@ class Job(ABC):
 
     def made(self, store: Store) -> bool:
         """Whether the store is of this job, so that it may go on there."""
-        return store.attributes["fingerprint"] == self.fingerprint
+        return job_of(store.attributes) == self.identity
 
     @abstractmethod
     def difference(self, store: Store) -> str:
@@ -133,11 +138,13 @@ class RecipeJob(Job):
     def measured(self) -> dict[str, Any]:
         return self.recipe.problem.measured(self.recipe.seed, self.recipe.samples)
 
-    def made(self, store: Store) -> bool:
-        return super().made(store) and store.attributes["provenance"].get("device") == self.device
+    @property
+    def identity(self) -> str:
+        device = {"device": self.device} if self.device else {}
+        return job_of({"fingerprint": self.fingerprint, "provenance": device})
 
     def difference(self, store: Store) -> str:
-        if super().made(store):
+        if store.attributes["fingerprint"] == self.fingerprint:
             device = store.attributes["provenance"].get("device", "cpu")
             return f"{store.url} was begun with --device {device}: resume it with that"
         there = store.attributes["fingerprint"]
@@ -210,37 +217,43 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     """
     check(options.scheduler)
     objects = Objects(url)
-    there = _in_the_way(job, objects, options)
+    there = _found(job, objects, options)
     job.check()
-    plan = None if there and options.resume else job.layout()
-    if plan is not None:
+    plan = job.layout()
+    described, resumes = described_by(plan, url), there is not None and options.resume
+    if not resumes:
         _check_room(objects, plan)
     objects.check_conditional()
     with (
         pool(options.scheduler, options.workers) as workers,  # which must be there, before all else
-        lock.locked(objects, options.take_over) as mine,
+        lock.locked(objects, job.identity, options.take_over) as mine,
         _logged(objects, options) as log,
     ):
-        if _in_the_way(job, objects, options) != there:
+        if (_found(job, objects, options) is None) != (there is None):
             raise StoreError(f"{url} was changed by another job meanwhile: start again")
-        store = Store(url) if plan is None else _laid_out(objects, plan)
-        todo = _to_do(store, workers)
-        if store.sealed:
-            if not todo:
-                return store
-            store.unseal()
-        _compute(job, store, todo, workers, options, log)
+        if resumes and _complete(Store(url), workers):
+            return Store(url)
+        store = (place.continued if resumes else place.laid_out)(objects, described)
+        _compute(job, store, _to_do(store, workers), mine.token, workers, options, log)
         measured = job.measured()
-        lock.check(objects, mine)
+        if changed := _to_do(store, workers):  # what is sealed is read again
+            raise StoreError(
+                f"{url}: shard {changed[0]} was changed by another job meanwhile: --resume makes "
+                "it again"
+            )
+        if place.differing(objects, described):
+            raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
+        lock.check(objects, mine.token)
         store.seal(measured)
     return store
 
 
 def _compute(
-    job: Job, store: Store, todo: list[int], workers: Pool, options: Options, log: dict[str, Any]
-) -> None:
+    job: Job, store: Store, todo: list[int], token: str, workers: Pool, options: Options,
+    log: dict[str, Any],
+) -> None:  # fmt: skip
     start = time.monotonic()
-    task = partial(_shard, job, store.url, options.skip_failed)
+    task = partial(_shard, job, store.url, options.skip_failed, token)
     for done, (shard, notes) in enumerate(workers.run(task, todo), 1):
         log["shards"] = done
         room = max(0, _NOTES - len(log["notes"]))
@@ -248,8 +261,9 @@ def _compute(
         options.progress(Progress(done, len(todo), time.monotonic() - start, notes))
 
 
-def _shard(job: Job, url: str, skip_failed: bool, shard: int) -> tuple[str, ...]:
-    """The task: compute one shard and write it. Notes say what was tried again or skipped."""
+def _shard(job: Job, url: str, skip_failed: bool, token: str, shard: int) -> tuple[str, ...]:
+    """The task: compute one shard and write it, where the job with this token still holds the
+    lock. Notes say what was tried again or skipped."""
     store = Store(url)
     samples = store.shard_range(shard)
     with causes() as notes:
@@ -262,6 +276,7 @@ def _shard(job: Job, url: str, skip_failed: bool, shard: int) -> tuple[str, ...]
                 if attempt == _ATTEMPTS:
                     raise
                 notes.append(f"attempt {attempt} failed: {error}")
+        lock.check(store.objects, token)
         store.write_shard(shard, values, skipped)
     return (*notes, *(f"sample {sample} is skipped: {why}" for sample, why in skipped.items()))
 
@@ -312,30 +327,42 @@ def _is_sound(url: str, shard: int) -> bool:
     return not Store(url).faults_of(shard)
 
 
-def _in_the_way(job: Job, objects: Objects, options: Options) -> bool:
-    """Whether there is a store, which may be resumed or replaced; StoreError on all else."""
-    there = set(objects.keys("")) if objects.exists() else set()
-    store = Store(objects.url)
-    ours = all(map(_LOG.fullmatch, objects.keys("log") if "log" in there else []))
-    if (ours and not there - {lock.KEY, "log"}) or store.begun:
-        return False
-    store.check()  # something else than a store is reported as such, and never removed
-    if not options.resume and not options.overwrite:
+def _found(job: Job, objects: Objects, options: Options) -> Store | None:
+    """The store that is there, which may be resumed or replaced; None where there is none.
+
+    Raises:
+        StoreError: If it may not, or something else is there.
+    """
+    store = place.found(objects)
+    if store is None:
+        return None
+    if options.overwrite:
+        place.check_all_ours(objects)
+    elif not options.resume:
         raise StoreError(
             f"{objects.url} exists: use --resume to finish it or --overwrite to replace it"
         )
-    if options.resume and not job.made(store):
-        raise StoreError(job.difference(store))
-    return True
+    elif (store.damage or not job.made(store)) and not place.is_all_of(objects, job.identity):
+        raise StoreError(store.damage or job.difference(store))
+    return store
 
 
-def _laid_out(objects: Objects, plan: Layout) -> Store:
-    """A new store, in place of what is there; `log/` goes on."""
-    objects.write(ROOT, BEGUN)  # from here on the old one is none
-    for key in objects.keys(""):
-        if key not in (lock.KEY, ROOT, "log"):
-            objects.remove_all(key)
-    return lay_out(objects.url, plan)
+def _complete(store: Store, workers: Pool) -> bool:
+    """Whether a store is sealed, and nothing in it is damaged.
+
+    Raises:
+        StoreError: If it is damaged or unfinished, and of a version that is not written any more.
+    """
+    if store.damage is not None:
+        return False
+    whole = store.sealed and not store.seal_faults() and not _to_do(store, workers)
+    whole = whole and not store.summary_faults(store.sealed_by())
+    if not whole and store.version != FORMAT_VERSION:
+        raise StoreError(
+            f"{store.url} has format version {store.version}, and is unfinished or damaged: "
+            f"pdegen verify says how; --overwrite makes it again in version {FORMAT_VERSION}"
+        )
+    return whole
 
 
 @contextmanager
@@ -347,6 +374,7 @@ def _logged(objects: Objects, options: Options) -> Iterator[dict[str, Any]]:
         "scheduler": options.scheduler,
         "workers": options.workers,
         "machine": platform.machine(),
+        "pdegen": pdegen.__version__,
         "shards": 0,
         "notes": [],
     }

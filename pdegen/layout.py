@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from zarr.abc.buffer import Buffer as AnyBuffer
 from zarr.buffer.cpu import Buffer
-from zarr.codecs import BloscCodec
+from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.errors import ZarrUserWarning
 from zarr.storage import MemoryStore
 
@@ -86,14 +86,19 @@ class Layout:
             self.samples * math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in self.variables
         )
 
-    def objects(self) -> dict[str, bytes]:
-        """The metadata and coordinates by their keys in the store, `zarr.json` last."""
+    def objects(self, version: int = FORMAT_VERSION) -> dict[str, bytes]:
+        """The metadata and coordinates by their keys in the store, `zarr.json` last.
+
+        Args:
+            version: Of the format: 3, or 2, whose chunks and coordinates have no checksums.
+        """
         memory = MemoryStore()
+        checksum = [] if version == 2 else [Crc32cCodec()]  # every reader checks it
         group = zarr.create_group(
             store=memory,
             attributes={
                 "format": FORMAT,
-                "format_version": FORMAT_VERSION,
+                "format_version": version,
                 "sealed": False,
                 "samples": self.samples,
                 "shard": self.shard,
@@ -107,7 +112,8 @@ class Layout:
                 shape=coordinate.values.shape,
                 chunks=coordinate.values.shape,
                 dtype=coordinate.values.dtype,
-                compressors=None,
+                compressors=checksum,
+                fill_value=_fill(coordinate.values.dtype) if version > 2 else None,
                 dimension_names=coordinate.dims,
                 attributes=dict(coordinate.attributes),
                 config={"write_empty_chunks": True},  # zeros are values
@@ -116,15 +122,14 @@ class Layout:
         for variable in self.variables:
             row = int(np.dtype(variable.dtype).itemsize * math.prod(variable.shape))
             rows = _divisor(self.shard, at_most=max(1, _CHUNK_BYTES // row))
-            floating = np.issubdtype(variable.dtype, np.floating)
             group.create_array(
                 variable.name,
                 shape=(self.samples, *variable.shape),
                 chunks=(rows, *variable.shape),
                 shards=(self.shard, *variable.shape),
                 dtype=variable.dtype,
-                compressors=_COMPRESSOR,
-                fill_value=float("nan") if floating else 0,  # what was never written is no value
+                compressors=[_COMPRESSOR, *checksum],
+                fill_value=_fill(np.dtype(variable.dtype)),
                 dimension_names=("sample", *variable.dims),
                 attributes=dict(variable.attributes),
             )
@@ -171,6 +176,11 @@ def in_memory(objects: Mapping[str, bytes]) -> MemoryStore:
     """Bytes by keys as Zarr reads them."""
     buffers: dict[str, AnyBuffer] = {key: Buffer.from_bytes(data) for key, data in objects.items()}
     return MemoryStore(buffers)
+
+
+def _fill(dtype: np.dtype) -> Any:
+    """What is read where nothing was written: no value, if the type has one that is none."""
+    return float("nan") if dtype.kind == "f" else 0
 
 
 def _divisor(n: int, at_most: int) -> int:

@@ -1,25 +1,39 @@
-"""One driver at a time: the lock of a store that is being written."""
+"""One driver at a time: the lock of a store that is being written.
+
+The lock is a lease. Its holder renews it every few seconds; another job takes it over once it has
+seen no renewal for a whole lease by its own clock, so clocks need not agree. On one machine the
+kernel tells at once whether the holder lives: it holds a lock of the operating system on the file.
+
+A lease cannot stop a holder that slept. Its token does: workers look at the lock before they write,
+and refuse where it is another's.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import logging
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
-
-import psutil
 
 from pdegen.objects import Objects, TooLargeError
 
-KEY = "lock.json"
+logger = logging.getLogger(__name__)
+
+KEY, RENEWED = "lock.json", "lease.json"
+RENEWAL = 5.0  # seconds between two renewals
+LEASE = 60.0  # seconds without one, after which the holder counts as gone
 _BYTES = 2**16
-_SETTLING = 0.2  # seconds that two who take over at once need to see each other
+_SETTLING = 0.2  # seconds in which a holder can lock its file, and two who take over see each other
 
 
 class LockedError(ValueError):
@@ -31,132 +45,221 @@ class Holder:
     """Who writes to a store.
 
     Args:
-        token: Of this job alone.
-        host, boot, pid, born: The process: name and boot of its machine, number, and start.
-        since: When it began to write.
+        token: Of this attempt alone.
+        job: What it makes (`pdegen.store.Store.job`).
+        kernel: The running kernel of its machine; empty where the system does not tell.
+        host, pid, since: Machine, process and begin, for people.
     """
 
     token: str
+    job: str
+    kernel: str
     host: str
-    boot: str
     pid: int
-    born: float
     since: str
 
     @classmethod
     def parse(cls, data: bytes) -> Holder:
-        """Raises ValueError on bytes that name no process."""
+        """Raises ValueError on bytes that name no holder."""
         try:
             holder = cls(**json.loads(data))
         except (TypeError, RecursionError) as error:
             raise ValueError(f"it is no lock: {error}") from None
-        words = (holder.token, holder.host, holder.boot, holder.since)
+        words = (holder.token, holder.job, holder.kernel, holder.host, holder.since)
         if not all(isinstance(word, str) and word.isprintable() for word in words):
             raise ValueError("its words are no text of one line")
-        numbers = type(holder.pid) is int and type(holder.born) in (int, float)
-        if not (numbers and 0 < holder.pid < 2**31 and 0 <= holder.born < 2**40):
+        if type(holder.pid) is not int:
             raise ValueError("it has no process")
         return holder
 
     @classmethod
-    def here(cls) -> Holder:
+    def here(cls, job: str) -> Holder:
         """This process, with a new token."""
         return cls(
             token=uuid.uuid4().hex,
+            job=job,
+            kernel=_kernel(),
             host=socket.gethostname(),
-            boot=_boot(),
             pid=os.getpid(),
-            born=psutil.Process().create_time(),
             since=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-
-    @property
-    def gone(self) -> bool:
-        """Whether it is certain that the process has ended: false of other machines."""
-        if self.host != socket.gethostname():
-            return False
-        if self.boot != _boot():
-            return True
-        try:
-            process = psutil.Process(self.pid)
-            # a process that was killed and not yet waited for has ended
-            ended = process.status() == psutil.STATUS_ZOMBIE
-            return ended or abs(process.create_time() - self.born) > 1
-        except psutil.NoSuchProcess:
-            return True
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}, since {self.since}"
 
 
 def holder(objects: Objects) -> Holder | None:
-    """Who holds the lock; None where nobody does.
-
-    Raises:
-        LockedError: If the lock cannot be read.
-    """
+    """Who holds the lock; None where nobody does, or the lock cannot be read."""
     try:
         return Holder.parse(objects.read(KEY, _BYTES))
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, ValueError, TooLargeError):
         return None
-    except (ValueError, TooLargeError):
-        raise LockedError(
-            f"{objects.url}: {KEY} cannot be read: if no job writes there, use --take-over"
-        ) from None
+
+
+def check(objects: Objects, token: str) -> None:
+    """Raise LockedError unless the job with this token still holds the lock."""
+    other = holder(objects)
+    if other is None or other.token != token:
+        raise LockedError(f"{objects.url} was taken over by {other or 'another job'}")
 
 
 @contextmanager
-def locked(objects: Objects, take_over: bool = False) -> Iterator[Holder]:
+def locked(objects: Objects, job: str, take_over: bool = False) -> Iterator[Holder]:
     """Hold the lock of a store.
-
-    The lock of a process of this machine that has ended is taken over without asking.
 
     Args:
         objects: The store.
-        take_over: Take it from whoever holds it, who is then refused to seal the store.
+        job: What is made there.
+        take_over: Take it from whoever holds it, who then can neither write nor seal.
 
     Raises:
-        LockedError: If somebody else holds it.
+        LockedError: If somebody else holds it, and lives as far as can be known.
     """
-    mine = Holder.here()
+    mine = Holder.here(job)
     data = json.dumps(asdict(mine)).encode()
-    try:
-        objects.create(KEY, data)
-    except FileExistsError:
-        other = None if take_over else holder(objects)
-        if other is not None and not other.gone and other != mine:  # a second attempt at our own
-            raise LockedError(
-                f"{objects.url} is being written by {other}: wait for it, or take over with "
-                "--take-over if it has ended"
-            ) from None
-        objects.write(KEY, data)
-        time.sleep(_SETTLING)
-        check(objects, mine)
-    try:
+    with ExitStack() as stack:
+        while True:
+            try:
+                objects.create(KEY, data)
+                break
+            except FileExistsError:
+                other = holder(objects)
+                if other == mine:  # the answer to the first attempt was lost
+                    break
+                if take_over or _expired(objects, other):
+                    objects.write(KEY, data)
+                    time.sleep(_SETTLING)
+                    check(objects, mine.token)
+                    break
+        stack.enter_context(_held(objects, mine.token))
+        stack.callback(_give_back, objects, mine.token)
+        stack.enter_context(_renewed(objects, mine.token))
         yield mine
-    finally:
-        if holder_token(objects) == mine.token:
-            objects.remove(KEY)
 
 
-def check(objects: Objects, mine: Holder) -> None:
-    """Raise LockedError unless this job still holds the lock."""
-    if holder_token(objects) != mine.token:
-        raise LockedError(f"{objects.url} was taken over by {holder(objects) or 'another job'}")
+def _expired(objects: Objects, other: Holder | None) -> bool:
+    """Whether the holder is gone: true after a lease without a sign, or where the kernel knows;
+    false where the lock was given back.
+
+    Raises:
+        LockedError: If the holder gives a sign.
+    """
+    seen = _signs(objects)
+    refused = LockedError(
+        f"{objects.url} is being written by {other or 'another job'}: wait for it, or take over "
+        "with --take-over if it has ended"
+    )
+    time.sleep(_SETTLING)
+    if other is not None and other.kernel and other.kernel == _kernel():
+        alive = _is_held(objects)
+        if alive is not None:
+            if alive:
+                raise refused
+            return True
+    logger.warning(
+        "%s is locked by %s: waiting up to %.0f seconds to see whether it still runs "
+        "(--take-over if it has ended)", objects.url, other or "an unknown job", LEASE,
+    )  # fmt: skip
+    end = time.monotonic() + LEASE
+    while time.monotonic() < end:
+        time.sleep(min(1.0, LEASE / 10))
+        now = _signs(objects)
+        if now[0] is None:
+            return False
+        if now != seen:
+            raise refused
+    return True
 
 
-def holder_token(objects: Objects) -> str | None:
-    """The token of who holds the lock, if it can be read."""
+def _signs(objects: Objects) -> tuple[bytes | None, ...]:
+    """What changes while a holder lives."""
+    return tuple(_bytes(objects, key) for key in (KEY, RENEWED))
+
+
+def _bytes(objects: Objects, key: str) -> bytes | None:
     try:
-        other = holder(objects)
-    except LockedError:
+        return objects.read(key, _BYTES)
+    except FileNotFoundError:
         return None
-    return None if other is None else other.token
+    except (IsADirectoryError, TooLargeError):
+        return b""
 
 
-def _boot() -> str:
-    """Which boot of the machine this is, where the system tells."""
+@contextmanager
+def _held(objects: Objects, token: str) -> Iterator[None]:
+    """Hold the operating system's lock on the file, which ends with the process."""
+    if not objects.is_local:
+        yield
+        return
+    descriptor = os.open(Path(objects.root, KEY), os.O_RDWR)
+    try:
+        with suppress(OSError):  # a file system without such locks: renewals are all there is
+            for _ in range(20):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:  # somebody looks whether it is held, or has taken over
+                    time.sleep(_SETTLING / 4)
+        check(objects, token)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_held(objects: Objects) -> bool | None:
+    """Whether a process of this machine holds the file of the lock; None where that is unknown."""
+    if not objects.is_local:
+        return None
+    try:
+        descriptor = os.open(Path(objects.root, KEY), os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _renewed(objects: Objects, token: str) -> Iterator[None]:
+    """Renew the lease while the job runs and the lock is its own."""
+    done = threading.Event()
+
+    def renew() -> None:
+        for number in count():
+            with suppress(OSError):  # the next renewal may succeed; workers have their own errors
+                other = holder(objects)
+                if other is not None and other.token != token:
+                    return
+                objects.write(RENEWED, json.dumps({"token": token, "renewal": number}).encode())
+            if done.wait(RENEWAL):
+                return
+
+    thread = threading.Thread(target=renew, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _give_back(objects: Objects, token: str) -> None:
+    other = holder(objects)
+    if other is not None and other.token == token:
+        objects.remove(RENEWED)
+        objects.remove(KEY)
+
+
+def _kernel() -> str:
+    """The running kernel of this machine, by a number drawn when it started; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
-        return str(int(psutil.boot_time()))
+        return ""

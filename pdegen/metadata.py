@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 FORMAT = "pdegen"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+READABLE = (2, 3)  # version 2 has no checksums of chunks, and records that name no job
 METADATA_BYTES = 2**26  # of zarr.json, and of other descriptions
 SAMPLES = 2**24  # and so many shards, at most
 SHARD_BYTES = 2**31
@@ -84,9 +85,10 @@ def parse(data: bytes) -> dict[str, Any]:
     if not isinstance(attributes, dict) or attributes.get("format") != FORMAT:
         raise MetadataError("a Zarr group, but not a pdegen store")
     version = attributes.get("format_version")
-    if type(version) is not int or version != FORMAT_VERSION:
+    if type(version) is not int or version not in READABLE:
         found = str(version)[:20] if type(version) is int else type(version).__name__
-        raise MetadataError(f"format version {found}, this version reads {FORMAT_VERSION}")
+        known = " and ".join(map(str, READABLE))
+        raise MetadataError(f"format version {found}, this version reads {known}")
     if "consolidated_metadata" not in content:
         raise BegunError("was interrupted while it was laid out: start again with --resume")
     try:
@@ -100,7 +102,7 @@ def parse(data: bytes) -> dict[str, Any]:
             if name in attributes["variables"]:
                 _check_variable(name, array, attributes)
             else:
-                _check_coordinate(name, array)
+                _check_coordinate(name, array, version)
         _check_axes(arrays, attributes)
         _check_text(content)
     except MetadataError as error:
@@ -235,7 +237,11 @@ def _check_variable(name: str, array: dict[str, Any], attributes: dict[str, Any]
     sharding = _named(
         "sharding_indexed",
         chunk_shape=chunk,
-        codecs=[_bytes(array), _named("blosc", typesize=item, **_BLOSC)],
+        codecs=[
+            _bytes(array),
+            _named("blosc", typesize=item, **_BLOSC),
+            *_checksum(attributes["format_version"]),
+        ],
         index_codecs=[_BYTES, {"name": "crc32c"}],
         index_location="end",
     )
@@ -243,11 +249,12 @@ def _check_variable(name: str, array: dict[str, Any], attributes: dict[str, Any]
     _check_fill(name, array, "NaN")  # what was never written is no value
 
 
-def _check_coordinate(name: str, array: dict[str, Any]) -> None:
+def _check_coordinate(name: str, array: dict[str, Any], version: int) -> None:
     _check(len(array["shape"]) > 1 or _size(array) <= AXIS_BYTES, f"{name}: shape", array["shape"])
     _check_cut(name, array, array["shape"])
-    _check(_same(array["codecs"], [_bytes(array)]), f"{name}: codecs", array["codecs"])
-    _check_fill(name, array, 0.0)
+    codecs = [_bytes(array), *_checksum(version)]
+    _check(_same(array["codecs"], codecs), f"{name}: codecs", array["codecs"])
+    _check_fill(name, array, 0.0 if version == 2 else "NaN")
 
 
 def _check_cut(name: str, array: dict[str, Any], chunk: list[int]) -> None:
@@ -306,6 +313,11 @@ def _size(array: dict[str, Any]) -> int:
 
 def _bytes(array: dict[str, Any]) -> dict[str, Any]:
     return {"name": "bytes"} if _dtype(array).itemsize == 1 else _BYTES
+
+
+def _checksum(version: int) -> list[dict[str, Any]]:
+    """The codec after which a damaged chunk is an error in every reader."""
+    return [] if version == 2 else [{"name": "crc32c"}]
 
 
 def _named(name: str, **configuration: Any) -> dict[str, Any]:

@@ -73,9 +73,10 @@ def _patient(operation: Callable[P, T]) -> Callable[P, T]:
 class Objects:
     """The objects below a URL or path, by keys such as "records/000003.json".
 
-    A write appears as a whole or not at all: on a disk by renaming a finished file, on object
-    stores by the store's own guarantee. What goes wrong is an OSError, on object stores too, after
-    several attempts where it may pass.
+    A write appears as a whole or not at all, and survives a loss of power once it has returned: on
+    a disk by a finished file that is flushed, renamed, and flushed in its folder; on object stores
+    by the store's own guarantee. What goes wrong is an OSError, on object stores too, after several
+    attempts where it may pass.
 
     Raises:
         UrlError: Where the URL holds a user name or password; and on first use, where its protocol
@@ -179,6 +180,8 @@ class Objects:
                 filesystem.pipe_file(path, data)
             return
         with self._finished(path, data) as partial:
+            if os.path.isdir(path):  # nothing of ours: away if it is empty
+                os.rmdir(path)
             os.replace(partial, path)
 
     @_patient
@@ -227,20 +230,23 @@ class Objects:
 
     @contextmanager
     def _finished(self, path: str, data: bytes) -> Iterator[str]:
-        """A finished file beside a path, which is gone afterwards."""
-        partial = f"{path}.{uuid.uuid4().hex}{_PARTIAL}"
+        """A finished file beside a path, gone afterwards; then the folder is flushed as well."""
+        partial, folder = f"{path}.{uuid.uuid4().hex}{_PARTIAL}", os.path.dirname(path)
         try:
             try:
                 file = open(partial, "wb")  # noqa: SIM115, closed below
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                _make_folder(folder)
                 file = open(partial, "wb")  # noqa: SIM115
             with file:
                 file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             yield partial
         finally:
-            if os.path.exists(partial):
+            with suppress(FileNotFoundError):  # it was renamed
                 os.remove(partial)
+        _flush_folder(folder)
 
     @_patient
     def keys(self, prefix: str) -> list[str]:
@@ -254,6 +260,16 @@ class Objects:
                 return []
         short = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
         return sorted(name for name in short if not name.endswith(_PARTIAL))
+
+    def all_keys(self) -> Iterator[str]:
+        """The keys of all objects, but for what writers that were killed have left."""
+        filesystem, root = self._location
+        with _as_os_errors(root):
+            filesystem.invalidate_cache()
+            for path in filesystem.find(root):
+                key = path.removeprefix(root).lstrip("/")
+                if not key.endswith(_PARTIAL):
+                    yield key
 
     @_patient
     def remove(self, key: str) -> None:
@@ -278,10 +294,30 @@ class Objects:
                     if name.endswith(_PARTIAL):
                         os.remove(os.path.join(folder, name))
 
-    def flush(self) -> None:
-        """Return once everything that was written would survive the loss of power."""
+    def flush(self, key: str = "") -> None:
+        """Make what was removed or renamed below a key survive a loss of power."""
         if self.is_local:
-            os.sync()
+            for folder, _, _ in os.walk(self._path(key)):
+                _flush_folder(folder)
+
+
+def _make_folder(folder: str) -> None:
+    """Make a folder, and those above it, whose entries survive a loss of power."""
+    above = os.path.dirname(folder)
+    if above and not os.path.isdir(above):
+        _make_folder(above)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+    _flush_folder(above)
+
+
+def _flush_folder(folder: str) -> None:
+    """Write a folder's entries to the disk."""
+    descriptor = os.open(folder or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _refused(error: OSError) -> bool:

@@ -17,6 +17,12 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def job_of(attributes: Mapping[str, Any]) -> str:
+    """What makes a store's samples, to the bit: the fingerprint, and a device that is not NumPy."""
+    device = attributes["provenance"].get("device")
+    return f"{attributes['fingerprint']}@{device}" if device else attributes["fingerprint"]
+
+
 def _signed(content: dict[str, Any]) -> bytes:
     """JSON with the digest of the rest as its last entry: a change of any byte is seen."""
     text = json.dumps(content, separators=(",", ":"))
@@ -47,6 +53,7 @@ class Record:
         mean, mean_square: Per variable, of each sample, in float64 over the stored values; None
             of a sample that was skipped.
         skipped: Samples that could not be computed, and why.
+        job: What made them (`job_of`); None in stores of version 2.
     """
 
     shard: int
@@ -55,6 +62,7 @@ class Record:
     mean: dict[str, list[float | None]]
     mean_square: dict[str, list[float | None]]
     skipped: dict[int, str] = field(default_factory=dict)
+    job: str | None = None
 
     @staticmethod
     def key(shard: int) -> str:
@@ -69,7 +77,7 @@ class Record:
         return int(digits) if Record.key(int(digits)) == f"records/{name}" else None
 
     def encode(self) -> bytes:
-        return _signed(asdict(self))
+        return _signed({k: v for k, v in asdict(self).items() if k != "job" or v is not None})
 
     @classmethod
     def parse(cls, data: bytes) -> Record:

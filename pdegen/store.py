@@ -1,15 +1,16 @@
 """The dataset format: Zarr v3 with shards, records and a seal. `datasets/README.md` describes it.
 
 A store is laid out first, filled shard by shard by one writer each, and sealed last. A shard
-counts as written once its record, written after its data, carries the digests of the data. So an
-interrupted store is continued by writing the shards that have no valid record.
+counts as written once its record, written after its data, carries the digests of the data and
+names the job that made them. So an interrupted store is continued by writing the shards that have
+no valid record.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,11 +18,11 @@ from typing import Any
 import numpy as np
 import zarr
 
-from pdegen.card import documents
+from pdegen.card import CARD, CROISSANT, documents
 from pdegen.layout import ROOT, Layout, contents, in_memory
 from pdegen.metadata import BEGUN, METADATA_BYTES, BegunError, MetadataError, parse
 from pdegen.objects import Objects, TooLargeError
-from pdegen.record import Record, Seal, Summary, sample_moments, sha256
+from pdegen.record import Record, Seal, Summary, job_of, sample_moments, sha256
 
 _AT_ONCE = 256  # records read at a time
 
@@ -62,15 +63,25 @@ def lay_out(url: str, layout: Layout) -> Store:
         StoreError: If the layout is beyond what a store can have.
         OSError: If the place cannot be written.
     """
-    objects, described = Objects(url), layout.objects()
-    try:
-        parse(described[ROOT])
-    except MetadataError as error:
-        raise StoreError(f"{url}: {error}") from None
+    objects, described = Objects(url), described_by(layout, url)
     objects.write(ROOT, BEGUN)
     for key, data in described.items():  # the root last
         objects.write(key, data)
     return Store(url)
+
+
+def described_by(layout: Layout, url: str) -> dict[str, bytes]:
+    """The metadata and coordinates of a layout by their keys, `zarr.json` last.
+
+    Raises:
+        StoreError: If the layout is beyond what a store can have.
+    """
+    described = layout.objects()
+    try:
+        parse(described[ROOT])
+    except MetadataError as error:
+        raise StoreError(f"{url}: {error}") from None
+    return described
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,15 @@ class Store:
         _ = self.description
 
     @property
+    def damage(self) -> str | None:
+        """Why it cannot be read, in one line; None where it can."""
+        try:
+            self.check()
+        except StoreError as error:
+            return str(error)
+        return None
+
+    @property
     def begun(self) -> bool:
         """Whether there is a store whose layout was interrupted; StoreError on no store."""
         try:
@@ -122,6 +142,11 @@ class Store:
             self.__dict__.pop(name, None)
 
     @cached_property
+    def _sound(self) -> set[tuple[str, int]]:
+        """Variables and shards that were compared with their records."""
+        return set()
+
+    @cached_property
     def group(self) -> zarr.Group:
         """The store as Zarr sees it, to be read."""
         _ = self.description
@@ -136,6 +161,16 @@ class Store:
     @property
     def sealed(self) -> bool:
         return self.attributes["sealed"]
+
+    @property
+    def version(self) -> int:
+        """Of the format."""
+        return self.attributes["format_version"]
+
+    @property
+    def job(self) -> str | None:
+        """What every record must name; None in version 2, where records name nothing."""
+        return None if self.version == 2 else job_of(self.attributes)
 
     @property
     def derived(self) -> bool:
@@ -183,10 +218,18 @@ class Store:
     def values(self, name: str, samples: range) -> np.ndarray:
         """What is stored of a variable for these samples; NaN of samples that were skipped.
 
+        A shard is compared with its recorded digest when it is first read.
+
         Raises:
             StoreError: If it is damaged or missing.
         """
         damaged = f"{self.url}: {name}, samples {samples.start} to {samples.stop - 1} are damaged"
+        for shard in range(samples.start // self.shard_size, -(-samples.stop // self.shard_size)):
+            if (name, shard) not in self._sound:
+                _, sound, faults = self.inspect(shard, [name])
+                if faults:
+                    raise StoreError(f"{damaged} ({faults[0]}); pdegen verify names the shards")
+                self._sound.update((one, shard) for one in sound)
         try:
             values = np.asarray(self.array(name)[samples.start : samples.stop])
         except Exception as error:  # zarr raises many kinds on damaged data
@@ -253,6 +296,7 @@ class Store:
             mean={name: mean for name, (mean, _) in moments.items()},
             mean_square={name: square for name, (_, square) in moments.items()},
             skipped=dict(sorted(skipped.items())),
+            job=self.job,
         )
         return objects, record
 
@@ -335,21 +379,30 @@ class Store:
         samples = self.shard_range(shard)
         if record.shard != shard or record.samples != (samples.start, samples.stop):
             raise StoreError(f"{self.url}: {Record.key(shard)} is the record of another shard")
+        if record.job != self.job:
+            raise StoreError(f"{self.url}: {Record.key(shard)} is the record of another job")
         return record
 
     def faults_of(self, shard: int) -> list[Fault]:
         """What is wrong with the record of a shard or with its data's digests."""
         return self.inspect(shard)[2]
 
-    def inspect(self, shard: int) -> tuple[Record | None, dict[str, bytes], list[Fault]]:
-        """The record of a shard, the bytes of each variable that fit it, and what is wrong."""
+    def inspect(
+        self, shard: int, variables: Sequence[str] | None = None
+    ) -> tuple[Record | None, dict[str, bytes], list[Fault]]:
+        """The record of a shard, the bytes of each variable that fit it, and what is wrong.
+
+        Args:
+            shard: Its number.
+            variables: All by default.
+        """
         try:
             record = self.record(shard)
         except StoreError as error:
             what = str(error).removeprefix(f"{self.url}: ")
             return None, {}, [Fault.of_shard(shard, what)]
         sound, faults = {}, []
-        for name in self.variables:
+        for name in variables or self.variables:
             try:
                 data = self.objects.read(self.key(name, shard), self.limit(name))
             except (FileNotFoundError, NotADirectoryError):
@@ -434,15 +487,78 @@ class Store:
         root = objects.pop(ROOT)
         for key, data in objects.items():
             self.objects.write(key, data)
-        self.objects.flush()  # all that the seal claims
         self.objects.write(ROOT, root)
         self.reread()
 
-    def unseal(self) -> None:
-        """Open a sealed store for writing again: readers refuse it until it is sealed anew."""
-        description = {**self.description, "attributes": {**self.attributes, "sealed": False}}
-        self.objects.write(ROOT, json.dumps(description, indent=2).encode())
-        self.reread()
+    # checking what is sealed
+
+    def sealed_by(self) -> Seal:
+        """The seal. Raises StoreError if it is missing, damaged, or of another store."""
+        try:
+            seal = Seal.parse(self.objects.read(Seal.KEY, METADATA_BYTES))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise StoreError(f"{Seal.KEY}: is missing") from None
+        except TooLargeError as error:
+            raise StoreError(f"{Seal.KEY}: is {error.strerror}") from None
+        except ValueError as error:
+            raise StoreError(f"{Seal.KEY}: {error}") from None
+        if seal.objects.keys() != {ROOT, CARD, CROISSANT, *self.fixed_keys()}:
+            raise StoreError(f"{Seal.KEY}: it is the seal of other objects than the store has")
+        return seal
+
+    def seal_faults(self, cards: bool = True) -> list[Fault]:
+        """What is wrong with the seal, or with what it covers beside records and shards.
+
+        Args:
+            cards: Whether what is for people alone counts too.
+        """
+        try:
+            seal = self.sealed_by()
+        except StoreError as error:
+            where, _, what = str(error).partition(": ")
+            return [Fault(where, what)]
+        found = []
+        for key, digest in seal.objects.items():
+            if cards or key not in (CARD, CROISSANT):
+                data, what = self.fixed(key)
+                if data is not None and sha256(data) != digest:
+                    what = "differs from the seal"
+                if what is not None:
+                    found.append(Fault(key, what))
+        return found
+
+    def fixed(self, key: str) -> tuple[bytes | None, str | None]:
+        """The bytes of metadata, a coordinate or the card; or why there are none."""
+        name, _, chunk = key.partition("/c")
+        limit = self.limit(name) if chunk or key.endswith("/c") else METADATA_BYTES
+        try:
+            return self.objects.read(key, limit), None
+        except (FileNotFoundError, NotADirectoryError):
+            return None, "is missing"
+        except IsADirectoryError:
+            return None, "a folder is in its place"
+        except TooLargeError as error:
+            return None, f"is {error.strerror}"
+
+    def summary_faults(self, seal: Seal | None = None) -> list[Fault]:
+        """What of all records together is other than the store says.
+
+        Args:
+            seal: What it was sealed with, if that is known.
+
+        Raises:
+            StoreError: If a record is missing or damaged.
+        """
+        summary, found = self.summary(), []
+        if seal is not None and summary.records != seal.records:
+            found.append(Fault("records", "differ from the seal"))
+        if summary.statistics != self.attributes.get("statistics"):
+            found.append(Fault("statistics", "differ from the recorded samples"))
+        if summary.content != self.attributes.get("content"):
+            found.append(Fault("content", "the digest differs from the records"))
+        if summary.skipped != self.skipped:
+            found.append(Fault("skipped", "differs from the records"))
+        return found
 
     def fixed_keys(self) -> list[str]:
         """The keys of what does not change after the layout: metadata of arrays, coordinates."""
@@ -472,7 +588,19 @@ def _not_finite(values: np.ndarray, samples: range, skipped: Mapping[int, str] |
 
 
 def open_sealed(url: str) -> Store:
-    """A finished store.
+    """A finished store whose metadata and coordinates are those that were sealed.
+
+    Raises:
+        StoreError: If it is absent, not ours, not sealed (saying how to resume), or damaged.
+    """
+    store = finished(url)
+    if faults := store.seal_faults(cards=False):
+        raise StoreError(f"{url} is damaged: {faults[0]}; pdegen verify --repair mends it")
+    return store
+
+
+def finished(url: str) -> Store:
+    """A finished store, as it says itself.
 
     Raises:
         StoreError: If it is absent, not ours, or not sealed (saying how to resume).

@@ -19,7 +19,7 @@ from pdegen.objects import Objects, TooLargeError
 from pdegen.problems.base import SampleError
 from pdegen.record import Record, Seal, sample_moments, sha256
 from pdegen.schema import SchemaError
-from pdegen.store import Fault, Store, StoreError, open_sealed
+from pdegen.store import Fault, Store, StoreError, finished
 
 _NAMED = 1000  # shards without a record that are faults of their own
 _DEVICE_TOLERANCE = 1e-5  # relative, of samples solved on a device of PyTorch
@@ -135,9 +135,9 @@ def _opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
         except (OSError, MetadataError):
             unsealed = False
         if unsealed:  # it is being written again
-            open_sealed(url)
+            finished(url)
         return store, seal
-    store = open_sealed(url)
+    store = finished(url)
     result.faults.append(Fault(Seal.KEY, fault))
     return store, None
 
@@ -146,28 +146,8 @@ def _check_fixed(store: Store, seal: Seal | None, result: Verification) -> None:
     """Metadata, coordinates and card against the seal."""
     if seal is None:
         return
-    for key, digest in seal.objects.items():
-        data = _fixed(store, key, result)
-        if data is not None:
-            result.bytes += len(data)
-            if sha256(data) != digest:
-                result.faults.append(Fault(key, "differs from the seal"))
-
-
-def _fixed(store: Store, key: str, result: Verification) -> bytes | None:
-    """The bytes of metadata, a coordinate or the card; None, and a fault, where there are none."""
-    name, _, chunk = key.partition("/c")
-    limit = store.limit(name) if chunk or key.endswith("/c") else METADATA_BYTES
-    try:
-        return store.objects.read(key, limit)
-    except (FileNotFoundError, NotADirectoryError):
-        what = "is missing"
-    except IsADirectoryError:
-        what = "a folder is in its place"
-    except TooLargeError as error:
-        what = f"is {error.strerror}"
-    result.faults.append(Fault(key, what))
-    return None
+    result.faults += store.seal_faults()
+    result.bytes += sum(len(store.fixed(key)[0] or b"") for key in seal.objects)
 
 
 def _checked_blocks(
@@ -194,7 +174,7 @@ def _checked_blocks(
             yield np.array(kept), {name: value[rows] for name, value in values.items()}
         progress(done, len(shards))
     if len(result.faults) == before:
-        result.faults += _faults_of_summary(store, seal)
+        result.faults += store.summary_faults(seal)
 
 
 def _faults_of_values(
@@ -206,18 +186,6 @@ def _faults_of_values(
             yield Fault.of_shard(record.shard, "values are not finite", name)
         if sample_moments(array) != (record.mean.get(name), record.mean_square.get(name)):
             yield Fault.of_shard(record.shard, "the recorded means differ", name)
-
-
-def _faults_of_summary(store: Store, seal: Seal | None) -> Iterator[Fault]:
-    attributes, summary = store.attributes, store.summary()
-    if seal is not None and summary.records != seal.records:
-        yield Fault("records", "differ from the seal")
-    if summary.statistics != attributes.get("statistics"):
-        yield Fault("statistics", "differ from the recorded samples")
-    if summary.content != attributes.get("content"):
-        yield Fault("content", "the digest differs from the records")
-    if summary.skipped != store.skipped:
-        yield Fault("skipped", "differs from the records")
 
 
 def _check_again(store: Store, job: RecipeJob, count: int, result: Verification) -> None:
@@ -273,7 +241,7 @@ def repair(
     """
     objects = Objects(url)
     found = verify(url, law=False)
-    with lock.locked(objects, take_over):
+    with lock.locked(objects, _opened(url, Verification(url))[0].job or "repair", take_over):
         made = list(_repaired(found)) if found.faults else []
     result = verify(url, law=law, deep=deep, progress=progress)
     result.repaired = made
@@ -314,7 +282,7 @@ def _mended_fixed(
     made = {key: text.encode() for key, text in seal.metadata.items()}
     made |= documents(store.description, sha256(made[ROOT]))
     if job is not None:
-        made = {**job.layout().objects(), **made}
+        made = {**job.layout().objects(store.version), **made}
     for key in sorted(damaged & seal.objects.keys() & made.keys()):
         if sha256(made[key]) == seal.objects[key]:
             store.objects.write(key, made[key])
@@ -323,11 +291,11 @@ def _mended_fixed(
 
 def _mended_layout(store: Store, job: RecipeJob) -> Iterator[str]:
     """The same without a seal, by the recipe, which itself is read from `zarr.json`."""
-    made, ignored = job.layout().objects(), Verification(store.url)
+    made = job.layout().objects(store.version)
     if json.loads(made[ROOT])["consolidated_metadata"]["metadata"] != store.arrays:
         return
     for key in store.fixed_keys():
-        if _fixed(store, key, ignored) != made[key]:
+        if store.fixed(key)[0] != made[key]:
             store.objects.write(key, made[key])
             yield key
 
@@ -386,17 +354,17 @@ def _made_again(
 
 def _sealed_again(store: Store, job: RecipeJob) -> Iterator[str]:
     """Card and seal, where all that they cover is what the recipe makes."""
-    plan = json.loads(job.layout().objects()[ROOT])
+    plan = json.loads(job.layout().objects(store.version)[ROOT])
     plan["attributes"]["provenance"] = store.attributes["provenance"]
-    found, ignored = Verification(store.url), Verification(store.url)
+    found = Verification(store.url)
     for _ in _checked_blocks(store, None, found, lambda done, total: None):
         pass
     if found.faults:
         return
     closing = Store(store.url, root=json.dumps(plan).encode()).closing(job.measured())
-    if closing[ROOT] != _fixed(store, ROOT, ignored):
+    if closing[ROOT] != store.fixed(ROOT)[0]:
         return
     for key in (CARD, CROISSANT, Seal.KEY):
-        if _fixed(store, key, ignored) != closing[key]:
+        if store.fixed(key)[0] != closing[key]:
             store.objects.write(key, closing[key])
             yield key

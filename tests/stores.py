@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pdegen.generate import Job
+from pdegen.record import Seal
 from pdegen.store import Store
 from pdegen.verify import verify
 
@@ -38,6 +39,20 @@ def objects_of(store: Store | str | Path) -> dict[str, bytes]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and path.parent != root / "log"
     }
+
+
+def resealed(store: Store) -> Store:
+    """The store after its seal was made that of what is there now."""
+    store = Store(store.url)
+    objects = {key: store.objects.read(key) for key in store.sealed_by().objects}
+    store.objects.write(Seal.KEY, Seal.of(objects, store.sealed_by().records).encode())
+    return store
+
+
+def unseal(store: Store) -> None:
+    """Open a sealed store for writing again, behind its back."""
+    with_attributes(store, sealed=False)
+    store.reread()
 
 
 class Interrupt(BaseException):

@@ -16,6 +16,7 @@ import torch
 
 from operators import shards
 from operators.data import DataError, StreamedPairs, open_pairs, read_pairs
+from operators.digests import sound
 from operators.evaluate import predictions, scores
 from operators.galerkin2d import GalerkinTransformer2d
 from operators.norms import WeightedH1
@@ -24,7 +25,7 @@ from operators.transforms import Normalizer, Predictor, SquareSymmetries
 from operators.variables import Variable
 from pdegen.grid import CellGrid
 from pdegen.store import Store
-from tests.stores import with_attributes
+from tests.stores import resealed, with_attributes
 
 SHARD = 5
 LOST = [3, 10, 11, 12, 13, 14, 29]  # one shard as a whole among them
@@ -50,7 +51,7 @@ def gaps(laid_out):
     for v in values.values():
         v[[i for i in LOST if i != 12]] = np.nan
     made = laid_out("cell", [CellGrid(5).x] * 2, **values)
-    with_attributes(Store(made), skipped=LOST)
+    resealed(with_attributes(Store(made), skipped=LOST))
     for name in ("a", "u"):
         (Path(made) / name / "c" / "2" / "0" / "0").unlink()
     return made
@@ -181,7 +182,7 @@ def test_skipped_samples_are_in_no_split(gaps):
 
 def test_values_that_are_missing_without_a_reason_are_refused(gaps, tmp_path):
     store = Path(shutil.copytree(gaps, tmp_path / "store.zarr"))
-    with_attributes(Store(str(store)), skipped=[])
+    resealed(with_attributes(Store(str(store)), skipped=[]))
     with pytest.raises(DataError, match=r"a, samples 0 to 4: .*damaged \(values are missing\)"):
         read_pairs(str(store), "train")
     with pytest.raises(DataError, match="values are missing"):
@@ -410,11 +411,12 @@ def test_shards_are_read_in_groups_of_bounded_size(plane_store, monkeypatch):
 
     def watched(self, path, start=None, end=None, **words):
         data = original(self, path, start=start, end=end, **words)
-        sizes.append(len(data))
+        sizes.append(len(data) if "/c/" in path else 0)
         return data
 
     monkeypatch.setattr(filesystem, "cat_file", watched)
     monkeypatch.setattr(shards, "_GROUP_BYTES", 700)
+    sound().clear()  # as in a new process, which compares shards with their records
     pairs = read_pairs(plane_store, "train")
     assert torch.equal(pairs.a, whole.a)
     assert torch.equal(pairs.u, whole.u)

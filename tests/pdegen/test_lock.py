@@ -1,14 +1,22 @@
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 
 import pytest
 
-from pdegen.generate import generate
-from pdegen.lock import KEY, Holder, LockedError, check, locked
+from pdegen import lock
+from pdegen.generate import RecipeJob, generate
+from pdegen.lock import KEY, RENEWED, Holder, LockedError, check, locked
 from pdegen.objects import Objects
 from tests.stores import objects_of
+
+JOB = "a fingerprint"
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -16,66 +24,150 @@ def objects(request, tmp_path):
     return Objects(str(tmp_path) if request.param == "disk" else f"memory://{tmp_path}")
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    """Leases of a second."""
+    monkeypatch.setattr(lock, "LEASE", 1.0)
+    monkeypatch.setattr(lock, "RENEWAL", 0.1)
+
+
 def hold(objects, holder):
     objects.write(KEY, json.dumps(asdict(holder)).encode())
 
 
-def ended():
-    """A process of this machine that has ended."""
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    return replace(Holder.here(), pid=child.pid)
-
-
 def elsewhere():
-    return replace(Holder.here(), host="node17", pid=4711)
+    """A job on a machine of the same name."""
+    return replace(Holder.here(JOB), kernel="another", pid=os.getpid())
+
+
+@contextmanager
+def renewing(objects):
+    """Somebody elsewhere renews the lease."""
+    done = threading.Event()
+
+    def renew():
+        number = 0
+        while not done.wait(0.1):
+            objects.write(RENEWED, str(number).encode())
+            number += 1
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
+@contextmanager
+def living(folder, before=()):
+    """A process that holds the lock of a store; `before` it, a command such as unshare."""
+    code = (
+        "import sys, time; from pdegen.lock import locked; from pdegen.objects import Objects\n"
+        "with locked(Objects(sys.argv[1]), 'job'): print('held', flush=True); time.sleep(600)"
+    )
+    command = [*before, sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_the_second_is_refused_with_the_identity_of_the_first(objects):
-    with locked(objects) as first:
-        with pytest.raises(LockedError) as error, locked(objects):
+    with locked(objects, JOB) as first:
+        with pytest.raises(LockedError) as error, locked(objects, JOB):
             pass
         assert f"process {first.pid} on {first.host}, since {first.since}" in str(error.value)
         assert "--take-over" in str(error.value)
-        check(objects, first)
+        check(objects, first.token)
     assert objects.keys("") == []
 
 
 def test_it_is_given_back_after_an_error(objects):
-    with pytest.raises(KeyError), locked(objects):
+    with pytest.raises(KeyError), locked(objects, JOB):
         raise KeyError
-    with locked(objects):
+    with locked(objects, JOB):
         pass
 
 
-@pytest.mark.parametrize(
-    "holder",
-    [
-        ended,
-        lambda: replace(Holder.here(), born=1.0),  # the number was given to another process
-        lambda: replace(Holder.here(), boot="an earlier one"),
-    ],
-    ids=["ended", "another", "rebooted"],
-)
-def test_one_that_is_certainly_gone_is_no_hindrance(objects, holder):
-    hold(objects, holder())
-    with locked(objects) as mine:
-        check(objects, mine)
+def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "LEASE", 600.0)
+    with living(tmp_path) as process:
+        process.kill()
+        process.wait()
+        with locked(Objects(str(tmp_path)), JOB) as mine:
+            check(Objects(str(tmp_path)), mine.token)
 
 
-def test_one_of_another_machine_is_taken_over_by_choice_alone(objects):
+def test_a_process_in_another_pid_namespace_keeps_its_lock(tmp_path):
+    with (
+        living(tmp_path, ["unshare", "--pid", "--fork", "--mount-proc"]),
+        pytest.raises(LockedError, match="is being written by process"),
+        locked(Objects(str(tmp_path)), JOB),
+    ):
+        pass
+
+
+def test_a_step_of_the_clock_leaves_a_living_process_its_lock(tmp_path, monkeypatch):
+    with living(tmp_path):
+        monkeypatch.setattr(time, "time", lambda: 4e9)
+        with (
+            pytest.raises(LockedError, match="is being written by process"),
+            locked(Objects(str(tmp_path)), JOB),
+        ):
+            pass
+
+
+def test_a_machine_of_the_same_name_keeps_a_lock_that_it_renews(objects):
     hold(objects, elsewhere())
-    with pytest.raises(LockedError, match="process 4711 on node17"), locked(objects):
+    with (
+        renewing(objects),
+        pytest.raises(LockedError, match="is being written by process"),
+        locked(objects, JOB),
+    ):
         pass
-    with locked(objects, take_over=True) as mine:
-        check(objects, mine)
+
+
+def test_a_lock_elsewhere_is_taken_over_after_a_lease_without_a_sign(objects, caplog):
+    hold(objects, elsewhere())
+    start = time.monotonic()
+    with locked(objects, JOB) as mine:
+        check(objects, mine.token)
+    assert time.monotonic() - start > lock.LEASE
+    assert "waiting up to 1 seconds" in caplog.text
+
+
+def test_a_lock_elsewhere_is_taken_over_at_once_by_choice(objects, monkeypatch):
+    monkeypatch.setattr(lock, "LEASE", 600.0)
+    hold(objects, elsewhere())
+    with renewing(objects), locked(objects, JOB, take_over=True) as mine:
+        check(objects, mine.token)
+
+
+def test_a_lock_that_is_given_back_meanwhile_is_taken(objects, monkeypatch):
+    monkeypatch.setattr(lock, "LEASE", 600.0)
+    hold(objects, elsewhere())
+    threading.Timer(0.5, objects.remove, [KEY]).start()
+    with locked(objects, JOB) as mine:
+        check(objects, mine.token)
+
+
+def test_a_holder_renews_its_lease(objects):
+    with locked(objects, JOB):
+        time.sleep(0.3)
+        first = objects.read(RENEWED)
+        time.sleep(0.3)
+        assert objects.read(RENEWED) != first
 
 
 def test_who_was_taken_over_notices_and_leaves_the_lock_alone(objects):
-    with locked(objects) as first:
+    with locked(objects, JOB) as first:
         hold(objects, elsewhere())
-        with pytest.raises(LockedError, match="was taken over by process 4711 on node17"):
-            check(objects, first)
+        with pytest.raises(LockedError, match="was taken over by process"):
+            check(objects, first.token)
     assert objects.exists(KEY)
 
 
@@ -91,46 +183,43 @@ UNREADABLE = {
     "words": {"token": 5},
     "no word": {"host": None},
     "two lines": {"host": "node\nroot"},
-    "a list of words": {"boot": ["1"]},
+    "a list of words": {"kernel": ["1"]},
     "an object": {"since": {}},
-    "negative": {"pid": -5},
-    "the system's": {"pid": 0},
-    "beyond": {"pid": 2**80},
-    "true": {"pid": True},
     "text": {"pid": "1"},
     "float": {"pid": 1.0},
-    "born as text": {"born": "then"},
-    "born never": {"born": float("nan")},
-    "born late": {"born": 10**400},
 }
 
 
 @pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
-def test_one_that_cannot_be_read_is_taken_over_by_choice_alone(objects, content):
+def test_one_that_cannot_be_read_is_taken_over_after_a_lease(tmp_path, content, monkeypatch):
+    monkeypatch.setattr(lock, "LEASE", 0.3)
+    objects = Objects(str(tmp_path))
     if isinstance(content, dict):
-        content = json.dumps({**asdict(Holder.here()), **content}).encode()
+        content = json.dumps({**asdict(Holder.here(JOB)), **content}).encode()
     objects.write(KEY, content)
-    with pytest.raises(LockedError, match=r"lock\.json cannot be read"), locked(objects):
-        pass
-    with locked(objects, take_over=True):
-        pass
+    with locked(objects, JOB) as mine:
+        check(objects, mine.token)
+    assert objects.keys("") == []
 
 
 def test_two_jobs_do_not_write_to_one_store(small, finished, tmp_path):
     url = str(tmp_path / "s.zarr")
-    with locked(Objects(url)), pytest.raises(LockedError, match="is being written by process"):
+    with locked(Objects(url), JOB), pytest.raises(LockedError, match="is being written by process"):
         generate(small, url)
     assert objects_of(generate(small, url)) == objects_of(finished)
 
 
-def test_who_was_taken_over_does_not_seal(small, finished, tmp_path):
-    url = str(tmp_path / "s.zarr")
+def test_who_was_taken_over_neither_writes_nor_seals(small, finished, tmp_path, monkeypatch):
+    url, compute = str(tmp_path / "s.zarr"), RecipeJob.compute
 
-    def taken(progress):
-        hold(Objects(url), elsewhere())
+    def taken(job, store, samples):
+        if samples.start == 5:
+            hold(store.objects, elsewhere())
+        return compute(job, store, samples)
 
-    with pytest.raises(LockedError, match="was taken over by process 4711"):
-        generate(small, url, progress=taken)
-    with pytest.raises(LockedError, match="is being written by process 4711"):
-        generate(small, url, resume=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(RecipeJob, "compute", taken)
+        with pytest.raises(LockedError, match="was taken over by process"):
+            generate(small, url, workers=1)
+    assert Objects(url).keys("records") == ["000000.json"]
     assert objects_of(generate(small, url, resume=True, take_over=True)) == objects_of(finished)

@@ -15,9 +15,9 @@ from pdegen.lock import LockedError, locked
 from pdegen.problems.base import SampleError
 from pdegen.record import Record, Seal, _signed, sha256
 from pdegen.schema import SchemaError
-from pdegen.store import Store, StoreError
+from pdegen.store import StoreError
 from pdegen.verify import repair, verify
-from tests.stores import faults, interrupted, objects_of, with_attributes
+from tests.stores import faults, interrupted, objects_of, resealed, unseal, with_attributes
 
 
 def change(store, key, data):
@@ -92,7 +92,7 @@ def test_a_sound_store_is_left_alone(store):
 
 def test_a_store_that_is_being_written_is_not_repaired(store):
     change(store, "u/c/0/0", b"")
-    with locked(store.objects), pytest.raises(LockedError, match="is being written"):
+    with locked(store.objects, store.job), pytest.raises(LockedError, match="is being written"):
         repair(store.url)
 
 
@@ -146,7 +146,7 @@ def test_samples_are_made_again_and_compared(finished):
 def test_a_store_with_other_numbers_and_right_digests_is_noticed_deep(small, store):
     values = {name: np.array(store.array(name)[5:10]) for name in store.variables}
     values["u"][2, 3] += np.float32(1e-6)
-    store.unseal()
+    unseal(store)
     store.write_shard(1, values)
     store.seal()
     assert faults(store) == []
@@ -157,11 +157,12 @@ def test_a_store_with_other_numbers_and_right_digests_is_noticed_deep(small, sto
 
 
 def test_a_recipe_that_does_not_fit_the_store_is_an_error(store):
-    store.unseal()
-    with_attributes(store, fingerprint="0" * 64)
-    Store(store.url).seal()
-    (fault,) = faults(store)
-    assert "does not have the store's fingerprint" in fault
+    store = resealed(with_attributes(store, fingerprint="0" * 64))
+    recipe, *shards = faults(store)
+    assert "does not have the store's fingerprint" in recipe
+    assert shards == [
+        f"shard {k}: records/00000{k}.json is the record of another job" for k in range(3)
+    ]
     with pytest.raises(SchemaError, match="does not have the store's fingerprint"):
         verify(store.url, deep=1)
 
@@ -171,7 +172,7 @@ def test_values_that_do_not_follow_the_recipes_law_are_noticed(small, tmp_path):
     store = generate(recipe, str(tmp_path / "s.zarr"))
     assert verify(store.url).law
     assert faults(store) == []
-    store.unseal()
+    unseal(store)
     for shard in range(store.shards):
         samples = store.shard_range(shard)
         values = {name: store.values(name, samples) for name in store.variables}
