@@ -2,7 +2,8 @@
 
 The lock is a lease. Its holder renews it every few seconds; another job takes it over once it has
 seen no renewal for a whole lease by its own clock, so clocks need not agree. On one machine the
-kernel tells at once whether the holder lives: it holds a lock of the operating system on the file.
+kernel tells at once whether the holder lives: it holds a temporary file locked, which nobody else
+can have locked in its place.
 
 A lease cannot stop a holder that slept. Its token does: workers look at the lock before they write,
 and refuse where it is another's.
@@ -14,7 +15,9 @@ import fcntl
 import json
 import logging
 import os
+import re
 import socket
+import tempfile
 import threading
 import time
 import uuid
@@ -33,7 +36,8 @@ KEY, RENEWED = "lock.json", "lease.json"
 RENEWAL = 5.0  # seconds between two renewals
 LEASE = 60.0  # seconds without one, after which the holder counts as gone
 _BYTES = 2**16
-_SETTLING = 0.2  # seconds in which a holder can lock its file, and two who take over see each other
+_TOKEN = re.compile("[0-9a-f]{32}")
+_SETTLING = 0.2  # seconds that two who take over at once need to see each other
 
 
 class LockedError(ValueError):
@@ -68,8 +72,8 @@ class Holder:
         words = (holder.token, holder.job, holder.kernel, holder.host, holder.since)
         if not all(isinstance(word, str) and word.isprintable() for word in words):
             raise ValueError("its words are no text of one line")
-        if type(holder.pid) is not int:
-            raise ValueError("it has no process")
+        if type(holder.pid) is not int or not _TOKEN.fullmatch(holder.token):
+            raise ValueError("it has no process, or no token")
         return holder
 
     @classmethod
@@ -118,6 +122,7 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Iterator[Hold
     mine = Holder.here(job)
     data = json.dumps(asdict(mine)).encode()
     with ExitStack() as stack:
+        stack.enter_context(_alive(mine.token))
         while True:
             try:
                 objects.create(KEY, data)
@@ -131,7 +136,6 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Iterator[Hold
                     time.sleep(_SETTLING)
                     check(objects, mine.token)
                     break
-        stack.enter_context(_held(objects, mine.token))
         stack.callback(_give_back, objects, mine.token)
         stack.enter_context(_renewed(objects, mine.token))
         yield mine
@@ -149,13 +153,11 @@ def _expired(objects: Objects, other: Holder | None) -> bool:
         f"{objects.url} is being written by {other or 'another job'}: wait for it, or take over "
         "with --take-over if it has ended"
     )
-    time.sleep(_SETTLING)
-    if other is not None and other.kernel and other.kernel == _kernel():
-        alive = _is_held(objects)
-        if alive is not None:
-            if alive:
-                raise refused
-            return True
+    lives = None if other is None else _lives(other)
+    if lives:
+        raise refused
+    if lives is False:
+        return True
     logger.warning(
         "%s is locked by %s: waiting up to %.0f seconds to see whether it still runs "
         "(--take-over if it has ended)", objects.url, other or "an unknown job", LEASE,
@@ -186,33 +188,27 @@ def _bytes(objects: Objects, key: str) -> bytes | None:
 
 
 @contextmanager
-def _held(objects: Objects, token: str) -> Iterator[None]:
-    """Hold the operating system's lock on the file, which ends with the process."""
-    if not objects.is_local:
-        yield
-        return
-    descriptor = os.open(Path(objects.root, KEY), os.O_RDWR)
+def _alive(token: str) -> Iterator[None]:
+    """Hold a file of this machine locked by the kernel, which lets go when the process ends."""
+    path = _sign_of_life(token)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with suppress(OSError):  # a file system without such locks: renewals are all there is
-            for _ in range(20):
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:  # somebody looks whether it is held, or has taken over
-                    time.sleep(_SETTLING / 4)
-        check(objects, token)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
+        path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
-def _is_held(objects: Objects) -> bool | None:
-    """Whether a process of this machine holds the file of the lock; None where that is unknown."""
-    if not objects.is_local:
+def _lives(other: Holder) -> bool | None:
+    """Whether a holder on this machine lives; None where that is not known."""
+    if not other.kernel or other.kernel != _kernel():
         return None
+    path = _sign_of_life(other.token)
     try:
-        descriptor = os.open(Path(objects.root, KEY), os.O_RDWR)
-    except OSError:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # it may be in a container with files of its own
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -221,9 +217,14 @@ def _is_held(objects: Objects) -> bool | None:
     except OSError:
         return None
     else:
+        path.unlink(missing_ok=True)
         return False
     finally:
         os.close(descriptor)
+
+
+def _sign_of_life(token: str) -> Path:
+    return Path(tempfile.gettempdir(), f"pdegen-{token}.lock")
 
 
 @contextmanager

@@ -181,6 +181,7 @@ UNREADABLE = {
     "large": b" " * 2**16 + b"{}",
     "more": {"more": 1},
     "words": {"token": 5},
+    "a path": {"token": "../../etc/passwd"},
     "no word": {"host": None},
     "two lines": {"host": "node\nroot"},
     "a list of words": {"kernel": ["1"]},

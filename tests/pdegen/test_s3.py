@@ -117,7 +117,10 @@ def test_an_interrupted_one_is_resumed(small, finished, url):
 
 
 def test_of_two_drivers_the_second_is_refused(small, url):
-    with locked(Objects(url)), pytest.raises(LockedError, match="is being written by process"):
+    with (
+        locked(Objects(url), "job"),
+        pytest.raises(LockedError, match="is being written by process"),
+    ):
         generate(small, url)
 
 
