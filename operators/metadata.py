@@ -74,7 +74,7 @@ def open_group(url: str) -> zarr.Group:
         # Zarr makes a slower store of the URL of a local file
         place = root if isinstance(filesystem, LocalFileSystem) else url
         group = zarr.open_group(place, mode="r", zarr_format=3)
-        attributes = group.attrs.asdict()
+        attributes: dict[str, Any] = group.attrs.asdict()
         arrays = dict(group.arrays())
     except (FileNotFoundError, FileExistsError, NotADirectoryError):
         raise DataError(f"{url}: no such store, or not a pdegen store") from None

@@ -138,7 +138,7 @@ class Variable:
         if dims[:1] != ("sample",) or not space or array.shards is None:
             raise DataError(f"{url}: {name} is no function on a grid")
         chunks = array.shards[0] // array.chunks[0]
-        attributes = group.attrs.asdict()
+        attributes: dict[str, Any] = group.attrs.asdict()
         shards = Shards(
             name, array.chunks, array.dtype.newbyteorder("<"), chunks, attributes["content"],
             job_of(attributes), attributes["format_version"] > 2,

@@ -127,12 +127,12 @@ class Store:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a store whose layout was interrupted; StoreError on no store."""
+        """Whether there is a store whose layout was interrupted."""
         try:
             parse(_root_bytes(self.objects))
         except BegunError:
             return True
-        except MetadataError:
+        except (StoreError, MetadataError):
             return False
         return False
 

@@ -1,0 +1,291 @@
+"""No store holds what another job computed, and none is sealed over what it did not lay out."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from operators.data import DataError, read_pairs
+from pdegen.generate import RecipeJob, generate
+from pdegen.layout import Layout
+from pdegen.store import Store, StoreError, open_sealed
+from pdegen.verify import repair, verify
+from tests.stores import faults, interrupted, objects_of
+
+
+@pytest.fixture(scope="session")
+def other(small, tmp_path_factory):
+    """A sealed store of another seed, to be read only."""
+    recipe = small.with_overrides({"seed": 1})
+    return generate(recipe, str(tmp_path_factory.mktemp("other") / "small.zarr"), workers=1)
+
+
+def until(path):
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} never came"
+        time.sleep(0.01)
+
+
+@contextmanager
+def stalled(folder, url, scheduler="threads"):
+    """A job of seed 1 that has computed its second shard, and not written it."""
+    environment = {**os.environ, "PDEGEN_STALL": str(folder)}
+    command = [sys.executable, "-m", "tests.pdegen.stalled", url, scheduler]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        until(folder / "stalled")
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def worker(tmp_path):
+    """The address of a Dask scheduler whose worker stalls."""
+    environment = {
+        **os.environ,
+        "PDEGEN_STALL": str(tmp_path),
+        "DASK_LOGGING__DISTRIBUTED": "error",
+    }
+    file, begin = tmp_path / "scheduler.json", [sys.executable, "-m"]
+    options = {"env": environment, "stderr": subprocess.DEVNULL}
+    scheduler = subprocess.Popen(
+        [*begin, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--host",
+         "127.0.0.1", "--scheduler-file", str(file)], **options,
+    )  # fmt: skip
+    until(file)
+    working = subprocess.Popen(
+        [*begin, "distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1",
+         "--no-dashboard", "--no-nanny", "--preload", "tests.pdegen.stalled", "--local-directory",
+         str(tmp_path / "worker")], **options,
+    )  # fmt: skip
+    yield json.loads(file.read_text())["address"]
+    for process in (working, scheduler):
+        process.kill()
+        process.wait()
+
+
+def test_a_worker_that_wakes_after_its_driver_writes_nothing(small, finished, tmp_path, worker):
+    url = str(tmp_path / "s.zarr")
+    with stalled(tmp_path, url, worker) as driver:
+        driver.kill()
+        driver.wait()
+        store = generate(small, url, overwrite=True)
+        (tmp_path / "go").touch()
+        until(tmp_path / "awake")
+        time.sleep(0.5)  # it would have written by now
+    assert objects_of(store) == objects_of(finished)
+    assert faults(store) == []
+
+
+def test_a_job_that_was_taken_over_while_it_slept_writes_nothing(small, finished, tmp_path):
+    url = str(tmp_path / "s.zarr")
+    with stalled(tmp_path, url) as process:
+        process.send_signal(signal.SIGSTOP)
+        store = generate(small, url, overwrite=True, take_over=True)
+        (tmp_path / "go").touch()
+        process.send_signal(signal.SIGCONT)
+        _, said = process.communicate()
+        assert process.returncode != 0
+        assert "was taken over by" in said.splitlines()[-1]
+    assert objects_of(store) == objects_of(finished)
+    assert faults(store) == []
+
+
+def put(shard, source, target):
+    """Another store's shard and its record in the place of one's own."""
+    for key in (
+        f"a/c/{shard}/0",
+        f"u/c/{shard}/0",
+        f"error/c/{shard}",
+        f"records/00000{shard}.json",
+    ):
+        (Path(target) / key).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(source.url) / key, Path(target) / key)
+
+
+def unfinished(recipe, url):
+    with interrupted(RecipeJob, 7):
+        generate(recipe, url, workers=1)
+    return url
+
+
+def test_a_shard_of_another_job_is_made_again(small, finished, other, tmp_path):
+    url = unfinished(small, str(tmp_path / "s.zarr"))
+    put(1, other, url)
+    assert objects_of(generate(small, url, resume=True)) == objects_of(finished)
+
+
+def test_a_shard_of_another_job_in_a_sealed_store_is_noticed_by_all(small, finished, store, other):
+    put(1, other, store.url)
+    assert faults(store) == ["shard 1: records/000001.json is the record of another job"]
+    with pytest.raises(StoreError, match="another job"):
+        open_sealed(store.url).values("u", range(5, 7))
+    with pytest.raises(DataError, match="another job"):
+        read_pairs(store.url, "train")
+    assert objects_of(generate(small, store.url, resume=True)) == objects_of(finished)
+    put(1, other, store.url)
+    assert repair(store.url).faults == []
+    assert objects_of(store) == objects_of(finished)
+
+
+def test_a_shard_that_changes_before_the_seal_is_not_sealed(small, finished, other, tmp_path):
+    """A late writer, between the last shard and the seal."""
+    url, measured = str(tmp_path / "s.zarr"), RecipeJob.measured
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RecipeJob, "measured", lambda job: put(1, other, url) or measured(job))
+        with pytest.raises(StoreError, match="shard 1 was changed by another job"):
+            generate(small, url)
+    assert objects_of(generate(small, url, resume=True)) == objects_of(finished)
+
+
+def edit(url, **changed):
+    path = Path(url) / "zarr.json"
+    content = json.loads(path.read_text("utf-8"))
+    content["attributes"] |= changed
+    path.write_text(json.dumps(content), "utf-8")
+
+
+DAMAGE = {
+    "an emptied coordinate": lambda url: (url / "x/c/0").write_bytes(b""),
+    "a coordinate lost": lambda url: (url / "x/c/0").unlink(),
+    "another coordinate": lambda url: (url / "x/c/0").write_bytes(bytes(32 * 8 + 4)),
+    "emptied metadata": lambda url: (url / "u/zarr.json").write_bytes(b""),
+    "edited metadata": lambda url: (url / "u/zarr.json").write_text("{}", "utf-8"),
+    "splits": lambda url: edit(url, splits={"train": [0, 7], "test": [3, 6]}),
+    "equation": lambda url: edit(url, equation="u = 0"),
+    "provenance": lambda url: edit(url, provenance={"pdegen": "9"}),
+    "an emptied root": lambda url: (url / "zarr.json").write_bytes(b""),
+    "a torn root": lambda url: (url / "zarr.json").write_bytes(
+        (url / "zarr.json").read_bytes()[:500]
+    ),
+    "a root lost": lambda url: (url / "zarr.json").unlink(),
+    "another fingerprint": lambda url: edit(url, fingerprint="0" * 64),
+    "a folder for a shard": lambda url: (
+        (url / "u/c/0/0").unlink(), (url / "u/c/0/0").mkdir()
+    ),
+    "a folder for a record": lambda url: (
+        (url / "records/000000.json").unlink(), (url / "records/000000.json").mkdir()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_what_differs_from_the_layout_is_laid_out_again(small, finished, tmp_path, damage):
+    url = unfinished(small, str(tmp_path / "s.zarr"))
+    damage(Path(url))
+    assert objects_of(generate(small, url, resume=True)) == objects_of(finished)
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_what_was_damaged_after_the_seal_is_mended(small, finished, store, damage):
+    damage(Path(store.url))
+    assert objects_of(generate(small, store.url, resume=True)) == objects_of(finished)
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_store_is_replaced(small, finished, tmp_path, damage):
+    url = unfinished(small, str(tmp_path / "s.zarr"))
+    damage(Path(url))
+    assert objects_of(generate(small, url, overwrite=True)) == objects_of(finished)
+
+
+def test_another_recipe_does_not_go_on_in_a_damaged_store(small, tmp_path):
+    url = unfinished(small, str(tmp_path / "s.zarr"))
+    (Path(url) / "zarr.json").write_bytes(b"")
+    before = objects_of(url)
+    with pytest.raises(StoreError, match="damaged"):
+        generate(small.with_overrides({"seed": 1}), url, resume=True)
+    assert objects_of(url) == before
+
+
+def test_files_that_are_of_no_store_are_named_and_stay(small, store):
+    (Path(store.url) / "notes.txt").write_text("mine", "utf-8")
+    (Path(store.url) / "u" / "figure.png").write_bytes(b"mine")
+    before = objects_of(store)
+    with pytest.raises(StoreError, match=r"not of a store: notes\.txt, u/figure\.png; nothing"):
+        generate(small, store.url, overwrite=True)
+    assert objects_of(store) == before
+
+
+def test_an_empty_root_among_files_of_others_is_no_store(small, tmp_path):
+    (tmp_path / "zarr.json").write_bytes(b"")
+    (tmp_path / "thesis.tex").write_text("mine", "utf-8")
+    for way in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(StoreError):
+            generate(small, str(tmp_path), **way)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.tex", "zarr.json"]
+
+
+# bytes are checked when they are read
+
+
+@pytest.mark.parametrize("key", ["u/c/1/0", "x/c/0", "sample/c/0"])
+def test_plain_xarray_notices_every_flip_of_a_chunk(finished, store, key):
+    path = Path(store.url) / key
+    data, values = path.read_bytes(), xr.open_zarr(finished.url).load()
+    for place in range(0, len(data), max(1, len(data) // 60)):
+        path.write_bytes(bytes(b ^ (0x10 if i == place else 0) for i, b in enumerate(data)))
+        try:
+            read = xr.open_zarr(store.url).load()
+        except Exception:
+            continue
+        assert read.identical(values)  # a byte that no reader uses
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("u/c/1/0", "damaged"),
+        ("records/000001.json", "damaged"),
+        ("x/c/0", "x/c/0:? differs from the seal"),
+        ("zarr.json", "store"),
+        ("seal.json", r"seal\.json"),
+    ],
+)
+def test_readers_notice_every_flip(store, key, message):
+    path = Path(store.url) / key
+    data = path.read_bytes()
+    for place in range(0, len(data), max(1, len(data) // 40)):
+        path.write_bytes(bytes(b ^ (0x10 if i == place else 0) for i, b in enumerate(data)))
+        with pytest.raises(DataError, match=message):
+            read_pairs(store.url, (0, 12))
+        with pytest.raises(StoreError, match=message):
+            open_sealed(store.url).values("u", range(12))
+
+
+def test_stores_of_version_2_are_read_and_verified_and_mended(
+    small, finished, tmp_path, monkeypatch
+):
+    objects = Layout.objects
+    with monkeypatch.context() as patch:
+        patch.setattr(Layout, "objects", lambda layout, version=2: objects(layout, 2))
+        patch.setattr("pdegen.generate.FORMAT_VERSION", 2)
+        store = generate(small, str(tmp_path / "s.zarr"))
+    assert store.version == 2
+    assert faults(store) == []
+    assert verify(store.url, deep=3).faults == []
+    assert "job" not in json.loads((Path(store.url) / "records/000000.json").read_bytes())
+    assert np.array_equal(store.values("u", range(12)), finished.values("u", range(12)))
+    assert read_pairs(store.url, "train").u.equal(read_pairs(finished.url, "train").u)
+    assert objects_of(generate(small, store.url, resume=True)) == objects_of(store)
+    before = objects_of(store)
+    for key in ("u/c/1/0", "x/c/0", "records/000002.json"):
+        path = Path(store.url) / key
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StoreError, match="has format version 2, and is unfinished or damaged"):
+        generate(small, store.url, resume=True)
+    assert repair(store.url).faults == []
+    assert objects_of(store) == before
+    assert isinstance(generate(small, store.url, overwrite=True), Store)
+    assert objects_of(store) == objects_of(finished)
