@@ -96,7 +96,7 @@ def holder(objects: Objects) -> Holder | None:
     """Who holds the lock; None where nobody does, or the lock cannot be read."""
     try:
         return Holder.parse(objects.read(KEY, _BYTES))
-    except (FileNotFoundError, IsADirectoryError, ValueError, TooLargeError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, TooLargeError):
         return None
 
 
