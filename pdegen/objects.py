@@ -256,7 +256,7 @@ class Objects:
             filesystem.invalidate_cache()
             try:
                 names = filesystem.ls(self._path(prefix), detail=False)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return []
         short = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
         return sorted(name for name in short if not name.endswith(_PARTIAL))

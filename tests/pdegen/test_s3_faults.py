@@ -159,7 +159,7 @@ def test_a_lock_whose_answer_was_lost_is_ones_own(kind, proxy, small, finished, 
 
 
 def test_anothers_lock_is_anothers_when_answers_are_lost(proxy, small, url):
-    with locked(Objects(url)):
+    with locked(Objects(url), "job"):
         proxy.plan("PUT", "/lock.json", "lost", "lost")
         with pytest.raises(LockedError, match="is being written by process"):
             generate(small, url)

@@ -25,7 +25,7 @@ from pipelines.experiment import Experiment, load_experiment
 from pipelines.finished import read_finished
 from pipelines.run import RunError, evaluate, evaluate_run, train
 from tests.pipelines.conftest import CPU, SMALL_DARCY
-from tests.stores import with_attributes
+from tests.stores import resealed, with_attributes
 
 SHARDS = {**SMALL_DARCY, "resolutions": [13], "data.overrides.shard": 3, "training.batch": 4}
 
@@ -103,7 +103,7 @@ def test_noise_has_the_number_of_the_sample_where_others_were_skipped(
     experiment: Experiment, url: str, tmp_path: Path
 ) -> None:
     with_gaps = str(shutil.copytree(url, tmp_path / "store.zarr"))
-    with_attributes(Store(with_gaps), skipped=[16, 18])
+    resealed(with_attributes(Store(with_gaps), skipped=[16, 18]))
     noise = {"noise.kind": "relative"}  # of the field alone, not of the training split
     for reading in ("resident", "streamed"):
         wanted = read_as(experiment, reading, **noise)
@@ -223,6 +223,6 @@ def test_a_score_names_the_samples_that_were_skipped(
 ) -> None:
     train(experiment, url, tmp_path / "run", CPU)
     gaps = str(shutil.copytree(url, tmp_path / "store.zarr"))
-    with_attributes(Store(gaps), skipped=[21, 22])
+    resealed(with_attributes(Store(gaps), skipped=[21, 22]))
     summary = evaluate(tmp_path / "run" / "best.safetensors", gaps, CPU).summary()
     assert (summary["first_sample"], summary["skipped"], summary["samples"]) == (20, [21, 22], 2)
