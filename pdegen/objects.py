@@ -274,11 +274,14 @@ class Objects:
     @_patient
     def remove(self, key: str) -> None:
         """Remove one object, where there is one."""
-        with _as_os_errors(self._path(key)):
+        path = self._path(key)
+        with _as_os_errors(path):
             try:
-                self._location[0].rm_file(self._path(key))
+                self._location[0].rm_file(path)
             except FileNotFoundError:
                 return
+            if self.is_local:
+                _flush_folder(os.path.dirname(path))
 
     @_patient
     def remove_all(self, key: str = "") -> None:
@@ -290,9 +293,11 @@ class Objects:
         """Remove what writers that were killed have left on a disk."""
         if self.is_local:
             for folder, _, names in os.walk(self.root):
-                for name in names:
-                    if name.endswith(_PARTIAL):
-                        os.remove(os.path.join(folder, name))
+                partial = [name for name in names if name.endswith(_PARTIAL)]
+                for name in partial:
+                    os.remove(os.path.join(folder, name))
+                if partial:
+                    _flush_folder(folder)
 
     def flush(self, key: str = "") -> None:
         """Make what was removed or renamed below a key survive a loss of power."""

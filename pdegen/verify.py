@@ -243,6 +243,7 @@ def repair(
     found = verify(url, law=False)
     with lock.locked(objects, _opened(url, Verification(url))[0].job or "repair", take_over):
         made = list(_repaired(found)) if found.faults else []
+        objects.remove_partial()
     result = verify(url, law=law, deep=deep, progress=progress)
     result.repaired = made
     return result

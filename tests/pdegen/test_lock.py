@@ -1,12 +1,15 @@
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +103,28 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path, monkeypatc
         process.wait()
         with locked(Objects(str(tmp_path)), JOB) as mine:
             check(Objects(str(tmp_path)), mine.token)
+
+
+def test_the_lock_of_another_users_killed_process_is_taken_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "LEASE", 600.0)
+    with living(tmp_path) as process:
+        process.kill()
+        process.wait()
+    (left,) = Path(tempfile.gettempdir()).glob(
+        f"pdegen-{json.loads((tmp_path / lock.KEY).read_text())['token']}.lock"
+    )
+    unlink = Path.unlink
+
+    def refused(path, *arguments, **options):
+        if path == left:  # as in a folder with the sticky bit
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        unlink(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        with locked(Objects(str(tmp_path)), JOB) as mine:
+            check(Objects(str(tmp_path)), mine.token)
+    left.unlink()
 
 
 def test_a_process_in_another_pid_namespace_keeps_its_lock(tmp_path):

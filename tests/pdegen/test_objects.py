@@ -95,7 +95,25 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
     objects.write("a/b", b"kept")
     (tmp_path / "a" / "c.0123.partial").write_bytes(b"half")
     objects.remove_partial()
-    assert objects.keys("a") == ["b"]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b"]
+
+
+def test_what_was_removed_does_not_come_back_after_a_loss_of_power(tmp_path, monkeypatch):
+    objects, synced = Objects(str(tmp_path)), []
+    objects.write("a/b", b"removed")
+    (tmp_path / "a" / "c.0123.partial").write_bytes(b"half")
+    fsync = os.fsync
+
+    def noted(descriptor):
+        folder = tmp_path / "a"
+        if os.path.samestat(os.fstat(descriptor), folder.stat()):
+            synced.append(sorted(path.name for path in folder.iterdir()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    objects.remove_partial()
+    objects.remove("a/b")
+    assert synced == [["b"], []]
 
 
 @pytest.mark.parametrize("key", ["../a", "a/../../b", "/etc/a", "a//b", "./a", "a/"])

@@ -74,6 +74,13 @@ def test_every_object_that_is_gone_is_made_again(store):
         assert objects_of(store) == sound, key
 
 
+def test_what_a_repair_that_was_killed_has_left_is_removed(store):
+    partial = Path(store.url) / "u" / "c" / "0" / "0.0123.partial"
+    partial.write_bytes(b"half")
+    assert repair(store.url).faults == []
+    assert not partial.exists()
+
+
 def test_much_damage_is_repaired(store):
     sound = objects_of(store)
     for key in ("u/c/0/0", "u/c/2/0", "a/c/1/0", "u/zarr.json", "x/c/0", "zarr.json"):
