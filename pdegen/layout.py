@@ -113,7 +113,7 @@ class Layout:
                 chunks=coordinate.values.shape,
                 dtype=coordinate.values.dtype,
                 compressors=checksum,
-                fill_value=_fill(coordinate.values.dtype) if version > 2 else None,
+                fill_value=_fill(coordinate.values.dtype, version) if version > 2 else None,
                 dimension_names=coordinate.dims,
                 attributes=dict(coordinate.attributes),
                 config={"write_empty_chunks": True},  # zeros are values
@@ -129,7 +129,7 @@ class Layout:
                 shards=(self.shard, *variable.shape),
                 dtype=variable.dtype,
                 compressors=[_COMPRESSOR, *checksum],
-                fill_value=_fill(np.dtype(variable.dtype)),
+                fill_value=_fill(np.dtype(variable.dtype), version),
                 dimension_names=("sample", *variable.dims),
                 attributes=dict(variable.attributes),
             )
@@ -178,9 +178,11 @@ def in_memory(objects: Mapping[str, bytes]) -> MemoryStore:
     return MemoryStore(buffers)
 
 
-def _fill(dtype: np.dtype) -> Any:
+def _fill(dtype: np.dtype, version: int) -> Any:
     """What is read where nothing was written: no value, if the type has one that is none."""
-    return float("nan") if dtype.kind == "f" else 0
+    if dtype.kind == "f":
+        return float("nan")
+    return -1 if dtype.kind == "i" and version > 2 else 0
 
 
 def _divisor(n: int, at_most: int) -> int:

@@ -246,7 +246,7 @@ def _check_variable(name: str, array: dict[str, Any], attributes: dict[str, Any]
         index_location="end",
     )
     _check(_same(codecs, [sharding]), f"{name}: codecs", codecs)
-    _check_fill(name, array, "NaN")  # what was never written is no value
+    _check_fill(name, array, "NaN", attributes["format_version"])
 
 
 def _check_coordinate(name: str, array: dict[str, Any], version: int) -> None:
@@ -254,7 +254,7 @@ def _check_coordinate(name: str, array: dict[str, Any], version: int) -> None:
     _check_cut(name, array, array["shape"])
     codecs = [_bytes(array), *_checksum(version)]
     _check(_same(array["codecs"], codecs), f"{name}: codecs", array["codecs"])
-    _check_fill(name, array, 0.0 if version == 2 else "NaN")
+    _check_fill(name, array, 0.0 if version == 2 else "NaN", version)
 
 
 def _check_cut(name: str, array: dict[str, Any], chunk: list[int]) -> None:
@@ -262,8 +262,10 @@ def _check_cut(name: str, array: dict[str, Any], chunk: list[int]) -> None:
     _check(_same(grid, _named("regular", chunk_shape=chunk)), f"{name}: chunk grid", grid)
 
 
-def _check_fill(name: str, array: dict[str, Any], of_floats: float | str) -> None:
-    fill = {"b": False, "f": of_floats}.get(_dtype(array).kind, 0)
+def _check_fill(name: str, array: dict[str, Any], of_floats: float | str, version: int) -> None:
+    """What was never written is no value, where the type has one that is none."""
+    of_integers = 0 if version == 2 else -1
+    fill = {"b": False, "f": of_floats, "i": of_integers}.get(_dtype(array).kind, 0)
     _check(_same(array["fill_value"], fill), f"{name}: fill value", array["fill_value"])
 
 

@@ -1,4 +1,5 @@
 import json
+import shutil
 import warnings
 from pathlib import Path
 
@@ -393,3 +394,13 @@ def test_one_sample_is_read_without_the_rest_of_its_shard(name):
         assert recipe.shard % chunk[0] == 0
         assert chunk[0] == 1 or 4 * np.prod(chunk) <= 2**19
         assert chunk[0] == recipe.shard or 8 * np.prod(chunk) > 2**19 / 2  # and is no smaller
+
+
+def test_where_an_object_is_missing_any_reader_finds_no_value(finished, tmp_path):
+    root = shutil.copytree(finished.url, tmp_path / "store.zarr")
+    for key in ("sample/c/0", "x/c/0", "u/c/0/0"):
+        (root / key).unlink()
+    with xr.open_zarr(root) as dataset:
+        assert (dataset.sample.values == -1).all()  # whole numbers have no NaN
+        assert np.isnan(dataset.x.values).all()
+        assert np.isnan(dataset.u.values[:5]).all()
