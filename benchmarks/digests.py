@@ -1,0 +1,140 @@
+"""What it costs that bytes are flushed and checked: `python -m benchmarks.digests [--json FILE]`.
+
+Writing: a whole job of `burgers-r10` as it is, against the same without CRC-32C in its chunks,
+without flushing to the disk, and without reading the shards again before the seal. Reading: the
+first epoch of a process, which compares every shard with its record, against later ones, and
+against an epoch of training on the same samples. All variants take turns; medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from unittest.mock import patch
+
+import torch
+
+from operators.data import open_pairs
+from operators.digests import sound
+from operators.galerkin import GalerkinTransformer
+from pdegen import generate as generating
+from pdegen.generate import generate
+from pdegen.layout import Layout
+from pdegen.recipe import load_recipe
+
+_laid_out, _to_do = Layout.objects, generating._to_do
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    figures = {**writing(arguments.rounds), **reading(arguments.rounds)}
+    for name, value in figures.items():
+        print(f"{name}: {value:.4g}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+
+
+def writing(rounds: int) -> dict[str, float]:
+    """Seconds of whole jobs of `burgers-r10`, on a disk below the working directory."""
+    recipe = load_recipe("burgers-r10")
+
+    def job() -> None:
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            generate(recipe, f"{folder}/store.zarr")
+
+    def bare() -> None:
+        with (
+            patch.object(os, "fsync", lambda descriptor: None),
+            patch.object(Layout, "objects", lambda layout, version=2: _laid_out(layout, 2)),
+            patch.object(generating, "_to_do", _first_time(_to_do)),
+        ):
+            job()
+
+    seconds = in_turns({"as it is": job, "bare": bare}, rounds)
+    return {
+        "burgers-r10, seconds": seconds["as it is"],
+        "burgers-r10 without flushes, checksums and second reading, seconds": seconds["bare"],
+        "writing, as it is / without": seconds["as it is"] / seconds["bare"],
+    }
+
+
+def _first_time(to_do: Callable) -> Callable:
+    """What is to do before a job; nothing after it, without looking."""
+    seen = set[str]()
+
+    def once(store, workers):
+        if store.url in seen:
+            return []
+        seen.add(store.url)
+        return to_do(store, workers)
+
+    return once
+
+
+def reading(rounds: int) -> dict[str, float]:
+    """Seconds of epochs over the training samples of `burgers-r10` on 8192 points."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = generate(load_recipe("burgers-r10"), f"{folder}/store.zarr").url
+
+        def epoch(resolution: int | None = None) -> None:
+            with closing(open_pairs(url, "train", resolution).batches(0, 0, 8)) as batches:
+                for _ in batches:
+                    pass
+
+        def first(resolution: int | None = None) -> None:
+            sound().clear()
+            epoch(resolution)
+
+        figures = dict[str, float]()
+        seconds = in_turns({"first": first, "later": epoch}, rounds)
+        checked = max(seconds["first"] - seconds["later"], 0.0)
+        figures["epoch of reading, first / later"] = seconds["first"] / seconds["later"]
+        figures["comparing all shards with their records, seconds"] = checked
+        for n in (512, 2048):
+            trained = training_epoch(url, n)
+            figures[f"training epoch at n = {n}, seconds"] = trained
+            figures[f"comparing / training epoch at n = {n}"] = checked / trained
+        return figures
+
+
+def training_epoch(url: str, n: int) -> float:
+    """Seconds of an epoch of the published Galerkin Transformer, from eight of its steps."""
+    pairs, model = open_pairs(url, "train", n), GalerkinTransformer()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    steps = []
+    with closing(pairs.batches(0, 0, 8)) as batches:
+        for number, (a, u) in enumerate(batches):
+            start = time.perf_counter()
+            optimizer.zero_grad()
+            (model(a, pairs.x) - u).square().mean().backward()
+            optimizer.step()
+            steps.append(time.perf_counter() - start)
+            if number == 7:
+                break
+    return median(steps) * (len(pairs) // 8)
+
+
+def in_turns(variants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Median seconds of each, after one that does not count."""
+    seconds = {name: list[float]() for name in variants}
+    for number in range(rounds + 1):
+        for name, run in variants.items():
+            start = time.perf_counter()
+            run()
+            if number:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: median(all_of_it) for name, all_of_it in seconds.items()}
+
+
+if __name__ == "__main__":
+    main()
