@@ -35,7 +35,8 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(pdegen, tmp_path):
     outcome = pdegen("generate", "burgers-r10", "--out", "s.zarr", "--dry-run")
     assert (outcome.status, outcome.err) == (0, [])
     assert outcome.out == [
-        "burgers-r10 to s.zarr: 2048 samples in 16 shards of 128, 134.2 MB before compression"
+        "burgers-r10 to s.zarr: 2048 samples in 16 shards of 128, 134.2 MB before compression",
+        "samples 1024 to 1847 are in no split",
     ]
     assert everything(tmp_path) == {}
 
