@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Pool(ABC):
     @abstractmethod
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
-    ) -> Iterator[tuple[Argument, Result]]:
+    ) -> Generator[tuple[Argument, Result], None, None]:
         """Results of a task as they are ready; a few tasks wait, whatever the number of all.
 
         Raises:
@@ -81,7 +81,7 @@ class Threads(Pool):
 
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
-    ) -> Iterator[tuple[Argument, Result]]:
+    ) -> Generator[tuple[Argument, Result], None, None]:
         left, waiting = iter(arguments), dict[Future[Result], Argument]()
         try:
             while True:
@@ -110,7 +110,7 @@ class Cluster(Pool):
 
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
-    ) -> Iterator[tuple[Argument, Result]]:
+    ) -> Generator[tuple[Argument, Result], None, None]:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 

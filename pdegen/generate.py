@@ -10,7 +10,7 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -231,12 +231,12 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     ):
         if (_found(job, objects, options) is None) != (there is None):
             raise StoreError(f"{url} was changed by another job meanwhile: start again")
-        if resumes and _complete(Store(url), workers):
+        if resumes and _complete(Store(url), mine.job, workers):
             return Store(url)
         store = (place.continued if resumes else place.laid_out)(objects, described)
-        _compute(job, store, _to_do(store, workers), mine.token, workers, options, log)
+        _compute(job, store, _to_do(store, mine.job, workers), mine, workers, options, log)
         measured = job.measured()
-        if changed := _to_do(store, workers):  # what is sealed is read again
+        if changed := _to_do(store, mine.job, workers):  # what is sealed is read again
             raise StoreError(
                 f"{url}: shard {changed[0]} was changed by another job meanwhile: --resume makes "
                 "it again"
@@ -249,22 +249,25 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
 
 
 def _compute(
-    job: Job, store: Store, todo: list[int], token: str, workers: Pool, options: Options,
+    job: Job, store: Store, todo: list[int], mine: lock.Holder, workers: Pool, options: Options,
     log: dict[str, Any],
 ) -> None:  # fmt: skip
     start = time.monotonic()
-    task = partial(_shard, job, store.url, options.skip_failed, token)
-    for done, (shard, notes) in enumerate(workers.run(task, todo), 1):
-        log["shards"] = done
-        room = max(0, _NOTES - len(log["notes"]))
-        log["notes"] += [f"shard {shard}: {note}" for note in notes[:room]]
-        options.progress(Progress(done, len(todo), time.monotonic() - start, notes))
+    task = partial(_shard, job, store.url, options.skip_failed, mine)
+    with closing(workers.run(task, todo)) as results:  # no task runs on when the lock is given back
+        for done, (shard, notes) in enumerate(results, 1):
+            log["shards"] = done
+            room = max(0, _NOTES - len(log["notes"]))
+            log["notes"] += [f"shard {shard}: {note}" for note in notes[:room]]
+            options.progress(Progress(done, len(todo), time.monotonic() - start, notes))
 
 
-def _shard(job: Job, url: str, skip_failed: bool, token: str, shard: int) -> tuple[str, ...]:
-    """The task: compute one shard and write it, where the job with this token still holds the
-    lock. Notes say what was tried again or skipped."""
+def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int) -> tuple[str, ...]:
+    """The task: compute one shard and write it, where the store is of this job, which still holds
+    the lock. Notes say what was tried again or skipped."""
     store = Store(url)
+    if job_of(store.attributes) != mine.job:  # its records would name the other one
+        raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
     samples = store.shard_range(shard)
     with causes() as notes:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -276,7 +279,7 @@ def _shard(job: Job, url: str, skip_failed: bool, token: str, shard: int) -> tup
                 if attempt == _ATTEMPTS:
                     raise
                 notes.append(f"attempt {attempt} failed: {error}")
-        lock.check(store.objects, token)
+        lock.check(store.objects, mine.token)
         store.write_shard(shard, values, skipped)
     return (*notes, *(f"sample {sample} is skipped: {why}" for sample, why in skipped.items()))
 
@@ -312,19 +315,20 @@ def _pieces(
         yield from _pieces(job, store, range(failure.sample + 1, samples.stop), skipped)
 
 
-def _to_do(store: Store, workers: Pool) -> list[int]:
-    """The shards without a valid record; workers read and check the others."""
+def _to_do(store: Store, job: str, workers: Pool) -> list[int]:
+    """The shards without a valid record of a job; workers read and check the others."""
     recorded = store.recorded()
     sound = {
         shard
-        for shard, is_sound in workers.run(partial(_is_sound, store.url), recorded)
+        for shard, is_sound in workers.run(partial(_is_sound, store.url, job), recorded)
         if is_sound
     }
     return [shard for shard in range(store.shards) if shard not in sound]
 
 
-def _is_sound(url: str, shard: int) -> bool:
-    return not Store(url).faults_of(shard)
+def _is_sound(url: str, job: str, shard: int) -> bool:
+    store = Store(url)
+    return job_of(store.attributes) == job and not store.faults_of(shard)
 
 
 def _found(job: Job, objects: Objects, options: Options) -> Store | None:
@@ -347,7 +351,7 @@ def _found(job: Job, objects: Objects, options: Options) -> Store | None:
     return store
 
 
-def _complete(store: Store, workers: Pool) -> bool:
+def _complete(store: Store, job: str, workers: Pool) -> bool:
     """Whether a store is sealed, and nothing in it is damaged.
 
     Raises:
@@ -355,7 +359,8 @@ def _complete(store: Store, workers: Pool) -> bool:
     """
     if store.damage is not None:
         return False
-    whole = store.sealed and not store.seal_faults() and not _to_do(store, workers)
+    whole = store.sealed and not store.seal_faults()
+    whole = whole and not _to_do(store, job, workers)
     whole = whole and not store.summary_faults(store.sealed_by())
     if not whole and store.version != FORMAT_VERSION:
         raise StoreError(

@@ -42,6 +42,7 @@ def found(objects: Objects) -> Store | None:
     if all(map(_LOG.fullmatch, logs)) and not there - {lock.KEY, lock.RENEWED, "log"}:
         return None
     if store.begun:
+        check_all_ours(objects)
         return None
     if store.damage is not None and not _is_ours(objects):
         store.check()  # says what it is not

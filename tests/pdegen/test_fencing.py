@@ -17,6 +17,8 @@ import xarray as xr
 from operators.data import DataError, read_pairs
 from pdegen.generate import RecipeJob, generate
 from pdegen.layout import Layout
+from pdegen.metadata import BEGUN
+from pdegen.record import Record
 from pdegen.store import Store, StoreError, open_sealed
 from pdegen.verify import repair, verify
 from tests.stores import faults, interrupted, objects_of
@@ -149,6 +151,27 @@ def test_a_shard_that_changes_before_the_seal_is_not_sealed(small, finished, oth
     assert objects_of(generate(small, url, resume=True)) == objects_of(finished)
 
 
+def test_no_record_names_another_job_whose_root_came_between(small, finished, other, tmp_path):
+    """A job that seals as its lock is taken leaves its root over the layout of the next one."""
+    url, compute = str(tmp_path / "s.zarr"), RecipeJob.compute
+
+    def replaced(job, store, samples):
+        shutil.copy(Path(other.url) / "zarr.json", Path(url) / "zarr.json")
+        return compute(job, store, samples)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RecipeJob, "compute", replaced)
+        with pytest.raises(StoreError, match="metadata were changed by another job"):
+            generate(small, url, workers=1)
+    assert {record.job for record in records(url)} == {small.fingerprint}
+    assert objects_of(generate(small, url, resume=True)) == objects_of(finished)
+
+
+def records(url):
+    found = sorted((Path(url) / "records").iterdir())
+    return [Record.parse(path.read_bytes()) for path in found]
+
+
 def edit(url, **changed):
     path = Path(url) / "zarr.json"
     content = json.loads(path.read_text("utf-8"))
@@ -216,6 +239,15 @@ def test_files_that_are_of_no_store_are_named_and_stay(small, store):
     with pytest.raises(StoreError, match=r"not of a store: notes\.txt, u/figure\.png; nothing"):
         generate(small, store.url, overwrite=True)
     assert objects_of(store) == before
+
+
+@pytest.mark.parametrize("way", [{}, {"resume": True}, {"overwrite": True}])
+def test_files_of_others_beside_an_interrupted_layout_stay(small, tmp_path, way):
+    (tmp_path / "zarr.json").write_bytes(BEGUN)
+    (tmp_path / "thesis.tex").write_text("mine", "utf-8")
+    with pytest.raises(StoreError, match=r"not of a store: thesis\.tex; nothing"):
+        generate(small, str(tmp_path), **way)
+    assert (tmp_path / "thesis.tex").read_text("utf-8") == "mine"
 
 
 def test_an_empty_root_among_files_of_others_is_no_store(small, tmp_path):
