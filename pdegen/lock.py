@@ -207,7 +207,7 @@ def _lives(other: Holder) -> bool | None:
         return None
     path = _sign_of_life(other.token)
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # it may be in a container with files of its own
         return None
     try:
@@ -237,7 +237,7 @@ def _renewed(objects: Objects, token: str) -> Iterator[None]:
         for number in count():
             with suppress(OSError):  # the next renewal may succeed; workers have their own errors
                 other = holder(objects)
-                if other is not None and other.token != token:
+                if other is None or other.token != token:
                     return
                 objects.write(RENEWED, json.dumps({"token": token, "renewal": number}).encode())
             if done.wait(RENEWAL):

@@ -295,7 +295,8 @@ class Objects:
             for folder, _, names in os.walk(self.root):
                 partial = [name for name in names if name.endswith(_PARTIAL)]
                 for name in partial:
-                    os.remove(os.path.join(folder, name))
+                    with suppress(FileNotFoundError):  # its writer lives, and has finished it
+                        os.remove(os.path.join(folder, name))
                 if partial:
                     _flush_folder(folder)
 

@@ -196,6 +196,24 @@ def test_who_was_taken_over_notices_and_leaves_the_lock_alone(objects):
     assert objects.exists(KEY)
 
 
+def test_who_was_taken_over_leaves_no_lease_in_what_the_other_has_finished(objects):
+    with locked(objects, JOB):
+        objects.remove(KEY)
+        time.sleep(0.3)  # a renewal may be on its way
+        objects.remove(RENEWED)
+        time.sleep(0.3)
+    assert objects.keys("") == []
+
+
+def test_a_sign_of_life_that_is_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    other = Holder.here(JOB)
+    os.mkfifo(tmp_path / f"pdegen-{other.token}.lock")
+    hold(Objects(str(tmp_path / "s")), other)
+    with locked(Objects(str(tmp_path / "s")), JOB) as mine:
+        check(Objects(str(tmp_path / "s")), mine.token)
+
+
 UNREADABLE = {
     "nothing": b"",
     "no JSON": b"{",

@@ -165,3 +165,9 @@ def test_a_server_that_makes_an_object_twice_is_refused_and_nothing_is_left(
     assert not objects.exists()
     monkeypatch.undo()
     assert generate(small, objects.url).sealed
+
+
+def test_a_partial_file_that_its_writer_finishes_meanwhile_is_no_error(tmp_path, monkeypatch):
+    """Such as a renewal of the lease while the store is sealed."""
+    monkeypatch.setattr(os, "walk", lambda root: iter([(root, [], ["lease.json.0123.partial"])]))
+    Objects(str(tmp_path)).remove_partial()
