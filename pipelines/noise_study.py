@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ValidationError
 
-from operators.checkpoint import load_checkpoint
+from operators.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
 from operators.data import Pairs, averaging_weights
 from operators.evaluate import predictions
 from operators.files import DamagedError, read, read_json, write, write_json
@@ -151,7 +151,7 @@ class NoiseStudy:
 
         for level, seed in self.models:
             folder = self._run_folder(level, seed)
-            if not (folder / "done").exists():
+            if not self._is_trained(level, seed):
                 train_part(
                     self._variant(level, seed), self.store, folder, device,
                     on_epoch=on_epoch, stop=stop,
@@ -202,6 +202,14 @@ class NoiseStudy:
         """The reported checkpoint of a training."""
         name = self.experiment.training.reported[0]
         return self._run_folder(level, seed) / f"{name}.safetensors"
+
+    def _is_trained(self, level: float, seed: int) -> bool:
+        """Whether a training is finished, and its checkpoint undamaged."""
+        try:
+            check_checkpoint(self.checkpoint(level, seed))
+        except CheckpointError:
+            return False
+        return (self._run_folder(level, seed) / "done").exists()
 
     # the matrix
 

@@ -241,7 +241,8 @@ def train_part(
     on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
 ) -> list[Epoch]:  # fmt: skip
     """`train` of a part of a study, which goes on where it was begun; one that is damaged, or of
-    another declaration, is trained again."""
+    another declaration, is trained again; where its folder cannot be written to, it is left."""
+    check_folder(folder)
     if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
         shutil.rmtree(folder)
     resume = (folder / "state.pt").exists()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from functools import partial
 from xml.etree import ElementTree
@@ -165,8 +166,6 @@ def test_finished_cells_are_not_computed_again(experiment, store, finished, monk
 
 
 def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monkeypatch):
-    import shutil
-
     folder = shutil.copytree(finished.folder, tmp_path / "s")
     trained = []
     monkeypatch.setattr(noise_study, "train_part", lambda *a, **k: trained.append(1))
@@ -182,6 +181,16 @@ def test_a_damaged_or_stale_cell_is_computed_again(finished, tmp_path):
         place.write_text(bad)
         finished.model_cell(0.0, 0, 0.0, CPU)
         assert place.read_text() == good
+
+
+def test_a_damaged_model_is_trained_again(experiment, store, finished, tmp_path):
+    study = a_study(experiment, store, shutil.copytree(finished.folder, tmp_path / "s"))
+    path = study.checkpoint(0.0, 0)
+    right = path.read_bytes()
+    path.write_bytes(right[:-1])
+    study.run(CPU, resume=True)
+    assert path.read_bytes() == right
+    assert cells(study) == cells(finished)
 
 
 def test_another_study_in_the_folder_is_refused(experiment, store, finished):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from operators.checkpoint import load_checkpoint, save_checkpoint
 from operators.files import read_lines
 from pipelines.experiment import Experiment, load_experiment
 from pipelines.models import build_operator
-from pipelines.run import RunError, evaluate_run, train
+from pipelines.run import RunError, evaluate_run, train, train_part
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")
@@ -126,6 +128,19 @@ def test_a_record_that_nothing_mends_says_what_to_do(copy: Path, store: str) -> 
     (copy / "last.safetensors").write_bytes(b"")
     with pytest.raises(RunError, match=r"run\.json is damaged.*: start again by --overwrite"):
         train(experiment(2), store, copy, CPU, resume=True)
+
+
+def test_a_part_of_a_study_stays_where_its_folder_cannot_be_written_to(
+    copy: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**where: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(RunError, match="cannot be written to"):
+        train_part(experiment(2), store, copy, CPU, lambda epoch: None, lambda: False)
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
 def test_a_replaced_run_leaves_no_report_of_the_old_one(copy: Path, store: str) -> None:
