@@ -296,6 +296,17 @@ def test_readers_notice_every_flip(store, key, message):
             open_sealed(store.url).values("u", range(12))
 
 
+@pytest.mark.parametrize("name", ["a", "u"])
+def test_readers_notice_sound_chunks_of_another_shard(store, other, name):
+    """Their checksums are right; the digest in the record is not theirs."""
+    key = f"{name}/c/1/0"
+    shutil.copy(Path(other.url) / key, Path(store.url) / key)
+    with pytest.raises(DataError, match=r"samples 5 to 8: the data are damaged \(the bytes differ"):
+        read_pairs(store.url, (0, 9))
+    with pytest.raises(StoreError, match="the data differ from the recorded digest"):
+        open_sealed(store.url).values(name, range(12))
+
+
 def test_stores_of_version_2_are_read_and_verified_and_mended(
     small, finished, tmp_path, monkeypatch
 ):

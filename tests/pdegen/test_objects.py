@@ -98,6 +98,32 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b"]
 
 
+@pytest.mark.parametrize(("way", "names_it"), [("write", "replace"), ("create", "link")])
+def test_an_object_is_flushed_before_it_has_its_name_and_its_folder_after(
+    tmp_path, monkeypatch, way, names_it
+):
+    order = []
+
+    def note(name):
+        real = getattr(os, name)
+
+        def noted(place, *rest):
+            path = os.readlink(f"/proc/self/fd/{place}") if name == "fsync" else place
+            short = os.path.relpath(path, tmp_path)
+            order.append((name, "partial" if short.endswith(".partial") else short))
+            return real(place, *rest)
+
+        monkeypatch.setattr(os, name, noted)
+
+    for name in ("mkdir", "fsync", names_it):
+        note(name)
+    getattr(Objects(str(tmp_path / "s")), way)("a/b", b"bytes")
+    assert order == [
+        ("mkdir", "s"), ("fsync", "."), ("mkdir", "s/a"), ("fsync", "s"),
+        ("fsync", "partial"), (names_it, "partial"), ("fsync", "s/a"),
+    ]  # fmt: skip
+
+
 def test_what_was_removed_does_not_come_back_after_a_loss_of_power(tmp_path, monkeypatch):
     objects, synced = Objects(str(tmp_path)), []
     objects.write("a/b", b"removed")
