@@ -6,6 +6,7 @@
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
 # make servers   SLURM and Ceph for the tests of make validate: from Debian where this may install
+# make fuse      the library of the power cuts, which make validate and make soak install
 # make format    fix what ruff can fix
 
 PYTHON ?= python3
@@ -25,7 +26,7 @@ FUSE := fuse3 libfuse3-3
 # at run level 1 no service starts
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx fuse test validate soak mutants bench format lint
+.PHONY: demo dolfinx servers fuse test validate soak mutants bench format lint
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +60,9 @@ endef
 dolfinx:
 	$(call debian,test -n "$$PDEGEN_DOLFINX_PYTHON" || \
 		/usr/bin/python3 -I -c "import dolfinx" 2>/dev/null,dolfinx,$(DOLFINX))
+
+fuse:
+	$(call debian,ldconfig -p | grep -q libfuse3,libfuse,$(FUSE))
 
 servers:
 	$(call debian,command -v slurmctld >/dev/null && command -v munged >/dev/null,SLURM,$(SLURM))
