@@ -50,7 +50,7 @@ FAILED = {
 }
 _NO_PLACE = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
-    errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG,
+    errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG, errno.ENOTEMPTY,
 }  # fmt: skip
 
 

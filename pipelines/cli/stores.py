@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pdegen.reasons import reason
 from pdegen.schema import SchemaError, parse_override
 from pipelines.cli.common import (
     Device,
@@ -182,7 +183,8 @@ def _kept(url: str) -> Iterator[None]:
         note(f"finished shards are kept in {url}: continue with --resume")
         raise error
     except OSError as error:
-        raise OSError(error.errno, f"{url}: {error.strerror or error}") from error
+        what = reason(error)
+        raise OSError(error.errno, what if url in what else f"{url}: {what}") from error
 
 
 @app.command("noise")

@@ -436,6 +436,17 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(refused, disk
     assert list(disk.iterdir()) == []
 
 
+def test_a_folder_with_files_in_the_place_of_a_shard_is_named(pdegen, store):
+    folder = Path(store) / "u/c/0/0"
+    folder.unlink()
+    folder.mkdir()
+    (folder / "notes").write_text("mine", "utf-8")
+    outcome = pdegen("generate", "burgers-quick", *SMALL, "--out", store, "--resume")
+    assert outcome.status == 2
+    assert outcome.err == [f"pdegen: {folder}: directory not empty"]
+    assert (folder / "notes").read_text("utf-8") == "mine"
+
+
 def test_a_disk_that_fills_up_leaves_a_store_to_resume(pdegen, disk):
     # little data, but 4 files of at least a page of 4096 bytes for every sample
     words = ["generate", "burgers-quick", *SMALL, "--samples", "30", "--set", "shard=1",
@@ -443,7 +454,7 @@ def test_a_disk_that_fills_up_leaves_a_store_to_resume(pdegen, disk):
     outcome = pdegen(*words)
     assert outcome.status == 2
     (line,) = outcome.err
-    assert "No space left on device" in line
+    assert "no space left on device" in line
     store = Store(str(disk / "s.zarr"))
     assert not store.sealed
     assert 0 < len(store.missing()) < 30
