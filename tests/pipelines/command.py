@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from operators.files import read_lines
 from pipelines.cli import main
 
 SMALL = ["--samples", "12", "--resolution", "32", "--set", "shard=5", "--set", "modes=31",
@@ -39,3 +40,8 @@ def quietly(*words):
         with pytest.raises(SystemExit) as end:
             main()
     assert end.value.code == 0
+
+
+def history(folder):
+    """The epochs of a run, each compared with its digest, without the seconds of the clock."""
+    return [{**epoch, "seconds": 0} for epoch in read_lines(folder / "history.jsonl")]

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from tests.pipelines.command import SMALL, quietly
@@ -38,12 +39,19 @@ def write_toy(folder, modes=4, sensors=16):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """One on the circle, one on the square, one of two times."""
+    """One on the circle, one on the square, one of two times; one on the square that another
+    program made, which names no equation."""
     folder = tmp_path_factory.mktemp("stores")
     quietly("generate", "burgers-quick", *SMALL, "--out", folder / "burgers.zarr")
     quietly("generate", "darcy-quick", *SMALL_DARCY, "--out", folder / "darcy.zarr")
     quietly("generate", "burgers-trajectory", *SMALL, "--set", "times=[0.1, 0.2]",
             "--out", folder / "times.zarr")  # fmt: skip
+    files = [folder / f"{name}.npy" for name in ("a", "u")]
+    for path in files:
+        np.save(path, np.random.default_rng(0).standard_normal((12, 16, 16)))
+    quietly("import", *files, "--input", "a", "--target", "u", "--grid", "periodic", "--split",
+            "train=8", "--split", "validation=2", "--split", "test=2",
+            "--out", folder / "square.zarr")  # fmt: skip
     return folder
 
 
@@ -89,10 +97,17 @@ def test_an_operator_that_cannot_be_is_refused(refused, stores, store, model, se
 
 def test_a_trained_operator_refuses_other_dimensions_and_channels(refused, stores, made):
     checkpoint = made / "runs/burgers/fno/seed-0/last.safetensors"
+    for store, got in (("square.zarr", (1, 1, 2)), ("times.zarr", (1, 2, 1))):
+        line = refused("evaluate", checkpoint, "--data", stores / store)
+        assert "the operator has input channels, output channels, dimension (1, 1, 1)" in line
+        assert f"the data {got}" in line
+
+
+def test_a_trained_operator_refuses_a_store_of_another_equation(refused, stores, made):
+    checkpoint = made / "runs/burgers/fno/seed-0/last.safetensors"
     line = refused("evaluate", checkpoint, "--data", stores / "darcy.zarr")
-    assert "dimension" in line
-    line = refused("evaluate", checkpoint, "--data", stores / "times.zarr")
-    assert "channel" in line
+    assert "darcy.zarr holds samples of darcy, the experiment toy-burgers-fno is of burgers" in line
+    assert "give a store of burgers-quick" in line
 
 
 def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
@@ -157,7 +172,7 @@ def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("search.'training.lr' = []", "search.training.lr: List should have at least 1 item"),
+        ("search.'training.lr' = []", "search.training.lr: must have 1 or more values, got []"),
         ("search.'model.width' = [8]", "a search is over settings of the training, got model"),
         ("search.width = [8]", "a search is over settings of the training, got width"),
         ("search.'training.seed' = [1]", "a search is over settings of the training, got"),
@@ -167,7 +182,7 @@ def test_a_benchmark_of_no_operator_is_refused(refused, tmp_path):
         ("overrides.width = 8", "FNO: width is said in its model, not overridden"),
         (
             "quick = { datasets = [], overrides = {} }",
-            "quick.datasets: List should have at least 1",
+            "quick.datasets: must have 1 or more values, got []",
         ),
     ],
 )

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from operators.checkpoint import load_checkpoint, save_checkpoint
-from operators.files import read_lines
 from pipelines.experiment import Experiment, load_experiment
 from pipelines.models import build_operator
 from pipelines.run import RunError, evaluate_run, train, train_part
+from tests.pipelines.command import history
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")
@@ -38,10 +38,6 @@ def words(store: str, out: Path, **further: object) -> list[str]:
     given = {**SMALL, "training.epochs": 2, **further}
     sets = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
     return ["train", "burgers-quick", "--data", store, "--out", str(out), *sets]
-
-
-def without_seconds(folder: Path) -> list[dict[str, Any]]:
-    return [{**line, "seconds": 0} for line in read_lines(folder / "history.jsonl")]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +87,7 @@ def test_a_run_that_was_killed_at_any_write_goes_on_to_the_same_bits(
     train(experiment(epochs), store, tmp_path / "run", CPU, resume=True)
     for name in ("best.safetensors", "last.safetensors", "run.json", "experiment.toml"):
         assert (tmp_path / "run" / name).read_bytes() == (whole[epochs] / name).read_bytes()
-    assert without_seconds(tmp_path / "run") == without_seconds(whole[epochs])
+    assert history(tmp_path / "run") == history(whole[epochs])
     assert evaluate_run(experiment(epochs), store, tmp_path / "run", CPU)["results"]
     assert not list((tmp_path / "run").glob("*.partial"))
 

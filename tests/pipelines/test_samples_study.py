@@ -168,4 +168,4 @@ def test_a_store_that_is_too_small_is_refused(refused: Callable[..., str], store
                    "--set", "data.resolution=16", "--set", "resolutions=[16]",
                    "--set", "model.modes=4")  # fmt: skip
     assert "data.samples: the training split of" in line
-    assert "has 19, got 64" in line
+    assert "has 20, got 64" in line
