@@ -21,6 +21,7 @@ from pdegen.record import Record, Seal, sample_moments, sha256
 from pdegen.schema import SchemaError
 from pdegen.store import Fault, Store, StoreError, finished
 
+Mend = tuple[str, bytes]  # the key of an object and what is written there
 _NAMED = 1000  # shards without a record that are faults of their own
 _DEVICE_TOLERANCE = 1e-5  # relative, of samples solved on a device of PyTorch
 
@@ -241,16 +242,21 @@ def repair(
     """
     objects = Objects(url)
     found = verify(url, law=False)
-    with lock.locked(objects, _opened(url, Verification(url))[0].job or "repair", take_over):
-        made = list(_repaired(found)) if found.faults else []
+    made = list[str]()
+    job = _opened(url, Verification(url))[0].job or "repair"
+    with lock.locked(objects, job, take_over) as mine:
+        for key, data in _repaired(found) if found.faults else ():
+            lock.check(objects, mine.token)
+            objects.write(key, data)
+            made.append(key)
         objects.remove_partial()
     result = verify(url, law=law, deep=deep, progress=progress)
     result.repaired = made
     return result
 
 
-def _repaired(found: Verification) -> Iterator[str]:
-    """Mend a store; the keys of what was written."""
+def _repaired(found: Verification) -> Iterator[Mend]:
+    """What mends a store, by its keys; each is written before the next is asked for."""
     store, seal = _opened(found.url, Verification(found.url))
     try:
         job = RecipeJob.of(store)
@@ -278,7 +284,7 @@ def _repaired(found: Verification) -> Iterator[str]:
 
 def _mended_fixed(
     store: Store, seal: Seal, job: RecipeJob | None, damaged: set[str]
-) -> Iterator[str]:
+) -> Iterator[Mend]:
     """Metadata, coordinates and card by what the seal holds of them."""
     made = {key: text.encode() for key, text in seal.metadata.items()}
     made |= documents(store.description, sha256(made[ROOT]))
@@ -286,37 +292,34 @@ def _mended_fixed(
         made = {**job.layout().objects(store.version), **made}
     for key in sorted(damaged & seal.objects.keys() & made.keys()):
         if sha256(made[key]) == seal.objects[key]:
-            store.objects.write(key, made[key])
-            yield key
+            yield key, made[key]
 
 
-def _mended_layout(store: Store, job: RecipeJob) -> Iterator[str]:
+def _mended_layout(store: Store, job: RecipeJob) -> Iterator[Mend]:
     """The same without a seal, by the recipe, which itself is read from `zarr.json`."""
     made = job.layout().objects(store.version)
     if json.loads(made[ROOT])["consolidated_metadata"]["metadata"] != store.arrays:
         return
     for key in store.fixed_keys():
         if store.fixed(key)[0] != made[key]:
-            store.objects.write(key, made[key])
-            yield key
+            yield key, made[key]
 
 
 def _mended_data(
     store: Store, job: RecipeJob, record: Record, sound: dict[str, bytes]
-) -> Iterator[str]:
+) -> Iterator[Mend]:
     """The data of a shard that its record knows."""
     made, again = _made_again(store, job, record.shard, dict(record.skipped))
     if again.digest == record.digest:
         for name in store.variables:
             if name not in sound:
                 key = store.key(name, record.shard)
-                store.objects.write(key, made[key])
-                yield key
+                yield key, made[key]
 
 
 def _mended_records(
     store: Store, seal: Seal | None, job: RecipeJob, shards: list[int]
-) -> Iterator[str]:
+) -> Iterator[Mend]:
     """Shards without a sound record: all records together must have the digest that is known."""
     records = {shard: _made_again(store, job, shard, {})[1] for shard in shards}
     try:
@@ -337,10 +340,8 @@ def _mended_records(
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError, TooLargeError):
                 sound = False
             if not sound:
-                store.objects.write(key, made[key])
-                yield key
-        store.objects.write(Record.key(shard), record.encode())
-        yield Record.key(shard)
+                yield key, made[key]
+        yield Record.key(shard), record.encode()
 
 
 def _made_again(
@@ -353,7 +354,7 @@ def _made_again(
     return store.encoded(shard, values, skipped)
 
 
-def _sealed_again(store: Store, job: RecipeJob) -> Iterator[str]:
+def _sealed_again(store: Store, job: RecipeJob) -> Iterator[Mend]:
     """Card and seal, where all that they cover is what the recipe makes."""
     plan = json.loads(job.layout().objects(store.version)[ROOT])
     plan["attributes"]["provenance"] = store.attributes["provenance"]
@@ -367,5 +368,4 @@ def _sealed_again(store: Store, job: RecipeJob) -> Iterator[str]:
         return
     for key in (CARD, CROISSANT, Seal.KEY):
         if store.fixed(key)[0] != closing[key]:
-            store.objects.write(key, closing[key])
-            yield key
+            yield key, closing[key]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,11 @@ import pytest
 import xarray as xr
 
 from operators.data import DataError, read_pairs
+from pdegen import lock
+from pdegen import verify as verification
 from pdegen.generate import RecipeJob, generate
 from pdegen.layout import Layout
+from pdegen.lock import LockedError
 from pdegen.metadata import BEGUN
 from pdegen.record import Record
 from pdegen.store import Store, StoreError, open_sealed
@@ -332,3 +336,20 @@ def test_stores_of_version_2_are_read_and_verified_and_mended(
     assert objects_of(store) == before
     assert isinstance(generate(small, store.url, overwrite=True), Store)
     assert objects_of(store) == objects_of(finished)
+
+
+def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
+    path, made_again = Path(store.url) / "u/c/1/0", verification._made_again
+    path.write_bytes(b"")
+    other = replace(lock.Holder.here("another"), kernel="elsewhere")
+
+    def taken(*arguments):
+        store.objects.write(lock.KEY, json.dumps(asdict(other)).encode())
+        return made_again(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verification, "_made_again", taken)
+        with pytest.raises(LockedError, match="was taken over by"):
+            repair(store.url)
+    assert path.read_bytes() == b""
+    assert repair(store.url, take_over=True).faults == []
