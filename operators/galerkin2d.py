@@ -315,16 +315,19 @@ class GalerkinTransformer2d(Operator):
             u = layer(u, positions)
         u = self.upscaler(u.unflatten(1, coarse), between)
 
-        def on_target(u: Function) -> Float[Tensor, "batch _ _ c"]:
-            if y is None or self.latent == "output":
-                return resized(u, *size(target))
-            return interpolated(u, resized_grid(x, *between), y)
-
         w, p = self.embed.weight, self.dim
         if self.drop.active:
-            u = nn.functional.linear(self.drop(on_target(u)), w[:, :-p])
+            u = nn.functional.linear(self.drop(self.on_target(u, x, y)), w[:, :-p])
         else:
             # a linear map of the features commutes with interpolation, whose weights sum to 1: it
             # comes first, for it leaves fewer features to interpolate
-            u = on_target(nn.functional.linear(u, w[:, :-p]))
+            u = self.on_target(nn.functional.linear(u, w[:, :-p]), x, y)
         return self.decoder(u + nn.functional.linear(target, w[:, -p:], self.embed.bias))
+
+    def on_target(
+        self, u: Float[Tensor, "batch _ _ c"], x: Grid, y: TargetGrid | None
+    ) -> Float[Tensor, "batch _ _ c"]:
+        """Features of the upscaler at the points of the target."""
+        if y is None or self.latent == "output":
+            return resized(u, *size(x if y is None else y))
+        return interpolated(u, resized_grid(x, u.shape[1], u.shape[2]), y)

@@ -226,7 +226,7 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
     if scheduler == "mpi":
         if not config.get("scheduler-address", None):
             raise EngineError("the scheduler mpi needs the command line, under mpirun")
-        return Client(timeout=_PATIENCE)
+        return Client(timeout=_PATIENCE, set_as_default=False)
     if scheduler == "processes":
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pdegen-"))
         try:
@@ -243,14 +243,14 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
         except RuntimeError as error:
             raise EngineError(f"Dask could not start {workers} processes: {error}") from error
         stack.enter_context(cluster)
-        return Client(cluster)
+        return Client(cluster, set_as_default=False)
     if scheduler == "slurm":
         cluster = stack.enter_context(slurm_cluster())
         _keep(cluster, workers)
-        client = Client(cluster)
+        client = Client(cluster, set_as_default=False)
     else:
         try:
-            client = Client(scheduler, timeout=_PATIENCE)
+            client = Client(scheduler, timeout=_PATIENCE, set_as_default=False)
         except (OSError, TimeoutError) as error:
             raise EngineError(f"no Dask scheduler answers at {scheduler}: {error}") from None
         except (TypeError, RuntimeError) as error:  # certificates, or encryption that is required

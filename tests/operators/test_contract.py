@@ -186,7 +186,8 @@ def made(label, dim, dtype=torch.float64, channels=(1, 1), **settings):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    return model.to(dtype)
+    # ONO keeps its covariance in float64 in a model of float32, as it is built
+    return model if dtype == torch.float32 else model.to(dtype)
 
 
 def points(dim, n=16, dtype=torch.float64):
