@@ -29,7 +29,7 @@ KINDS = ("threads", "processes", "mpi", "slurm")
 _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
 _WAITING = 64  # tasks that wait: workers never starve, and a task that waits holds no data
 _RENEWAL = 5000  # milliseconds between two looks for jobs of SLURM that have ended
-_PATIENCE = 10  # seconds to find an existing scheduler, or the first worker of one
+_PATIENCE = 30  # seconds to find an existing scheduler, or the first worker of one
 _TLS = {  # fields of Dask's Security, and their entries in its configuration
     "tls_ca_file": "distributed.comm.tls.ca-file",
     **{
