@@ -72,7 +72,7 @@ class Shards:
             if place not in sound():
                 pieces = _pieces(files, path)
                 first = next(pieces)
-                whole = first if len(first) < _GROUP_BYTES else None
+                whole = first if len(first) < _GROUP_BYTES else None  # or there is more
                 check_shard(
                     files, root, self.key, shard, itertools.chain([first], pieces), self.job
                 )
@@ -130,11 +130,9 @@ class Shards:
 
 def _pieces(files: Any, path: str) -> Iterator[bytes]:
     """The bytes of an object, some at a time."""
-    for start in itertools.count(0, _GROUP_BYTES):
-        piece = files.cat_file(path, start=start, end=start + _GROUP_BYTES)
-        yield piece
-        if len(piece) < _GROUP_BYTES:
-            return
+    size = files.size(path)
+    for start in range(0, max(size, 1), _GROUP_BYTES):
+        yield files.cat_file(path, start=start, end=min(start + _GROUP_BYTES, size))
 
 
 def _adjacent(offsets: list[int], lengths: list[int], chunks: Sequence[int]) -> Iterator[list[int]]:

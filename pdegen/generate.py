@@ -268,6 +268,7 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
     store = Store(url)
     if job_of(store.attributes) != mine.job:  # its records would name the other one
         raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
+    lock.check(store.objects, mine.token)
     samples = store.shard_range(shard)
     with causes() as notes:
         for attempt in range(1, _ATTEMPTS + 1):

@@ -322,6 +322,9 @@ def _flush_folder(folder: str) -> None:
     descriptor = os.open(folder or ".", os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # some networks' folders have no flush
+            raise
     finally:
         os.close(descriptor)
 

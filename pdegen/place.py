@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from pdegen import lock
 from pdegen.card import CARD, CROISSANT
@@ -16,6 +17,7 @@ from pdegen.record import Record, Seal
 from pdegen.store import Store, StoreError
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_AT_ONCE = 256  # records read at a time
 _LOG = re.compile(r"log/\d{8}T\d{12}Z\.json")
 _OURS = re.compile(
     "|".join(
@@ -23,7 +25,7 @@ _OURS = re.compile(
             *map(re.escape, (ROOT, lock.KEY, lock.RENEWED, Seal.KEY, CARD, CROISSANT)),
             _LOG.pattern,
             r"records/\d+\.json",
-            r"[A-Za-z][A-Za-z0-9_-]*/(zarr\.json|c(/\d+)*)",
+            r"(?P<array>[A-Za-z][A-Za-z0-9_-]*)/(zarr\.json|c(/\d+)*)",
         ]
     )
 )
@@ -80,28 +82,49 @@ def _is_torn(objects: Objects) -> bool:
 
 
 def _records(objects: Objects) -> Iterator[Record]:
-    """The records that can be read."""
-    for name in objects.keys("records"):
-        if Record.number(name) is None:
-            continue
+    """The records that can be read, some at a time."""
+    keys = [
+        f"records/{name}" for name in objects.keys("records") if Record.number(name) is not None
+    ]
+    for start in range(0, len(keys), _AT_ONCE):
+        some = keys[start : start + _AT_ONCE]
         try:
-            yield Record.parse(objects.read(f"records/{name}", METADATA_BYTES))
-        except (*_ABSENT, TooLargeError, ValueError):
-            continue
+            found = objects.read_all(some, METADATA_BYTES)
+        except (*_ABSENT, TooLargeError):
+            found = [data for key in some if (data := _whole(objects, key)) is not None]
+        for data in found:
+            with suppress(ValueError):
+                yield Record.parse(data)
+
+
+def _whole(objects: Objects, key: str) -> bytes | None:
+    try:
+        return objects.read(key, METADATA_BYTES)
+    except (*_ABSENT, TooLargeError):
+        return None
 
 
 def is_all_of(objects: Objects, job: str) -> bool:
     """Whether all that was computed and can be read is of this job, whatever the root says."""
-    made_by = {record.job for record in _records(objects)}
-    if made_by:
-        return made_by == {job}
+    records = _records(objects)
+    first = next(records, None)
+    if first is not None:
+        return first.job == job and all(record.job == job for record in records)
     nothing = not objects.keys("records") and not objects.exists(Seal.KEY)
     return nothing and Store(objects.url).damage is not None
 
 
 def check_all_ours(objects: Objects) -> None:
-    """Raise StoreError where a file lies there that no store has: it would be deleted."""
-    strangers = (key for key in objects.all_keys() if not _OURS.fullmatch(key))
+    """Raise StoreError where a file lies there that no store has, or not this one: it would be
+    deleted."""
+    store = Store(objects.url)
+    arrays = None if store.damage else store.arrays.keys()
+    strangers = (
+        key
+        for key in objects.all_keys()
+        if not (match := _OURS.fullmatch(key))
+        or (arrays is not None and match["array"] and match["array"] not in arrays)
+    )
     some = list(itertools.islice(strangers, 4))
     if some:
         more = ", ..." if len(some) > 3 else ""

@@ -254,6 +254,12 @@ def test_files_of_others_beside_an_interrupted_layout_stay(small, tmp_path, way)
     assert (tmp_path / "thesis.tex").read_text("utf-8") == "mine"
 
 
+def test_an_array_that_is_not_of_the_store_stays(small, store):
+    shutil.copytree(Path(store.url) / "u", Path(store.url) / "mine")
+    with pytest.raises(StoreError, match=r"not of a store: mine/"):
+        generate(small, store.url, overwrite=True)
+
+
 def test_an_empty_root_among_files_of_others_is_no_store(small, tmp_path):
     (tmp_path / "zarr.json").write_bytes(b"")
     (tmp_path / "thesis.tex").write_text("mine", "utf-8")
