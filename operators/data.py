@@ -72,14 +72,14 @@ def open_pairs(
             target.
     """
     url = str(url)
-    group = open_group(url)
+    group, records = open_group(url)
     attributes: dict[str, Any] = group.attrs.asdict()
     try:
         splits = attributes["splits"]
         start, stop = splits[split] if isinstance(split, str) else split
     except KeyError:
         raise DataError(f"{url} has no split {split!r}: known are {', '.join(splits)}") from None
-    a, u = (Variable.of(group, url, name, level) for name in (input, target))
+    a, u = (Variable.of(group, url, name, level, records) for name in (input, target))
     if a.space != u.space:
         raise DataError(
             f"{url}: {input} is a function of {', '.join(a.space)}, {target} of "

@@ -60,8 +60,9 @@ def location(url: str) -> tuple[Any, str]:
         raise DataError(f"{url}: {error}") from None
 
 
-def open_group(url: str) -> zarr.Group:
-    """The group of a sealed store at a URL that fsspec knows, or a path.
+def open_group(url: str) -> tuple[zarr.Group, str | None]:
+    """The group of a sealed store at a URL that fsspec knows, or a path; and what its seal knows
+    its records by (`operators.digests.check_sealed`).
 
     Raises:
         DataError: If there is none, or its metadata are not those of the format.
@@ -97,10 +98,12 @@ def open_group(url: str) -> zarr.Group:
         for name in arrays:
             _check_axes(name, arrays)
         coordinates = arrays.keys() - set(attributes["variables"])
-        check_sealed(filesystem, root, {name: arrays[name].ndim for name in sorted(coordinates)})
+        axes = {name: arrays[name].ndim for name in sorted(coordinates)}
+        shards = math.ceil(attributes["samples"] / attributes["shard"])
+        records = check_sealed(filesystem, root, axes, shards, version)
     except (DataError, Changed) as error:
         raise DataError(f"{url}: {error}") from None
-    return group
+    return group, records
 
 
 def array_of(group: zarr.Group, url: str, name: str) -> zarr.Array:

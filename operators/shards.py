@@ -14,7 +14,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
 
-from operators.digests import check_shard, sound
+from operators.digests import check_file, check_shard, sound
 
 _GROUP_BYTES = 2**24  # read at a time
 _HEADER = 16  # bytes of a blosc header: version, flags, sizes before and after, and of blocks
@@ -32,6 +32,7 @@ class Shards:
         chunks: Chunks of a shard.
         content: Digest of the store's data, by which what was compared once is known.
         job: What its records name (`operators.digests.job_of`).
+        records: What the seal knows each record by (`operators.digests.check_sealed`).
         checksums: Whether each chunk ends with its CRC-32C: since version 3 of the format.
     """
 
@@ -41,6 +42,7 @@ class Shards:
     chunks: int
     content: str
     job: str | None
+    records: str | None
     checksums: bool
 
     @property
@@ -67,15 +69,17 @@ class Shards:
             ValueError: If it is no shard, or not the one that was recorded.
         """
         path = f"{root}/{self.key}/c/{shard}" + "/0" * (len(self.shape) - 1)
-        place, whole = (root, self.content, self.key, shard), None
+        whole = None
         try:
+            # a file that was replaced meanwhile is compared again
+            check_file(files, path)
+            place = (root, self.content, self.key, shard, files.ukey(path))
             if place not in sound():
                 pieces = _pieces(files, path)
                 first = next(pieces)
                 whole = first if len(first) < _GROUP_BYTES else None  # or there is more
-                check_shard(
-                    files, root, self.key, shard, itertools.chain([first], pieces), self.job
-                )
+                data = itertools.chain([first], pieces)
+                check_shard(files, root, self.key, shard, data, self.job, self.records)
                 sound().add(place)
             end = self._index_bytes
             index = files.cat_file(path, start=-end) if whole is None else whole[-end:]

@@ -126,8 +126,10 @@ class Variable:
     reduction: Reduction = Strided(1)
 
     @classmethod
-    def of(cls, group: zarr.Group, url: str, name: str, level: float | None) -> Variable:
-        """A variable on all its points.
+    def of(
+        cls, group: zarr.Group, url: str, name: str, level: float | None, records: str | None
+    ) -> Variable:
+        """A variable on all its points, of a group that `open_group` gives.
 
         Raises:
             DataError: If there is none, it is no function on a grid, or lacks the noise level.
@@ -141,7 +143,7 @@ class Variable:
         attributes: dict[str, Any] = group.attrs.asdict()
         shards = Shards(
             name, array.chunks, array.dtype.newbyteorder("<"), chunks, attributes["content"],
-            job_of(attributes), attributes["format_version"] > 2,
+            job_of(attributes), records, attributes["format_version"] > 2,
         )  # fmt: skip
         if "level" not in dims:
             return cls(url, shards, array.shape[1:], space, None)

@@ -233,8 +233,14 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
             raise StoreError(f"{url} was changed by another job meanwhile: start again")
         if resumes and _complete(Store(url), mine.job, workers):
             return Store(url)
-        store = (place.continued if resumes else place.laid_out)(objects, described)
-        _compute(job, store, _to_do(store, mine.job, workers), mine, workers, options, log)
+        still_mine = partial(
+            lock.check, objects, mine.token
+        )  # before each step that cannot be undone
+        altered = Store(url).altered() if resumes and Store(url).damage is None else []
+        layout = place.continued if resumes else place.laid_out
+        store = layout(objects, described, still_mine)
+        todo = sorted({*_to_do(store, mine.job, workers), *altered})
+        _compute(job, store, todo, mine, workers, options, log)
         measured = job.measured()
         if changed := _to_do(store, mine.job, workers):  # what is sealed is read again
             raise StoreError(
@@ -243,8 +249,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
             )
         if place.differing(objects, described):
             raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
-        lock.check(objects, mine.token)
-        store.seal(measured)
+        store.seal(measured, still_mine)
     return store
 
 
@@ -338,7 +343,7 @@ def _found(job: Job, objects: Objects, options: Options) -> Store | None:
     Raises:
         StoreError: If it may not, or something else is there.
     """
-    store = place.found(objects)
+    store = place.found(objects, job.identity if options.resume else None)
     if store is None:
         return None
     if options.overwrite:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 _PARTIAL = ".partial"
+_WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # how the name of what is being written ends
 _ATTEMPTS = 5  # at what may fail for a moment, as networks and their disks do
 _PAUSE = 0.05  # seconds before the second one; each further pause is three times as long
 _FINAL = {  # errors that another attempt does not mend
@@ -146,6 +149,8 @@ class Objects:
         """
         filesystem, path = self._location[0], self._path(key)
         with _as_os_errors(path):
+            if self.is_local and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait
+                raise IsADirectoryError(errno.EISDIR, "no file", path)
             if at_most is None:
                 return filesystem.cat_file(path)
             data = filesystem.cat_file(path, start=0, end=at_most + 1)
@@ -259,7 +264,7 @@ class Objects:
             except (FileNotFoundError, NotADirectoryError):
                 return []
         short = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
-        return sorted(name for name in short if not name.endswith(_PARTIAL))
+        return sorted(name for name in short if not _is_partial(name))
 
     def all_keys(self) -> Iterator[str]:
         """The keys of all objects, but for what writers that were killed have left."""
@@ -268,7 +273,7 @@ class Objects:
             filesystem.invalidate_cache()
             for path in filesystem.find(root):
                 key = path.removeprefix(root).lstrip("/")
-                if not key.endswith(_PARTIAL):
+                if not _is_partial(key):
                     yield key
 
     @_patient
@@ -293,7 +298,7 @@ class Objects:
         """Remove what writers that were killed have left on a disk."""
         if self.is_local:
             for folder, _, names in os.walk(self.root):
-                partial = [name for name in names if name.endswith(_PARTIAL)]
+                partial = [name for name in names if _is_partial(name)]
                 for name in partial:
                     with suppress(FileNotFoundError):  # its writer lives, and has finished it
                         os.remove(os.path.join(folder, name))
@@ -305,6 +310,11 @@ class Objects:
         if self.is_local:
             for folder, _, _ in os.walk(self._path(key)):
                 _flush_folder(folder)
+
+
+def _is_partial(name: str) -> bool:
+    """Whether it is the name of an object that is being written."""
+    return _WRITING.fullmatch(name.rsplit("/", 1)[-1][-40:]) is not None
 
 
 def _make_folder(folder: str) -> None:

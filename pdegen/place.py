@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from pdegen import lock
@@ -31,9 +31,14 @@ _OURS = re.compile(
 )
 
 
-def found(objects: Objects) -> Store | None:
+def found(objects: Objects, job: str | None = None) -> Store | None:
     """The store that is there, damaged or not; None where nothing is, or nothing but the beginning
     of a layout.
+
+    Args:
+        objects: The place.
+        job: What goes on there: its shards count, although a layout was begun over them by a job
+            that was too late to see that it had been taken over.
 
     Raises:
         StoreError: If something else is there.
@@ -45,7 +50,7 @@ def found(objects: Objects) -> Store | None:
         return None
     if store.begun:
         check_all_ours(objects)
-        return None
+        return store if job and objects.keys("records") and is_all_of(objects, job) else None
     if store.damage is not None and not _is_ours(objects):
         store.check()  # says what it is not
     return store
@@ -134,27 +139,32 @@ def check_all_ours(objects: Objects) -> None:
         )
 
 
-def laid_out(objects: Objects, described: dict[str, bytes]) -> Store:
+def laid_out(objects: Objects, described: dict[str, bytes], check: Callable[[], None]) -> Store:
     """A new store, in place of what is there; `log/` goes on.
 
     Args:
         objects: The place.
         described: Metadata and coordinates by keys (`pdegen.store.described_by`).
+        check: Raises LockedError once the place is another job's; called before each change.
     """
+    check()
     objects.write(ROOT, BEGUN)  # from here on the old one is none
     for key in objects.keys(""):
         if key not in (lock.KEY, lock.RENEWED, ROOT, "log"):
+            check()
             objects.remove_all(key)
     objects.flush()
     for key, data in described.items():  # the root last
+        check()
         objects.write(key, data)
     return Store(objects.url)
 
 
-def continued(objects: Objects, described: dict[str, bytes]) -> Store:
+def continued(objects: Objects, described: dict[str, bytes], check: Callable[[], None]) -> Store:
     """A store whose metadata and coordinates are made those of the layout; a sealed one is open
-    again."""
+    again. The arguments are those of `laid_out`."""
     for key in differing(objects, described):
+        check()
         objects.write(key, described[key])
     return Store(objects.url)
 

@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+MARK = 16  # digits of SHA-256 by which the seal knows a record
+
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def mark(record: bytes) -> str:
+    """What the seal knows a record by."""
+    return sha256(record)[:MARK]
 
 
 def job_of(attributes: Mapping[str, Any]) -> str:
@@ -95,6 +102,7 @@ class Summary:
     Args:
         content: SHA-256 over the digests of all shards: the identity of the data.
         records: SHA-256 over the records themselves.
+        shards: The mark of each record (`mark`), one after another.
         skipped: Numbers of the samples that were skipped.
         statistics: Mean and standard deviation of each variable over the training split, in
             float64. Sums over samples are rounded once, so they do not depend on how the samples
@@ -103,6 +111,7 @@ class Summary:
 
     content: str
     records: str
+    shards: str
     skipped: list[int]
     statistics: dict[str, dict[str, float]]
 
@@ -110,12 +119,14 @@ class Summary:
     def of(
         cls, records: Iterable[Record], variables: list[str], split: tuple[int, int], samples: int
     ) -> Summary:
-        content, whole, skipped = hashlib.sha256(), hashlib.sha256(), []
+        content, whole, skipped, marks = hashlib.sha256(), hashlib.sha256(), [], list[str]()
         # eight bytes for each number: Python's own objects would take four times as much
         moments = {name: np.full((2, samples), np.nan) for name in variables}
         for record in records:
             content.update(json.dumps(sorted(record.digest.items())).encode())
-            whole.update(record.encode())
+            encoded = record.encode()
+            whole.update(encoded)
+            marks.append(mark(encoded))
             skipped += sorted(record.skipped)
             for name, values in moments.items():
                 values[0, slice(*record.samples)] = record.mean[name]
@@ -123,6 +134,7 @@ class Summary:
         return cls(
             content=content.hexdigest(),
             records=whole.hexdigest(),
+            shards="".join(marks),
             skipped=skipped,
             statistics={
                 name: _statistics(values[:, slice(*split)]) for name, values in moments.items()
@@ -146,27 +158,31 @@ class Seal:
         objects: SHA-256 of the metadata, coordinates, card and description, by keys.
         metadata: The text of the Zarr metadata, from which damaged ones are mended.
         records: SHA-256 over the records.
+        shards: The first 16 digits of SHA-256 of each record, one after another: which record is
+            another one; None in version 2.
     """
 
     objects: dict[str, str]
     metadata: dict[str, str]
     records: str
+    shards: str | None = None
 
     KEY = "seal.json"
 
     @classmethod
-    def of(cls, objects: Mapping[str, bytes], records: str) -> Seal:
-        """The seal of these objects."""
+    def of(cls, objects: Mapping[str, bytes], records: str, shards: str | None) -> Seal:
+        """The seal of these objects, and of records (`Summary`)."""
         return cls(
             objects={key: sha256(objects[key]) for key in sorted(objects)},
             metadata={
                 key: objects[key].decode() for key in sorted(objects) if key.endswith("zarr.json")
             },
             records=records,
+            shards=shards,
         )
 
     def encode(self) -> bytes:
-        return _signed(asdict(self))
+        return _signed({k: v for k, v in asdict(self).items() if k != "shards" or v is not None})
 
     @classmethod
     def parse(cls, data: bytes) -> Seal:

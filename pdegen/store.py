@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,7 +23,7 @@ from pdegen.card import CARD, CROISSANT, documents
 from pdegen.layout import ROOT, Layout, contents, in_memory
 from pdegen.metadata import BEGUN, METADATA_BYTES, BegunError, MetadataError, parse
 from pdegen.objects import Objects, TooLargeError
-from pdegen.record import Record, Seal, Summary, job_of, sample_moments, sha256
+from pdegen.record import MARK, Record, Seal, Summary, job_of, mark, sample_moments, sha256
 
 _AT_ONCE = 256  # records read at a time
 
@@ -91,6 +92,7 @@ class Store:
     Args:
         url: Where it is.
         root: Bytes to take in place of its `zarr.json`, where that is damaged.
+        marks: What its seal knows its records by, if they are to be those (`Seal.shards`).
 
     Raises:
         StoreError: On first use, if there is no pdegen store.
@@ -98,6 +100,7 @@ class Store:
 
     url: str
     root: bytes | None = field(default=None, repr=False)
+    marks: str | None = field(default=None, repr=False)
 
     @cached_property
     def objects(self) -> Objects:
@@ -381,6 +384,8 @@ class Store:
             raise StoreError(f"{self.url}: {Record.key(shard)} is the record of another shard")
         if record.job != self.job:
             raise StoreError(f"{self.url}: {Record.key(shard)} is the record of another job")
+        if self.marks is not None and self.marks[shard * MARK : (shard + 1) * MARK] != mark(data):
+            raise StoreError(f"{self.url}: {Record.key(shard)} is not the record that was sealed")
         return record
 
     def faults_of(self, shard: int) -> list[Fault]:
@@ -470,24 +475,29 @@ class Store:
         objects = {key: self.objects.read(key) for key in self.fixed_keys()}
         objects[ROOT] = json.dumps(description, indent=2).encode()
         written = documents(description, sha256(objects[ROOT]))
-        seal = Seal.of({**objects, **written}, summary.records)
+        marks = None if self.version == 2 else summary.shards
+        seal = Seal.of({**objects, **written}, summary.records, marks)
         return {**written, Seal.KEY: seal.encode(), ROOT: objects[ROOT]}
 
-    def seal(self, measured: Mapping[str, Any] | None = None) -> None:
+    def seal(
+        self,
+        measured: Mapping[str, Any] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         """Close the store.
 
         Args:
             measured: Further attributes.
+            check: Called before each change, such as to raise LockedError.
 
         Raises:
             StoreError: If a shard has no record, or no training sample is left.
         """
         objects = self.closing(measured or {})
         self.objects.remove_partial()
-        root = objects.pop(ROOT)
-        for key, data in objects.items():
+        for key, data in objects.items():  # the root last
+            check()
             self.objects.write(key, data)
-        self.objects.write(ROOT, root)
         self.reread()
 
     # checking what is sealed
@@ -525,6 +535,20 @@ class Store:
                     what = "differs from the seal"
                 if what is not None:
                     found.append(Fault(key, what))
+        return found
+
+    def altered(self) -> list[int]:
+        """The shards whose record is another than the seal knows; none where there is no seal."""
+        try:
+            marks = self.sealed_by().shards or ""
+        except StoreError:
+            return []
+        found = []
+        for shard in self.recorded():
+            with suppress(OSError):
+                data = self.objects.read(Record.key(shard), METADATA_BYTES)
+                if marks[shard * MARK : (shard + 1) * MARK] not in ("", mark(data)):
+                    found.append(shard)
         return found
 
     def fixed(self, key: str) -> tuple[bytes | None, str | None]:
@@ -594,9 +618,12 @@ def open_sealed(url: str) -> Store:
         StoreError: If it is absent, not ours, not sealed (saying how to resume), or damaged.
     """
     store = finished(url)
-    if faults := store.seal_faults(cards=False):
+    faults = store.seal_faults(cards=False)
+    if not faults and store.version == 2:  # whose seal knows its records only together
+        faults = store.summary_faults(store.sealed_by())
+    if faults:
         raise StoreError(f"{url} is damaged: {faults[0]}; pdegen verify --repair mends it")
-    return store
+    return Store(url, marks=store.sealed_by().shards)
 
 
 def finished(url: str) -> Store:

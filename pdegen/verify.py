@@ -119,7 +119,7 @@ def _opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
     objects = Objects(url)
     try:
         seal = Seal.parse(objects.read(Seal.KEY, at_most=METADATA_BYTES))
-        store = Store(url, root=seal.metadata.get(ROOT, "").encode())
+        store = Store(url, root=seal.metadata.get(ROOT, "").encode(), marks=seal.shards)
         if seal.objects.keys() != {ROOT, CARD, CROISSANT, *store.fixed_keys()}:
             raise ValueError("it is the seal of other objects than the store has")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from operators.data import DataError, read_pairs
+from operators.data import DataError, open_pairs, read_pairs
 from pdegen import lock
 from pdegen import verify as verification
 from pdegen.generate import RecipeJob, generate
 from pdegen.layout import Layout
 from pdegen.lock import LockedError
 from pdegen.metadata import BEGUN
+from pdegen.objects import Objects
 from pdegen.record import Record
 from pdegen.store import Store, StoreError, open_sealed
 from pdegen.verify import repair, verify
@@ -359,3 +360,69 @@ def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
             repair(store.url)
     assert path.read_bytes() == b""
     assert repair(store.url, take_over=True).faults == []
+
+
+def test_a_record_of_the_same_job_with_other_numbers_is_noticed_and_made_again(
+    small, finished, store
+):
+    values = {name: store.values(name, range(5, 10)) for name in store.variables}
+    Store(store.url).write_shard(1, {**values, "u": 1.5 * values["u"]})
+    assert faults(store) == ["shard 1: records/000001.json is not the record that was sealed"]
+    with pytest.raises(DataError, match="not the record that was sealed"):
+        read_pairs(store.url, (0, 12))
+    with pytest.raises(StoreError, match="not the record that was sealed"):
+        open_sealed(store.url).values("u", range(5, 7))
+    changed = objects_of(store)
+    assert objects_of(generate(small, store.url, resume=True)) == objects_of(finished)
+    for key, data in changed.items():
+        Path(store.url, key).write_bytes(data)
+    assert repair(store.url).faults == []
+    assert objects_of(store) == objects_of(finished)
+
+
+def test_a_shard_that_is_replaced_between_two_epochs_is_noticed(store, other):
+    pairs = open_pairs(store.url, (0, 12))
+    assert len(list(pairs.parts(4))) > 1
+    put(1, other, store.url)
+    with pytest.raises(DataError, match="another job"):
+        list(pairs.parts(4))
+
+
+def test_a_layout_that_changes_before_the_seal_is_not_sealed(small, finished, tmp_path):
+    url, measured = str(tmp_path / "s.zarr"), RecipeJob.measured
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            RecipeJob, "measured", lambda job: edit(url, equation="u = 0") or measured(job)
+        )
+        with pytest.raises(StoreError, match="its metadata were changed"):
+            generate(small, url)
+    assert objects_of(generate(small, url, resume=True)) == objects_of(finished)
+
+
+def test_shards_outlive_a_layout_that_a_late_job_begins(small, finished, store):
+    (Path(store.url) / "zarr.json").write_bytes(BEGUN)
+    with interrupted(RecipeJob, 0):  # whatever is computed again
+        (Path(store.url) / "records" / "000002.json").unlink()
+        generate(small, store.url, resume=True, workers=1)
+    assert Objects(store.url).keys("records") == ["000000.json", "000001.json"]
+    assert objects_of(generate(small, store.url, resume=True)) == objects_of(finished)
+
+
+def test_a_job_that_was_taken_over_lays_nothing_out(small, store, monkeypatch):
+    def taken(objects, token):
+        raise LockedError("taken over")
+
+    monkeypatch.setattr("pdegen.lock.check", taken)
+    before = objects_of(store)
+    with pytest.raises(LockedError, match="taken over"):
+        generate(small.with_overrides({"seed": 1}), store.url, overwrite=True)
+    assert objects_of(store) == before
+
+
+def test_a_pipe_in_the_place_of_an_object_is_no_object(store):
+    for key in ("u/c/1/0", "records/000002.json"):
+        (Path(store.url) / key).unlink()
+        os.mkfifo(Path(store.url) / key)
+    assert "u, shard 1: a folder is in the place of the data" in faults(store)
+    with pytest.raises(DataError):
+        read_pairs(store.url, (10, 12))

@@ -93,7 +93,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated():
 def test_what_a_killed_writer_left_is_removed(tmp_path):
     objects = Objects(str(tmp_path))
     objects.write("a/b", b"kept")
-    (tmp_path / "a" / "c.0123.partial").write_bytes(b"half")
+    (tmp_path / "a" / "c.0123456789abcdef0123456789abcdef.partial").write_bytes(b"half")
     objects.remove_partial()
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b"]
 
@@ -127,7 +127,7 @@ def test_an_object_is_flushed_before_it_has_its_name_and_its_folder_after(
 def test_what_was_removed_does_not_come_back_after_a_loss_of_power(tmp_path, monkeypatch):
     objects, synced = Objects(str(tmp_path)), []
     objects.write("a/b", b"removed")
-    (tmp_path / "a" / "c.0123.partial").write_bytes(b"half")
+    (tmp_path / "a" / "c.0123456789abcdef0123456789abcdef.partial").write_bytes(b"half")
     fsync = os.fsync
 
     def noted(descriptor):
@@ -195,5 +195,7 @@ def test_a_server_that_makes_an_object_twice_is_refused_and_nothing_is_left(
 
 def test_a_partial_file_that_its_writer_finishes_meanwhile_is_no_error(tmp_path, monkeypatch):
     """Such as a renewal of the lease while the store is sealed."""
-    monkeypatch.setattr(os, "walk", lambda root: iter([(root, [], ["lease.json.0123.partial"])]))
+    monkeypatch.setattr(
+        os, "walk", lambda root: iter([(root, [], [f"lease.json.{32 * '0'}.partial"])])
+    )
     Objects(str(tmp_path)).remove_partial()
