@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -165,8 +166,11 @@ def fit(
     )
     averaged = deepcopy(predictor) if settings.average else predictor
     step, total, seconds, history = 0, torch.zeros((), device=train.device), 0.0, []
+    declared = json.dumps([description.get(k) for k in ("operator", "experiment")], sort_keys=True)
     if resume:
         saved = load_state(folder / "state.pt", train.device)
+        if saved.get("of", declared) != declared:
+            raise CheckpointError(f"{folder / 'state.pt'} is of another training")
         try:
             predictor.load_state_dict(saved["predictor"])
             averaged.load_state_dict(saved["averaged"])
@@ -195,7 +199,7 @@ def fit(
             "predictor": predictor.state_dict(), "averaged": averaged.state_dict(),
             "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
             "step": step, "total": mean_total, "seconds": seconds + time.monotonic() - start,
-            "history": [vars(epoch) for epoch in history],
+            "history": [vars(epoch) for epoch in history], "of": declared,
         }  # fmt: skip
         save_state(folder / "state.pt", state)
 

@@ -186,6 +186,10 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
         predictor, description = load_checkpoint(checkpoint, build_operator)
     except (CheckpointError, SchemaError) as error:
         raise ReportError(f"{error}: train again by {folder.command('--overwrite')}") from error
+    if description.get("experiment") != experiment.model_dump(mode="json"):
+        raise ReportError(
+            f"{checkpoint} is of another run: train again by {folder.command('--overwrite')}"
+        )
     epochs = {r.epoch for r in scores.results if r.checkpoint == checkpoint.stem}
     if epochs != {description["epoch"]}:
         raise ReportError(
