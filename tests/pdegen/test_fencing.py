@@ -326,6 +326,7 @@ def test_stores_of_version_2_are_read_and_verified_and_mended(
         patch.setattr(Layout, "objects", lambda layout, version=2: objects(layout, 2))
         patch.setattr("pdegen.generate.FORMAT_VERSION", 2)
         store = generate(small, str(tmp_path / "s.zarr"))
+        stranger = generate(small.with_overrides({"seed": 1}), str(tmp_path / "t.zarr"))
     assert store.version == 2
     assert faults(store) == []
     assert verify(store.url, deep=3).faults == []
@@ -341,6 +342,12 @@ def test_stores_of_version_2_are_read_and_verified_and_mended(
         generate(small, store.url, resume=True)
     assert repair(store.url).faults == []
     assert objects_of(store) == before
+    put(1, stranger, store.url)  # its records name no job: the seal knows them only together
+    assert "records: differ from the seal" in faults(store)
+    with pytest.raises(DataError, match="the records differ from the seal"):
+        read_pairs(store.url, "train")
+    with pytest.raises(StoreError, match="records: differ from the seal"):
+        open_sealed(store.url)
     assert isinstance(generate(small, store.url, overwrite=True), Store)
     assert objects_of(store) == objects_of(finished)
 
