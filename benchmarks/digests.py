@@ -72,11 +72,11 @@ def _first_time(to_do: Callable) -> Callable:
     """What is to do before a job; nothing after it, without looking."""
     seen = set[str]()
 
-    def once(store, workers):
+    def once(store, job, workers):
         if store.url in seen:
             return []
         seen.add(store.url)
-        return to_do(store, workers)
+        return to_do(store, job, workers)
 
     return once
 
