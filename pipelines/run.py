@@ -426,12 +426,6 @@ def evaluate(
 
 def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
     """Scores of the reported checkpoints on the test split at all resolutions, in scores.json."""
-    for name in experiment.training.reported:
-        header = check_checkpoint(folder / f"{name}.safetensors")
-        if header.get("experiment") != experiment.model_dump(mode="json"):
-            raise RunError(
-                f"{folder / name}.safetensors is of another run: train again by --overwrite"
-            )
     results = [
         evaluate(folder / f"{name}.safetensors", store, device, resolution=resolution).summary()
         for name in experiment.training.reported
