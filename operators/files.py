@@ -5,21 +5,28 @@ A JSON object carries the SHA-256 of its other keys, in the order that they have
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 PARTIAL = ".partial"  # ends the name of a file that is being written
+LOCK = "lock"  # in a folder that was held once
 _DIGEST = "sha256"
 _log = logging.getLogger(__name__)
 
 
 class FileError(ValueError):
     """Something that is no file where a file belongs; one line."""
+
+
+class BusyError(FileError):
+    """A folder that another process holds; one line."""
 
 
 class DamagedError(FileError):
@@ -93,6 +100,22 @@ def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a file of `write_lines`. See `read_json`."""
     return [_opened(line, path) for line in read(path).splitlines()]
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a folder for one process: the kernel lets go of it however that process ends.
+
+    Raises:
+        BusyError: If another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"{folder} is held by another process that trains there") from None
+        yield
 
 
 def _sealed(content: Mapping[str, Any]) -> dict[str, Any]:

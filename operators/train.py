@@ -91,6 +91,22 @@ class Settings:
                 f"{self.lr}, {self.warmup}, {self.clip}, {self.average}"
             )
 
+    def steps(self, samples: int) -> int:
+        """Steps of a training on so many samples.
+
+        Raises:
+            ValueError: If there are none, or the schedule does not exist for them.
+        """
+        if self.batch > samples:
+            raise ValueError(f"batch {self.batch} is larger than the {samples} samples to train")
+        steps = samples // self.batch * self.epochs
+        if self.warmup * steps == 1:  # PyTorch divides by the length of the rise, steps - 1
+            raise ValueError(
+                f"warmup {self.warmup} is one of {steps} steps: the learning rate cannot rise "
+                "within one step, use another warmup or more epochs"
+            )
+        return steps
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -147,8 +163,7 @@ def fit(
         ValueError: If a batch is larger than the data, or does not divide among the processes.
         DataError: If the data cannot be read.
     """
-    if settings.batch > len(train):
-        raise ValueError(f"batch {settings.batch} is larger than the {len(train)} training samples")
+    total_steps = settings.steps(len(train))
     if settings.batch % ranks.count:
         raise ValueError(f"batch {settings.batch} does not divide among {ranks.count} processes")
     if train.device.type == "cpu":
@@ -158,7 +173,7 @@ def fit(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,
         settings.lr,
-        total_steps=settings.epochs * steps_per_epoch,
+        total_steps=total_steps,
         pct_start=settings.warmup,
         cycle_momentum=settings.cycle_momentum,
         div_factor=settings.div,
@@ -181,7 +196,9 @@ def fit(
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{folder / 'state.pt'} is of another model: {error}") from None
         for name in ("best", "last") if history else ():
-            check_checkpoint(folder / f"{name}.safetensors")
+            path = folder / f"{name}.safetensors"
+            if _is_of_another(check_checkpoint(path), description):
+                raise CheckpointError(f"{path} is of another training")
         if ranks.first and history:  # the state was written before the history
             _write_history(folder, history)
 
@@ -252,6 +269,12 @@ def fit(
             _write_history(folder, history)
         on_epoch(history[-1])
     return history
+
+
+def _is_of_another(header: dict[str, Any], description: dict[str, Any]) -> bool:
+    """Whether a checkpoint says another thing of its training; earlier versions say less."""
+    plain = json.loads(json.dumps(description))
+    return any(header.get(key, plain[key]) != plain[key] for key in plain)
 
 
 @torch.no_grad()

@@ -190,6 +190,11 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
         raise ReportError(
             f"{checkpoint} is of another run: train again by {folder.command('--overwrite')}"
         )
+    if _score_at(history, description["epoch"]) != description.get("selection_score"):
+        raise ReportError(
+            f"{path}/history.jsonl is not of {checkpoint.name}: "
+            f"write it again by {folder.command('--resume')}"
+        )
     epochs = {r.epoch for r in scores.results if r.checkpoint == checkpoint.stem}
     if epochs != {description["epoch"]}:
         raise ReportError(
@@ -199,6 +204,10 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
     pairs = Source(url, experiment).noisy("test")
     prediction = predictions(predictor.to(device), pairs.to(device)).cpu()
     return FinishedRun(experiment, scores, history, store, pairs, prediction)
+
+
+def _score_at(history: list[Epoch], epoch: int) -> float | None:
+    return next((e.score for e in history if e.epoch == epoch), None)
 
 
 def store_of_run(path: Path) -> str:

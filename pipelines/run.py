@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,10 +22,13 @@ from operators.checkpoint import CheckpointError, check_checkpoint, check_fit, l
 from operators.data import Samples
 from operators.evaluate import scores
 from operators.files import (
+    LOCK,
     PARTIAL,
+    BusyError,
     DamagedError,
     FileError,
     check_file,
+    held,
     read_json,
     write,
     write_json,
@@ -114,12 +118,14 @@ def check_place(folder: Path, resume: bool, overwrite: bool) -> None:
         resume, overwrite: Whether one that is there may be continued, or replaced.
     """
     check_folder(folder)
-    for name in ("run.json", *_FILES):
+    for name in ("run.json", LOCK, *_FILES):
         _check_file(folder / name)
     if (folder / "run.json").exists():
         if not resume and not overwrite:
             raise RunError(f"{folder} holds a run: use --resume to continue or --overwrite")
-    elif folder.exists() and any(path.suffix != PARTIAL for path in folder.iterdir()):
+    elif folder.exists() and any(
+        path.suffix != PARTIAL and path.name != LOCK for path in folder.iterdir()
+    ):
         raise RunError(f"{folder} exists and is no run folder")
 
 
@@ -221,17 +227,21 @@ def train(
         *experiment.normalization.of(pairs),
         vanishes=pairs.grid == "nodal" and experiment.data.target == "u",
     ).to(device)
-    # the first process alone writes
-    resume = ranks.any(ranks.first and _claim(folder, declared, store, resume, overwrite))
-    on_reading(pairs.reading)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
+    if ranks.first:  # which alone writes
+        check_place(folder, resume, overwrite)
     try:
-        return fit(
-            predictor, pairs, selection, settings, folder, description,
-            resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
-            on_epoch=on_epoch, stop=stop,
-        )  # fmt: skip
+        with held(folder) if ranks.first else nullcontext():
+            resume = ranks.any(ranks.first and _claim(folder, declared, store, resume, overwrite))
+            on_reading(pairs.reading)
+            return fit(
+                predictor, pairs, selection, settings, folder, description,
+                resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
+                on_epoch=on_epoch, stop=stop,
+            )  # fmt: skip
+    except BusyError as error:
+        raise RunError(f"{error}: wait for it, or choose another --out") from None
     except CheckpointError as error:
         raise RunError(f"{error}: train again by --overwrite") from None
 
@@ -290,10 +300,10 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
         SchemaError: If it, the batch, the symmetries or the loss do not fit the data.
     """
     settings = experiment.training.settings()
-    if settings.batch > len(pairs):
-        raise SchemaError(
-            f"batch {settings.batch} is larger than the {len(pairs)} samples to train"
-        )
+    try:
+        settings.steps(len(pairs))
+    except ValueError as error:
+        raise SchemaError(str(error)) from None
     torch.manual_seed(settings.seed)
     a, u = pairs.first()
     check_memory(experiment, a.device, pairs)

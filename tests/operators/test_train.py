@@ -193,7 +193,7 @@ def test_a_loss_that_is_not_finite_ends_training(train_pairs, test_pairs, tmp_pa
 
 def test_a_batch_larger_than_the_data_is_refused(train_pairs, test_pairs, tmp_path):
     settings = Settings(loss=RelativeL2(), batch=33)
-    with pytest.raises(ValueError, match="batch 33 is larger than the 32 training samples"):
+    with pytest.raises(ValueError, match="batch 33 is larger than the 32 samples to train"):
         fit(predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -261,9 +264,65 @@ def test_the_report_of_a_training_says_what_finishes_it(
     assert (tmp_path / "run/report.html").exists()
 
 
-def test_a_state_of_another_seed_is_refused(whole, store, tmp_path):
-    run, other = shutil.copytree(whole[1], tmp_path / "run"), tmp_path / "other"
-    train(experiment(1).with_overrides({"training.seed": 1}), store, other, CPU)
-    shutil.copy(other / "state.pt", run / "state.pt")
-    with pytest.raises(RunError, match=r"state\.pt is of another training: .*--overwrite"):
+@pytest.fixture(scope="module")
+def other(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training from another seed."""
+    folder = tmp_path_factory.mktemp("other")
+    train(experiment(1).with_overrides({"training.seed": 1}), store, folder, CPU)
+    return folder
+
+
+@pytest.mark.parametrize("file", ["state.pt", "best.safetensors", "last.safetensors"])
+def test_a_file_of_another_seed_is_refused_when_resumed(
+    whole: dict[int, Path], other: Path, store: str, tmp_path: Path, file: str
+) -> None:
+    run = shutil.copytree(whole[1], tmp_path / "run")
+    shutil.copy(other / file, run / file)
+    with pytest.raises(RunError, match=rf"{re.escape(file)} is of another training: .*--overwrite"):
         train(experiment(1), store, run, CPU, resume=True)
+
+
+def test_a_history_of_another_seed_is_written_again_when_resumed(
+    whole: dict[int, Path], other: Path, store: str, tmp_path: Path
+) -> None:
+    run = shutil.copytree(whole[1], tmp_path / "run")
+    shutil.copy(other / "history.jsonl", run / "history.jsonl")
+    train(experiment(1), store, run, CPU, resume=True)
+    assert (run / "history.jsonl").read_bytes() == (whole[1] / "history.jsonl").read_bytes()
+
+
+def test_a_report_refuses_a_history_of_another_seed(
+    refused: Callable[..., str], copy: Path, store: str, tmp_path: Path
+) -> None:
+    train(experiment(2).with_overrides({"training.seed": 1}), store, tmp_path / "other", CPU)
+    shutil.copy(tmp_path / "other/history.jsonl", copy / "history.jsonl")
+    assert "history.jsonl is not of best.safetensors" in refused("report", str(copy))
+
+
+def test_one_folder_is_trained_in_by_one_process(store: str, tmp_path: Path) -> None:
+    """Whichever way the process ends that holds it."""
+    run = tmp_path / "run"
+    script = (
+        "import pathlib, sys, time; from operators.files import held\n"
+        "with held(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(run)], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RunError, match=r"run is held by another process"):
+            train(experiment(1), store, run, CPU)
+        assert [path.name for path in run.iterdir()] == ["lock"]
+        holder.kill()
+    train(experiment(1), store, run, CPU)
+
+
+def test_a_rise_within_one_step_is_refused(
+    refused: Callable[..., str], store: str, tmp_path: Path
+) -> None:
+    """PyTorch's schedule divides by the steps of the rise, less one."""
+    rise = {"training.batch": 8, "training.epochs": 8, "training.warmup": 1 / 16}  # 16 samples
+    error = refused(*words(store, tmp_path / "run", **rise))
+    assert "warmup 0.0625 is one of 16 steps" in error
+    assert not (tmp_path / "run").exists()
