@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from pdegen.schema import explained
+
 MARK = 16  # digits of SHA-256 by which the seal knows a record
 
 
@@ -92,7 +94,7 @@ class Record:
         try:
             return TypeAdapter(cls).validate_python(_unsigned(data))
         except ValidationError as error:
-            raise ValueError(f"it is no record: {_first(error)}") from None
+            raise ValueError(f"it is no record: {explained(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -190,17 +192,11 @@ class Seal:
         try:
             seal = TypeAdapter(cls).validate_python(_unsigned(data))
         except ValidationError as error:
-            raise ValueError(f"it is no seal: {_first(error)}") from None
+            raise ValueError(f"it is no seal: {explained(error)}") from None
         for key, text in seal.metadata.items():
             if seal.objects.get(key) != sha256(text.encode()):
                 raise ValueError(f"it holds another {key} than it has the digest of")
         return seal
-
-
-def _first(error: ValidationError) -> str:
-    """What is wrong, in one line."""
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def sample_moments(values: np.ndarray) -> tuple[list[float | None], list[float | None]]:

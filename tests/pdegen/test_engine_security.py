@@ -1,15 +1,13 @@
 """Whoever reaches a scheduler runs code there: who can, and where it listens."""
 
-import json
 import os
 import socket
 import ssl
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import dask
@@ -18,6 +16,7 @@ import pytest
 from distributed import Client, Security
 
 from pdegen.engines import EngineError, pool, slurm_cluster
+from tests.pdegen.scheduler import scheduler_of
 
 TLS = {
     "ca-file": "tls_ca_file",
@@ -154,36 +153,6 @@ def test_without_slurm_it_is_named(tmp_path, monkeypatch):
 # a scheduler of the user's, with the user's certificates
 
 
-@contextmanager
-def scheduler_of(folder: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The address of a scheduler with one worker, whose certificates are in the environment."""
-    file, env = folder / "scheduler.json", {**os.environ, **environment}
-    begin, options = [sys.executable, "-m"], {"env": env, "cwd": folder}
-    started = [
-        subprocess.Popen(
-            [*begin, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard",
-             "--host", "127.0.0.1", "--protocol", "tls", "--scheduler-file", str(file)], **options,
-        )
-    ]  # fmt: skip
-    try:
-        while not file.exists():
-            assert started[0].poll() is None
-            time.sleep(0.05)
-        address = json.loads(file.read_text())["address"]
-        started.append(
-            subprocess.Popen(
-                [*begin, "distributed.cli.dask_worker", address, "--nthreads", "1",
-                 "--no-dashboard", "--local-directory", str(folder)], **options,
-            )
-        )  # fmt: skip
-        yield address
-    finally:
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            process.wait(20)
-
-
 @pytest.mark.filterwarnings("ignore")  # of Dask, on the connection that fails
 def test_a_scheduler_with_certificates_of_the_users_is_used_by_who_has_them(tmp_path):
     made, chosen = Security.temporary(), {"distributed.comm.require-encryption": True}
@@ -194,7 +163,7 @@ def test_a_scheduler_with_certificates_of_the_users_is_used_by_who_has_them(tmp_
     environment = {
         "DASK_" + key.upper().replace(".", "__").replace("-", "_"): str(value)
         for key, value in chosen.items()
-    } | {"DASK_LOGGING__DISTRIBUTED": "critical"}
+    }
     with scheduler_of(tmp_path, environment) as address:
         assert address.startswith("tls://")
         with dask.config.set(chosen), pool(address, None) as workers:

@@ -1,11 +1,9 @@
 """The same bytes on every engine; workers that die; tasks that fail."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import dask
@@ -17,6 +15,7 @@ from pdegen.engines import EngineError, WorkerLostError, check, pool, slurm_scri
 from pdegen.generate import Progress, generate
 from pdegen.problems.base import SampleError
 from tests.pdegen.conftest import SMALL
+from tests.pdegen.scheduler import scheduler_of
 from tests.stores import objects_of
 
 BIN = Path(sys.executable).parent
@@ -25,32 +24,8 @@ BIN = Path(sys.executable).parent
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Address of a scheduler with one worker, in processes of their own."""
-    folder = tmp_path_factory.mktemp("cluster")
-    quiet = {**os.environ, "DASK_LOGGING__DISTRIBUTED": "error"}
-    file = folder / "scheduler.json"
-    begin = [sys.executable, "-m"]
-    options = {"env": quiet, "cwd": folder, "stderr": subprocess.DEVNULL}
-    started = [
-        subprocess.Popen(
-            [*begin, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard",
-             "--host", "127.0.0.1", "--scheduler-file", str(file)], **options,
-        )
-    ]  # fmt: skip
-    while not file.exists():
-        assert started[0].poll() is None
-        time.sleep(0.05)
-    address = json.loads(file.read_text())["address"]
-    started.append(
-        subprocess.Popen(
-            [*begin, "distributed.cli.dask_worker", address, "--nthreads", "1",
-             "--no-dashboard", "--local-directory", str(folder)], **options,
-        )
-    )  # fmt: skip
-    yield address
-    for process in reversed(started):
-        process.terminate()
-    for process in started:
-        process.wait(20)
+    with scheduler_of(tmp_path_factory.mktemp("cluster"), {}, "tcp") as address:
+        yield address
 
 
 def test_an_existing_scheduler_makes_the_same_bytes(small, finished, tmp_path, cluster):

@@ -98,7 +98,7 @@ def test_a_run_that_was_killed_at_any_write_goes_on_to_the_same_bits(
 def test_a_folder_that_a_kill_left_with_no_declaration_is_taken(store: str, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/run.json.partial").write_bytes(b"{")
-    train(experiment(1), store, tmp_path / "run", CPU)
+    assert len(train(experiment(1), store, tmp_path / "run", CPU)) == 1
 
 
 @pytest.mark.parametrize("name", ["best.safetensors", "last.safetensors", "state.pt"])
@@ -315,7 +315,7 @@ def test_one_folder_is_trained_in_by_one_process(store: str, tmp_path: Path) -> 
             train(experiment(1), store, run, CPU)
         assert [path.name for path in run.iterdir()] == ["lock"]
         holder.kill()
-    train(experiment(1), store, run, CPU)
+    assert len(train(experiment(1), store, run, CPU)) == 1
 
 
 def test_a_rise_within_one_step_is_refused(
