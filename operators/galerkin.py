@@ -63,7 +63,7 @@ class GalerkinTransformer(Operator):
         decoder_width: Channels of the decoder.
         coordinates: "raw" appends x in [0, 1) to every head, as published; "periodic" appends
             cos 2πx and sin 2πx, which have no jump at the ends; "none" appends nothing: the
-            operator then commutes with shifts of the grid (but for NYSTROM, whose landmarks
+            operator then commutes with shifts of the grid (except NYSTROM, whose landmarks
             have places).
         input_coordinates: Appends them to the input too, as the paper says and its code does for
             RFA and FAVOR alone.

@@ -223,7 +223,7 @@ class QueryLayer(Layer):
 class ONO(Operator):
     """Two streams from one MLP of the points: g makes the functions in which f is transformed.
 
-    The defaults are the published settings of the Darcy example but for `inner_product`:
+    The defaults are the published settings of the Darcy example except `inner_product`:
     2,027,985 parameters. All linear maps start with weights N(0, 0.02²) cut at ±2, and biases 0.
 
     The paper has ⟨ψ̂ᵢ, f⟩ as an integral (eq. 12), the released code as a sum over the n points.

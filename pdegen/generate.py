@@ -62,7 +62,7 @@ class Job(ABC):
 
     @property
     def identity(self) -> str:
-        """What its records name: all that its bits depend on but for versions of the software."""
+        """What its records name: all that its bits depend on except versions of the software."""
         return self.fingerprint
 
     @abstractmethod
@@ -199,7 +199,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     """Write what a job makes to a store and seal it.
 
     The store is the same, byte for byte, for any scheduler and number of workers, and after any
-    interruption; but for `log/`, which says when and how it was made.
+    interruption. `log/` says when and how it was made, and differs.
 
     Args:
         job: What to make.

@@ -267,7 +267,7 @@ class Objects:
         return sorted(name for name in short if not _is_partial(name))
 
     def all_keys(self) -> Iterator[str]:
-        """The keys of all objects, but for what writers that were killed have left."""
+        """The keys of all objects, except what writers that were killed have left."""
         filesystem, root = self._location
         with _as_os_errors(root):
             filesystem.invalidate_cache()

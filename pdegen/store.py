@@ -603,7 +603,7 @@ def _root_bytes(objects: Objects) -> bytes:
 
 
 def _not_finite(values: np.ndarray, samples: range, skipped: Mapping[int, str] | list[int]) -> Any:
-    """Numbers of the samples with values that are not finite, but for those that were skipped."""
+    """Numbers of the samples with values that are not finite, except those that were skipped."""
     finite = np.isfinite(values)
     if finite.all():
         return np.array([], dtype=int)

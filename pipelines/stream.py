@@ -52,7 +52,7 @@ class SolvedPairs(Samples):
     Its epochs are those of a training set that has no end. `samples`, and with it `parts`,
     `inputs`, `targets` and `first`, are those of the first epoch; they are solved anew each time.
     Where `on` is a CUDA device, one thread samples and solves on a stream of the device of its
-    own, beside the training, and values never visit the host, but for `altered`. Threads run while
+    own, beside the training, and only `altered` visits the host. Threads run while
     an iterator is open; they end with it, and what goes wrong in them is raised by it.
 
     Args:

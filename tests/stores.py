@@ -32,7 +32,7 @@ def with_attributes(store: Store, **changed: Any) -> Store:
 
 
 def objects_of(store: Store | str | Path) -> dict[str, bytes]:
-    """Every byte of a store on disk but for `log/`, by keys."""
+    """Every byte of a store on disk except `log/`, by keys."""
     root = Path(store.url if isinstance(store, Store) else store)
     return {
         str(path.relative_to(root)): path.read_bytes()

@@ -18,7 +18,7 @@ def dropped(count: int, p: float) -> Tensor:
     mean = p * count
     draws = int(mean + 8 * math.sqrt(mean) + 8)
     last, parts = -1, []
-    while last < count:  # once, but for one case in 10¹⁴
+    while last < count:  # once, except in one case of 10¹⁴
         uniform = 1 - torch.rand(draws, dtype=torch.float64)
         gaps = uniform.log_().div_(math.log1p(-p)).to(torch.int64).add_(1)
         parts.append(gaps.cumsum_(0).add_(last))

@@ -47,7 +47,7 @@ def trigonometric_features(phase: Phases) -> Float[Tensor, "batch heads n two_m"
 
 
 def log_positive_features(phase: Phases, x: Heads) -> Float[Tensor, "batch heads n two_m"]:
-    """log φ(x) for φ(x) = (2m)^(-1/2) exp(±ωx - |x|²/2), but for the constant."""
+    """log φ(x) for φ(x) = (2m)^(-1/2) exp(±ωx - |x|²/2), without the constant."""
     return torch.cat([phase, -phase], dim=-1) - x.square().sum(-1, keepdim=True) / 2
 
 

@@ -100,7 +100,7 @@ NYSTROM = through()
 class NystromAttention(nn.Module):
     """Multi-head `nystrom` of projections of u, plus a convolution of the values.
 
-    Follows lucidrains/nystrom-attention 0.0.14 but for the two differences named at
+    Follows lucidrains/nystrom-attention 0.0.14 except the two differences named at
     `pseudo_inverse` and `segment_means`. The convolution runs along the points as they are
     stored, with one kernel for each head; it is so many points wide, whatever their spacing, so
     that with it fine grids have no common limit.

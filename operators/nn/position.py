@@ -59,7 +59,7 @@ def neighbours(d: Float[Tensor, "m n"], locality: float) -> Bool[Tensor, "m n"]:
 
     The percentile by linear interpolation lies between two order statistics and below the second,
     so that only the first counts: entry number ⌊locality (n - 1) / 100⌋ of the sorted row.
-    Distances that are equal but for the rounding of the coordinates are neighbours alike.
+    Distances that differ by the rounding of the coordinates alone are neighbours alike.
 
     >>> neighbours(torch.tensor([[4.0, 1.0, 9.0, 0.0, 1.0]]), 25.0)
     tensor([[False,  True, False,  True,  True]])

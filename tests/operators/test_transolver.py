@@ -84,7 +84,7 @@ def test_tokens_are_means_over_the_slices():
         total = w[..., g].sum(-1)
         expected = sum(w[:, :, j, g, None] * f[:, :, j] for j in range(7))
         torch.testing.assert_close(t[:, :, g], expected / (total + 1e-5)[..., None])
-    # of a constant: the constant, but for the 1e-5 beside a sum of order one
+    # of a constant: the constant, except the 1e-5 beside a sum of order one
     torch.testing.assert_close(
         module.tokens(w, torch.ones_like(f)), torch.ones(2, 2, 3, 4).double(), atol=1e-4, rtol=0
     )

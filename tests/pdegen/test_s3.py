@@ -89,7 +89,7 @@ def url(line, request):
 
 
 def stored(url: str) -> dict[str, bytes]:
-    """Every object of a store on S3 but for `log/`."""
+    """Every object of a store on S3 except `log/`."""
     objects, found = Objects(url), {}
     filesystem, root = objects._location
     for path in filesystem.find(root):
