@@ -71,8 +71,8 @@ def verify(
     """Check a sealed store.
 
     Every byte of it is covered: metadata, coordinates and card by the seal, records by their own
-    digests and the seal, data by the records, and the seal by its own digest; `log/` alone is not. The values
-    must be finite and have the recorded means, and the statistics must follow from them.
+    digests and the seal, data by the records, and the seal by its own digest; `log/` alone is not.
+    The values must be finite and have the recorded means, and the statistics must follow from them.
 
     Args:
         url: The store.
