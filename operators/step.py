@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from types import FunctionType
 from typing import Any, Literal, get_args
 
 import torch
@@ -133,6 +134,7 @@ class Step:
     ) -> None:
         self.acceleration, self.ranks, self.clip, self.augment = acceleration, ranks, clip, augment
         self.note = ""  # why it is not run as asked
+        self._ready = False
         self.parameters = [p for p in predictor.parameters() if p.requires_grad]
         self.buffers = list(predictor.buffers())
         predict = predictor.on(x, y)
@@ -145,17 +147,14 @@ class Step:
                 prediction = predict(a)
             return loss(prediction.to(u.dtype), u, a)
 
-        self._plain_loss = loss_of
-        if acceleration.compiled:
-            torch.compiler.reset()  # PyTorch compiles one function a few times only
-        self._loss = torch.compile(loss_of, dynamic=False) if acceleration.compiled else loss_of
+        self._plain_loss = self._loss = loss_of
         self._recorded: Recorded | None = None
 
     def __call__(self, a: Tensor, u: Tensor, seed: int) -> Tensor:
         """The loss, whose random numbers are functions of the seed."""
         with self.acceleration.products():
-            if self.acceleration.graphed and self._recorded is None:
-                self._record(a, u)
+            if not self._ready:
+                self._prepare(a, u)
             torch.manual_seed(seed)
             loss = (self._recorded or self._gradient)(a, u)
             if self.ranks.count > 1:
@@ -198,26 +197,77 @@ class Step:
     def _clip(self) -> None:
         nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
 
-    def _record(self, a: Tensor, u: Tensor) -> None:
-        """Run the step a few times, which leaves weights and buffers as they are, and record it."""
+    def _prepare(self, a: Tensor, u: Tensor) -> None:
+        """Compile and record the step; weights and buffers stay as they are.
+
+        A way that fails is left, `note` says why, and the step goes on without it.
+        """
         before = [b.clone() for b in self.buffers]
+        if self.acceleration.compiled:
+            self._compile(a, u)
+            _restore(self.buffers, before)
+        if self.acceleration.graphed:
+            self._record(a, u)
+            _restore(self.buffers, before)
+        self._ready = True
+
+    def _compile(self, a: Tensor, u: Tensor) -> None:
+        try:
+            self._loss = compiled(self._plain_loss)
+            self._gradient(a, u)
+        except Exception as error:  # a compiler raises errors of many types
+            if _of_memory(error):
+                raise
+            self._loss = self._plain_loss
+            self._leave("compiled", "not compiled", error)
+
+    def _record(self, a: Tensor, u: Tensor) -> None:
         with Watch() as watch:
             self._gradient_of(self._plain_loss, a, u)
         if watch.waits:
-            self.acceleration = replace(self.acceleration, graphed=False)
-            self.note = (
-                f"no CUDA graph: the operator waits for values ({', '.join(sorted(watch.waits))})"
-            )
-        else:
-            try:
-                self._recorded = Recorded(self._gradient, a, u)
-            except RuntimeError as error:
-                if is_out_of_memory(error):
-                    raise
-                self.acceleration = replace(self.acceleration, graphed=False)
-                self.note = f"no CUDA graph: {str(error).splitlines()[0]}"
-        for buffer, value in zip(self.buffers, before, strict=True):
+            waits = ", ".join(sorted(watch.waits))
+            self._leave("graphed", "no CUDA graph", f"the operator waits for values ({waits})")
+            return
+        try:
+            self._recorded = Recorded(self._gradient, a, u)
+        except RuntimeError as error:
+            if _of_memory(error):
+                raise
+            self._leave("graphed", "no CUDA graph", error)
+
+    def _leave(self, way: str, what: str, why: Exception | str) -> None:
+        """Go on without a way to run, and note why."""
+        self.acceleration = replace(self.acceleration, **{way: False})
+        # the end of a failed capture raises an error of its own, on top of the cause
+        while isinstance(why, Exception) and isinstance(why.__context__, RuntimeError):
+            why = why.__context__
+        reason = (str(why).strip() or type(why).__name__).splitlines()[0]
+        self.note = "; ".join(part for part in (self.note, f"{what}: {reason}") if part)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function compiled for the shapes that it meets.
+
+    PyTorch compiles the code of one function a few times only, and every closure of a function
+    has the same code. Here it has a copy of its own; what was compiled before is kept.
+    """
+    assert isinstance(function, FunctionType)
+    own = FunctionType(
+        function.__code__.replace(), function.__globals__, function.__name__,
+        function.__defaults__, function.__closure__,
+    )  # fmt: skip
+    own.__kwdefaults__ = function.__kwdefaults__
+    return torch.compile(own, dynamic=False)
+
+
+def _restore(buffers: list[Tensor], values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for buffer, value in zip(buffers, values, strict=True):
             buffer.copy_(value)
+
+
+def _of_memory(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) and is_out_of_memory(error)
 
 
 class Recorded:
@@ -237,16 +287,22 @@ class Recorded:
             self._replay: Callable[[], Any] = lambda: function(self.a, self.u)
             self._result = None
             return
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        # on one stream, which then has all that libraries keep for a stream
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             for _ in range(_WARM_UP):
                 function(self.a, self.u)
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # other threads may take memory meanwhile, such as one that solves what comes next
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._result = function(self.a, self.u)
+        try:
+            # other threads may take memory meanwhile, such as one that solves what comes next
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                self._result = function(self.a, self.u)
+        except BaseException:
+            graph.reset()
+            _renew_generator(a.device)
+            raise
         self._replay = graph.replay
 
     def __call__(self, a: Tensor, u: Tensor) -> Tensor:
@@ -254,6 +310,14 @@ class Recorded:
         self.u.copy_(u)
         result = self._replay()
         return result if self._result is None else self._result
+
+
+def _renew_generator(device: torch.device) -> None:
+    """A capture that fails leaves the generator of a device in the capture: give it a new state."""
+    generators = torch.cuda.default_generators
+    index = torch.cuda.current_device() if device.index is None else device.index
+    fresh = torch.Generator(device)
+    generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 class Watch(TorchDispatchMode):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -110,16 +111,19 @@ def test_a_compiled_step_is_the_step_as_written(monkeypatch):
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **kw: compile(f, backend="aot_eager", **kw))
     expected, _, _ = trained(small(), AS_WRITTEN)
-    losses, _, _ = trained(small(), replace(RECORDED, compiled=True))
+    losses, _, step = trained(small(), replace(RECORDED, compiled=True))
+    assert step.note == ""
     # sums in another order: some float32 digits of losses near 1
     assert losses == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
 @pytest.mark.slow  # a minute of compilation
 def test_a_step_of_fused_kernels_is_the_step_as_written():
     expected, _, _ = trained(small(), AS_WRITTEN)
-    losses, _, _ = trained(small(), replace(RECORDED, compiled=True))
+    losses, _, step = trained(small(), replace(RECORDED, compiled=True))
+    assert step.note == ""
     assert losses == pytest.approx(expected, rel=1e-5)
 
 
@@ -262,6 +266,152 @@ def test_a_capture_that_fails_is_said_and_the_step_goes_on(monkeypatch):
     assert step.note == "no CUDA graph: operation not permitted when stream is capturing"
 
 
+class CompilerError(Exception):
+    """Of no type that PyTorch promises."""
+
+
+@pytest.mark.parametrize("when", ["asked", "called", "derived"])
+@pytest.mark.parametrize("graphed", [False, True])
+@pytest.mark.parametrize("made", [lambda: small(attention_dropout=0.2), with_batch_norm])
+def test_a_compiler_that_fails_is_said_and_the_step_goes_on(monkeypatch, when, graphed, made):
+    """Where it is asked, where the loss is called first, or where its gradient is."""
+    tried = []
+
+    class Derived(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, loss):
+            return loss.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            raise CompilerError("no kernel\nand more")
+
+    def compile(f, **words):
+        tried.append(when)
+
+        def called(a, u):
+            loss = f(a, u)  # moves the statistics of a batch, and the random numbers
+            if when == "derived":
+                return Derived.apply(loss)
+            raise CompilerError("no kernel\nand more")
+
+        if when == "asked":
+            raise CompilerError("no kernel\nand more")
+        return called
+
+    monkeypatch.setattr(torch, "compile", compile)
+    expected, weights, _ = trained(made(), AS_WRITTEN)
+    losses, state, step = trained(made(), replace(AS_WRITTEN, compiled=True, graphed=graphed))
+    assert losses == expected
+    for name in weights:
+        assert torch.equal(state[name], weights[name]), name
+    assert len(tried) == 1
+    end = ", one CUDA graph" * graphed
+    assert str(step) == f"float32, as written{end}; not compiled: no kernel"
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_compiling_leaves_no_trace(monkeypatch):
+    """Statistics of batches and random numbers are those of the step as written."""
+    monkeypatch.setattr(torch, "compile", lambda f, **kw: f)
+    expected, weights, _ = trained(with_batch_norm(), AS_WRITTEN)
+    losses, state, _ = trained(with_batch_norm(), replace(AS_WRITTEN, compiled=True))
+    assert losses == expected
+    assert all(torch.equal(state[name], weights[name]) for name in weights)
+
+
+def test_memory_that_compiling_lacks_is_not_taken_for_a_compiler_that_fails(monkeypatch):
+    def full(f, **words):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "compile", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        trained(small(), replace(AS_WRITTEN, compiled=True))
+
+
+class FakeCuda:
+    """What a recording asks of torch.cuda, noted; captures fail."""
+
+    def __init__(self):
+        self.done = []
+        self.default_generators = [self]
+
+    def __getattr__(self, name):
+        if name in ("Stream", "CUDAGraph"):
+            return lambda: FakeCuda._Noted(self, name)
+        raise AttributeError(name)
+
+    class _Noted:
+        def __init__(self, cuda, name):
+            self.cuda, self.name = cuda, name
+
+        def wait_stream(self, other):
+            pass
+
+        def reset(self):
+            self.cuda.done.append("reset")
+
+    def current_stream(self):
+        return FakeCuda._Noted(self, "current")
+
+    def current_device(self):
+        return 0
+
+    def graphsafe_set_state(self, state):
+        self.done.append(state)
+
+    @contextmanager
+    def stream(self, stream):
+        self.warm = stream
+        yield
+
+    @contextmanager
+    def graph(self, graph, stream, capture_error_mode):
+        assert stream is self.warm  # all that libraries keep for a stream is there
+        try:
+            yield
+        finally:
+            self.done.append("end")
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+
+class OnCuda:
+    """A tensor that says it is on a GPU."""
+
+    device = torch.device("cuda")
+
+    def clone(self):
+        return self
+
+
+@pytest.mark.usefixtures("unchecked")  # what is on a GPU is none here
+def test_a_capture_that_fails_leaves_no_graph_and_no_captured_generator(monkeypatch):
+    cuda = FakeCuda()
+    calls = iter(range(10))
+
+    def function(a, u):
+        if next(calls) == step_module._WARM_UP:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    class Fresh:
+        def __init__(self, device):
+            assert device.type == "cuda"
+
+        def graphsafe_get_state(self):
+            return "fresh"
+
+    monkeypatch.setattr(torch, "cuda", cuda)
+    monkeypatch.setattr(torch, "Generator", Fresh)
+    with pytest.raises(RuntimeError, match="previous error") as raised:
+        step_module.Recorded(function, OnCuda(), OnCuda())
+    monkeypatch.undo()
+    assert cuda.done == ["end", "reset", "fresh"]
+    step = Step(small(), batch()[2], None, RelativeH1(), 1.0)
+    step._leave("graphed", "no CUDA graph", raised.value)
+    # the cause, not what it led to
+    assert step.note == "no CUDA graph: operation not permitted when stream is capturing"
+
+
 class Pointwise(Operator):
     """u = W₂ tanh(W₁ a), at each point."""
 
@@ -277,8 +427,8 @@ class Pointwise(Operator):
 
 @pytest.mark.usefixtures("unchecked")
 def test_every_step_is_compiled_however_many_there_were(monkeypatch):
-    """PyTorch compiles one function eight times at most, and then goes on without."""
-    traces = []
+    """PyTorch compiles one code eight times at most, and then goes on without."""
+    traces, steps = [], []
 
     def counted(module, inputs):
         traces.append(module)
@@ -288,8 +438,13 @@ def test_every_step_is_compiled_however_many_there_were(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda f, **kw: compile(f, backend=counted, **kw))
     for number in range(1, 11):
         predictor = Predictor(Pointwise(number), Normalizer.identity(1), Normalizer.identity(1))
-        trained(predictor, replace(AS_WRITTEN, compiled=True), steps=1, augment=None)
+        _, _, step = trained(predictor, replace(AS_WRITTEN, compiled=True), steps=1, augment=None)
         assert len(traces) == number
+        steps.append(step)
+    a, u, _ = batch()
+    for step in steps:  # what was compiled before is kept
+        step(a, u, seed=0)
+    assert len(traces) == 10
 
 
 @pytest.mark.parametrize(
