@@ -10,6 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,13 @@ def save_checkpoint(path: Path, predictor: Predictor, description: dict[str, Any
         description: "operator": the words that build the operator; and all that a reader should
             know (data, settings, epoch). Must be JSON.
     """
+    saving_checkpoint(path, predictor, description)()
+
+
+def saving_checkpoint(
+    path: Path, predictor: Predictor, description: dict[str, Any]
+) -> Callable[[], None]:
+    """What writes the predictor as it is now, whenever it is called. See `save_checkpoint`."""
     operator = predictor.operator
     header = {
         "sha256": _BLANK.decode(),  # first, where _DIGEST finds it
@@ -55,12 +63,35 @@ def save_checkpoint(path: Path, predictor: Predictor, description: dict[str, Any
         "dim": operator.dim,
         "vanishes": predictor.vanishes,
     }
-    tensors = {k: v.detach().contiguous() for k, v in predictor.state_dict().items()}
-    data = bytes_of(tensors, {_KEY: json.dumps(header)})
+    tensors = {name: v.contiguous() for name, v in _kept(predictor.state_dict()).items()}
+    return partial(_write_checkpoint, path, tensors, json.dumps(header))
+
+
+def _write_checkpoint(path: Path, tensors: dict[str, Tensor], header: str) -> None:
+    data = bytes_of(tensors, {_KEY: header})
     digest = hashlib.sha256(data).hexdigest().encode()
     found = _DIGEST.search(data)
     assert found is not None
     write(path, data[: found.start(1)] + digest + data[found.end(1) :])
+
+
+def _kept(value: Any, copies: dict[Any, Tensor] | None = None) -> Any:
+    """A copy of tensors in the memory of the host, within dictionaries, lists and tuples.
+
+    Strides are kept: a product of the same numbers in another order may have other bits. What is
+    there twice, such as weights that are their own average, is copied once.
+    """
+    copies = {} if copies is None else copies
+    if isinstance(value, Tensor):
+        place = (value.data_ptr(), value.dtype, value.shape, value.stride())
+        if place not in copies:
+            copies[place] = value.detach().to("cpu", copy=True)
+        return copies[place]
+    if isinstance(value, Mapping):
+        return {key: _kept(one, copies) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_kept(one, copies) for one in value)
+    return value
 
 
 def load_checkpoint(
@@ -155,6 +186,15 @@ def check_fit(predictor: Predictor, pairs: Samples) -> None:
 def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write a training state of tensors and plain values as a whole: a line with the digest, then
     what torch.save makes of it."""
+    saving_state(path, state)()
+
+
+def saving_state(path: Path, state: dict[str, Any]) -> Callable[[], None]:
+    """What writes the state as it is now, whenever it is called. See `save_state`."""
+    return partial(_write_state, path, _kept(state))
+
+
+def _write_state(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getvalue()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from operators.checkpoint import (
     CheckpointError,
     check_checkpoint,
     load_state,
-    save_checkpoint,
-    save_state,
+    saving_checkpoint,
+    saving_state,
 )
 from operators.data import Samples
 from operators.evaluate import scores
@@ -30,6 +31,7 @@ from operators.ranks import ALONE, Ranks
 from operators.seeds import stream_seed
 from operators.step import AS_WRITTEN, Acceleration, Augmentation, Loss, Step
 from operators.transforms import Predictor
+from operators.writer import Writer
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter], float], torch.optim.Optimizer]
 
@@ -154,7 +156,7 @@ def fit(
             of a batch enter, which each process has of its own. Samples that are read or solved
             meanwhile come in another order.
         on_start: Called after the first step with how steps are run.
-        on_epoch: Called after each epoch.
+        on_epoch: Called after each epoch, whose files are written while the next one begins.
         stop: Asked after each step; when true the state is saved and `Stopped` raised.
 
     Raises:
@@ -208,66 +210,72 @@ def fit(
         ranks,
     )  # fmt: skip
 
-    def save() -> None:
-        mean_total = ranks.mean(total)
-        if not ranks.first:
-            return
+    def saving() -> Callable[[], None]:
         state = {
             "predictor": predictor.state_dict(), "averaged": averaged.state_dict(),
             "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
-            "step": step, "total": mean_total, "seconds": seconds + time.monotonic() - start,
+            "step": step, "total": ranks.mean(total), "seconds": seconds + time.monotonic() - start,
             "history": [vars(epoch) for epoch in history], "of": declared,
         }  # fmt: skip
-        save_state(folder / "state.pt", state)
+        return saving_state(folder / "state.pt", state)
 
     start, start_step = time.monotonic(), step
     predictor.train()
-    for epoch in range(len(history), settings.epochs):
-        first = step - epoch * steps_per_epoch
-        own = train.batches(settings.seed, epoch, own_batch, first, ranks.rank, ranks.count)
-        with closing(own) as batches:
-            for a, u in batches:
-                # of dropout and augmentation
-                key = (settings.seed, 1, step, *([ranks.rank] if ranks.count > 1 else []))
-                loss = None
-                try:
-                    loss = gradient(a, u, stream_seed(*key))
-                    optimizer.step()
-                except RuntimeError as error:
-                    if not is_out_of_memory(error):
-                        raise
-                if loss is None:  # by now the error has let go of what it held in memory
-                    raise _too_large(gradient, a, u)
-                if step == start_step:
-                    on_start(str(gradient))
-                schedule.step()
-                step += 1
-                if averaged is not predictor:
-                    _average(averaged, predictor, min(settings.average, (1 + step) / (10 + step)))
-                total += loss
-                if ranks.any(stop()):
-                    save()
-                    raise Stopped(f"stopped in epoch {epoch + 1}, after step {step}")
-        mean_loss = float(ranks.mean(total)) / steps_per_epoch
-        if not math.isfinite(mean_loss):
-            raise TrainingError(f"the loss is not finite in epoch {epoch + 1}: use a smaller lr")
-        score = float(scores(averaged, selection).mean())
-        best = not history or score < min(e.score for e in history)
-        lr = float(schedule.get_last_lr()[0])
-        now = time.monotonic()
-        history.append(Epoch(epoch + 1, mean_loss, score, lr, now - start))
-        seconds, start = seconds + now - start, now
-        total = torch.zeros_like(total)
-        for name in (("best", "last") if best else ("last",)) if ranks.first else ():
-            save_checkpoint(
-                folder / f"{name}.safetensors",
-                averaged,
-                {**description, "epoch": epoch + 1, "selection_score": score},
+    with Writer() as writer:
+
+        def write(*jobs: Callable[[], None]) -> None:
+            if ranks.first:
+                writer(*jobs)
+
+        for epoch in range(len(history), settings.epochs):
+            first = step - epoch * steps_per_epoch
+            own = train.batches(settings.seed, epoch, own_batch, first, ranks.rank, ranks.count)
+            with closing(own) as batches:
+                for a, u in batches:
+                    # of dropout and augmentation
+                    key = (settings.seed, 1, step, *([ranks.rank] if ranks.count > 1 else []))
+                    loss = None
+                    try:
+                        loss = gradient(a, u, stream_seed(*key))
+                        optimizer.step()
+                    except RuntimeError as error:
+                        if not is_out_of_memory(error):
+                            raise
+                    if loss is None:  # by now the error has let go of what it held in memory
+                        raise _too_large(gradient, a, u)
+                    if step == start_step:
+                        on_start(str(gradient))
+                    schedule.step()
+                    step += 1
+                    if averaged is not predictor:
+                        decay = min(settings.average, (1 + step) / (10 + step))
+                        _average(averaged, predictor, decay)
+                    total += loss
+                    if ranks.any(stop()):
+                        write(saving())
+                        raise Stopped(f"stopped in epoch {epoch + 1}, after step {step}")
+            mean_loss = float(ranks.mean(total)) / steps_per_epoch
+            if not math.isfinite(mean_loss):
+                raise TrainingError(
+                    f"the loss is not finite in epoch {epoch + 1}: use a smaller lr"
+                )
+            score = float(scores(averaged, selection).mean())
+            best = not history or score < min(e.score for e in history)
+            lr = float(schedule.get_last_lr()[0])
+            now = time.monotonic()
+            history.append(Epoch(epoch + 1, mean_loss, score, lr, now - start))
+            seconds, start = seconds + now - start, now
+            total = torch.zeros_like(total)
+            described = {**description, "epoch": epoch + 1, "selection_score": score}
+            write(
+                *(
+                    saving_checkpoint(folder / f"{name}.safetensors", averaged, described)
+                    for name in (("best", "last") if best else ("last",))
+                ),
+                saving(),
+                partial(_write_history, folder, list(history)),
             )
-        save()
-        if ranks.first:
-            _write_history(folder, history)
-        on_epoch(history[-1])
+            on_epoch(history[-1])
     return history
 
 
@@ -280,8 +288,10 @@ def _is_of_another(header: dict[str, Any], description: dict[str, Any]) -> bool:
 @torch.no_grad()
 def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
     """averaged <- decay averaged + (1 - decay) current; buffers are averages of their own."""
-    for old, new in zip(averaged.parameters(), current.parameters(), strict=True):
-        old.lerp_(new, 1 - decay)
+    # all in one kernel, as PyTorch's own optimizers
+    torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
+        list(averaged.parameters()), list(current.parameters()), 1 - decay
+    )
     for old, new in zip(averaged.buffers(), current.buffers(), strict=True):
         old.copy_(new)
 
