@@ -1,11 +1,18 @@
-"""Interface Darcy: one sample against other solvers, and iterations by grid and contrast.
+"""Interface Darcy: a sample against other solvers, time and iterations by grid, by contrast.
 
-python -m benchmarks.darcy
+    python -m benchmarks.darcy [PART ...]
+
+Parts are solvers, grids, iterations and transforms; by default all but transforms, which takes
+minutes: it measures where FFTs take less time than products.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyamg
@@ -15,12 +22,16 @@ from threadpoolctl import threadpool_limits
 from benchmarks.show import show
 from pdegen.darcy.finite_volume import FiniteVolume
 from pdegen.darcy.operator import Operator
+from pdegen.darcy.poisson import Poisson
 from pdegen.grid import CellGrid
 from pdegen.random_fields import SquareGaussianField
-from pipelines.bench.timing import interleaved, ratio
+from pdegen.sines import faster_by_fft
+from pipelines.bench.timing import interleaved, milliseconds, ratio, rounded
 
 RTOL = 1e-8
 SAMPLES = 8
+GRIDS = (211, 421, 631, 841, 1263, 1681)
+SMALL, LARGE = 421, 1681  # the ends between which time grows as a power of n
 PUBLISHED = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 421)  # the law of darcy-421
 
 
@@ -64,6 +75,57 @@ def one_sample(n: int) -> dict[str, float]:
     }
 
 
+def grids() -> dict[str, Any]:
+    """Milliseconds for a two-phase sample by grid, with what the solver chooses for its sines; how
+    many times as long the two ways take; and the slopes of log time."""
+    found: dict[str, Any] = {}
+    for n in GRIDS:
+        a = two_phase(n, 1)
+        jobs = {
+            name: partial(FiniteVolume(CellGrid(n), rtol=RTOL, fft=fft), a)
+            for name, fft in {"chosen": None, "products": False, "FFT": True}.items()
+        }
+        seconds = interleaved(jobs, rounds=7, repeats=max(1, SMALL // n), clock=time.process_time)
+        found[str(n)] = {
+            "chosen": "FFT" if faster_by_fft(n) else "products",
+            "ms": milliseconds(seconds["chosen"]),
+            "products, ms": milliseconds(seconds["products"]),
+            "products / chosen": ratio(seconds, "products", "chosen"),
+            "FFT / chosen": ratio(seconds, "FFT", "chosen"),
+        }
+    for name in ("ms", "products, ms"):
+        times = [found[str(n)][name] for n in (SMALL, LARGE)]
+        slope = np.log(times[1] / times[0]) / np.log(LARGE / SMALL)
+        found[f"slope from {SMALL} to {LARGE}, {name}"] = rounded(float(slope))
+    return found
+
+
+def transforms(sizes: range = range(8, 601)) -> dict[str, Any]:
+    """Time of a pair of products over that of a pair of FFTs, by size, and the worst choices."""
+    rng, found = np.random.default_rng(0), dict[int, float]()
+    for n in sizes:
+        r = rng.standard_normal((n, n))
+        jobs = {
+            name: partial(Poisson(CellGrid(n), fft=fft), r)
+            for name, fft in {"products": False, "FFT": True}.items()
+        }
+        repeats = max(1, int(2e6 / n**2.5))
+        found[n] = ratio(
+            interleaved(jobs, rounds=5, repeats=repeats, clock=time.thread_time), "products", "FFT"
+        )
+    chosen = {n: one for n, one in found.items() if faster_by_fft(n)}
+    others = {n: one for n, one in found.items() if not faster_by_fft(n)}
+    slow = min(chosen, key=chosen.__getitem__)
+    missed = max(others, key=others.__getitem__)
+    return {
+        "products / FFT": {str(n): one for n, one in found.items()},
+        "least where FFTs are chosen": {str(slow): chosen[slow]},
+        "largest where products are": {str(missed): others[missed]},
+        "FFTs chosen": len(chosen),
+        "of them slower by 5 % and more": sum(one < 0.95 for one in chosen.values()),
+    }
+
+
 def growth() -> dict[str, dict[str, int]]:
     """Largest number of iterations by grid."""
     found = {}
@@ -87,13 +149,28 @@ def contrasts(n: int = 211) -> dict[str, int]:
     }
 
 
+PARTS: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
+    "solvers": ("one 421 x 421 sample, residual 1e-8, one core", lambda: one_sample(421)),
+    "grids": ("one sample by grid, residual 1e-8, one core", grids),
+    "iterations": (
+        "iterations",
+        lambda: {"by grid": growth(), "by contrast, 211 x 211": contrasts()},
+    ),
+    "transforms": ("sines of a field forth and back, with sweeps between", transforms),
+}
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Interface Darcy, solved in several ways.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    words = parser.parse_args().parts or ["solvers", "grids", "iterations"]
+    if unknown := [word for word in words if word not in PARTS]:
+        parser.error(f"unknown part {unknown[0]}: {', '.join(PARTS)}")
+    figures = {}
     with threadpool_limits(1):
-        figures = {
-            "one 421 x 421 sample, residual 1e-8, one core": one_sample(421),
-            "iterations by grid": growth(),
-            "iterations by contrast, 211 x 211": contrasts(),
-        }
+        for word in words:
+            name, part = PARTS[word]
+            figures[name] = part()
     show("darcy-solvers", figures)
 
 

@@ -13,12 +13,14 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import scipy
 from array_api_compat import array_namespace
 from jaxtyping import Complex, Float
 
 from pdegen import philox
 from pdegen.device import Array, blocks, constant, empty
 from pdegen.grid import CellGrid, NodalGrid, PeriodicGrid
+from pdegen.sines import faster_by_fft
 
 
 class NormalStream:
@@ -244,5 +246,27 @@ class SquareGaussianField:
         for start in range(0, len(samples), size):
             block = slice(start, start + size)
             normals = stream.normals_of(samples[block], self.modes**2, device)
-            g[block] = basis @ (deviations * normals[:, shells]) @ basis.T
+            coefficients = deviations * normals[:, shells]
+            if device is None and isinstance(grid, CellGrid) and self._fft(grid):
+                g[block] = self._by_fft(grid, coefficients)
+            else:
+                g[block] = basis @ coefficients @ basis.T
         return g
+
+    def _fft(self, grid: CellGrid) -> bool:
+        """Whether modes are summed by FFT: it takes as long for few modes, where products take
+        less, and it would fold those that the grid does not resolve."""
+        return 0.9 * grid.n <= self.modes <= grid.n and faster_by_fft(grid.n)
+
+    def _by_fft(
+        self, grid: CellGrid, coefficients: Float[np.ndarray, "batch M M"]
+    ) -> Float[np.ndarray, "batch n n"]:
+        """g, which is n times the orthonormal sum, for that has φ_p/√n along each axis."""
+        n, m = grid.n, self.modes
+        padded = np.zeros((len(coefficients), n, n))
+        padded[:, :m, :m] = n * coefficients
+        if self.boundary == "neumann":
+            return scipy.fft.idctn(padded, axes=(1, 2), norm="ortho", overwrite_x=True, workers=1)
+        padded[:, n - 1 :] *= np.sqrt(2)  # there the last sine, ±1, is without its √2
+        padded[:, :, n - 1 :] *= np.sqrt(2)
+        return scipy.fft.idstn(padded, axes=(1, 2), norm="ortho", overwrite_x=True, workers=1)

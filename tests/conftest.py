@@ -19,6 +19,7 @@ install_import_hook(
         "pdegen.grid",
         "pdegen.philox",
         "pdegen.random_fields",
+        "pdegen.sines",
         "pdegen.spectral",
         "pdegen.etdrk",
         "pdegen.burgers",

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 
+from pdegen import sines
 from pdegen.darcy.kernels import tridiagonal_solves
 from pdegen.grid import CellGrid
 
@@ -17,23 +19,25 @@ class Poisson:
     """Solves L u = r on a cell grid, (L u)_ij = Σ_faces (u_ij - u_neighbour), u = 0 at the walls.
 
     L is h² times the five-point negative Laplacian; a wall lies half a cell away, so its face
-    counts 2 u_ij. Sines diagonalise it along y; along x a tridiagonal system remains for each:
-    two matrix products and two sweeps, which at these sizes is faster than sine transforms
-    along both axes, whatever the factors of n.
+    counts 2 u_ij. Sines diagonalise it along y, forth and back; along x a tridiagonal system
+    remains for each: two sweeps.
 
     Args:
         grid: The cells of each axis.
+        fft: Whether sines are summed by FFT, or by matrix products; by default what is faster.
     """
 
     grid: CellGrid
+    fft: bool | None = None
+
+    @cached_property
+    def _fft(self) -> bool:
+        return sines.faster_by_fft(self.grid.n) if self.fft is None else self.fft
 
     @cached_property
     def sines(self) -> Float[np.ndarray, "n n"]:
         """sines[j, k-1] = √(2/n) sin(πk(j + ½)/n), k = 1 ... n; orthonormal (DST-II)."""
-        n = self.grid.n
-        sines = np.sqrt(2 / n) * np.sin(np.pi * np.outer(self.grid.x, np.arange(1, n + 1)))
-        sines[:, -1] /= np.sqrt(2)
-        return sines
+        return sines.matrix(self.grid)
 
     @cached_property
     def eigenvalues(self) -> Float[np.ndarray, " n"]:
@@ -55,6 +59,8 @@ class Poisson:
 
     def transformed(self, r: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         """r in sines along y."""
+        if self._fft:
+            return scipy.fft.dst(r, type=2, norm="ortho", workers=1)
         return r @ self.sines
 
     def __call__(self, r: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
@@ -64,4 +70,6 @@ class Poisson:
     def from_transformed(self, hat: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         """u with L u = r from r in sines along y, which is overwritten."""
         tridiagonal_solves(hat, self.pivots)
+        if self._fft:
+            return scipy.fft.dst(hat, type=3, norm="ortho", overwrite_x=True, workers=1)
         return hat @ self.sines.T

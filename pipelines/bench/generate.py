@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,7 +20,10 @@ import torch
 import zarr
 from threadpoolctl import threadpool_limits
 
+from pdegen.darcy.finite_volume import FiniteVolume
+from pdegen.device import samples_at_once
 from pdegen.generate import generate
+from pdegen.grid import CellGrid
 from pdegen.problem import layout
 from pdegen.problems.burgers import Burgers
 from pdegen.recipe import Recipe, load_recipe
@@ -148,6 +152,7 @@ class Generation:
             floor, figures["matrix products"] = "products alone", counted(products)
             jobs = {"draw and solve": whole, floor: alone(products, device)}
             flops = 1e9 * counted(products)["GFLOP"]
+            figures.update(self.sines(on))
         seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))
         each = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
         return {
@@ -156,6 +161,22 @@ class Generation:
             **{f"{name}, ms a sample": milliseconds(each[name]) for name in jobs},
             "all samples drawn and solved, ms": milliseconds(seconds["draw and solve"]),
             f"{floor}, GFLOP/s": rounded(flops / 1e9 / median(seconds[floor])),
+        }
+
+    def sines(self, on: str) -> dict[str, float]:
+        """A block of samples solved on a device, with sines as FFTs against sines as products."""
+        problem = self.darcy.problem
+        numbers = range(min(self.darcy_samples, samples_at_once(problem.needed)))
+        a = problem.solve(self.darcy.seed, numbers, on)["a"].double()
+        jobs = {
+            name: partial(FiniteVolume(CellGrid(problem.resolution), fft=fft), a)
+            for name, fft in {"products": False, "FFT": True}.items()
+        }
+        seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))
+        each = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
+        return {
+            "sines as FFTs / as products": ratio(seconds, "FFT", "products"),
+            "sines as FFTs, solve, ms a sample": milliseconds(each["FFT"]),
         }
 
     def whole(self, recipe: Recipe, samples: int, on: str | None, rounds: int) -> dict[str, Any]:

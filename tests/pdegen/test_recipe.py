@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from pdegen import recipe as module
 from pdegen.burgers import ETDRK4, ColeHopf
 from pdegen.recipe import Recipe, load_recipe, recipe_folder, recipe_names
 from pdegen.schema import SchemaError
@@ -110,7 +109,7 @@ def test_every_value_enters_the_fingerprint(small, key, value):
 def test_the_algorithm_enters_the_fingerprint_and_the_name_does_not(small, monkeypatch):
     before = small.fingerprint
     assert small.replaced({"name": "other", "summary": "other"}, "").fingerprint == before
-    monkeypatch.setattr(module, "ALGORITHM_VERSION", 2)
+    monkeypatch.setattr(type(small.problem), "algorithm", small.problem.algorithm + 1)
     assert small.fingerprint != before
 
 

@@ -128,6 +128,7 @@ def test_datasets_are_solved_on_a_device() -> None:
     each = 2 * made.darcy_samples * 4 * n**3
     assert round(darcy["matrix products"]["GFLOP"] * 1e9) % each < 1e6
     assert darcy["draw and solve / products alone"] > 1
+    assert darcy["sines as FFTs / as products"] > 0
     assert made.whole(made.burgers, 8, "cpu", 1)["job / writing alone"] > 0
     assert set(made.growth("cpu")["Darcy"]) == {"2", "4", "largest / smallest"}
 
