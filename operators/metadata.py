@@ -49,8 +49,14 @@ def location(url: str) -> tuple[Any, str]:
     """The file system that a URL or path names, and the path in it.
 
     Raises:
-        DataError: On an unknown protocol, one whose package is missing, or credentials in the URL.
+        DataError: On an unknown protocol, one whose package is missing, credentials in the URL, or
+            a chain of file systems.
     """
+    if "::" in url:  # fsspec would take its parts for several places
+        raise DataError(
+            "the path or URL of a store has no '::': chains of file systems are not read, and a "
+            "folder needs another name"
+        )
     if "://" in url and "@" in urlsplit(url).netloc:
         scheme = urlsplit(url).scheme
         raise DataError(f"a {scheme}:// URL must not hold credentials: put them in the environment")

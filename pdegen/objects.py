@@ -82,8 +82,8 @@ class Objects:
     attempts where it may pass.
 
     Raises:
-        UrlError: Where the URL holds a user name or password; and on first use, where its protocol
-            is unknown, or needs a package that is not here.
+        UrlError: Where the URL holds a user name or password, or is a chain; and on first use,
+            where its protocol is unknown, or needs a package that is not here.
     """
 
     url: str
@@ -93,6 +93,11 @@ class Objects:
             raise UrlError("the path or URL of a store is empty")
         if "\0" in str(self.url):
             raise UrlError("the path or URL of a store has no NUL character")
+        if "::" in str(self.url):  # fsspec would take its parts for several places
+            raise UrlError(
+                "the path or URL of a store has no '::': chains of file systems are not read or "
+                "written, and a folder needs another name"
+            )
         if "://" in str(self.url) and "@" in urlsplit(str(self.url)).netloc:
             scheme = urlsplit(str(self.url)).scheme
             raise UrlError(

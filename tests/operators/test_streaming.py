@@ -272,6 +272,8 @@ def test_reads_any_url(url):
     with pytest.raises(DataError, match="a s3:// URL must not hold credentials") as refusal:
         open_pairs("s3://me:secret@bucket/store.zarr", "train")
     assert "secret" not in str(refusal.value)
+    with pytest.raises(DataError, match="the path or URL of a store has no '::'"):
+        open_pairs(f"simplecache::file://{url}", "train")
 
 
 def orders_on_an_object_store(url, queue):

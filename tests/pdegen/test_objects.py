@@ -157,6 +157,8 @@ def test_no_key_leads_elsewhere(objects, key):
         ("foo://bucket/x", "foo://bucket/x: Protocol not known: foo"),
         ("hdfs://host/x", "hdfs://host/x: .*pyarrow"),
         ("s3://me:secret@bucket/x", "must not hold credentials"),
+        ("a::b.zarr", "has no '::'"),
+        ("simplecache::s3://me:secret@bucket/x", "has no '::'"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_named(url, message):
