@@ -190,8 +190,7 @@ class Objects:
                 filesystem.pipe_file(path, data)
             return
         with self._finished(path, data) as partial:
-            if os.path.isdir(path):  # nothing of ours: away if it is empty
-                os.rmdir(path)
+            _clear(path)
             os.replace(partial, path)
 
     @_patient
@@ -212,6 +211,7 @@ class Objects:
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
             return
         with self._finished(path, data) as partial:
+            _clear(path)
             os.link(partial, path)
 
     def check_conditional(self) -> None:
@@ -320,6 +320,20 @@ class Objects:
 def _is_partial(name: str) -> bool:
     """Whether it is the name of an object that is being written."""
     return _WRITING.fullmatch(name.rsplit("/", 1)[-1][-40:]) is not None
+
+
+def _clear(path: str) -> None:
+    """Remove an empty folder in the place of an object. Raises OSError where it has files."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        return
+    try:
+        for folder, _, _ in os.walk(path, topdown=False):
+            os.rmdir(folder)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        what = "a folder with files is in the place of an object: move it away"
+        raise OSError(errno.ENOTEMPTY, what, path) from error
 
 
 def _make_folder(folder: str) -> None:

@@ -98,6 +98,21 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b"]
 
 
+@pytest.mark.parametrize("way", ["write", "create"])
+def test_an_empty_folder_in_the_place_of_an_object_goes_one_with_files_stays(tmp_path, way):
+    objects = Objects(str(tmp_path))
+    (tmp_path / "a" / "empty").mkdir(parents=True)
+    getattr(objects, way)("a", b"data")
+    assert objects.read("a") == b"data"
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.tex").write_text("mine", "utf-8")
+    with pytest.raises(OSError, match="a folder with files is in the place of an object") as error:
+        getattr(objects, way)("b", b"data")
+    assert error.value.filename == str(tmp_path / "b")
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["thesis.tex"]
+    assert objects.keys("") == ["a", "b"]
+
+
 @pytest.mark.parametrize(("way", "names_it"), [("write", "replace"), ("create", "link")])
 def test_an_object_is_flushed_before_it_has_its_name_and_its_folder_after(
     tmp_path, monkeypatch, way, names_it
