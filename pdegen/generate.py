@@ -22,7 +22,7 @@ import pdegen
 from pdegen import lock, place
 from pdegen.darcy.fenicsx.client import WorkerError
 from pdegen.engines import Pool, check, pool
-from pdegen.layout import Layout
+from pdegen.layout import ROOT, Layout
 from pdegen.metadata import FORMAT_VERSION
 from pdegen.objects import Objects, causes
 from pdegen.problem import compute, layout
@@ -221,7 +221,9 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     job.check()
     plan = job.layout()
     described, resumes = described_by(plan, url), there is not None and options.resume
-    if not resumes:
+    if resumes:  # what is sealed has nothing else in it
+        place.check_all_ours(objects, Store(url, root=described[ROOT]))
+    else:
         _check_room(objects, plan)
     objects.check_conditional()
     with (
@@ -347,7 +349,7 @@ def _found(job: Job, objects: Objects, options: Options) -> Store | None:
     if store is None:
         return None
     if options.overwrite:
-        place.check_all_ours(objects)
+        place.check_all_ours(objects, None if store.damage else store)
     elif not options.resume:
         raise StoreError(
             f"{objects.url} exists: use --resume to finish it or --overwrite to replace it"

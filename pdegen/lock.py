@@ -118,7 +118,9 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Iterator[Hold
 
     Raises:
         LockedError: If somebody else holds it, and lives as far as can be known.
+        OSError: If a folder with files is in the place of the lock.
     """
+    objects.clear(RENEWED)  # no renewal could be written there
     mine = Holder.here(job)
     data = json.dumps(asdict(mine)).encode()
     with ExitStack() as stack:

@@ -214,6 +214,11 @@ class Objects:
             _clear(path)
             os.link(partial, path)
 
+    def clear(self, key: str) -> None:
+        """Remove an empty folder in the place of an object. Raises OSError where it has files."""
+        if self.is_local:
+            _clear(self._path(key))
+
     def check_conditional(self) -> None:
         """Ask the server for a second object of one name, which it must refuse.
 

@@ -25,7 +25,7 @@ _OURS = re.compile(
             *map(re.escape, (ROOT, lock.KEY, lock.RENEWED, Seal.KEY, CARD, CROISSANT)),
             _LOG.pattern,
             r"records/\d+\.json",
-            r"(?P<array>[A-Za-z][A-Za-z0-9_-]*)/(zarr\.json|c(/\d+)*)",
+            r"[A-Za-z][A-Za-z0-9_-]*/(zarr\.json|c(/\d+)*)",
         ]
     )
 )
@@ -47,6 +47,8 @@ def found(objects: Objects, job: str | None = None) -> Store | None:
     logs = [f"log/{name}" for name in objects.keys("log")] if "log" in there else []
     store = Store(objects.url)
     if all(map(_LOG.fullmatch, logs)) and not there - {lock.KEY, lock.RENEWED, "log"}:
+        if there:  # in a folder that has the name of the lock
+            check_all_ours(objects)
         return None
     if store.begun:
         check_all_ours(objects)
@@ -119,18 +121,24 @@ def is_all_of(objects: Objects, job: str) -> bool:
     return nothing and Store(objects.url).damage is not None
 
 
-def check_all_ours(objects: Objects) -> None:
-    """Raise StoreError where a file lies there that no store has, or not this one: it would be
-    deleted."""
-    store = Store(objects.url)
-    arrays = None if store.damage else store.arrays.keys()
-    strangers = (
-        key
-        for key in objects.all_keys()
-        if not (match := _OURS.fullmatch(key))
-        or (arrays is not None and match["array"] and match["array"] not in arrays)
-    )
-    some = list(itertools.islice(strangers, 4))
+def strangers(objects: Objects, store: Store | None) -> Iterator[str]:
+    """The keys of what a store does not have.
+
+    Args:
+        objects: The place.
+        store: By its layout; None for what no store at all has.
+    """
+    for key in objects.all_keys():
+        if key in (lock.KEY, lock.RENEWED) or _LOG.fullmatch(key):
+            continue
+        if not (_OURS.fullmatch(key) if store is None else store.has_place_for(key)):
+            yield key
+
+
+def check_all_ours(objects: Objects, store: Store | None = None) -> None:
+    """Raise StoreError where a file lies there that the store does not have (`strangers`): nobody
+    knows whose it is, and it may be in the way."""
+    some = list(itertools.islice(strangers(objects, store), 4))
     if some:
         more = ", ..." if len(some) > 3 else ""
         raise StoreError(

@@ -141,7 +141,7 @@ class Store:
 
     def reread(self) -> None:
         """Forget the metadata, which another may have changed."""
-        for name in ("description", "group"):
+        for name in ("description", "group", "_fixed_keys"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -306,6 +306,25 @@ class Store:
     def key(self, name: str, shard: int) -> str:
         """The key of the object that holds a variable's shard."""
         return "/".join([name, "c", str(shard), *["0"] * (len(self.arrays[name]["shape"]) - 1)])
+
+    def has_place_for(self, key: str) -> bool:
+        """Whether it is the key of an object that a store of this layout has, beside its lock and
+        `log/`."""
+        if key in (ROOT, CARD, CROISSANT, Seal.KEY):
+            return True
+        first, _, rest = key.partition("/")
+        if first == "records":
+            shard = Record.number(rest)
+            return shard is not None and shard < self.shards
+        if first in self.variables and rest.startswith("c/"):
+            digits = rest.split("/")[1]
+            shard = int(digits) if digits.isdecimal() and len(digits) <= 18 else self.shards
+            return shard < self.shards and key == self.key(first, shard)
+        return key in self._fixed_keys
+
+    @cached_property
+    def _fixed_keys(self) -> frozenset[str]:
+        return frozenset(self.fixed_keys())
 
     def limit(self, name: str) -> int:
         """Bytes that an object of an array cannot exceed, compressed or not."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,14 @@ from pdegen.generate import RecipeJob, values_of
 from pdegen.layout import ROOT
 from pdegen.metadata import METADATA_BYTES, MetadataError, parse
 from pdegen.objects import Objects, TooLargeError
+from pdegen.place import strangers
 from pdegen.problems.base import SampleError
 from pdegen.record import Record, Seal, sample_moments, sha256
 from pdegen.schema import SchemaError
 from pdegen.store import Fault, Store, StoreError, finished
 
 Mend = tuple[str, bytes]  # the key of an object and what is written there
-_NAMED = 1000  # shards without a record that are faults of their own
+_NAMED = 1000  # faults of one kind that are named one by one
 _DEVICE_TOLERANCE = 1e-5  # relative, of samples solved on a device of PyTorch
 
 
@@ -73,6 +76,7 @@ def verify(
     Every byte of it is covered: metadata, coordinates and card by the seal, records by their own
     digests and the seal, data by the records, and the seal by its own digest; `log/` alone is not.
     The values must be finite and have the recorded means, and the statistics must follow from them.
+    There must be no other files, except the lock and what killed writers have left.
 
     Args:
         url: The store.
@@ -88,6 +92,8 @@ def verify(
     result = Verification(url)
     store, seal = _opened(url, result)
     _check_fixed(store, seal, result)
+    for key in islice(strangers(store.objects, store), _NAMED):
+        result.faults.append(Fault(key, "is no object of this store, and stays: move it away"))
     job = _job(store, result)
     blocks = _checked_blocks(store, seal, result, progress)
     if law and job is not None:
@@ -227,7 +233,8 @@ def repair(
 
     Metadata come from their copy in the seal, coordinates, records and data from the recipe, and a
     seal from all of them. Only what has the digest that the seal or a sound record holds is
-    written; without a sound seal, only what makes the store that its recipe makes.
+    written; without a sound seal, only what makes the store that its recipe makes. Files that are
+    not of the store stay, and remain faults.
 
     Args:
         url, law, deep, progress: As of `verify`.
@@ -247,8 +254,14 @@ def repair(
     with lock.locked(objects, job, take_over) as mine:
         for key, data in _repaired(found) if found.faults else ():
             lock.check(objects, mine.token)
-            objects.write(key, data)
-            made.append(key)
+            try:
+                objects.write(key, data)
+            except OSError as error:
+                # files of others are in the way, and stay
+                if error.errno not in (errno.ENOTEMPTY, errno.ENOTDIR):
+                    raise
+            else:
+                made.append(key)
         objects.remove_partial()
     result = verify(url, law=law, deep=deep, progress=progress)
     result.repaired = made

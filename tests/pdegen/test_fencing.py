@@ -270,6 +270,66 @@ def test_an_empty_root_among_files_of_others_is_no_store(small, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.tex", "zarr.json"]
 
 
+STRAYS = [
+    "u/c/3/0", "u/c/00/0", "u/c/0/1", "u/c/0", "u/c/0/0/thesis.tex", "error/c/3/0", "x/c/1",
+    "records/000003.json", "records/1.json", "records/000000.json/mine", "lock.json/mine",
+    "lease.json/mine", "log/mine", "notes.txt", "y/c/0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", STRAYS)
+def test_what_the_layout_does_not_have_is_named_and_stays(small, store, key, monkeypatch):
+    path = Path(store.url) / key
+    if path.parent.is_file():
+        path.parent.unlink()
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine", "utf-8")
+    assert f"{key}: is no object of this store, and stays: move it away" in faults(store)
+    before = objects_of(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(RecipeJob, "compute", None)  # nothing is computed before
+        for way in ("resume", "overwrite"):
+            message = f"not of a store: {key}; nothing was deleted: move it away"
+            with pytest.raises(StoreError, match=message):
+                generate(small, store.url, **{way: True})
+    if key in ("lock.json/mine", "lease.json/mine"):
+        with pytest.raises(OSError, match="a folder with files is in the place of an object"):
+            repair(store.url)
+    else:
+        assert key in [fault.where for fault in repair(store.url).faults]
+    assert objects_of(store) == before
+
+
+@pytest.mark.parametrize("key", ["lock.json/mine", "lease.json/mine"])
+def test_a_folder_in_the_place_of_the_lock_is_refused_where_nothing_else_is(small, tmp_path, key):
+    path = tmp_path / key
+    path.parent.mkdir()
+    path.write_text("mine", "utf-8")
+    for way in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(StoreError, match=rf"not of a store: {key}; nothing was deleted: move"):
+            generate(small, str(tmp_path), **way)
+    assert path.read_text("utf-8") == "mine"
+
+
+def test_repair_mends_beside_a_folder_that_has_files(store):
+    sound = objects_of(store)
+    for key in ("u/c/0/0", "u/c/1/0", "x/c/0"):
+        (Path(store.url) / key).unlink()
+    (Path(store.url) / "u/c/0/0").mkdir()
+    (Path(store.url) / "u/c/0/0/thesis.tex").write_text("mine", "utf-8")
+    result = repair(store.url)
+    assert sorted(result.repaired) == ["u/c/1/0", "x/c/0"]
+    assert sorted(map(str, result.faults)) == [
+        "u, shard 0: a folder is in the place of the data",
+        "u/c/0/0/thesis.tex: is no object of this store, and stays: move it away",
+    ]
+    shutil.rmtree(Path(store.url) / "u/c/0/0")
+    assert repair(store.url).repaired == ["u/c/0/0"]
+    assert objects_of(store) == sound
+
+
 # bytes are checked when they are read
 
 
