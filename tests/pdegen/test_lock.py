@@ -172,6 +172,24 @@ def test_a_lock_elsewhere_is_taken_over_at_once_by_choice(objects, monkeypatch):
         check(objects, mine.token)
 
 
+def test_of_two_who_take_over_at_once_the_first_to_write_is_refused(objects, monkeypatch):
+    hold(objects, elsewhere())
+    other = elsewhere()
+
+    class Clock:
+        @staticmethod
+        def sleep(seconds):  # while this one settles
+            hold(objects, other)
+
+    monkeypatch.setattr(lock, "time", Clock)
+    with (
+        pytest.raises(LockedError, match="was taken over by process"),
+        locked(objects, JOB, take_over=True),
+    ):
+        pass
+    check(objects, other.token)
+
+
 def test_a_lock_that_is_given_back_meanwhile_is_taken(objects, monkeypatch):
     monkeypatch.setattr(lock, "LEASE", 600.0)
     hold(objects, elsewhere())
