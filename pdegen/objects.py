@@ -145,6 +145,15 @@ class Objects:
             return self._location[0].size(self._path(key))
 
     @_patient
+    def identity(self, key: str) -> str:
+        """What changes with an object: of when, of which size, and further marks that its place
+        has. Raises FileNotFoundError where there is none."""
+        filesystem, path = self._location[0], self._path(key)
+        with _as_os_errors(path):
+            filesystem.invalidate_cache()  # others write too
+            return filesystem.ukey(path)
+
+    @_patient
     def read(self, key: str, at_most: int | None = None) -> bytes:
         """The bytes of an object.
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from pdegen.objects import Objects, TooLargeError
 from pdegen.record import MARK, Record, Seal, Summary, job_of, mark, sample_moments, sha256
 
 _AT_ONCE = 256  # records read at a time
+_KNOWN = 2**14  # shards that a process remembers to be sound
 
 
 class StoreError(ValueError):
@@ -145,11 +146,6 @@ class Store:
             self.__dict__.pop(name, None)
 
     @cached_property
-    def _sound(self) -> set[tuple[str, int]]:
-        """Variables and shards that were compared with their records."""
-        return set()
-
-    @cached_property
     def group(self) -> zarr.Group:
         """The store as Zarr sees it, to be read."""
         _ = self.description
@@ -221,18 +217,17 @@ class Store:
     def values(self, name: str, samples: range) -> np.ndarray:
         """What is stored of a variable for these samples; NaN of samples that were skipped.
 
-        A shard is compared with its recorded digest when it is first read.
+        A shard is compared with its recorded digest when a process first reads it, and again once
+        its object is another.
 
         Raises:
             StoreError: If it is damaged or missing.
         """
         damaged = f"{self.url}: {name}, samples {samples.start} to {samples.stop - 1} are damaged"
         for shard in range(samples.start // self.shard_size, -(-samples.stop // self.shard_size)):
-            if (name, shard) not in self._sound:
-                _, sound, faults = self.inspect(shard, [name])
-                if faults:
-                    raise StoreError(f"{damaged} ({faults[0]}); pdegen verify names the shards")
-                self._sound.update((one, shard) for one in sound)
+            fault = self._unsound(name, shard)
+            if fault is not None:
+                raise StoreError(f"{damaged} ({fault}); pdegen verify names the shards")
         try:
             values = np.asarray(self.array(name)[samples.start : samples.stop])
         except Exception as error:  # zarr raises many kinds on damaged data
@@ -240,6 +235,24 @@ class Store:
         if _not_finite(values, samples, self.skipped).size:  # where nothing is, zarr reads NaN
             raise StoreError(f"{damaged} (values are missing); pdegen verify names the shards")
         return values
+
+    def _unsound(self, name: str, shard: int) -> Fault | None:
+        """What is wrong with a variable's shard; None where nothing is, now or when this process
+        has read the same object before."""
+        try:
+            identity = self.objects.identity(self.key(name, shard))
+        except (FileNotFoundError, NotADirectoryError):
+            return Fault.of_shard(shard, "the data are missing", name)
+        sealed_by = (self.attributes.get("content"), self.marks is None)
+        place = (self.url, sealed_by, name, shard, identity)
+        if place not in _sound():
+            faults = self.inspect(shard, [name])[2]
+            if faults:
+                return faults[0]
+            if len(_sound()) >= _KNOWN:
+                _sound().clear()
+            _sound().add(place)
+        return None
 
     def shard_range(self, shard: int) -> range:
         """The samples of a shard."""
@@ -610,6 +623,13 @@ class Store:
             "/".join([name, "c", *["0"] * len(self.arrays[name]["shape"])]) for name in coordinates
         ]
         return sorted([*(f"{name}/{ROOT}" for name in self.arrays), *chunks])
+
+
+@cache
+def _sound() -> set[tuple[Any, ...]]:
+    """The shards that this process has compared with their records: of which store, content and
+    variable, number, and the identity of the object."""
+    return set()
 
 
 def _root_bytes(objects: Objects) -> bytes:

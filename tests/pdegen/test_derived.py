@@ -207,6 +207,23 @@ def test_workers_leave_the_bits_unchanged(darcy, noisy, tmp_path, workers, sched
     assert_same(store, noisy)
 
 
+def test_a_shard_of_the_parent_is_compared_once_for_all_levels(parent, tmp_path, monkeypatch):
+    compared, inspect = list[tuple[str, int]](), Store.inspect
+
+    def counted(store, shard, variables=None):
+        if variables is not None and store.url == parent.url:
+            compared.extend((name, shard) for name in variables)
+        return inspect(store, shard, variables)
+
+    levels = at_levels({"kind": "ensemble", "seed": 0}, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    monkeypatch.setattr(Store, "inspect", counted)
+    noisy = add_noise(parent.url, "u", levels, str(tmp_path / "noisy.zarr"), workers=1)
+    assert noisy.shards > 2 * parent.shards
+    assert sorted(compared) == sorted(
+        (name, shard) for name in parent.variables for shard in range(parent.shards)
+    )
+
+
 def test_the_shards_of_the_parent_leave_the_values_unchanged(noisy, tmp_path):
     recipe = load_recipe("darcy-quick").with_overrides({**DARCY, "shard": 4})
     parent = generate(recipe, str(tmp_path / "parent.zarr"), workers=1)

@@ -184,6 +184,20 @@ def test_damaged_or_missing_values_are_refused(store):
     assert store.values("u", range(5, 12)).shape == (7, 32)
 
 
+def test_values_that_are_damaged_after_they_were_read_are_refused(store):
+    values = store.values("u", range(5))
+    path = path_of(store, "u/c/0/0")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    for opened in (store, Store(store.url)):
+        with pytest.raises(StoreError, match="differ from the recorded digest"):
+            opened.values("u", range(5))
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert np.array_equal(store.values("u", range(5)), values)
+
+
 # sealing
 
 
