@@ -148,6 +148,15 @@ class RecipeJob(Job):
             device = store.attributes["provenance"].get("device", "cpu")
             return f"{store.url} was begun with --device {device}: resume it with that"
         there = store.attributes["fingerprint"]
+        own, others = self.recipe.model_dump(mode="json"), store.attributes["recipe"]
+        same = {key for key in own if own[key] == others.get(key)}
+        if own.keys() - same - {"name", "summary"} == {"splits"}:
+            earlier = ", as an earlier version chose them" if store.version < FORMAT_VERSION else ""
+            return (
+                f"{store.url} was laid out with other splits{earlier} "
+                f"({json.dumps(others.get('splits'))}, this one {json.dumps(own['splits'])}): "
+                "--overwrite starts anew"
+            )
         return (
             f"{store.url} was made from another recipe (fingerprint {there[:12]}, this one "
             f"{self.fingerprint[:12]})"

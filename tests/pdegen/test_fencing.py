@@ -412,6 +412,20 @@ def test_stores_of_version_2_are_read_and_verified_and_mended(
     assert objects_of(store) == objects_of(finished)
 
 
+@pytest.mark.parametrize(("version", "said"), [(2, ", as an earlier version chose them"), (3, "")])
+def test_a_store_with_other_splits_is_not_resumed_and_says_so(
+    small, tmp_path, monkeypatch, version, said
+):
+    url, objects = str(tmp_path / "s.zarr"), Layout.objects
+    with monkeypatch.context() as patch, interrupted(RecipeJob, sample=10):
+        patch.setattr(Layout, "objects", lambda layout: objects(layout, version))
+        generate(small.with_overrides({"splits.train": 6}), url, workers=1)
+    message = rf"with other splits{said} \(.*\"train\": 6.* this one .*\"train\": 7.*--overwrite"
+    with pytest.raises(StoreError, match=message):
+        generate(small, url, resume=True)
+    assert generate(small, url, overwrite=True).sealed
+
+
 def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
     path, made_again = Path(store.url) / "u/c/1/0", verification._made_again
     path.write_bytes(b"")
