@@ -28,7 +28,7 @@ import numpy as np
 
 from tests.forked import BUG, Ended, command, forked, tell
 from tests.stores import objects_of
-from tests.works import Work, import_all, succeed, works
+from tests.works import Work, import_all, patient_for_less, succeed, works
 
 DAMAGES = ("flipped", "emptied", "removed", "a folder in its place")
 _STORES = ("generate", "noise", "import")
@@ -170,14 +170,17 @@ def _same(found: Any, expected: Any) -> bool:
 
 
 def _nothing(found: Values, expected: Values) -> bool:
-    """Whether all numbers that differ are NaN, as Zarr reads what is not there."""
+    """Whether all numbers that differ are the mark of what is not there: NaN, or -1 of integers."""
     for name, value in expected.items():
         if _same(found.get(name), value):
             continue
-        if not (isinstance(value, np.ndarray) and value.dtype.kind == "f" and name in found):
+        if not (isinstance(value, np.ndarray) and value.dtype.kind in "fi" and name in found):
             return False
         other = np.asarray(found[name])
-        if other.shape != value.shape or not np.isnan(other[other != value]).all():
+        if (other.dtype, other.shape) != (value.dtype, value.shape):
+            return False
+        differing = other[other != value]
+        if not (np.isnan(differing) if value.dtype.kind == "f" else differing == -1).all():
             return False
     return True
 
@@ -312,7 +315,7 @@ def soak(folder: Path, chance: random.Random, flips: int = 300) -> dict[str, Any
     import_all()
     warnings.simplefilter("ignore")  # of xarray, on metadata that are damaged
     logging.disable()
-    _patient_for_less()
+    patient_for_less()
     jobs = works(folder)
     sealed, unsealed = list[Sealed](), list[tuple[Work, Path, dict[str, bytes]]]()
     for name in _STORES:
@@ -360,15 +363,6 @@ def _some(keys: list[str]) -> list[str]:
     for key in keys:
         kinds.setdefault("".join(c for c in key if not c.isdigit()), key)
     return list(kinds.values())
-
-
-def _patient_for_less() -> None:
-    """Leases in which nobody has to be waited for in vain."""
-    from pdegen import lock
-
-    for name, seconds in (("LEASE", 1.0), ("RENEWAL", 0.1)):
-        if hasattr(lock, name):
-            setattr(lock, name, seconds)
 
 
 def main() -> None:

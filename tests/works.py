@@ -112,9 +112,17 @@ def import_all() -> None:
         "torch", "pipelines.cli", "pipelines.run", "pipelines.report", "pipelines.pictures",
         "pipelines.data", "pdegen.generate", "pdegen.derived", "pdegen.verify", "xarray",
         "pdegen.foreign.importing", "pdegen.foreign.exporting", "pdegen.foreign.declaration",
-        "operators.train", "matplotlib.pyplot",
+        "operators.train", "matplotlib.pyplot", "pdegen.darcy.finite_volume", "distributed",
     ):  # fmt: skip
         importlib.import_module(name)
     import torch
 
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
+
+
+def patient_for_less() -> None:
+    """Locks of jobs that have ended are taken over after a second, and what fails is tried again at
+    once, as often as ever; here and in forked processes."""
+    from pdegen import lock, objects
+
+    lock.LEASE, lock.RENEWAL, objects._PAUSE = 1.0, 0.1, 0.002
