@@ -186,13 +186,18 @@ def _check_array(name: str, array: zarr.Array, attributes: dict[str, Any]) -> No
     if (
         [codec["name"] for codec in codecs] != ["sharding_indexed"]
         or _pipeline(inner["codecs"])
-        not in [", ".join([first, "blosc", *checksum]) for first in ("bytes little", "bytes")]
+        not in [
+            ", ".join([first, *compressor, *checksum])
+            for first in ("bytes little", "bytes")
+            for compressor in (["blosc"], [])
+        ]
         or _pipeline(inner["index_codecs"]) != "bytes little, crc32c"
         or inner["index_location"] != "end"
     ):
         raise DataError(
             f"{name} has codecs {_listed(codecs)}: allowed is sharding_indexed of little-endian "
-            f"{', '.join(['bytes', 'blosc', *checksum])}, its index bytes and crc32c at the end"
+            f"{', '.join(['bytes', 'blosc', *checksum])}, its index bytes and crc32c at the end; "
+            "or the same without blosc"
         )
     if (chunk := math.prod(array.chunks) * kind.itemsize) > LARGEST:
         raise DataError(f"{name} has chunks of {chunk:,} bytes: allowed are {LARGEST:,}")
@@ -216,6 +221,12 @@ def _check_axes(name: str, arrays: dict[str, zarr.Array]) -> None:
         found = arrays[dim].shape if dim in arrays else (n,)
         if found != (n,) and (dim, n, found) != ("time", 1, ()):
             raise DataError(f"{name} has {n} points along {dim}, the coordinate has shape {found}")
+
+
+def is_compressed(array: zarr.Array) -> bool:
+    """Whether the chunks of a variable are compressed."""
+    codecs: list[Any] = [codec.to_dict() for codec in array.metadata.codecs]  # pyright: ignore
+    return "blosc" in _pipeline(codecs[0]["configuration"]["codecs"])
 
 
 def _pipeline(codecs: Any) -> str:

@@ -34,6 +34,7 @@ class Shards:
         job: What its records name (`operators.digests.job_of`).
         records: What the seal knows each record by (`operators.digests.check_sealed`).
         checksums: Whether each chunk ends with its CRC-32C: since version 3 of the format.
+        compressed: Whether chunks are compressed by Blosc, or the plain values.
     """
 
     key: str
@@ -44,6 +45,7 @@ class Shards:
     job: str | None
     records: str | None
     checksums: bool
+    compressed: bool = True
 
     @property
     def samples(self) -> int:
@@ -124,8 +126,13 @@ class Shards:
         """
         if self.checksums:
             stored, checksum = stored[:-4], stored[-4:]
-            if crc32c(bytes(stored)) != int.from_bytes(checksum, "little"):
+            if crc32c(np.frombuffer(stored, "u1")) != int.from_bytes(checksum, "little"):
                 raise ValueError("a chunk differs from its checksum")
+        if not self.compressed:
+            if len(stored) != out.nbytes:
+                raise ValueError("a chunk is damaged")
+            np.copyto(out, np.frombuffer(stored, out.dtype.newbyteorder("<")).reshape(out.shape))
+            return
         sizes = np.frombuffer(stored[4:_HEADER], "<u4").tolist() if len(stored) >= _HEADER else []
         if sizes[:1] != [out.nbytes] or sizes[2:] != [len(stored)]:
             raise ValueError("a chunk is damaged")

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from operators.digests import job_of
-from operators.metadata import DataError, array_of, one_line
+from operators.metadata import DataError, array_of, is_compressed, one_line
 from operators.shards import Shards
 
 GridKind = Literal["periodic", "cell", "nodal"]
@@ -143,7 +143,7 @@ class Variable:
         attributes: dict[str, Any] = group.attrs.asdict()
         shards = Shards(
             name, array.chunks, array.dtype.newbyteorder("<"), chunks, attributes["content"],
-            job_of(attributes), records, attributes["format_version"] > 2,
+            job_of(attributes), records, attributes["format_version"] > 2, is_compressed(array),
         )  # fmt: skip
         if "level" not in dims:
             return cls(url, shards, array.shape[1:], space, None)

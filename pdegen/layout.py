@@ -21,7 +21,11 @@ from pdegen.schema import SchemaError
 
 ROOT = "zarr.json"
 _CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
-_COMPRESSOR = BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+_COMPRESSORS = {
+    "lz4": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")],
+    "zstd": [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle")],
+    "none": [],
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,10 @@ class Coordinate:
 class Layout:
     """What a store will hold: variables, coordinates and attributes; and how it is cut.
 
+    Args:
+        codec: How chunks of variables are compressed: "lz4", "zstd" (both within Blosc, after a
+            shuffle of bytes) or "none". `python -m benchmarks.codecs` has sizes and speeds.
+
     Raises:
         SchemaError: If it is larger than readers accept.
     """
@@ -66,6 +74,7 @@ class Layout:
     variables: tuple[Variable, ...]
     coordinates: tuple[Coordinate, ...]
     attributes: Mapping[str, Any]
+    codec: str = "lz4"
 
     def __post_init__(self) -> None:
         check_sizes(self.samples, self.shard, self.variables)
@@ -128,7 +137,7 @@ class Layout:
                 chunks=(rows, *variable.shape),
                 shards=(self.shard, *variable.shape),
                 dtype=variable.dtype,
-                compressors=[_COMPRESSOR, *checksum],
+                compressors=[*_COMPRESSORS[self.codec], *checksum],
                 fill_value=_fill(np.dtype(variable.dtype), version),
                 dimension_names=("sample", *variable.dims),
                 attributes=dict(variable.attributes),

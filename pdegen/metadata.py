@@ -31,7 +31,7 @@ _DTYPES = {
 }
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
-_BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0}
+_BLOSC = {"clevel": 5, "shuffle": "shuffle", "blocksize": 0}
 _GROUP_KEYS = {"zarr_format", "node_type", "attributes", "consolidated_metadata"}
 _ARRAY_KEYS = {
     "zarr_format", "node_type", "attributes", "shape", "data_type", "chunk_grid",
@@ -234,18 +234,22 @@ def _check_variable(name: str, array: dict[str, Any], attributes: dict[str, Any]
     chunk = codecs[0]["configuration"]["chunk_shape"]
     whole = _is_shape(chunk) and chunk[1:] == shape[1:] and shard[0] % chunk[0] == 0
     _check(whole and item * math.prod(chunk) <= CHUNK_BYTES, f"{name}: chunks", chunk)
-    sharding = _named(
-        "sharding_indexed",
-        chunk_shape=chunk,
-        codecs=[
-            _bytes(array),
-            _named("blosc", typesize=item, **_BLOSC),
-            *_checksum(attributes["format_version"]),
-        ],
-        index_codecs=[_BYTES, {"name": "crc32c"}],
-        index_location="end",
-    )
-    _check(_same(codecs, [sharding]), f"{name}: codecs", codecs)
+    checksum = _checksum(attributes["format_version"])
+    known = [
+        _named(
+            "sharding_indexed",
+            chunk_shape=chunk,
+            codecs=[_bytes(array), *compressor, *checksum],
+            index_codecs=[_BYTES, {"name": "crc32c"}],
+            index_location="end",
+        )
+        for compressor in (
+            [_named("blosc", typesize=item, cname="lz4", **_BLOSC)],
+            [_named("blosc", typesize=item, cname="zstd", **_BLOSC)],
+            [],
+        )
+    ]
+    _check(any(_same(codecs, [one]) for one in known), f"{name}: codecs", codecs)
     _check_fill(name, array, "NaN", attributes["format_version"])
 
 

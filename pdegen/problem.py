@@ -32,6 +32,7 @@ def layout(recipe: Recipe, device: str | None = None) -> Layout:
             "splits": {k: list(v) for k, v in recipe.splits.ranges(recipe.samples).items()},
             "provenance": {**provenance(), **({"device": device} if device else {})},
         },
+        codec=recipe.codec,
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -55,6 +55,7 @@ class Recipe(Strict):
         shard: Samples in a shard, the unit of work and of writing.
         problem: Equation, law, resolution and solver.
         splits: Sizes of train, validation and test.
+        codec: How a store of it is compressed: "lz4", "zstd" (smaller, slower) or "none".
     """
 
     name: Name
@@ -64,6 +65,7 @@ class Recipe(Strict):
     shard: Count
     problem: Annotated[Burgers | Darcy, Field(discriminator="equation")]
     splits: Splits
+    codec: Literal["lz4", "zstd", "none"] = "lz4"
 
     @model_validator(mode="after")
     def _splits_fit(self) -> Self:
@@ -82,6 +84,8 @@ class Recipe(Strict):
     def fingerprint(self) -> str:
         """SHA-256 over all that the numbers depend on, and the layout; 64 hexadecimal digits."""
         content = self.model_dump(mode="json", exclude={"name", "summary"})
+        if self.codec == "lz4":  # recipes had no codec once
+            del content["codec"]
         content["algorithm"] = self.problem.algorithm
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

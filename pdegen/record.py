@@ -7,7 +7,8 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pdegen.schema import explained
 
 MARK = 16  # digits of SHA-256 by which the seal knows a record
+_T = TypeVar("_T")
 
 
 def sha256(data: bytes) -> str:
@@ -34,8 +36,8 @@ def job_of(attributes: Mapping[str, Any]) -> str:
 
 def _signed(content: dict[str, Any]) -> bytes:
     """JSON with the digest of the rest as its last entry: a change of any byte is seen."""
-    text = json.dumps(content, separators=(",", ":"))
-    return json.dumps({**content, "sha256": sha256(text.encode())}, separators=(",", ":")).encode()
+    text = json.dumps(content, separators=(",", ":")).encode()
+    return b'%s,"sha256":"%s"}' % (text[:-1], sha256(text).encode())
 
 
 def _unsigned(data: bytes) -> dict[str, Any]:
@@ -49,6 +51,12 @@ def _unsigned(data: bytes) -> dict[str, Any]:
     if not sound:
         raise ValueError("it differs from its own digest")
     return content
+
+
+@cache
+def _validator(kind: type[_T]) -> TypeAdapter[_T]:
+    """To build one takes longer than to use it."""
+    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class Record:
     def parse(cls, data: bytes) -> Record:
         """Raises ValueError on bytes that are no record, or where any of them was changed."""
         try:
-            return TypeAdapter(cls).validate_python(_unsigned(data))
+            return _validator(cls).validate_python(_unsigned(data))
         except ValidationError as error:
             raise ValueError(f"it is no record: {explained(error)}") from None
 
@@ -190,7 +198,7 @@ class Seal:
     def parse(cls, data: bytes) -> Seal:
         """Raises ValueError on bytes that are no seal, or where any of them was changed."""
         try:
-            seal = TypeAdapter(cls).validate_python(_unsigned(data))
+            seal = _validator(cls).validate_python(_unsigned(data))
         except ValidationError as error:
             raise ValueError(f"it is no seal: {explained(error)}") from None
         for key, text in seal.metadata.items():

@@ -100,6 +100,7 @@ def test_fingerprints_differ():
         ("problem.initial.modes", 30),
         ("problem.solver.resolution", 128),
         ("splits.test", 3),
+        ("codec", "none"),
     ],
 )
 def test_every_value_enters_the_fingerprint(small, key, value):

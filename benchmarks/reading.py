@@ -1,0 +1,189 @@
+"""What reading costs, part by part, beside h5py; and sizes and speeds of the codecs.
+
+    python -m benchmarks.reading [--rounds 5] [--json FILE]
+
+Samples of `burgers-r10` (8192 points), `darcy-421` fields, each as a store of every codec and as
+contiguous datasets of HDF5. Processor seconds of all threads, medians; all variants take turns, and
+files are in the page cache. "first epoch" compares each shard with its recorded SHA-256, "epoch"
+reads the store again; both give shuffled batches of 8, as training gets them. "h5py" reads all
+training samples and gives shuffled batches of 8, with no check; "h5py, in order" reads 128 samples
+at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import h5py
+import numpy as np
+from google_crc32c import value as crc32c
+
+from operators.data import StreamedPairs, open_pairs
+from operators.digests import sound
+from pdegen.problem import layout
+from pdegen.recipe import Recipe, load_recipe
+from pdegen.store import Store, lay_out
+
+CODECS = ("lz4", "zstd", "none")
+_BATCH = 8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    cases = {"burgers-r10": (4096, 128), "darcy-421": (256, 32)}
+    figures = {}
+    for name, (samples, solved) in cases.items():
+        recipe = load_recipe(name).with_overrides({"samples": samples})
+        figures[name] = compared(recipe, solved, options.rounds)
+        print(f"{name}, {samples} samples, {figures[name]['MB']} MB")
+        for what, value in figures[name].items():
+            print(f"  {what}: {value}")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+
+
+def compared(recipe: Recipe, solved: int, rounds: int) -> dict[str, object]:
+    """Sizes and processor seconds; `solved` samples are solved, and stored again and again."""
+    some = recipe.problem.compute(recipe.seed, range(solved), None)
+    with tempfile.TemporaryDirectory() as folder:
+        stores = {codec: _stored(recipe, codec, some, folder) for codec in CODECS}
+        writing = {f"write {codec}": _writes(store, some) for codec, store in stores.items()}
+        pairs = {codec: open_pairs(store.url, "train") for codec, store in stores.items()}
+        reading = _with_h5py(stores["lz4"], folder, len(pairs["lz4"]))
+        for codec, samples in pairs.items():
+            reading |= {f"first epoch {codec}": _first(samples), f"epoch {codec}": _epoch(samples)}
+        parts = {f"{what} {codec}": part for codec, store in stores.items()
+                 for what, part in _parts(store, pairs[codec]).items()}  # fmt: skip
+        seconds = processor_seconds({**writing, **reading, **parts}, rounds)
+        raw = sum(stores["lz4"].array(name).nbytes for name in ("a", "u"))
+        size = {codec: _bytes(store) for codec, store in stores.items()}
+    return {
+        "MB": round(raw / 1e6),
+        **{f"size, {codec}": round(size[codec] / raw, 3) for codec in CODECS},
+        **{f"{what}, s": round(value, 4) for what, value in seconds.items()},
+        **{
+            f"{what} {codec} / h5py": round(seconds[f"{what} {codec}"] / seconds["h5py"], 2)
+            for what in ("epoch", "first epoch")
+            for codec in CODECS
+        },
+    }
+
+
+def processor_seconds(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Medians over rounds in which all take turns; each is called once before."""
+    seconds = {name: list[float]() for name in jobs}
+    for number in range(rounds + 1):
+        for name, job in jobs.items():
+            start = time.process_time()
+            job()
+            seconds[name] += [time.process_time() - start] if number else []
+    return {name: median(found) for name, found in seconds.items()}
+
+
+def _stored(recipe: Recipe, codec: str, some: Mapping[str, np.ndarray], folder: str) -> Store:
+    """A sealed store in which the samples come again and again."""
+    store = lay_out(f"{folder}/{codec}", layout(recipe.with_overrides({"codec": codec})))
+    for shard in range(store.shards):
+        store.write_shard(shard, _repeated(some, store.shard_range(shard)))
+    store.seal()
+    return store
+
+
+def _repeated(some: Mapping[str, np.ndarray], samples: range) -> dict[str, np.ndarray]:
+    return {name: v[np.arange(samples.start, samples.stop) % len(v)] for name, v in some.items()}
+
+
+def _writes(store: Store, some: Mapping[str, np.ndarray]) -> Callable[[], object]:
+    """Encodes all shards, with records; nothing is put on the disk."""
+    shards = [_repeated(some, store.shard_range(shard)) for shard in range(store.shards)]
+    return lambda: [store.encoded(shard, values, {}) for shard, values in enumerate(shards)]
+
+
+def _with_h5py(store: Store, folder: str, samples: int) -> dict[str, Callable[[], object]]:
+    with h5py.File(f"{folder}/plain.h5", "w") as file:
+        for name in ("a", "u"):
+            file[name] = np.asarray(store.array(name)[:samples])
+    order = np.random.default_rng(0).permutation(samples)
+
+    def blocks(size: int) -> Iterator[np.ndarray]:
+        with h5py.File(f"{folder}/plain.h5") as file:
+            for data in (file["a"], file["u"]):
+                assert isinstance(data, h5py.Dataset)
+                yield from (data[start : start + size] for start in range(0, samples, size))
+
+    return {
+        "h5py": lambda: [whole[order[k : k + _BATCH]].shape for whole in blocks(samples)
+                         for k in range(0, samples, _BATCH)],
+        "h5py, in order": lambda: [block.shape for block in blocks(128)],
+    }  # fmt: skip
+
+
+def _epoch(pairs: StreamedPairs) -> Callable[[], object]:
+    def read() -> None:
+        with closing(pairs.batches(seed=0, epoch=0, batch=_BATCH)) as batches:
+            for _ in batches:
+                pass
+
+    return read
+
+
+def _first(pairs: StreamedPairs) -> Callable[[], object]:
+    def read() -> None:
+        sound().clear()
+        _epoch(pairs)()
+
+    return read
+
+
+def _parts(store: Store, pairs: StreamedPairs) -> dict[str, Callable[[], object]]:
+    """What an epoch is made of, on the objects of all shards."""
+    keys = [store.key(name, shard) for name in ("a", "u") for shard in range(store.shards)]
+    paths = [Path(store.url) / key for key in keys]
+    whole = [path.read_bytes() for path in paths]
+    shards = [(variable.shards, shard) for variable in (pairs.a, pairs.u)
+              for shard in range(store.shards)]  # fmt: skip
+    outs = np.empty((len(pairs) // _BATCH * _BATCH, *pairs.a.shape), np.float32)
+    order = np.random.default_rng(0).permutation(len(outs))
+
+    def decompress(checked: bool) -> None:
+        for (kind, _), data in zip(shards, whole, strict=True):
+            offsets, lengths = kind._index(data[-kind._index_bytes :])
+            out = np.empty(kind.shape, kind.dtype)
+            for start, length in zip(offsets, lengths, strict=True):
+                chunk = memoryview(data)[start : start + length - (0 if checked else 4)]
+                replace(kind, checksums=checked).decode(chunk, out)
+
+    return {
+        "part: files": lambda: [path.read_bytes() for path in paths],
+        "part: SHA-256": lambda: [hashlib.sha256(data).digest() for data in whole],
+        "part: CRC-32C": lambda: [crc32c(data) for data in whole],
+        "part: decompression": lambda: decompress(False),
+        "part: finite values": lambda: [np.isfinite(outs).all() for _ in range(2)],
+        "part: batches": lambda: [outs[order[k : k + _BATCH]] for _ in range(2)
+                                  for k in range(0, len(outs), _BATCH)],
+    }  # fmt: skip
+
+
+def _bytes(store: Store) -> int:
+    """Of the objects of a and u."""
+    return sum(
+        (Path(store.url) / store.key(name, shard)).stat().st_size
+        for name in ("a", "u")
+        for shard in range(store.shards)
+    )
+
+
+if __name__ == "__main__":
+    main()
