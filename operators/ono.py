@@ -103,11 +103,12 @@ class Orthonormal(nn.Module):
             self._average(c.detach())
         else:
             c = self.covariance.double()
-        ridge = (
-            self.jitter * c.diagonal().mean() * torch.eye(len(c), dtype=c.dtype, device=c.device)
-        )
-        factor, _ = torch.linalg.cholesky_ex(c + ridge)  # no exception: it would wait for the GPU
-        return torch.linalg.solve_triangular(factor.mT, psi, upper=True, left=False).to(g.dtype)
+        one = torch.eye(len(c), dtype=c.dtype, device=c.device)
+        # no exception, which would wait for the GPU: a factor that is none makes the loss NaN
+        factor, failed = torch.linalg.cholesky_ex(c + self.jitter * c.diagonal().mean() * one)
+        factor = factor.masked_fill(failed != 0, torch.nan)
+        inverse = torch.linalg.solve_triangular(factor, one, upper=False)
+        return (psi.flatten(0, 1) @ inverse.mT).view(psi.shape).to(g.dtype)
 
     @torch.no_grad()
     def _average(self, c: Float[Tensor, "k k"]) -> None:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Operator, Preset, check_input
+from operators.nn.fused import slice_sums
 from operators.nn.pointwise import (
     Convolution,
     Coordinates,
@@ -61,23 +62,43 @@ class PhysicsAttention(nn.Module):
 
     def weights(self, u: Field) -> Float[Tensor, "batch heads n slices"]:
         """w, shares of the points in the slices: positive, their sum over the slices is 1."""
-        logits = self.slices(self.split(self.to_slices(u))) / self.temperature.clamp(0.1, 5.0)
-        # half precision is widened: sums over all points follow
-        return logits.softmax(dim=-1, dtype=torch.promote_types(u.dtype, torch.float32))
+        x = self.split(self.to_slices(u))
+        return self._sums(x, x[..., :0])[0]
 
     def tokens(
         self, w: Float[Tensor, "batch heads n slices"], f: Heads
     ) -> Float[Tensor, "batch heads slices d"]:
         """t, the means of f over the slices."""
-        mean = w / (w.sum(dim=-2, keepdim=True) + 1e-5)
-        return mean.to(f.dtype).mT @ f
+        return _means(w.to(f.dtype).mT @ f, w.sum(dim=-2, keepdim=True))
 
     def forward(self, u: Field) -> Field:
-        w = self.weights(u)
-        t = self.tokens(w, self.split(self.to_values(u)))
+        w, sums, totals = self._sums(self.split(self.to_slices(u)), self.split(self.to_values(u)))
+        t = _means(sums, totals)
         s = nn.functional.scaled_dot_product_attention(self.query(t), self.key(t), self.value(t))
         v = w.to(s.dtype) @ s  # (batch, heads, n, d)
         return self.out(v.transpose(1, 2).reshape(u.shape))
+
+    def _sums(
+        self, x: Heads, f: Float[Tensor, "batch heads n q"]
+    ) -> tuple[
+        Float[Tensor, "batch heads n slices"],
+        Float[Tensor, "batch heads slices q"],
+        Float[Tensor, "batch heads 1 slices"],
+    ]:
+        """w, wᵀf and wᵀ1; the temperature divides W and b, not the logits of all points."""
+        batch, tau = len(x), self.temperature.clamp(0.1, 5.0)
+        weight, bias = (
+            (v / tau).repeat(batch, 1, 1) for v in (self.slices.weight.mT, self.slices.bias)
+        )
+        found = slice_sums(x.flatten(0, 1), weight, bias, f.flatten(0, 1))
+        return tuple(v.unflatten(0, x.shape[:2]) for v in found)  # pyright: ignore[reportReturnType]
+
+
+def _means(
+    sums: Float[Tensor, "batch heads slices d"], totals: Float[Tensor, "batch heads 1 slices"]
+) -> Float[Tensor, "batch heads slices d"]:
+    """Sums over the points of each slice, divided by its size."""
+    return (sums / (totals.mT + 1e-5)).to(sums.dtype)
 
 
 class Block(nn.Module):

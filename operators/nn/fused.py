@@ -119,3 +119,55 @@ class _Moments(torch.autograd.Function):
             )  # fmt: skip
         g = g.view(len(flat), -1)
         return (g @ weight).view(*kv.shape[:2], -1), g.T @ flat, g.sum(0), None, None, None
+
+
+def slice_sums(
+    x: Float[Tensor, "b n d"],
+    weight: Float[Tensor, "b d g"],
+    bias: Float[Tensor, "b 1 g"],
+    f: Float[Tensor, "b n q"],
+) -> tuple[Float[Tensor, "b n g"], Float[Tensor, "b g q"], Float[Tensor, "b 1 g"]]:
+    """Shares w = softmax(x W + b) of n points in g slices, and the sums wᵀf, wᵀ1 over the points.
+
+    On the processor w, much larger than x and f, is passed while a part of it is in the cache, and
+    its gradient is accumulated in one place. Half precision is widened: sums over all points
+    follow.
+    """
+    if on_processor(x) and x.dtype in (torch.float32, torch.float64):
+        return _SliceSums.apply(x, weight, bias, f)  # pyright: ignore[reportReturnType]
+    logits = torch.baddbmm(bias, x, weight)
+    w = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    return w, torch.bmm(w.to(f.dtype).mT, f), w.sum(1, keepdim=True)
+
+
+class _SliceSums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, f: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        slices = weight.shape[2]
+        w = x.new_empty(*x.shape[:2], slices)
+        sums, totals = x.new_empty(len(x), slices, f.shape[2]), x.new_empty(len(x), 1, slices)
+        for i, share in enumerate(w):
+            torch.addmm(bias[i], x[i], weight[i], out=share)
+            torch.softmax(share, -1, out=share)
+            torch.mm(share.T, f[i], out=sums[i])
+            torch.sum(share, 0, keepdim=True, out=totals[i])
+        ctx.save_for_backward(x, weight, f, w)
+        return w, sums, totals
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        x, weight, f, w = ctx.saved_tensors
+        g_w, g_sums, g_totals = grads
+        g_x, g_weight, g_f = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(f)
+        g_bias = torch.empty_like(g_totals)
+        for i, share in enumerate(w):
+            torch.mm(share, g_sums[i], out=g_f[i])
+            g = (g_w[i] + g_totals[i]).addmm_(f[i], g_sums[i].T)
+            torch.ops.aten._softmax_backward_data.out(g, share, -1, share.dtype, grad_input=g)
+            torch.mm(g, weight[i].T, out=g_x[i])
+            torch.mm(x[i].T, g, out=g_weight[i])
+            torch.sum(g, 0, keepdim=True, out=g_bias[i])
+        return g_x, g_weight, g_bias, g_f

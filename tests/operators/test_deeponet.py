@@ -10,6 +10,7 @@ from torch import nn
 from operators import deeponet
 from operators.base import check_input
 from operators.deeponet import DeepONet, ShiftDeepONet, at_sensors, features
+from tests.oracles.plain_operators import PlainDeepONet
 
 BOTH = [DeepONet, ShiftDeepONet]
 SMALL = {
@@ -320,3 +321,12 @@ def test_overfits_eight_samples(kind, settings):
         loss.backward()
         optimizer.step()
     assert float(loss.detach().sqrt()) < 0.05
+
+
+def test_is_what_its_library_writes():
+    torch.manual_seed(0)
+    model = DeepONet(sensors=16, **SMALL[DeepONet]).double()
+    plain = PlainDeepONet(16, 8, 6, 2).double()
+    plain.copy_from(model)
+    a, x = torch.randn(3, 16, 1, dtype=torch.float64), grid(16)
+    torch.testing.assert_close(model(a, x), plain(a, x))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from operators.nn import fused
-from operators.nn.fused import moments, residual_mlp
+from operators.nn.fused import moments, residual_mlp, slice_sums
 
 
 def gradients(function, *inputs):
@@ -57,3 +57,14 @@ def test_an_input_that_is_not_contiguous(monkeypatch):
     mlp = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 6)).double()
     u = values(2, 6, 7)
     compared(lambda u: residual_mlp(u.mT, mlp), u, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize("features", [4, 0])
+def test_slice_sums(features, monkeypatch):
+    torch.manual_seed(0)
+    inputs = values(3, 7, 4), values(3, 4, 5), values(3, 1, 5), values(3, 7, features)
+    w, sums, totals = slice_sums(*inputs)
+    torch.testing.assert_close(w.sum(-1), torch.ones(3, 7).double())
+    torch.testing.assert_close(sums, torch.einsum("bng,bnq->bgq", w, inputs[3]))
+    torch.testing.assert_close(totals[:, 0], w.sum(1))
+    compared(slice_sums, *inputs, monkeypatch=monkeypatch)

@@ -9,6 +9,7 @@ from torch.nn.functional import gelu, layer_norm
 
 from operators.base import check_input
 from operators.lrsa import LRSA
+from tests.oracles.plain_lrsa import PlainLRSA
 
 VARIANTS = [
     {"dim": dim, "convolution": convolution, "normalize": normalize}
@@ -243,3 +244,14 @@ def test_refuses_points_of_the_output_other_than_those_of_the_input():
     x = points(16, dtype=torch.float32)
     with pytest.raises(ValueError, match="y must be None"):
         small()(torch.zeros(1, 16, 1), x, x[:8])
+
+
+def test_is_the_released_operator_written_out():
+    torch.manual_seed(0)
+    sizes = {"width": 12, "depth": 2, "heads": 3, "latents": 5, "feedforward": 10}
+    model, plain = LRSA(**sizes).double(), PlainLRSA(**sizes).double()
+    plain.copy_from(model)
+    axis = torch.arange(6).double() / 6
+    x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+    a = torch.randn(2, 6, 6, 1, dtype=torch.float64)
+    torch.testing.assert_close(model(a, x), plain(a, x))

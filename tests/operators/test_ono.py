@@ -9,6 +9,8 @@ import torch
 from operators.base import check_input
 from operators.nn.nystrom import NystromAttention
 from operators.ono import ONO, LinearAttention, Orthonormal
+from operators.step import Watch
+from tests.oracles.plain_ono import PlainONO
 
 ATTENTIONS = ["linear", "galerkin", "nystrom"]
 
@@ -162,6 +164,16 @@ def test_fewer_points_than_functions_and_equal_points_can_be_trained_on():
         assert psi.isfinite().all()
         assert g.grad.isfinite().all()
         assert mean_product(psi.double()).diagonal().max() < 1.01
+
+
+def test_a_covariance_without_a_factor_is_not_taken_for_one_that_has():
+    """Without an exception, which would make the host wait for the device."""
+    functions = Orthonormal(6, 3, 0.9, 1e-6).eval()
+    functions.covariance[2, 2] = -1.0
+    assert functions(torch.randn(2, 5, 6)).isnan().all()
+    with Watch() as watch:
+        functions.train()(torch.randn(2, 5, 6)).sum().backward()
+    assert watch.waits == set()
 
 
 def test_half_precision_is_factorised_in_double():
@@ -438,3 +450,20 @@ def test_overfits_eight_samples():
         schedule.step()
     error = (model.eval()(a, x) - u).square().mean() / u.square().mean()
     assert float(error.detach().sqrt()) < 0.08
+
+
+@pytest.mark.parametrize("attention", ["linear", "nystrom"])
+def test_is_the_released_operator_written_out(attention):
+    """On 8 x 8 points, whose segments are of equal size; one sample, of which the maxima of the
+    released pseudo-inverse then are."""
+    torch.manual_seed(0)
+    model = ONO(
+        width=12, depth=2, heads=1, eigenfunctions=5, landmarks=16, attention=attention,
+        inner_product="sum",
+    )  # fmt: skip
+    plain = PlainONO(attention, width=12, depth=2, heads=1, k=5, landmarks=16).double()
+    model = shaken(model).train()
+    plain.copy_from(model)
+    a, x = torch.randn(1, 8, 8, 1, dtype=torch.float64), square(8, 8)
+    # 1e-7: the condition of the covariance
+    torch.testing.assert_close(model(a, x), plain(a, x), rtol=1e-7, atol=1e-7)

@@ -9,6 +9,7 @@ import torch
 from operators.base import check_input
 from operators.nn.pointwise import coordinate_features
 from operators.transformer import Transformer
+from tests.oracles.plain_operators import PlainTransformer
 
 ATTENTIONS = ["softmax", "efficient", "galerkin"]
 SMALL = {"width": 12, "depth": 2, "heads": 2, "feedforward": 16, "modes": 4, "decoder_width": 6}
@@ -238,3 +239,11 @@ def test_refuses_points_of_the_output_other_than_those_of_the_input():
 def test_refuses_a_grid_too_coarse_for_the_modes():
     with pytest.raises(ValueError, match="4 modes need a grid of at least 8 points, got 7"):
         small(decoder="spectral")(field(1, 7).float(), points(1, 7).float())
+
+
+def test_is_what_pytorch_makes_of_its_own_layers():
+    model = shaken(small(attention="softmax"))
+    plain = PlainTransformer(1, 12, 2, 2, 16).double()
+    plain.copy_from(model)
+    a, x = torch.randn(2, 10, 1, dtype=torch.float64), points(1)
+    torch.testing.assert_close(model(a, x), plain(a, x))

@@ -9,6 +9,7 @@ from torch.nn.functional import gelu, layer_norm
 
 from operators.base import check_input
 from operators.transolver import Convolution, PhysicsAttention, Transolver
+from tests.oracles.plain_transolver import PlainTransolver
 
 VARIANTS = [
     {"dim": dim, "projection": projection, "coordinates": coordinates}
@@ -319,3 +320,11 @@ def test_refuses_points_of_the_output_other_than_those_of_the_input():
     x = points(16, dtype=torch.float32)
     with pytest.raises(ValueError, match="y must be None"):
         small()(torch.zeros(1, 16, 1), x, x[:8])
+
+
+def test_is_the_released_operator_written_out():
+    model = shaken(small(dim=2))
+    plain = PlainTransolver(12, 2, 3, 5, 10, lattice=3).double()
+    plain.copy_from(model)
+    a, x = torch.randn(2, 6, 5, 1, dtype=torch.float64), points(6, 2)[:, :5]
+    torch.testing.assert_close(model(a, x), plain(a, x))

@@ -1,0 +1,99 @@
+"""Training steps of operators against released modules, written out from their formulas, and
+against those of libraries: forward, loss, backward, clipping, Adam.
+
+python -m benchmarks.peers [NAMES]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import nn
+
+from benchmarks.show import show
+from benchmarks.training import our_step, plain_step
+from operators.base import Operator
+from operators.deeponet import DeepONet
+from operators.lrsa import LRSA
+from operators.memory import keep_memory
+from operators.norms import RelativeL2
+from operators.ono import ONO
+from operators.transformer import Transformer
+from operators.transolver import Transolver
+from pipelines.bench.timing import interleaved, ratio
+from tests.oracles.plain_lrsa import PlainLRSA
+from tests.oracles.plain_ono import PlainONO
+from tests.oracles.plain_operators import PlainDeepONet, PlainTransformer
+from tests.oracles.plain_transolver import PlainTransolver
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Two models of one function.
+
+    Args:
+        ours, theirs: Make them.
+        n, batch: Points along each axis and samples of a step.
+        rounds, repeats: In which they take turns; steps in each turn.
+    """
+
+    ours: Callable[[], Operator]
+    theirs: Callable[[], nn.Module]
+    n: int
+    batch: int
+    rounds: int = 5
+    repeats: int = 1
+
+    def __call__(self) -> dict[str, float]:
+        torch.manual_seed(0)
+        model, plain = self.ours(), self.theirs()
+        plain.copy_from(model)  # pyright: ignore[reportCallIssue]
+        size = (self.n, self.batch, model.dim)
+        jobs = {
+            "theirs": plain_step(plain, RelativeL2(), *size),
+            "ours": our_step(model, RelativeL2(), *size),
+        }
+        # two jobs of one thread: what other processes take does not count
+        seconds = interleaved(jobs, self.rounds, self.repeats, clock=time.process_time)
+        return {
+            "theirs / ours": ratio(seconds, "theirs", "ours"),
+            "ours, seconds": round(median(seconds["ours"]), 5),
+            "threads": torch.get_num_threads(),
+        }
+
+
+def ono(**settings: object) -> Callable[[], Operator]:
+    return lambda: ONO(inner_product="sum", **settings)  # pyright: ignore[reportArgumentType]
+
+
+_LINEAR = {"attention": "linear", "depth": 8, "expansion": 1}
+PEERS = {
+    "transolver, released": Peer(Transolver, PlainTransolver, 85, 4),
+    "ono, nystrom, released": Peer(ono(), PlainONO, 43, 2, rounds=3),
+    "ono, linear, released": Peer(
+        ono(**_LINEAR, eigenfunctions=16), lambda: PlainONO(**_LINEAR, k=16), 43, 8
+    ),
+    "lrsa, released": Peer(LRSA, PlainLRSA, 85, 4),
+    "deeponet, library": Peer(DeepONet, PlainDeepONet, 128, 8, rounds=25, repeats=20),
+    "transformer, PyTorch": Peer(Transformer, PlainTransformer, 1024, 4),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(PEERS)}; all by default")
+    names = parser.parse_args().names
+    chosen = {k: p for k, p in PEERS.items() if not names or any(k.startswith(n) for n in names)}
+    if not chosen:
+        parser.error(f"none of {', '.join(PEERS)}")
+    keep_memory()  # as training does
+    show("peers", {name: peer() for name, peer in chosen.items()})
+
+
+if __name__ == "__main__":
+    main()
