@@ -134,7 +134,6 @@ class Step:
     ) -> None:
         self.acceleration, self.ranks, self.clip, self.augment = acceleration, ranks, clip, augment
         self.note = ""  # why it is not run as asked
-        self._ready = False
         self.parameters = [p for p in predictor.parameters() if p.requires_grad]
         self.buffers = list(predictor.buffers())
         predict = predictor.on(x, y)
@@ -153,8 +152,7 @@ class Step:
     def __call__(self, a: Tensor, u: Tensor, seed: int) -> Tensor:
         """The loss, whose random numbers are functions of the seed."""
         with self.acceleration.products():
-            if not self._ready:
-                self._prepare(a, u)
+            self._prepare(a, u)
             torch.manual_seed(seed)
             loss = (self._recorded or self._gradient)(a, u)
             if self.ranks.count > 1:
@@ -198,18 +196,21 @@ class Step:
         nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
 
     def _prepare(self, a: Tensor, u: Tensor) -> None:
-        """Compile and record the step; weights and buffers stay as they are.
+        """Compile and record the step, once; weights and buffers stay as they are.
 
         A way that fails is left, `note` says why, and the step goes on without it.
         """
+        if self.acceleration.compiled and self._loss is self._plain_loss:
+            self._leaving_buffers(self._compile, a, u)
+        if self.acceleration.graphed and self._recorded is None:
+            self._leaving_buffers(self._record, a, u)
+
+    def _leaving_buffers(self, act: Callable[[Tensor, Tensor], None], a: Tensor, u: Tensor) -> None:
         before = [b.clone() for b in self.buffers]
-        if self.acceleration.compiled:
-            self._compile(a, u)
-            _restore(self.buffers, before)
-        if self.acceleration.graphed:
-            self._record(a, u)
-            _restore(self.buffers, before)
-        self._ready = True
+        act(a, u)
+        with torch.no_grad():
+            for buffer, value in zip(self.buffers, before, strict=True):
+                buffer.copy_(value)
 
     def _compile(self, a: Tensor, u: Tensor) -> None:
         try:
@@ -258,12 +259,6 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     own.__kwdefaults__ = function.__kwdefaults__
     return torch.compile(own, dynamic=False)
-
-
-def _restore(buffers: list[Tensor], values: list[Tensor]) -> None:
-    with torch.no_grad():
-        for buffer, value in zip(buffers, values, strict=True):
-            buffer.copy_(value)
 
 
 def _of_memory(error: Exception) -> bool:

@@ -69,6 +69,17 @@ def test_a_recorded_step_is_the_step_as_written(made):
         assert torch.equal(state[name], weights[name]), name
 
 
+def test_a_step_is_recorded_when_that_is_asked_for_later():
+    """So the memory of its kernels is measured before, one by one."""
+    predictor, (a, u, x) = small(), batch()
+    step = Step(predictor.train(), x, None, RelativeH1(), 1.0)
+    step(a, u, seed=0)
+    assert step._recorded is None
+    step.acceleration = RECORDED
+    step(a, u, seed=0)
+    assert step._recorded is not None
+
+
 @pytest.mark.parametrize("largest", [1e-3, 1e6])
 def test_the_gradient_is_clipped_to_its_largest_norm(largest):
     def norms(clip):
