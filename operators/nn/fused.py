@@ -24,6 +24,32 @@ def on_processor(u: Tensor) -> bool:
     )
 
 
+_SHORT = 256  # points of a part of a sum
+_PARTS = 32
+
+
+def parts_of(n: int, u: Tensor) -> int:
+    """Into how many equal parts a sum over n points is cut, on the device of u.
+
+    A product of few rows and columns is one piece of work for each sample, however many points it
+    sums over, and leaves most of a GPU idle. On the processor nothing is gained.
+    """
+    if u.device.type == "cpu":
+        return 1
+    return next((p for p in range(_PARTS, 1, -1) if n % p == 0 and n // p >= _SHORT), 1)
+
+
+def inner(
+    f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"]
+) -> Float[Tensor, "batch p q"]:
+    """fᵀg, sums over the points."""
+    parts = parts_of(f.shape[1], f)
+    if parts == 1:
+        return torch.bmm(f.mT, g)
+    f, g = (v.unflatten(1, (parts, -1)).flatten(0, 1) for v in (f, g))
+    return torch.bmm(f.mT, g).unflatten(0, (-1, parts)).sum(1)
+
+
 def residual_mlp(u: Values, mlp: nn.Sequential) -> Values:
     """u + W₂ relu(W₁ u + b₁) + b₂, where `mlp` begins with the first map and ends with the second.
 
@@ -78,7 +104,7 @@ def moments(
         kv = nn.functional.layer_norm(kv.unflatten(2, (-1, features)), (features,), eps=eps)
         kv = kv.flatten(2)
     k, v = kv.chunk(2, dim=-1)
-    return torch.bmm(z.T.expand(len(u), -1, -1), kv), torch.bmm(k.mT, v)
+    return inner(z.expand(len(u), -1, -1), kv), inner(k, v)
 
 
 class _Moments(torch.autograd.Function):
@@ -137,7 +163,7 @@ def slice_sums(
         return _SliceSums.apply(x, weight, bias, f)  # pyright: ignore[reportReturnType]
     logits = torch.baddbmm(bias, x, weight)
     w = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    return w, torch.bmm(w.to(f.dtype).mT, f), w.sum(1, keepdim=True)
+    return w, inner(w.to(f.dtype), f), w.sum(1, keepdim=True)
 
 
 class _SliceSums(torch.autograd.Function):

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.nn.dropout import Dropout
-from operators.nn.fused import on_processor
+from operators.nn.fused import on_processor, parts_of
 
 
 def _angles(k: Tensor, n: int) -> Tensor:
@@ -77,7 +77,14 @@ def transformed(u: Columns, kind: str, n: int, modes: int, transposed: bool = Fa
 
 def _product(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tensor:
     matrix = _matrix(kind, n, modes, u.dtype, u.device)
-    return torch.bmm((matrix.T if transposed else matrix).expand(len(u), -1, -1), u)
+    matrix = matrix.T if transposed else matrix
+    batch, points = u.shape[:2]
+    parts = parts_of(points, u)
+    if parts == 1:
+        return torch.bmm(matrix.expand(batch, -1, -1), u)
+    matrix = matrix.unflatten(1, (parts, -1)).transpose(0, 1).repeat(batch, 1, 1)
+    found = torch.bmm(matrix, u.unflatten(1, (parts, -1)).flatten(0, 1))
+    return found.unflatten(0, (batch, parts)).sum(1)
 
 
 # as an operation of its own, which compilers leave as it is: the matrices are kept, not traced
@@ -119,6 +126,16 @@ def _transposed_product(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
 _exact_product.register_autograd(_transposed_product, setup_context=_keep_words)
 
 
+def complex_products(
+    u: Float[Tensor, "modes 2 batch c_in"], weight: Float[Tensor, "modes c_in c_out 2"]
+) -> Float[Tensor, "2 modes batch c_out"]:
+    """u W for each mode, in real pairs: compilers do not fuse complex numbers."""
+    # both parts times both parts of the weights, which lie side by side in memory
+    parts = torch.bmm(u.flatten(1, 2), weight.flatten(2))
+    re, im = parts.unflatten(1, (2, -1)).unflatten(-1, (-1, 2)).unbind(1)
+    return torch.stack([re[..., 0] - im[..., 1], re[..., 1] + im[..., 0]])
+
+
 class SpectralConv1d(nn.Module):
     """v = irfft(W · rfft(u)[:modes]) on a periodic grid: a convolution with a learned kernel.
 
@@ -158,10 +175,7 @@ class SpectralConv1d(nn.Module):
             )
         u_hat = transformed(u, "spectrum", n, self.modes)
         u_hat = u_hat.unflatten(1, (2, self.modes))  # (batch, re/im, modes, c_in)
-        # both parts times both parts of the weights, which lie side by side in memory
-        parts = torch.bmm(u_hat.permute(2, 1, 0, 3).flatten(1, 2), self.weight.flatten(2))
-        re, im = parts.unflatten(1, (2, -1)).unflatten(-1, (-1, 2)).unbind(1)
-        v_hat = torch.stack([re[..., 0] - im[..., 1], re[..., 1] + im[..., 0]])
+        v_hat = complex_products(u_hat.permute(2, 1, 0, 3), self.weight)
         v_hat = v_hat.permute(2, 0, 1, 3).flatten(1, 2)  # (batch, re/im modes, c_out)
         return transformed(v_hat, "values", n, self.modes)
 
@@ -206,10 +220,10 @@ class SpectralConv2d(nn.Module):
         u_hat = transformed(waves, "second", n2, m)
         u_hat = u_hat.view(batch, m + 1, 2, 2, m, -1)  # (batch, |k₁|, ±, re/im, k₂, c_in)
         u_hat = torch.stack([u_hat[:, :-1, 0], u_hat[:, 1:, 1]])  # (±, batch, k₁, re/im, k₂, c_in)
-        u_hat = torch.view_as_complex(u_hat.permute(0, 2, 4, 1, 5, 3).contiguous())
-        v_hat = u_hat.flatten(0, 2) @ torch.view_as_complex(self.weight).flatten(0, 2)
-        v_hat = torch.view_as_real(v_hat).unflatten(0, (2, m, m))
-        plus, minus = v_hat.permute(0, 3, 1, 5, 2, 4)  # (batch, k₁, re/im, k₂, c_out)
+        u_hat = u_hat.permute(0, 2, 4, 3, 1, 5)  # (±, k₁, k₂, re/im, batch, c_in)
+        v_hat = complex_products(u_hat.flatten(0, 2), self.weight.flatten(0, 2))
+        v_hat = v_hat.unflatten(1, (2, m, m))  # (re/im, ±, k₁, k₂, batch, c_out)
+        plus, minus = v_hat.permute(1, 4, 2, 0, 3, 5)  # (batch, k₁, re/im, k₂, c_out)
         empty = torch.zeros_like(plus[:, :1])
         v_hat = torch.stack(
             [torch.cat([plus, empty], 1), torch.cat([empty, minus], 1)], dim=2

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from operators.nn import fused
-from operators.nn.fused import moments, residual_mlp, slice_sums
+from operators.nn.fused import inner, moments, parts_of, residual_mlp, slice_sums
 
 
 def gradients(function, *inputs):
@@ -68,3 +68,24 @@ def test_slice_sums(features, monkeypatch):
     torch.testing.assert_close(sums, torch.einsum("bng,bnq->bgq", w, inputs[3]))
     torch.testing.assert_close(totals[:, 0], w.sum(1))
     compared(slice_sums, *inputs, monkeypatch=monkeypatch)
+
+
+def test_sums_over_many_points_are_cut_where_that_fills_the_device():
+    processor, other = torch.ones(1), torch.ones(1, device="meta")
+    assert [parts_of(n, processor) for n in (512, 8192)] == [1, 1]
+    # equal parts of 256 points at least, 32 parts at most
+    assert [parts_of(n, other) for n in (256, 512, 1849, 7225, 8192)] == [1, 2, 1, 25, 32]
+
+
+def test_a_sum_in_parts_is_the_sum(monkeypatch):
+    torch.manual_seed(0)
+    kv, z = values(2, 12, 6), torch.randn(12, 3, dtype=torch.float64)
+
+    def inner_of(kv):
+        k, v = kv.chunk(2, dim=-1)
+        return inner(k, v), inner(z.expand(2, -1, -1), kv)
+
+    whole = gradients(inner_of, kv)
+    monkeypatch.setattr(fused, "parts_of", lambda n, u: 3)
+    for ours, plain in zip(gradients(inner_of, kv), whole, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)

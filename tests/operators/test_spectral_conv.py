@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from operators.nn import spectral
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 
 
@@ -83,3 +85,33 @@ def test_on_the_square_it_starts_as_the_published_code_does():
 def test_on_the_square_it_refuses_a_grid_too_coarse_for_its_modes():
     with pytest.raises(ValueError, match="12 modes need a grid of at least 24 points, got 30 x 23"):
         SpectralConv2d(1, 1, modes=12)(torch.zeros(1, 30, 23, 1))
+
+
+@pytest.mark.parametrize("kind", [SpectralConv1d, SpectralConv2d])
+def test_transforms_that_are_cut_into_parts_are_the_same(kind, monkeypatch):
+    torch.manual_seed(0)
+    layer = kind(2, 3, 4, std=0.3).double()
+    u = torch.randn(2, *[12] * (1 if kind is SpectralConv1d else 2), 2).double()
+    whole = layer(u)
+    monkeypatch.setattr(spectral, "parts_of", lambda n, u: 2 if n % 2 == 0 else 1)
+    torch.testing.assert_close(layer(u), whole, rtol=1e-12, atol=1e-12)
+    monkeypatch.setattr(spectral, "on_processor", lambda u: False)
+    torch.testing.assert_close(layer(u), whole, rtol=1e-12, atol=1e-12)
+
+
+def test_square_convolutions_have_no_complex_numbers():
+    """Compilers fall back where they meet one."""
+
+    found = set()
+
+    class Kinds(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                found.add(result.dtype)
+            return result
+
+    layer, u = SpectralConv2d(2, 3, 4), torch.randn(2, 9, 9, 2, requires_grad=True)
+    with Kinds():
+        layer(u).sum().backward()
+    assert torch.complex64 not in found
