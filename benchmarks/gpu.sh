@@ -3,20 +3,26 @@
 #
 #   bash benchmarks/gpu.sh
 #
-# Histories (*.jsonl), tables and the output of each part (*.log) go to OUT. Each part has a limit
-# of its own and runs whatever became of those before it; the exit status is 1 if one failed.
+# The first case tries every operator in every way to run, in about a minute; then come the figures,
+# the most important first. Each case is measured within ten minutes, has a limit of its own, adds its
+# figure to a history (*.jsonl) as soon as it has one, and leaves its output (*.log). The next case
+# runs whatever became of it. A second run goes on with the cases that are not in OUT/gpu.done; the
+# exit status is 1 if one failed.
 #
 #   OUT      folder of the results         (benchmarks/results)
 #   WORK     folder of datasets and runs   (runs/gpu)
 #   PYTHON   with PyTorch                  (python3)
 #   WHEELS   folder of wheels to install beside it first, without a network
-#   PARTS    which, of: training generation runs streams tables   (all)
+#   PARTS    which, of: smoke steps runs generate written streams tables   (all)
+#   AGAIN=1  measures again what OUT/gpu.done names
 #   DEVICE, QUICK=1   small sizes on the processor: DEVICE=cpu QUICK=1 checks this script
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 device=${DEVICE:-cuda}
 quick=${QUICK:-}
-parts=${PARTS:-training generation runs streams tables}
+all="smoke steps runs generate written streams tables"
+parts=${PARTS:-$all}
+limit=600 # seconds of a case
 
 refuse() {
     echo "gpu.sh: $1" >&2
@@ -24,9 +30,9 @@ refuse() {
 }
 
 for what in $parts; do
-    case $what in
-    training | generation | runs | streams | tables) ;;
-    *) refuse "unknown part $what: training, generation, runs, streams, tables" ;;
+    case " $all " in
+    *" $what "*) ;;
+    *) refuse "unknown part $what: $all" ;;
     esac
 done
 python=$(command -v "${PYTHON:-python3}") || refuse "there is no ${PYTHON:-python3}: set PYTHON"
@@ -51,25 +57,16 @@ out=$(cd "$OUT" && pwd)
 work=$(cd "$work" && pwd)
 cd "$work" || exit 2 # datasets are kept in ./data
 
+quickly=${quick:+--quick}
+done=$out/gpu.done
+[ -z "${AGAIN:-}" ] || rm -f "$done"
 failed=()
-part() { # part LIMIT NAME WORDS...: one command of pdegen, with its output in NAME.log
-    local limit=$1 name=$2 start=$SECONDS
-    shift 2
-    echo "$name: pdegen $*"
-    if timeout "$limit" "$python" -c "$pdegen" "$@" >"$out/$name.log" 2>&1; then
-        echo "$name: $((SECONDS - start)) s"
-    else
-        failed+=("$name")
-        echo "$name: failed or took more than $limit s; the end of $out/$name.log:" >&2
-        tail -n 3 "$out/$name.log" >&2
-        return 1
-    fi
-}
 
-trained() { # trained LIMIT NAME EXPERIMENT WORDS...: trained and evaluated, scores in runs.jsonl
-    local limit=$1 name=$2
-    shift 2
-    part "$limit" "$name" run "$@" --device "$device" --out "$work/$name" --overwrite &&
+run_of() { # run_of NAME EXPERIMENT WORDS...: trained and evaluated, scores in runs.jsonl
+    local name=$1 resume=--overwrite
+    shift
+    if [ -f "$work/$name/state.pt" ]; then resume=--resume; fi
+    "$python" -c "$pdegen" run "$@" --device "$device" --out "$work/$name" $resume &&
         "$python" -c '
 import json, sys
 from pathlib import Path
@@ -88,47 +85,87 @@ append(Path(out), "runs", {name: run}, device=device)
 ' "$out" "$name" "$device" "$work/$name"
 }
 
-table() { # table LIMIT NAME WORDS...: a benchmark, with its table
-    local limit=$1 name=$2
-    shift 2
-    part "$limit" "$name" benchmark "$@" --device "$device" --out "$work/$name" --overwrite &&
+table_of() { # table_of NAME WORDS...: a benchmark, whose finished rows a second run keeps
+    local name=$1 resume=--overwrite
+    shift
+    if [ -d "$work/$name" ]; then resume=--resume; fi
+    "$python" -c "$pdegen" benchmark "$@" --device "$device" --out "$work/$name" $resume &&
         cp "$work/$name/table.csv" "$out/$name.csv" && cp "$work/$name/table.md" "$out/$name.md"
 }
 
-for what in $parts; do
-    case $what in
-    training) # steps, memory, growth
-        part 1500 train bench train --device "$device" ${quick:+--quick} --out "$out"
+measured() { # measured CASE: by what it is measured
+    case $1 in
+    smoke) "$python" -m benchmarks.smoke --device "$device" --out "$out" ;;
+    runs/burgers-quick) run_of burgers-gt burgers-quick --set epochs=2 ;;
+    runs/burgers-quick-stream)
+        run_of burgers-gt-stream burgers-quick --stream burgers-quick --set epochs=2
         ;;
-    generation) # 2048 samples of Burgers and of Darcy, solved on the device, and written
-        part 1200 generate bench generate --device "$device" ${quick:+--quick} --out "$out"
-        part 300 stream bench stream --device "$device" ${quick:+--quick} --out "$out"
+    runs/burgers-gt-8192) run_of burgers-gt-8192 burgers-gt-8192 ;;
+    # the same steps on samples without end, and longer on a coarse grid
+    runs/burgers-gt-8192-stream)
+        run_of burgers-gt-8192-stream burgers-gt-8192 --stream burgers-r10
         ;;
-    runs) # the published experiment
-        if [ -n "$quick" ]; then
-            trained 300 burgers-gt burgers-quick --set epochs=2
-        else
-            trained 900 burgers-gt-8192 burgers-gt-8192
-        fi
+    runs/burgers-gt-512-stream)
+        run_of burgers-gt-512-stream burgers-gt-512 --stream burgers-r10 --set epochs=500
         ;;
-    streams) # the same steps on samples without end, and longer on a coarse grid
-        if [ -n "$quick" ]; then
-            trained 300 burgers-gt-stream burgers-quick --stream burgers-quick --set epochs=2
-        else
-            trained 900 burgers-gt-8192-stream burgers-gt-8192 --stream burgers-r10
-            trained 900 burgers-gt-512-stream burgers-gt-512 --stream burgers-r10 --set epochs=500
-        fi
+    tables/quick)
+        table_of burgers-table2a burgers-table2a --quick --only GT --set training.epochs=1
         ;;
-    tables) # published tables, at the published epochs
-        if [ -n "$quick" ]; then
-            table 300 burgers-table2a burgers-table2a --quick --only GT \
-                --set training.epochs=1
-        else
-            table 7200 burgers-table2a burgers-table2a --on burgers-512 --on burgers-2048
-            table 7200 slides-table slides-table
-        fi
-        ;;
+    tables/burgers) table_of burgers-table2a burgers-table2a --on burgers-512 --on burgers-2048 ;;
+    tables/slides) table_of slides-table slides-table ;;
+    *) "$python" -m benchmarks.gpu "$1" --device "$device" --out "$out" $quickly ;;
     esac
+}
+export -f measured run_of table_of
+export python pdegen device out work quickly
+
+try() { # try CASE: within the limit, unless it is done
+    local name=$1 log start=$SECONDS status
+    log=$out/${name//\//-}.log
+    if [ -f "$done" ] && grep -qx "$name" "$done"; then return; fi
+    timeout "$limit" bash -c 'measured "$1"' measured "$name" >"$log" 2>&1
+    status=$?
+    if [ "$name" = smoke ]; then cat "$log"; fi
+    if [ $status = 0 ]; then
+        echo "$name" >>"$done"
+        echo "$name: $((SECONDS - start)) s"
+        return
+    fi
+    if [ $status = 124 ]; then echo "$name: not done in $limit s" >&2; fi
+    [ "$name" = smoke ] || {
+        echo "gpu.sh: $name failed; the end of $log:" >&2
+        tail -n 3 "$log" >&2
+    }
+    return $status
+}
+
+if [ -n "$quick" ]; then
+    cases="smoke written/burgers-512 runs/burgers-quick generate/burgers generate/burgers-job
+        streams/burgers-gt-512 runs/burgers-quick-stream tables/quick"
+else
+    cases="smoke steps/burgers-8192 steps/burgers-512 steps/darcy-141-43 runs/burgers-gt-8192
+        generate/burgers generate/darcy generate/burgers-job generate/darcy-job
+        steps/burgers-2048 steps/darcy-85-29
+        written/burgers-8192 written/burgers-512 written/darcy-141-43 written/burgers-2048
+        written/darcy-85-29 written/growth generate/growth
+        streams/burgers-gt-512 streams/burgers-gt-2048 streams/darcy-gt-85-29
+        runs/burgers-gt-8192-stream runs/burgers-gt-512-stream tables/burgers tables/slides"
+fi
+for name in $cases; do
+    case " $parts " in
+    *" ${name%%/*} "*) ;;
+    *) continue ;;
+    esac
+    while :; do
+        try "$name"
+        status=$?
+        # runs and tables go on where their time ended
+        case $status$name in
+        124runs/* | 124tables/*) ;;
+        *) break ;;
+        esac
+    done
+    [ $status = 0 ] || failed+=("$name")
 done
 if [ ${#failed[@]} -gt 0 ]; then
     echo "gpu.sh: failed: ${failed[*]}" >&2

@@ -67,8 +67,6 @@ class Streaming:
         figures = {}
         for case in self.cases:
             say(f"stream: {case}")
-            if device.type == "cuda":
-                torch.compiler.reset()  # PyTorch compiles one function a few times only
             figures[str(case)] = self.measured(case, device)
         return figures
 

@@ -87,11 +87,13 @@ class Training:
         cases: What is trained.
         slope: Cases that differ in their points, for the growth of time with them.
         rounds: In which all take turns.
+        only: Words of the ways to run that are measured; all by default.
     """
 
     cases: tuple[Case, ...] = (*BURGERS, *DARCY)
     slope: tuple[Case, ...] = SLOPE
     rounds: int = 11
+    only: str = ""
 
     def __call__(self, device: torch.device, say: Say, trace: Path | None = None) -> dict[str, Any]:
         torch.manual_seed(0)
@@ -108,7 +110,7 @@ class Training:
         """Of one case: for every way, milliseconds and memory, and times of the floor."""
         experiment = case.load()
         _forget(device)
-        known = ways(device)
+        known = {name: way for name, way in ways(device).items() if self.only in name}
         pairs = random_pairs(experiment, device)
         a, u = batch = pairs.a[: case.batch], pairs.u[: case.batch]
         jobs: dict[str, Callable[[], object]] = {}
@@ -192,10 +194,9 @@ def _against(
 
 
 def _forget(device: torch.device) -> None:
-    """Give back memory, and what was compiled: PyTorch compiles one function a few times only."""
+    """Give back memory."""
     gc.collect()
     if device.type == "cuda":
-        torch.compiler.reset()
         torch.cuda.empty_cache()
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.smoke import OPERATORS
+
 
 def run(root: Path, folder: Path, **words: str) -> subprocess.CompletedProcess[str]:
     environment = {
@@ -42,16 +44,44 @@ def test_is_refused_before_anything_is_written(
 
 
 @pytest.mark.slow
-def test_its_parts_run_on_the_processor(root: Path, tmp_path: Path) -> None:
+def test_its_parts_run_on_the_processor_and_a_second_run_goes_on(
+    root: Path, tmp_path: Path
+) -> None:
     done = run(root, tmp_path, DEVICE="cpu", QUICK="1")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    names = ("train", "generate", "stream", "runs")
-    lines = {name: (out / f"{name}.jsonl").read_text().splitlines() for name in names}
-    assert [len(lines[name]) for name in names] == [1, 1, 1, 2]
+    lines = {
+        name: [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("smoke", "gpu", "runs")
+    }
+    assert len(lines["smoke"]) == len(OPERATORS)
+    assert [next(iter(line["figures"])) for line in lines["gpu"]] == [
+        "written/burgers-512", "generate/burgers", "generate/burgers-job",
+        "streams/burgers-gt-512",
+    ]  # fmt: skip
+    assert len(lines["runs"]) == 2
     for line in lines["runs"]:
-        (figures,) = json.loads(line)["figures"].values()
+        (figures,) = line["figures"].values()
         assert figures["epochs"] == 2
         assert figures["training seconds"] > 0
         assert 0 < figures["results"][0]["mean"] < 1
     assert "GT" in (out / "burgers-table2a.csv").read_text()
+    again = run(root, tmp_path, DEVICE="cpu", QUICK="1")
+    assert again.stdout.splitlines() == [f"gpu.sh: results in {out}"]
+
+
+def test_a_case_that_fails_is_tried_again(root: Path, tmp_path: Path) -> None:
+    """The folder of the histories is a file in place of one."""
+    out = tmp_path / "out"
+    (out / "gpu.jsonl").mkdir(parents=True)
+    words = {"DEVICE": "cpu", "QUICK": "1", "PARTS": "generate"}
+    done = run(root, tmp_path, **words)
+    assert done.returncode == 1
+    failed = "gpu.sh: failed: generate/burgers generate/burgers-job"
+    assert done.stderr.splitlines()[-1] == failed
+    (out / "gpu.jsonl").rmdir()
+    (out / "gpu.done").write_text("generate/burgers-job\n")
+    done = run(root, tmp_path, **words)
+    assert done.returncode == 0, done.stderr
+    (line,) = (out / "gpu.jsonl").read_text().splitlines()
+    assert list(json.loads(line)["figures"]) == ["generate/burgers"]

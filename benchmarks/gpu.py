@@ -1,0 +1,93 @@
+"""One figure of `benchmarks/gpu.sh`: measured, and added to OUT/gpu.jsonl as soon as it is there.
+
+python -m benchmarks.gpu NAME --device cuda --out OUT [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipelines.bench.generate import Generation
+from pipelines.bench.history import append
+from pipelines.bench.stream import Streaming
+from pipelines.bench.suite import ON_DEVICE, QUICK
+from pipelines.bench.train import BURGERS, DARCY, SLOPE, Case, Training
+
+STEPS = {
+    "burgers-8192": BURGERS[2], "burgers-512": BURGERS[0], "darcy-141-43": DARCY[1],
+    "burgers-2048": BURGERS[1], "darcy-85-29": DARCY[0],
+}  # fmt: skip
+Measure = Callable[[torch.device], Any]
+
+
+def say(what: str) -> None:
+    print(what, flush=True)
+
+
+def steps(case: Case, only: str, quick: bool) -> Measure:
+    bench = Training((case,), (), rounds=3 if quick else 11, only=only)
+    return lambda device: bench(device, say)
+
+
+def generation(quick: bool) -> dict[str, Measure]:
+    """Single parts of `Generation`."""
+    bench = (QUICK if quick else ON_DEVICE)["generate"]()
+    assert isinstance(bench, Generation)
+
+    def on(device: torch.device) -> str | None:
+        return None if device.type == "cpu" else str(device)
+
+    return {
+        "generate/burgers": lambda device: bench.burgers_alone(on(device)),
+        "generate/darcy": lambda device: bench.darcy_alone(on(device)),
+        "generate/burgers-job": lambda device: bench.whole(
+            bench.burgers, bench.job, on(device), bench.rounds
+        ),
+        "generate/darcy-job": lambda device: bench.whole(
+            bench.darcy.with_overrides({"samples": 4, "shard": 4}) if quick else bench.darcy,
+            4 if quick else bench.job, on(device), 1,
+        ),
+        "generate/growth": lambda device: bench.growth(on(device)),
+    }  # fmt: skip
+
+
+def streams(quick: bool) -> dict[str, Measure]:
+    def measure(case: Any) -> Measure:
+        return lambda device: Streaming((case,), 1 if quick else 3)(device, say)
+
+    return {f"streams/{case.experiment}": measure(case) for case in Streaming().cases}
+
+
+def growth(device: torch.device) -> Any:
+    return Training((), SLOPE).growth(device)
+
+
+def measures(quick: bool) -> Mapping[str, Measure]:
+    """By name. On the processor there is one way to run, which is "written"."""
+    return {
+        **{f"steps/{name}": steps(case, "compiled", quick) for name, case in STEPS.items()},
+        **{f"written/{name}": steps(case, "as written", quick) for name, case in STEPS.items()},
+        "written/growth": growth,
+        **generation(quick),
+        **streams(quick),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=measures(True), metavar="NAME")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true")
+    words = parser.parse_args()
+    figures = measures(words.quick)[words.name](torch.device(words.device))
+    append(words.out, "gpu", {words.name: figures}, device=words.device, quick=words.quick)
+
+
+if __name__ == "__main__":
+    main()

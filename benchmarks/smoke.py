@@ -1,0 +1,149 @@
+"""One small training step of every operator in every way that a device has, in about a minute.
+
+python -m benchmarks.smoke [--device cuda] [--out FOLDER]
+
+Each operator has a process of its own, so that none that crashes or hangs takes another along. Its
+row goes to FOLDER/smoke.jsonl as soon as it is there; the table says what failed, and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.training import functions
+from operators.norms import RelativeL2
+from operators.step import AS_WRITTEN, Acceleration, Step
+from operators.transforms import Normalizer, Predictor
+from pipelines.bench.history import append
+from pipelines.bench.timing import clock_of
+from pipelines.models import parse_model
+
+_LIMIT = 150  # seconds of a row
+_SMALL = {"width": 32, "depth": 2, "heads": 4}
+OPERATORS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
+    "galerkin-transformer": (1, {"depth": 2}),
+    "galerkin-transformer-2d": (2, {"depth": 2, "latent": 16, "dropout": 0.0,
+                                    "downscaler_dropout": 0.0, "feedforward_dropout": 0.0}),
+    "transformer": (1, {**_SMALL, "feedforward": 64}),
+    "fno": (2, {"width": 16, "depth": 2, "modes": 6}),
+    "deeponet": (1, {"sensors": 64}),
+    "shift-deeponet": (1, {"sensors": 64, "basis": 16, "width": 32, "trunk_width": 16}),
+    "ono": (2, {**_SMALL, "eigenfunctions": 8, "attention": "linear"}),
+    "pit": (1, {"width": 32, "heads": 4, "depth": 2, "latent": 16}),
+    "transolver": (2, {**_SMALL, "slices": 16, "feedforward": 64}),
+    "lrsa": (2, {**_SMALL, "latents": 16, "feedforward": 64}),
+}  # fmt: skip
+POINTS = {1: 64, 2: 24}
+
+
+def ways(device: torch.device) -> dict[str, tuple[Acceleration, float]]:
+    """How steps are run, and how near their loss comes to that of the step as written."""
+    found = {
+        "plain": (AS_WRITTEN, 1e-5),
+        "recorded": (Acceleration(graphed=True), 1e-4),
+        "bf16": (Acceleration("bf16"), 5e-2),
+    }
+    if device.type == "cpu":
+        return found
+    return found | {
+        "tf32": (Acceleration("tf32"), 1e-2),
+        "compiled": (Acceleration(compiled=True), 1e-3),
+        "all, tf32": (Acceleration("tf32", compiled=True, graphed=True), 1e-2),
+        "all, bf16": (Acceleration("bf16", compiled=True, graphed=True), 5e-2),
+    }
+
+
+def tried(name: str, way: Acceleration, near: float, device: torch.device, loss: float) -> Any:
+    """(what to say of a cell, the loss): milliseconds of a step, or why there are none."""
+    dim, settings = OPERATORS[name]
+    torch.manual_seed(0)
+    operator = parse_model({"name": name, **settings}).build(1, 1, dim)
+    a, u, x = (v.to(device) for v in functions(POINTS[dim], 4, dim))
+    predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1)).to(device)
+    step = Step(predictor.train(), x, None, RelativeL2(), 1.0, acceleration=way)
+    found = float(step(a, u, seed=0))
+    gradient = torch.stack([p.grad.norm() for p in step.parameters if p.grad is not None])
+    if not torch.isfinite(gradient).all():
+        return "failed: the gradient is not finite", found
+    if not abs(found - loss) <= near * abs(loss):  # nor where it is NaN
+        return f"failed: loss {found:.6g}, as written {loss:.6g}", found
+    if step.note:
+        return f"failed: {step.note}", found
+    now = clock_of(device)
+    start = now()
+    step(a, u, seed=1)
+    return f"{1e3 * (now() - start):.3g} ms", found
+
+
+def row(name: str, device: torch.device) -> None:
+    """Print a line for each way, as soon as it is known."""
+    loss = float("nan")
+    for way, (acceleration, near) in ways(device).items():
+        try:
+            if loss != loss:  # the first is what the others are compared to
+                _, loss = tried(name, acceleration, float("inf"), device, 1.0)
+            said, _ = tried(name, acceleration, near, device, loss)
+        except Exception as error:  # whatever it is, it is a cell of the table
+            said = f"failed: {type(error).__name__}: {(str(error) or '?').splitlines()[0]}"
+        print(json.dumps([way, said]), flush=True)
+
+
+def process(name: str, device: torch.device) -> dict[str, str]:
+    """The row of an operator, by a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.smoke", "--device", device.type, "--only", name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
+        out, why = done.stdout, f"exit {done.returncode}: {(done.stderr.splitlines() or ['?'])[-1]}"
+    except subprocess.TimeoutExpired as late:
+        out, why = (late.stdout or b"").decode(), f"not done in {_LIMIT} s"
+    cells = dict(json.loads(line) for line in out.splitlines() if line.startswith("["))
+    return {way: cells.get(way, f"failed: {why}") for way in ways(device)}
+
+
+def table(rows: Mapping[str, Mapping[str, str]]) -> str:
+    """Milliseconds of a step or "failed"; then why."""
+    lines = [["", *next(iter(rows.values()))]]
+    lines += [
+        [n, *(c if c[0].isdigit() else "failed" for c in r.values())] for n, r in rows.items()
+    ]
+    wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = ["  ".join(c.ljust(w) for c, w in zip(line, wide, strict=True)) for line in lines]
+    why = [f"{n}, {w}: {c}" for n, r in rows.items() for w, c in r.items() if not c[0].isdigit()]
+    return "\n".join([*shown, *why])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", choices=OPERATORS, help=argparse.SUPPRESS)
+    words = parser.parse_args()
+    device = torch.device(words.device)
+    if words.only:
+        row(words.only, device)
+        return 0
+    rows: dict[str, dict[str, str]] = {}
+    workers = max(1, len(os.sched_getaffinity(0)) - 1)
+    with ThreadPoolExecutor(workers) as pool:
+        running = {pool.submit(process, name, device): name for name in OPERATORS}
+        for one in as_completed(running):
+            rows[running[one]] = one.result()
+            if words.out is not None:
+                append(words.out, "smoke", {running[one]: one.result()}, device=words.device)
+    rows = {name: rows[name] for name in OPERATORS}
+    print(table(rows))
+    return any(not cell[0].isdigit() for cells in rows.values() for cell in cells.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
