@@ -2,13 +2,14 @@
 
     python -m benchmarks.darcy [PART ...]
 
-Parts are solvers, grids, iterations and transforms; by default all but transforms, which takes
-minutes: it measures where FFTs take less time than products.
+Parts are solvers, grids, jobs, iterations and transforms; by default all but transforms, which
+takes minutes: it measures where FFTs take less time than products.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,8 +24,10 @@ from benchmarks.show import show
 from pdegen.darcy.finite_volume import FiniteVolume
 from pdegen.darcy.operator import Operator
 from pdegen.darcy.poisson import Poisson
+from pdegen.generate import generate
 from pdegen.grid import CellGrid
 from pdegen.random_fields import SquareGaussianField
+from pdegen.recipe import load_recipe
 from pdegen.sines import faster_by_fft
 from pipelines.bench.timing import interleaved, milliseconds, ratio, rounded
 
@@ -60,12 +63,12 @@ def one_sample(n: int) -> dict[str, float]:
             _, info = cg(matrix, b, rtol=RTOL, M=hierarchy.aspreconditioner())
             assert info == 0
 
-    jobs = {
+    ways = {
         "ours": lambda: solver(a), "ours, log-normal": lambda: solver(lognormal),
         "SuperLU": direct, "pyamg": algebraic_multigrid,
     }  # fmt: skip
     counts = {"ours": SAMPLES, "ours, log-normal": 2, "SuperLU": 2, "pyamg": 2}
-    seconds = interleaved(jobs, rounds=5, clock=time.thread_time)
+    seconds = interleaved(ways, rounds=5, clock=time.thread_time)
     each = {name: [s / counts[name] for s in times] for name, times in seconds.items()}
     return {
         "ours, ms": round(1e3 * float(np.median(each["ours"])), 1),
@@ -81,11 +84,11 @@ def grids() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for n in GRIDS:
         a = two_phase(n, 1)
-        jobs = {
+        ways = {
             name: partial(FiniteVolume(CellGrid(n), rtol=RTOL, fft=fft), a)
             for name, fft in {"chosen": None, "products": False, "FFT": True}.items()
         }
-        seconds = interleaved(jobs, rounds=7, repeats=max(1, SMALL // n), clock=time.process_time)
+        seconds = interleaved(ways, rounds=7, repeats=max(1, SMALL // n), clock=time.process_time)
         found[str(n)] = {
             "chosen": "FFT" if faster_by_fft(n) else "products",
             "ms": milliseconds(seconds["chosen"]),
@@ -105,13 +108,13 @@ def transforms(sizes: range = range(8, 601)) -> dict[str, Any]:
     rng, found = np.random.default_rng(0), dict[int, float]()
     for n in sizes:
         r = rng.standard_normal((n, n))
-        jobs = {
+        ways = {
             name: partial(Poisson(CellGrid(n), fft=fft), r)
             for name, fft in {"products": False, "FFT": True}.items()
         }
         repeats = max(1, int(2e6 / n**2.5))
         found[n] = ratio(
-            interleaved(jobs, rounds=5, repeats=repeats, clock=time.thread_time), "products", "FFT"
+            interleaved(ways, rounds=5, repeats=repeats, clock=time.thread_time), "products", "FFT"
         )
     chosen = {n: one for n, one in found.items() if faster_by_fft(n)}
     others = {n: one for n, one in found.items() if not faster_by_fft(n)}
@@ -123,6 +126,30 @@ def transforms(sizes: range = range(8, 601)) -> dict[str, Any]:
         "largest where products are": {str(missed): others[missed]},
         "FFTs chosen": len(chosen),
         "of them slower by 5 % and more": sum(one < 0.95 for one in chosen.values()),
+    }
+
+
+def jobs(samples: int = 32) -> dict[str, float]:
+    """Processor time of whole jobs of darcy-421, from the recipe to the sealed store, over that of
+    drawing and solving their samples: of the recipe, whose label error is known, and of the same
+    with another source, whose label error the workers measure."""
+    recipe = load_recipe("darcy-421").with_overrides({"samples": samples})
+    changed = recipe.with_overrides({"source": 1.5})
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"{folder}/store"
+        seconds = interleaved(
+            {
+                "samples": partial(recipe.problem.solve, recipe.seed, range(samples)),
+                "job": partial(generate, recipe, url, workers=2, overwrite=True),
+                "measuring": partial(generate, changed, url, workers=2, overwrite=True),
+            },
+            rounds=7,
+            clock=time.process_time,
+        )
+    return {
+        "samples alone, seconds": rounded(float(np.median(seconds["samples"]))),
+        "job / samples alone": ratio(seconds, "job", "samples"),
+        "job that measures its label error / samples alone": ratio(seconds, "measuring", "samples"),
     }
 
 
@@ -152,6 +179,7 @@ def contrasts(n: int = 211) -> dict[str, int]:
 PARTS: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "solvers": ("one 421 x 421 sample, residual 1e-8, one core", lambda: one_sample(421)),
     "grids": ("one sample by grid, residual 1e-8, one core", grids),
+    "jobs": ("32 samples of darcy-421, processor time", jobs),
     "iterations": (
         "iterations",
         lambda: {"by grid": growth(), "by contrast, 211 x 211": contrasts()},
@@ -163,7 +191,7 @@ PARTS: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="Interface Darcy, solved in several ways.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
-    words = parser.parse_args().parts or ["solvers", "grids", "iterations"]
+    words = parser.parse_args().parts or ["solvers", "grids", "jobs", "iterations"]
     if unknown := [word for word in words if word not in PARTS]:
         parser.error(f"unknown part {unknown[0]}: {', '.join(PARTS)}")
     figures = {}

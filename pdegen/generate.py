@@ -22,6 +22,7 @@ import pdegen
 from pdegen import lock, place
 from pdegen.darcy.fenicsx.client import WorkerError
 from pdegen.engines import Pool, check, pool
+from pdegen.label_error import label_error
 from pdegen.layout import ROOT, Layout
 from pdegen.metadata import FORMAT_VERSION
 from pdegen.objects import Objects, causes
@@ -85,7 +86,7 @@ class Job(ABC):
         """Samples that have no values, which `compute` gives as NaN, and why."""
         return {}
 
-    def measured(self) -> dict[str, Any]:
+    def measured(self, workers: Pool) -> dict[str, Any]:
         """Further attributes of the complete store."""
         return {}
 
@@ -135,8 +136,8 @@ class RecipeJob(Job):
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
         return compute(self.recipe, samples, self.device)
 
-    def measured(self) -> dict[str, Any]:
-        return self.recipe.problem.measured(self.recipe.seed, self.recipe.samples)
+    def measured(self, workers: Pool) -> dict[str, Any]:
+        return label_error(self.recipe, workers)
 
     @property
     def identity(self) -> str:
@@ -252,7 +253,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
         store = layout(objects, described, still_mine)
         todo = sorted({*_to_do(store, mine.job, workers), *altered})
         _compute(job, store, todo, mine, workers, options, log)
-        measured = job.measured()
+        measured = job.measured(workers)
         if changed := _to_do(store, mine.job, workers):  # what is sealed is read again
             raise StoreError(
                 f"{url}: shard {changed[0]} was changed by another job meanwhile: --resume makes "

@@ -14,6 +14,7 @@ import numpy as np
 
 from pdegen import lock
 from pdegen.card import CARD, CROISSANT, documents
+from pdegen.engines import pool
 from pdegen.generate import RecipeJob, values_of
 from pdegen.layout import ROOT
 from pdegen.metadata import METADATA_BYTES, MetadataError, parse
@@ -376,7 +377,9 @@ def _sealed_again(store: Store, job: RecipeJob) -> Iterator[Mend]:
         pass
     if found.faults:
         return
-    closing = Store(store.url, root=json.dumps(plan).encode()).closing(job.measured())
+    with pool("threads", None) as workers:
+        measured = job.measured(workers)
+    closing = Store(store.url, root=json.dumps(plan).encode()).closing(measured)
     if closing[ROOT] != store.fixed(ROOT)[0]:
         return
     for key in (CARD, CROISSANT, Seal.KEY):

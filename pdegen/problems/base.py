@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from threading import Lock
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import psutil
@@ -35,6 +35,7 @@ class Problem(Strict):
 
     # enters the fingerprint: raised when a change of code changes the numbers of a recipe
     algorithm: ClassVar[int] = 1
+    compared: ClassVar[int] = 0  # the first samples, whose labels are compared to a reference
 
     resolution: Count
 
@@ -96,6 +97,15 @@ class Problem(Strict):
                 f"device {device} was asked for, but PyTorch finds none here: use cpu"
             )
 
-    def measured(self, seed: int, samples: int) -> dict[str, Any]:
-        """Attributes of a store that are measured once it is complete, such as label errors."""
-        return {}
+    @property
+    def reference(self) -> str:
+        """The solution that labels are compared to, in words."""
+        raise NotImplementedError
+
+    def label_error(self, seed: int, sample: int) -> float:
+        """Relative L² difference of a label, as it is stored, to the reference solution.
+
+        Raises:
+            SampleError: If the sample cannot be solved.
+        """
+        raise NotImplementedError

@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # solvers are imported where they are built: their compiler t
 
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
-_MEASURED = 4  # samples whose label error is measured
 _REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
 
 # Largest relative imbalance of power, times n, of values from a finer grid or finite elements:
@@ -161,6 +160,7 @@ class Darcy(Problem):
     """
 
     algorithm: ClassVar[int] = 2  # sums sines by FFT where that is faster
+    compared: ClassVar[int] = 4
 
     equation: Literal["darcy"]
     source: Annotated[float, Field(allow_inf_nan=False)] = 1.0
@@ -246,26 +246,27 @@ class Darcy(Problem):
             client.interpreter()
         super().check_solver(device)
 
-    def measured(self, seed: int, samples: int) -> dict[str, Any]:
-        """The error of the first labels against harmonic finite volumes on cells three times
-        finer than the solver's, for the same piecewise constant coefficient."""
-        from pdegen.darcy.finite_volume import FiniteVolume
+    @property
+    def reference(self) -> str:
+        n = _REFERENCE * self.solver.refinement * self.resolution
+        return f"harmonic finite volumes on {n} x {n} cells"
 
-        chosen = range(min(_MEASURED, samples))
-        values = self.compute(seed, chosen)
+    def label_error(self, seed: int, sample: int) -> float:
+        """Against harmonic finite volumes on cells three times finer than the solver's, for the
+        same piecewise constant coefficient."""
+        values = self.compute(seed, range(sample, sample + 1))
         factor = _REFERENCE * self.solver.refinement
-        fine = FiniteVolume(CellGrid(factor * self.resolution), rtol=1e-9)
-        errors = []
-        for a, u in zip(values["a"], values["u"], strict=True):
-            reference = _refined(fine, factor, a[None], self.source).u[0]
-            errors.append(float(np.linalg.norm(u - reference) / np.linalg.norm(reference)))
-        return {
-            "label_error": {
-                "relative_l2": errors,
-                "samples": list(chosen),
-                "reference": f"harmonic finite volumes on {fine.grid.n} x {fine.grid.n} cells",
-            }
-        }
+        fine = _reference_solver(factor * self.resolution)
+        reference = _refined(fine, factor, values["a"], self.source).u
+        return float(np.linalg.norm(values["u"] - reference) / np.linalg.norm(reference))
+
+
+@lru_cache(maxsize=1)
+def _reference_solver(n: int) -> FiniteVolume:
+    """Kept for the next sample."""
+    from pdegen.darcy.finite_volume import FiniteVolume
+
+    return FiniteVolume(CellGrid(n), rtol=1e-9)
 
 
 @lru_cache(maxsize=4)

@@ -103,6 +103,7 @@ def test_bits_do_not_depend_on_workers_or_shards(small, store, tmp_path, workers
     for name in store.variables:
         assert (values(other, name) == values(store, name)).all()
     assert other.attributes["statistics"] == store.attributes["statistics"]
+    assert other.attributes["label_error"] == store.attributes["label_error"]
 
 
 def test_goes_on_where_it_was_interrupted(small, store, tmp_path, monkeypatch):

@@ -1,0 +1,120 @@
+"""The stated error of labels: the same bytes from the table, from workers, and on every card."""
+
+import re
+
+import pytest
+
+from pdegen.engines import pool
+from pdegen.failure import SolveError
+from pdegen.generate import generate
+from pdegen.label_error import key, label_error, measured, table
+from pdegen.problems.base import SampleError
+from pdegen.problems.darcy import Darcy
+from pdegen.recipe import load_recipe, recipe_folder, recipe_names
+
+WITH_REFERENCE = [name for name in recipe_names() if load_recipe(name).problem.compared]
+TINY = {"samples": 8, "shard": 4, "resolution": 9, "modes": 12, "refinement": 1}
+
+
+@pytest.fixture
+def workers():
+    with pool("threads", 2) as threads:
+        yield threads
+
+
+def tiny(**words):
+    return load_recipe("darcy-quick").with_overrides({**TINY, **words})
+
+
+def objects(folder):
+    """All that a store holds, but for what says when it was made."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "log" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_the_table_changes_no_byte(tmp_path, monkeypatch):
+    recipe = load_recipe("darcy-quick").with_overrides({"samples": 5})
+    generate(recipe, str(tmp_path / "known"))
+    monkeypatch.setattr("pdegen.label_error.table", dict)
+    generate(recipe, str(tmp_path / "measured"))
+    assert objects(tmp_path / "known") == objects(tmp_path / "measured")
+
+
+def test_what_is_known_is_not_measured(workers, monkeypatch):
+    monkeypatch.setattr(Darcy, "label_error", lambda *_: pytest.fail("measured"))
+    known = label_error(load_recipe("darcy-421"), workers)["label_error"]
+    assert known["relative_l2"][0] == 0.0002687
+    few = label_error(load_recipe("darcy-421").with_overrides({"samples": 3}), workers)
+    assert few["label_error"]["samples"] == [0, 1, 2]
+    assert few["label_error"]["relative_l2"] == known["relative_l2"][:3]
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"above": 11.0}, {"refinement": 5}, {"tau": 2.9}])
+def test_another_problem_is_not_in_the_table(change):
+    assert key(load_recipe("darcy-quick").with_overrides(change)) not in table()
+
+
+def test_another_algorithm_is_not_in_the_table(monkeypatch):
+    monkeypatch.setattr(Darcy, "algorithm", Darcy.algorithm + 1)
+    assert key(load_recipe("darcy-quick")) not in table()
+
+
+@pytest.mark.parametrize("change", [{"samples": 100}, {"shard": 9}, {"splits.test": 1}])
+def test_numbers_of_samples_keep_the_entry(change):
+    recipe = load_recipe("darcy-quick")
+    assert key(recipe.with_overrides(change)) == key(recipe)
+
+
+def test_samples_that_cannot_be_solved_are_left_out(tmp_path, monkeypatch):
+    solve = Darcy.solve
+
+    def failing(problem, seed, samples, device=None):
+        if 1 in samples:
+            raise SampleError(1, "the residual is 1e-3")
+        return solve(problem, seed, samples, device)
+
+    monkeypatch.setattr(Darcy, "solve", failing)
+    store = generate(tiny(), str(tmp_path / "d.zarr"), skip_failed=True)
+    assert store.attributes["skipped"] == [1]
+    assert store.attributes["label_error"]["samples"] == [0, 2, 3]
+    assert len(store.attributes["label_error"]["relative_l2"]) == 3
+
+
+def test_a_reference_that_cannot_be_solved_is_an_error(workers, monkeypatch):
+    class Failing:
+        def solve(self, a, f):
+            raise SolveError(0, "the residual is 1e-3")
+
+    monkeypatch.setattr("pdegen.problems.darcy._reference_solver", lambda n: Failing())
+    with pytest.raises(SolveError, match="residual is 1e-3"):
+        label_error(tiny(), workers)
+
+
+def test_burgers_states_none(workers):
+    assert label_error(load_recipe("burgers-quick"), workers) == {}
+
+
+def test_the_table_is_of_the_recipes():
+    assert {one["recipe"] for one in table().values()} == set(WITH_REFERENCE)
+    assert len(table()) == len(WITH_REFERENCE)
+    for name in WITH_REFERENCE:
+        assert table()[key(load_recipe(name))]["recipe"] == name
+
+
+@pytest.mark.parametrize("name", WITH_REFERENCE)
+def test_cards_of_recipes_print_the_table(name):
+    text = (recipe_folder() / f"{name}.md").read_text("utf-8")
+    figures = re.search(r"^\| label error \| ([^:]*):", text, re.M).group(1)
+    known = table()[key(load_recipe(name))]["relative_l2"]
+    for printed, error in zip(figures.split(", "), known, strict=True):
+        assert float(printed) == pytest.approx(error, rel=0.05)  # two digits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_REFERENCE)
+def test_the_table_is_what_is_measured(name, workers, request):
+    recipe = load_recipe(name)
+    if recipe.problem.solver.method == "finite-element":
+        request.getfixturevalue("dolfinx")
+    found = measured(recipe, range(4), workers)
+    assert [found[i] for i in range(4)] == table()[key(recipe)]["relative_l2"]
