@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ import pyamg
 from scipy.sparse.linalg import cg, splu
 from threadpoolctl import threadpool_limits
 
+from benchmarks.hypre import MISSING, hypre
 from benchmarks.show import show
 from pdegen.darcy.finite_volume import FiniteVolume
 from pdegen.darcy.operator import Operator
@@ -43,7 +44,7 @@ def two_phase(n: int, samples: int = SAMPLES) -> np.ndarray:
     return np.where(PUBLISHED(CellGrid(n), 0, range(samples)) >= 0, 12.0, 3.0)
 
 
-def one_sample(n: int) -> dict[str, float]:
+def one_sample(n: int) -> dict[str, float | str]:
     """Milliseconds for a sample, the mean over a few, and how many times as long others take."""
     a = two_phase(n)
     solver = FiniteVolume(CellGrid(n), rtol=RTOL)
@@ -75,7 +76,25 @@ def one_sample(n: int) -> dict[str, float]:
         "ours, log-normal, ms": round(1e3 * float(np.median(each["ours, log-normal"])), 1),
         "SuperLU / ours": ratio(each, "SuperLU", "ours"),
         "pyamg CG / ours": ratio(each, "pyamg", "ours"),
+        "hypre CG / ours": against_hypre(matrices, b, partial(solver, a[: len(matrices)])),
     }
+
+
+def against_hypre(
+    matrices: Sequence[Any], b: np.ndarray, ours: Callable[[], object]
+) -> float | str:
+    """Processor time of hypre, in a process of its own that takes turns with this one, over that of
+    our solver for the same systems."""
+    with hypre(matrices, b, RTOL) as theirs:
+        if theirs is None:
+            return MISSING
+        ratios = []
+        for _ in range(6):
+            answer, start = theirs(), time.thread_time()
+            ours()
+            ratios.append(answer["seconds"] / (time.thread_time() - start))
+            assert answer["residual"] <= 2 * RTOL, answer  # as much as ours
+    return rounded(float(np.median(ratios[1:])))  # the first warms both
 
 
 def grids() -> dict[str, Any]:
