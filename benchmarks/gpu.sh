@@ -123,7 +123,7 @@ try() { # try CASE: within the limit, unless it is done
     local name=$1 log start=$SECONDS status
     log=$out/${name//\//-}.log
     if [ -f "$done" ] && grep -qx "$name" "$done"; then return; fi
-    timeout "$limit" bash -c 'measured "$1"' measured "$name" >"$log" 2>&1
+    timeout -k 30 "$limit" bash -c 'measured "$1"' measured "$name" >"$log" 2>&1
     status=$?
     if [ "$name" = smoke ]; then cat "$log"; fi
     if [ $status = 0 ]; then
@@ -131,6 +131,7 @@ try() { # try CASE: within the limit, unless it is done
         echo "$name: $((SECONDS - start)) s"
         return
     fi
+    if [ $status = 137 ]; then status=124; fi # it did not end when it was asked to
     if [ $status = 124 ]; then echo "$name: not done in $limit s" >&2; fi
     [ "$name" = smoke ] || {
         echo "gpu.sh: $name failed; the end of $log:" >&2
@@ -156,10 +157,9 @@ for name in $cases; do
     *" ${name%%/*} "*) ;;
     *) continue ;;
     esac
-    while :; do
+    for _ in $(seq 20); do # runs and tables go on where their time ended
         try "$name"
         status=$?
-        # runs and tables go on where their time ended
         case $status$name in
         124runs/* | 124tables/*) ;;
         *) break ;;

@@ -70,6 +70,7 @@ def test_its_parts_run_on_the_processor_and_a_second_run_goes_on(
     assert again.stdout.splitlines() == [f"gpu.sh: results in {out}"]
 
 
+@pytest.mark.slow
 def test_a_case_that_fails_is_tried_again(root: Path, tmp_path: Path) -> None:
     """The folder of the histories is a file in place of one."""
     out = tmp_path / "out"
