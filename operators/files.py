@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 PARTIAL = ".partial"  # ends the name of a file that is being written
-LOCK = "lock"  # in a folder that was held once
+LOCK = "lock"  # in a folder that is held, or whose holder was killed
 _DIGEST = "sha256"
 _log = logging.getLogger(__name__)
 
@@ -109,13 +109,20 @@ def held(folder: Path) -> Iterator[None]:
     Raises:
         BusyError: If another process holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("ab") as file:
+    _make_folder(folder)  # which survives the loss of power
+    path = folder / LOCK
+    with path.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(f"{folder} is held by another process that trains there") from None
-        yield
+            ours = os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            ours = False  # or its holder has just removed it
+        if not ours:
+            raise BusyError(f"{folder} is held by another process that trains there")
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _sealed(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -316,6 +316,7 @@ def test_one_folder_is_trained_in_by_one_process(store: str, tmp_path: Path) -> 
         assert [path.name for path in run.iterdir()] == ["lock"]
         holder.kill()
     assert len(train(experiment(1), store, run, CPU)) == 1
+    assert not (run / "lock").exists()
 
 
 def test_a_rise_within_one_step_is_refused(
