@@ -253,6 +253,7 @@ def fit(
                     total += loss
                     if ranks.any(stop()):
                         write(saving())
+                        writer.join()
                         raise Stopped(f"stopped in epoch {epoch + 1}, after step {step}")
             mean_loss = float(ranks.mean(total)) / steps_per_epoch
             if not math.isfinite(mean_loss):

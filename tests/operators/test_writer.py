@@ -122,3 +122,20 @@ def test_a_disk_that_is_full_ends_training(train_pairs, test_pairs, tmp_path, mo
     settings = Settings(loss=RelativeH1(), epochs=1, batch=8)
     with pytest.raises(OSError, match="No space left"):
         fit(predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
+
+
+def test_a_training_that_stops_without_its_state_says_so(
+    train_pairs, test_pairs, tmp_path, monkeypatch
+):
+    """It is not reported as stopped, which promises that it can be resumed."""
+
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write", full)
+    settings = Settings(loss=RelativeH1(), epochs=1, batch=8)
+    with pytest.raises(OSError, match="No space left"):
+        fit(
+            predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}},
+            stop=lambda: True,
+        )  # fmt: skip
