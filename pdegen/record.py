@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -16,7 +16,6 @@ from pydantic import TypeAdapter, ValidationError
 from pdegen.schema import explained
 
 MARK = 16  # digits of SHA-256 by which the seal knows a record
-_T = TypeVar("_T")
 
 
 def sha256(data: bytes) -> str:
@@ -54,7 +53,7 @@ def _unsigned(data: bytes) -> dict[str, Any]:
 
 
 @cache
-def _validator(kind: type[_T]) -> TypeAdapter[_T]:
+def _validator(kind: type[Any]) -> TypeAdapter[Any]:
     """To build one takes longer than to use it."""
     return TypeAdapter(kind)
 
@@ -198,7 +197,7 @@ class Seal:
     def parse(cls, data: bytes) -> Seal:
         """Raises ValueError on bytes that are no seal, or where any of them was changed."""
         try:
-            seal = _validator(cls).validate_python(_unsigned(data))
+            seal: Seal = _validator(cls).validate_python(_unsigned(data))
         except ValidationError as error:
             raise ValueError(f"it is no seal: {explained(error)}") from None
         for key, text in seal.metadata.items():
