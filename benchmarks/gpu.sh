@@ -3,7 +3,7 @@
 #
 #   bash benchmarks/gpu.sh
 #
-# The first case tries every operator in every way to run, in about a minute; then come the figures,
+# The first case tries every operator in every way to run, in a minute or a few; then come the figures,
 # the most important first. Each case is measured within ten minutes, has a limit of its own, adds its
 # figure to a history (*.jsonl) as soon as it has one, and leaves its output (*.log). The next case
 # runs whatever became of it. A second run goes on with the cases that are not in OUT/gpu.done; the

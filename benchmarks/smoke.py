@@ -1,4 +1,4 @@
-"""One small training step of every operator in every way that a device has, in about a minute.
+"""One small training step of every operator in every way that a device has: a minute or a few.
 
 python -m benchmarks.smoke [--device cuda] [--out FOLDER]
 
@@ -28,7 +28,7 @@ from pipelines.bench.history import append
 from pipelines.bench.timing import clock_of
 from pipelines.models import parse_model
 
-_LIMIT = 150  # seconds of a row
+_LIMIT = 240  # seconds of a row
 _SMALL = {"width": 32, "depth": 2, "heads": 4}
 OPERATORS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
     "galerkin-transformer": (1, {"depth": 2}),
@@ -102,11 +102,12 @@ def process(name: str, device: torch.device) -> dict[str, str]:
     """The row of an operator, by a process of its own."""
     command = [sys.executable, "-m", "benchmarks.smoke", "--device", device.type, "--only", name]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
-        out, why = done.stdout, f"exit {done.returncode}: {(done.stderr.splitlines() or ['?'])[-1]}"
-    except subprocess.TimeoutExpired as late:
-        out, why = (late.stdout or b"").decode(), f"not done in {_LIMIT} s"
-    cells = dict(json.loads(line) for line in out.splitlines() if line.startswith("["))
+        done = subprocess.run(command, capture_output=True, timeout=_LIMIT, check=False)
+        last = (done.stderr.decode(errors="replace").splitlines() or ["?"])[-1]
+        out, why = done.stdout, f"exit {done.returncode}: {last}"
+    except subprocess.TimeoutExpired as late:  # the ways before are known
+        out, why = late.stdout or b"", f"not done in {_LIMIT} s"
+    cells = dict(json.loads(line) for line in out.splitlines() if line.startswith(b"["))
     return {way: cells.get(way, f"failed: {why}") for way in ways(device)}
 
 
