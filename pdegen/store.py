@@ -20,7 +20,8 @@ import numpy as np
 import zarr
 
 from pdegen.card import CARD, CROISSANT, documents
-from pdegen.layout import ROOT, Layout, contents, in_memory
+from pdegen.encoding import encoded_shard
+from pdegen.layout import ROOT, Layout, in_memory
 from pdegen.metadata import BEGUN, METADATA_BYTES, BegunError, MetadataError, parse
 from pdegen.objects import Objects, TooLargeError
 from pdegen.record import MARK, Record, Seal, Summary, job_of, mark, sample_moments, sha256
@@ -288,7 +289,7 @@ class Store:
     ) -> tuple[dict[str, bytes], Record]:
         """The objects of a shard's data by keys, and its record; as `write_shard` writes them."""
         samples = self.shard_range(shard)
-        stored = {}
+        stored, moments = {}, {}
         for name in self.variables:
             if name not in values:
                 raise ValueError(f"{name}: no values are given")
@@ -298,13 +299,15 @@ class Store:
                 raise ValueError(
                     f"{name}: expected shape {(len(samples), *shape[1:])}, got {data.shape}"
                 )
-            bad = _not_finite(data, samples, skipped)
-            if bad.size:
-                raise ValueError(f"{name}: sample {bad[0]} is not finite")
-        objects, moments = {}, {}
-        for name, data in stored.items():
-            objects[self.key(name, shard)] = self._encode(name, samples, data)
             moments[name] = sample_moments(data)
+            # where all means are finite, all values are
+            if not np.isfinite(np.array(moments[name][0], dtype=float)).all():
+                bad = _not_finite(data, samples, skipped)
+                if bad.size:
+                    raise ValueError(f"{name}: sample {bad[0]} is not finite")
+        objects = {}
+        for name, data in stored.items():
+            objects[self.key(name, shard)] = encoded_shard(self.arrays[name], data)
         record = Record(
             shard=shard,
             samples=(samples.start, samples.stop),
@@ -344,14 +347,6 @@ class Store:
         array = self.arrays[name]
         chunk = array["chunk_grid"]["configuration"]["chunk_shape"]
         return 2**20 + 2 * math.prod(chunk) * np.dtype(array["data_type"]).itemsize
-
-    def _encode(self, name: str, samples: range, data: np.ndarray) -> bytes:
-        memory = in_memory({ROOT: json.dumps(self.arrays[name]).encode()})
-        whole = {"write_empty_chunks": True}
-        array = zarr.open_array(memory, mode="r+", zarr_format=3, config=whole)
-        array[samples.start : samples.stop] = data
-        (encoded,) = (data for key, data in contents(memory).items() if key != ROOT)
-        return encoded
 
     def decode(self, name: str, shard: int, data: bytes) -> np.ndarray:
         """The values of a variable's shard in the bytes of its object.
