@@ -18,7 +18,10 @@ from operators.files import read, write
 from pdegen.schema import SchemaError
 
 RESULTS = Path("benchmarks/results")
-_PACKAGES = ("numpy", "scipy", "torch", "triton", "numba", "zarr", "dask")
+_PACKAGES = (
+    "numpy", "scipy", "torch", "triton", "numba", "zarr", "dask", "h5py",
+    "jax", "exponax", "the-well",
+)  # fmt: skip
 _ROOT = Path(__file__).parents[2]
 
 

@@ -1,0 +1,161 @@
+"""Cole-Hopf and ETDRK4 against the Burgers stepper of exponax, for burgers-r10.
+
+    python -m benchmarks.exponax_burgers [--rounds 9]
+
+All solve the same initial values on the recipe's grid, in float64, on one thread of a CPU. Each
+stepper takes the fewest steps, a power of two, whose relative L2 error against Cole-Hopf is at most
+1e-4, and 1e-6, for every sample. exponax steps in Fourier space, in conservative form, vmapped and
+jitted: the fastest of its ways. Coefficients and compiled functions are made before. Processor
+time: medians, and ratios within rounds in which all take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from functools import cache
+from statistics import median
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from benchmarks.extras import needed
+from benchmarks.show import show
+from pdegen.burgers import ETDRK4, ColeHopf, SolveError
+from pdegen.grid import PeriodicGrid
+from pdegen.recipe import load_recipe
+from pipelines.bench.timing import interleaved, ratio, rounded
+
+RECIPE = load_recipe("burgers-r10")
+PROBLEM = RECIPE.problem
+TIME = PROBLEM.times[0]
+TOLERANCES = (1e-4, 1e-6)
+SAMPLES = 16
+
+Values = Float[np.ndarray, "samples n"]
+Solve = Callable[[], Any]  # solves all samples; what it gives has the values of u, in order
+Steps = Callable[[int], Solve]  # with so many time steps
+
+_MOST = 2**14  # steps that are tried
+_ONE_THREAD = {
+    "JAX_PLATFORMS": "cpu",
+    "NPROC": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+
+
+def fewest(stepping: Steps, exact: Values, tolerance: float) -> tuple[int, float, Solve]:
+    """The fewest steps, a power of two, whose error is at most the tolerance; error; solution.
+
+    Raises:
+        ValueError: If all that are tried miss it.
+    """
+    steps = 1
+    while steps <= _MOST:
+        solve = stepping(steps)
+        error = largest_error(solve, exact)
+        if error <= tolerance:
+            return steps, error, solve
+        steps *= 2
+    raise ValueError(f"the error is above {tolerance:g} at {_MOST} steps")
+
+
+def largest_error(solve: Solve, exact: Values) -> float:
+    """Relative L2 error of the worst sample; infinite or NaN where steps are unstable."""
+    try:
+        u = np.asarray(solve()).reshape(exact.shape)
+    except SolveError:
+        return float("inf")
+    error = np.linalg.norm(u - exact, axis=1) / np.linalg.norm(exact, axis=1)
+    return float(error.max())
+
+
+def with_etdrk4(grid: PeriodicGrid, u0: Values) -> Steps:
+    def of(steps: int) -> Solve:
+        solver = ETDRK4(grid, PROBLEM.viscosity, TIME / steps)
+        return lambda: solver(u0, TIME)
+
+    return of
+
+
+def with_exponax(grid: PeriodicGrid, u0: Values, order: int) -> Steps:
+    """exponax's ETDRK of an order."""
+    exponax, jax = needed("exponax", "exponax"), needed("jax", "exponax")
+    jax.config.update("jax_enable_x64", True)
+    fields = jax.numpy.asarray(u0[:, None])  # (samples, channels, points)
+
+    def of(steps: int) -> Solve:
+        stepper = exponax.stepper.Burgers(
+            1, 1.0, grid.n, TIME / steps, diffusivity=PROBLEM.viscosity, order=order,
+            conservative=True,
+        )  # fmt: skip
+        march = exponax.repeat(stepper.step_fourier, steps)
+
+        def solution(u: Any) -> Any:
+            v = march(exponax.fft(u, num_spatial_dims=1))
+            return exponax.ifft(v, num_spatial_dims=1, num_points=grid.n)
+
+        compiled = jax.jit(jax.vmap(solution))
+        return lambda: compiled(fields).block_until_ready()
+
+    return of
+
+
+def compared(rounds: int) -> dict[str, Any]:
+    """Steps, errors and processor time of all, by tolerance."""
+    grid = PeriodicGrid(PROBLEM.resolution)
+    u0 = PROBLEM.initial.build()(grid, RECIPE.seed, range(SAMPLES))
+    cole_hopf = ColeHopf(grid, PROBLEM.viscosity)
+    solution = cole_hopf.solve(u0, TIME)
+    steppers = {
+        "ETDRK4": cache(with_etdrk4(grid, u0)),
+        "exponax, ETDRK4": cache(with_exponax(grid, u0, 4)),
+        "exponax, ETDRK2": cache(with_exponax(grid, u0, 2)),
+    }
+    chosen = {
+        (name, tolerance): fewest(stepping, solution.u[:, 0], tolerance)
+        for tolerance in TOLERANCES
+        for name, stepping in steppers.items()
+    }
+    jobs: dict[Any, Solve] = {key: solve for key, (_, _, solve) in chosen.items()}
+    jobs["Cole-Hopf"] = lambda: cole_hopf(u0, TIME)
+    seconds = interleaved(jobs, rounds, clock=time.process_time)
+    each = {key: rounded(1e3 * median(found) / SAMPLES) for key, found in seconds.items()}
+    figures: dict[str, Any] = {
+        "points": grid.n,
+        "samples": SAMPLES,
+        "Cole-Hopf": {
+            "estimate of its error": rounded(float(solution.error.max())),
+            "ms a sample": each["Cole-Hopf"],
+        },
+    }
+    for tolerance in TOLERANCES:
+        figures[f"error at most {tolerance:.0e}"] = {
+            name: {
+                "steps": chosen[name, tolerance][0],
+                "error": rounded(chosen[name, tolerance][1]),
+                "ms a sample": each[name, tolerance],
+                "/ Cole-Hopf": ratio(seconds, (name, tolerance), "Cole-Hopf"),
+                "/ ETDRK4": ratio(seconds, (name, tolerance), ("ETDRK4", tolerance)),
+            }
+            for name in steppers
+        }
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    os.environ.update(_ONE_THREAD)  # before jax is imported
+    needed("exponax", "exponax")
+    show("exponax", compared(rounds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Benchmarks beside libraries: what is said where one is missing, and what can be tried without."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import exponax_burgers, well_reading
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.importing import import_files
+from pdegen.generate import generate
+from pdegen.recipe import load_recipe
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "library", "extra"),
+    [(exponax_burgers, "exponax", "exponax"), (well_reading, "the_well", "well")],
+)
+def test_a_missing_library_is_named_in_one_line(
+    benchmark, library, extra, root, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.setitem(sys.modules, "the_well.data", None)
+    monkeypatch.setattr(sys, "argv", ["benchmark"])
+    monkeypatch.setattr(exponax_burgers, "_ONE_THREAD", {})
+    with pytest.raises(SystemExit) as end:
+        benchmark.main()
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert library in said.err
+    assert said.err.endswith(f"pip install 'pdegen[{extra}]'\n")
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    assert extra in project["optional-dependencies"]
+
+
+def test_the_fewest_steps_within_the_tolerance_are_taken():
+    exact = np.array([[3.0, 4.0], [0.0, 2.0]])
+
+    def stepping(steps):
+        return lambda: (exact * (1 + [[0.1], [1.0]] / np.float64(steps**2)))[:, None]
+
+    steps, error, solve = exponax_burgers.fewest(stepping, exact, 1e-2)
+    assert (steps, error) == (16, pytest.approx(1 / 256))  # 8 steps give 1/64
+    assert solve().shape == (2, 1, 2)
+    with pytest.raises(ValueError, match="16384 steps"):
+        exponax_burgers.fewest(stepping, exact, 0.0)
+
+
+def test_unstable_steps_are_no_solution():
+    exact = np.ones((1, 2))
+
+    def stepping(steps):
+        return lambda: exact if steps == 4 else np.full((1, 2), np.nan)
+
+    assert exponax_burgers.fewest(stepping, exact, 1e-6)[0] == 4
+
+
+def test_files_of_the_well_hold_the_values_of_the_store(tmp_path: Path):
+    recipe = load_recipe("darcy-quick").with_overrides({"samples": 72, "shard": 32})
+    store = generate(recipe, str(tmp_path / "store.zarr"), workers=1)
+    well_reading.write_well(tmp_path / "data.hdf5", store)
+    declaration = Declaration(grid="cell", splits={"train": recipe.samples})
+    files = [tmp_path / "data.hdf5"]
+    found = import_files(files, str(tmp_path / "found.zarr"), declaration=declaration, workers=1)
+    for name in ("a", "u"):
+        values = np.asarray(store.array(name)[...])
+        np.testing.assert_array_equal(
+            np.asarray(found.array(name)[...]).reshape(values.shape), values
+        )
