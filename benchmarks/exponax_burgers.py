@@ -6,7 +6,8 @@ All solve the same initial values on the recipe's grid, in float64, on one threa
 stepper takes the fewest steps, a power of two, whose relative L2 error against Cole-Hopf is at most
 1e-4, and 1e-6, for every sample. exponax steps in Fourier space, in conservative form, vmapped and
 jitted: the fastest of its ways. Coefficients and compiled functions are made before. Processor
-time: medians, and ratios within rounds in which all take turns.
+time: medians, and ratios within rounds in which all take turns. Transforms alone say how much of
+the steps is the library that transforms.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from jaxtyping import Float
 from benchmarks.extras import needed
 from benchmarks.show import show
 from pdegen.burgers import ETDRK4, ColeHopf, SolveError
+from pdegen.device import blocks
 from pdegen.grid import PeriodicGrid
 from pdegen.recipe import load_recipe
 from pipelines.bench.timing import interleaved, ratio, rounded
@@ -40,6 +42,7 @@ Solve = Callable[[], Any]  # solves all samples; what it gives has the values of
 Steps = Callable[[int], Solve]  # with so many time steps
 
 _MOST = 2**14  # steps that are tried
+_PAIRS = 256  # those of 64 steps of order 4
 _ONE_THREAD = {
     "JAX_PLATFORMS": "cpu",
     "NPROC": "1",
@@ -104,6 +107,24 @@ def with_exponax(grid: PeriodicGrid, u0: Values, order: int) -> Steps:
     return of
 
 
+def transforms(u0: Values) -> dict[str, Solve]:
+    """Pairs of rfft and irfft alone, by NumPy in the blocks of our solvers, and by XLA."""
+    jax = needed("jax", "exponax")
+    n, rows = u0.shape[1], list(blocks(*u0.shape, at_once=False))
+    fields = jax.numpy.asarray(u0[:, None])
+
+    def with_numpy() -> None:
+        for block in rows:
+            for _ in range(_PAIRS):
+                np.fft.irfft(np.fft.rfft(u0[block]), n=n)
+
+    def pair(_: int, u: Any) -> Any:
+        return jax.numpy.fft.irfft(jax.numpy.fft.rfft(u), n=n)
+
+    march = jax.jit(lambda u: jax.lax.fori_loop(0, _PAIRS, pair, u))
+    return {"NumPy's pairs": with_numpy, "XLA's pairs": lambda: march(fields).block_until_ready()}
+
+
 def compared(rounds: int) -> dict[str, Any]:
     """Steps, errors and processor time of all, by tolerance."""
     grid = PeriodicGrid(PROBLEM.resolution)
@@ -121,7 +142,7 @@ def compared(rounds: int) -> dict[str, Any]:
         for name, stepping in steppers.items()
     }
     jobs: dict[Any, Solve] = {key: solve for key, (_, _, solve) in chosen.items()}
-    jobs["Cole-Hopf"] = lambda: cole_hopf(u0, TIME)
+    jobs |= {"Cole-Hopf": lambda: cole_hopf(u0, TIME), **transforms(u0)}
     seconds = interleaved(jobs, rounds, clock=time.process_time)
     each = {key: rounded(1e3 * median(found) / SAMPLES) for key, found in seconds.items()}
     figures: dict[str, Any] = {
@@ -130,6 +151,11 @@ def compared(rounds: int) -> dict[str, Any]:
         "Cole-Hopf": {
             "estimate of its error": rounded(float(solution.error.max())),
             "ms a sample": each["Cole-Hopf"],
+        },
+        f"{_PAIRS} pairs of transforms alone": {
+            "NumPy, ms a sample": each["NumPy's pairs"],
+            "XLA, ms a sample": each["XLA's pairs"],
+            "XLA / NumPy": ratio(seconds, "XLA's pairs", "NumPy's pairs"),
         },
     }
     for tolerance in TOLERANCES:
