@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -51,5 +52,11 @@ def provenance() -> dict[str, Any]:
         "pdegen": pdegen.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        **{name: version(name) for name in ("numpy", "scipy", "zarr", "dask")},
+        **{name: _version(name) for name in ("numpy", "scipy", "zarr", "dask")},
     }
+
+
+@cache
+def _version(name: str) -> str:
+    """Of an installed package; to look it up takes milliseconds."""
+    return version(name)
