@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
+from multiprocessing import forkserver
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +32,12 @@ _ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss|inproc)://)?[^/\s:]+:\d+")
 _WAITING = 64  # tasks that wait: workers never starve, and a task that waits holds no data
 _RENEWAL = 5000  # milliseconds between two looks for jobs of SLURM that have ended
 _PATIENCE = 30  # seconds to find an existing scheduler, or the first worker of one
+_FORK = {"distributed.worker.multiprocessing-method": "forkserver"}
+_PRELOADED = [  # by the server that worker processes are forked from: what is slow to import
+    "array_api_compat", "distributed.nanny", "distributed.worker", "fsspec.implementations.local",
+    "google_crc32c", "jaxtyping", "numcodecs.blosc", "psutil", "pydantic", "scipy.fft",
+    "scipy.linalg", "threadpoolctl", "zarr",
+]  # fmt: skip
 _TLS = {  # fields of Dask's Security, and their entries in its configuration
     "tls_ca_file": "distributed.comm.tls.ca-file",
     **{
@@ -218,8 +226,20 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def _start_server() -> None:
+    """Begin to import what worker processes need, in a process that forks them.
+
+    It has no threads and no module of ours, which it might take from another place than this
+    process does. It ends with this process; one serves all pools.
+    """
+    multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
+    forkserver.ensure_running()
+
+
 def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
     """A Dask client of the cluster that is meant."""
+    if scheduler == "processes":
+        _start_server()  # it imports while this process does
     from dask import config
     from distributed import Client, LocalCluster
 
@@ -230,8 +250,10 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
     if scheduler == "processes":
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pdegen-"))
         try:
+            stack.enter_context(config.set(_FORK))
             with _few_ports():
                 cluster = LocalCluster(
+                    env=dict(os.environ),  # that of the server may be older
                     n_workers=workers,
                     threads_per_worker=1,
                     processes=True,

@@ -10,6 +10,7 @@ import dask
 import pytest
 from threadpoolctl import threadpool_info
 
+import pdegen
 from pdegen import engines
 from pdegen.engines import EngineError, WorkerLostError, check, pool, slurm_script
 from pdegen.generate import Progress, generate
@@ -239,3 +240,19 @@ def test_libraries_that_a_task_imports_run_on_one_thread():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           env={**os.environ, "OPENBLAS_NUM_THREADS": "2"}, check=True)  # fmt: skip
     assert done.stdout == "[(0, [1, 1])]\n"  # of NumPy, and of SciPy
+
+
+def environment(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+def origin(_: int) -> str:
+    return pdegen.__file__
+
+
+def test_worker_processes_have_the_environment_and_modules_of_this_one(monkeypatch):
+    for value in ("first", "second"):  # the server that forks them is as old as the first
+        monkeypatch.setenv("PDEGEN_TEST", value)
+        with pool("processes", 1) as workers:
+            assert dict(workers.run(environment, ["PDEGEN_TEST"])) == {"PDEGEN_TEST": value}
+            assert dict(workers.run(origin, [0])) == {0: pdegen.__file__}
