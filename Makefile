@@ -89,6 +89,7 @@ bench: $(READY)
 	$(QUIET) $(BIN)/python -m benchmarks.darcy
 	$(QUIET) $(BIN)/python -m benchmarks.training
 	$(QUIET) $(BIN)/python -m benchmarks.scale --shards 10000
+	$(QUIET) $(BIN)/python -m benchmarks.workers
 	$(QUIET) $(BIN)/python -m benchmarks.start
 
 format: $(READY)

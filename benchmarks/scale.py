@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from pdegen import lock
 from pdegen.engines import Pool, pool
 from pdegen.generate import Job, Options, RecipeJob, _shard, write
 from pdegen.layout import Coordinate, Layout, Variable
@@ -115,10 +116,11 @@ def computed(workers: Pool, recipe: Recipe, folder: Path) -> float:
     """Seconds to compute and write all shards of a recipe."""
     job = RecipeJob(recipe, None)
     store = lay_out(str(folder), job.layout())
-    start = time.perf_counter()
-    for _ in workers.run(partial(_shard, job, store.url, False), range(store.shards)):
-        pass
-    return time.perf_counter() - start
+    with lock.locked(store.objects, job.identity) as mine:
+        start = time.perf_counter()
+        for _ in workers.run(partial(_shard, job, store.url, False, mine), range(store.shards)):
+            pass
+        return time.perf_counter() - start
 
 
 def two_against_one(folder: Path, repeats: int) -> dict[str, Any]:
