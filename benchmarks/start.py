@@ -74,7 +74,7 @@ def ready(_: int) -> float:
 
 
 def worker_time() -> float:
-    """Processor time of a worker process of Dask until it could compute a shard."""
+    """Processor time of a worker process of Dask, from its fork until it could compute a shard."""
     with pool("processes", 1) as processes:
         ((_, seconds),) = processes.run(ready, [0])
     return seconds
