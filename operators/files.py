@@ -111,7 +111,8 @@ def held(folder: Path) -> Iterator[None]:
     """
     _make_folder(folder)  # which survives the loss of power
     path = folder / LOCK
-    with path.open("ab") as file:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW  # a link may lead anywhere
+    with os.fdopen(os.open(path, flags, 0o644), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ours = os.path.samestat(os.fstat(file.fileno()), path.stat())

@@ -61,6 +61,10 @@ class RunError(ValueError):
     """A run folder that is in the way or is another's; one line."""
 
 
+class InUseError(RunError):
+    """A run folder that another process trains in; one line."""
+
+
 @dataclass(frozen=True)
 class Score:
     """Relative L² errors of the samples of one split at one resolution.
@@ -241,7 +245,7 @@ def train(
                 on_epoch=on_epoch, stop=stop,
             )  # fmt: skip
     except BusyError as error:
-        raise RunError(f"{error}: wait for it, or choose another --out") from None
+        raise _in_use(error) from None
     except CheckpointError as error:
         raise RunError(f"{error}: train again by --overwrite") from None
 
@@ -251,19 +255,35 @@ def train_part(
     on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
 ) -> list[Epoch]:  # fmt: skip
     """`train` of a part of a study, which goes on where it was begun; one that is damaged, or of
-    another declaration, is trained again; where its folder cannot be written to, it is left."""
+    another declaration, is trained again; where its folder cannot be written to, or another process
+    trains in it, it is left."""
     check_folder(folder)
     if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
-        shutil.rmtree(folder)
+        _remove(folder)
     resume = (folder / "state.pt").exists()
     try:
         return train(experiment, store, folder, device, resume=resume, overwrite=not resume,
                      on_epoch=on_epoch, stop=stop)  # fmt: skip
+    except InUseError:
+        raise
     except RunError:
         if not resume:
             raise
-    shutil.rmtree(folder)
+    _remove(folder)
     return train(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a run folder. Raises InUseError where another process trains in it."""
+    try:
+        with held(folder):
+            shutil.rmtree(folder)
+    except BusyError as error:
+        raise _in_use(error) from None
+
+
+def _in_use(error: BusyError) -> InUseError:
+    return InUseError(f"{error}: wait for it, or choose another --out")
 
 
 def check_memory(

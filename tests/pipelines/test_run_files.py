@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -299,9 +300,9 @@ def test_a_report_refuses_a_history_of_another_seed(
     assert "history.jsonl is not of best.safetensors" in refused("report", str(copy))
 
 
-def test_one_folder_is_trained_in_by_one_process(store: str, tmp_path: Path) -> None:
-    """Whichever way the process ends that holds it."""
-    run = tmp_path / "run"
+@contextmanager
+def holding(run: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds a folder, as one that trains there does."""
     script = (
         "import pathlib, sys, time; from operators.files import held\n"
         "with held(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
@@ -311,12 +312,52 @@ def test_one_folder_is_trained_in_by_one_process(store: str, tmp_path: Path) -> 
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
+        try:
+            yield holder
+        finally:
+            holder.kill()
+
+
+def test_one_folder_is_trained_in_by_one_process(store: str, tmp_path: Path) -> None:
+    """Whichever way the process ends that holds it."""
+    run = tmp_path / "run"
+    with holding(run) as holder:
         with pytest.raises(RunError, match=r"run is held by another process"):
             train(experiment(1), store, run, CPU)
         assert [path.name for path in run.iterdir()] == ["lock"]
         holder.kill()
     assert len(train(experiment(1), store, run, CPU)) == 1
     assert not (run / "lock").exists()
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_part_of_a_study_that_another_process_trains_is_left(
+    copy: Path, store: str, begun: bool
+) -> None:
+    """Whether that has declared its run or not."""
+    if not begun:
+        (copy / "run.json").unlink()
+    before = files_in(copy)
+    with holding(copy), pytest.raises(RunError, match="is held by another process"):
+        train_part(experiment(2), store, copy, CPU, lambda epoch: None, lambda: False)
+    after = files_in(copy)
+    after.pop("lock", None)  # of the holder that was killed
+    assert after == before
+
+
+def test_the_lock_of_a_folder_follows_no_link(copy: Path, store: str, tmp_path: Path) -> None:
+    (copy / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"):
+        train(experiment(2), store, copy, CPU, resume=True)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_rise_within_one_step_is_refused(
