@@ -53,8 +53,9 @@ def write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except OSError:
+    except OSError as error:
         partial.unlink(missing_ok=True)
+        error.filename = error.filename or str(path)  # a full disk does not say it
         raise
     _flush(path.parent)
 

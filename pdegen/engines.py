@@ -263,7 +263,10 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
                     local_directory=folder,
                 )
         except RuntimeError as error:
-            raise EngineError(f"Dask could not start {workers} processes: {error}") from error
+            raise EngineError(
+                f"Dask could not start {workers} processes: {error} They import the script again: "
+                "it must be a file, with its work below if __name__ == '__main__'"
+            ) from error
         stack.enter_context(cluster)
         return Client(cluster, set_as_default=False)
     if scheduler == "slurm":

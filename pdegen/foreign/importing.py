@@ -29,6 +29,7 @@ from pdegen.store import Store
 ALGORITHM_VERSION = 1
 
 _SHARD_BYTES = 2**24  # of one variable: a few shards fit into any memory
+_LARGEST = 1e150  # the squares of such numbers, and their sums, are finite in float64
 
 
 def import_files(
@@ -53,8 +54,8 @@ def import_files(
     Raises:
         ForeignError: If a file cannot be read, is hostile or damaged, is not known and not
             declared, or does not fit what is declared; one line.
+        SampleError: If a number of a sample is not finite, or larger than 1e150.
         StoreError, OSError, ...: As `pdegen.generate.write`.
-        SampleError: If a number of a sample is not finite.
     """
     paths = [Path(file).absolute() for file in files]
     if not paths:
@@ -176,11 +177,16 @@ class ImportJob(Job):
         self.check()
         values = {field.name: field.read(samples) for field in self.plan.fields}
         for name, array in values.items():
-            finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-            finite |= np.isin(np.array(samples), list(self.plan.skipped))
-            if not finite.all():
-                first = samples[int(np.flatnonzero(~finite)[0])]
-                raise SampleError(first, f"{name} is not finite in the file")
+            rows = array.reshape(len(array), -1)
+            sound = np.isfinite(rows).all(axis=1)
+            if rows.dtype == np.float64:
+                sound &= (np.abs(rows) <= _LARGEST).all(axis=1)
+            sound |= np.isin(np.array(samples), list(self.plan.skipped))
+            if not sound.all():
+                row = int(np.flatnonzero(~sound)[0])
+                finite = np.isfinite(rows[row]).all()
+                what = f"larger than {_LARGEST:g}" if finite else "not finite"
+                raise SampleError(samples[row], f"{name} is {what} in the file")
         return values
 
     def skipped(self, samples: range) -> Mapping[int, str]:

@@ -237,6 +237,7 @@ def import_command(
     resume: Resume = False,
     overwrite: Overwrite = False,
     take_over: TakeOver = False,
+    skip_failed: SkipFailed = False,
 ) -> None:
     """Bring published files, or others, into the store format."""
     from pdegen.foreign.declaration import Declaration
@@ -244,7 +245,7 @@ def import_command(
     from pdegen.generate import Options
 
     shown = _shards(f"importing {files[0].name}, shards")
-    options = Options(workers, "threads", resume, overwrite, take_over, progress=shown)
+    options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
     _check_options(options)
     declared = Declaration(
         input=input,

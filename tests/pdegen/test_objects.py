@@ -216,3 +216,4 @@ def test_a_partial_file_that_its_writer_finishes_meanwhile_is_no_error(tmp_path,
         os, "walk", lambda root: iter([(root, [], [f"lease.json.{32 * '0'}.partial"])])
     )
     Objects(str(tmp_path)).remove_partial()
+    assert list(tmp_path.iterdir()) == []

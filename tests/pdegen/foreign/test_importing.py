@@ -137,6 +137,16 @@ def test_a_sample_that_is_not_finite_is_named(tmp_path):
     assert store.skipped == [7]
 
 
+def test_a_sample_whose_squares_are_not_finite_is_named(tmp_path):
+    a = random(10, 8)
+    a[2] *= 1e200
+    files = npy_pair(tmp_path, random(10, 8), a)
+    with pytest.raises(SampleError, match=r"sample 2: u is larger than 1e\+150 in the file"):
+        imported(tmp_path, *files, declaration=BY_HAND)
+    store = imported(tmp_path, *files, declaration=BY_HAND, skip_failed=True, resume=True)
+    assert store.skipped == [2]
+
+
 @pytest.fixture
 def small_shards(monkeypatch):
     monkeypatch.setattr(importing, "_SHARD_BYTES", 3 * 8 * 8)  # three samples
