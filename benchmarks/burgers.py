@@ -10,10 +10,10 @@ import time
 import numpy as np
 
 from benchmarks.show import show
-from pdegen.burgers import ETDRK4, BurgersSolver, ColeHopf, SolveError
-from pdegen.grid import PeriodicGrid
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.burgers.solver import ETDRK4, BurgersSolver, ColeHopf, SolveError
 from pdegen.recipe import load_recipe
-from pipelines.bench.timing import interleaved, ratio
+from pipelines.measure.timing import interleaved, ratio
 
 RECIPE = load_recipe("burgers-r10")
 PROBLEM = RECIPE.problem

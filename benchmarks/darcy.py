@@ -22,15 +22,15 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.hypre import MISSING, hypre
 from benchmarks.show import show
-from pdegen.darcy.finite_volume import FiniteVolume
-from pdegen.darcy.operator import Operator
-from pdegen.darcy.poisson import Poisson
-from pdegen.generate import generate
-from pdegen.grid import CellGrid
-from pdegen.random_fields import SquareGaussianField
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.darcy.operator import Operator
+from pdegen.equations.darcy.poisson import Poisson
+from pdegen.making.generate import generate
+from pdegen.numerics.sines import faster_by_fft
 from pdegen.recipe import load_recipe
-from pdegen.sines import faster_by_fft
-from pipelines.bench.timing import interleaved, milliseconds, ratio, rounded
+from pdegen.sampling.gaussian import SquareGaussianField
+from pipelines.measure.timing import interleaved, milliseconds, ratio, rounded
 
 RTOL = 1e-8
 SAMPLES = 8

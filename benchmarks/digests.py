@@ -22,12 +22,12 @@ from unittest.mock import patch
 import torch
 
 from operators.data import open_pairs
-from operators.digests import sound
-from operators.galerkin import GalerkinTransformer
-from pdegen import generate as generating
-from pdegen.generate import generate
-from pdegen.layout import Layout
+from operators.data.digests import sound
+from operators.models.galerkin import GalerkinTransformer
+from pdegen.making import generate as generating
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
+from pdegen.store.layout import Layout
 
 _laid_out, _to_do = Layout.objects, generating._to_do
 

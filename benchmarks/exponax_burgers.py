@@ -25,11 +25,11 @@ from jaxtyping import Float
 
 from benchmarks.extras import needed
 from benchmarks.show import show
-from pdegen.burgers import ETDRK4, ColeHopf, SolveError
-from pdegen.device import blocks
-from pdegen.grid import PeriodicGrid
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.burgers.solver import ETDRK4, ColeHopf, SolveError
+from pdegen.numerics.device import blocks
 from pdegen.recipe import load_recipe
-from pipelines.bench.timing import interleaved, ratio, rounded
+from pipelines.measure.timing import interleaved, ratio, rounded
 
 RECIPE = load_recipe("burgers-r10")
 PROBLEM = RECIPE.problem

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from pipelines.bench.generate import Generation
-from pipelines.bench.history import append
-from pipelines.bench.stream import Streaming
-from pipelines.bench.suite import ON_DEVICE, QUICK
-from pipelines.bench.train import BURGERS, DARCY, SLOPE, Case, Training
+from pipelines.measure.generate import Generation
+from pipelines.measure.history import append
+from pipelines.measure.stream import Streaming
+from pipelines.measure.suite import ON_DEVICE, QUICK
+from pipelines.measure.train import BURGERS, DARCY, SLOPE, Case, Training
 
 STEPS = {
     "burgers-8192": BURGERS[2], "burgers-512": BURGERS[0], "darcy-141-43": DARCY[1],

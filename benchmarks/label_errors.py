@@ -13,8 +13,8 @@ import json
 import sys
 from typing import Any
 
-from pdegen.engines import pool
-from pdegen.label_error import TABLE, key, measured, table
+from pdegen.making.engines import pool
+from pdegen.making.label_error import TABLE, key, measured, table
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
 

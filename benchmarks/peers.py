@@ -18,14 +18,14 @@ from torch import nn
 from benchmarks.show import show
 from benchmarks.training import our_step, plain_step
 from operators.base import Operator
-from operators.deeponet import DeepONet
-from operators.lrsa import LRSA
-from operators.memory import keep_memory
+from operators.models.deeponet import DeepONet
+from operators.models.lrsa import LRSA
+from operators.models.ono import ONO
+from operators.models.transformer import Transformer
+from operators.models.transolver import Transolver
 from operators.norms import RelativeL2
-from operators.ono import ONO
-from operators.transformer import Transformer
-from operators.transolver import Transolver
-from pipelines.bench.timing import interleaved, ratio
+from operators.training.memory import keep_memory
+from pipelines.measure.timing import interleaved, ratio
 from tests.oracles.plain_lrsa import PlainLRSA
 from tests.oracles.plain_ono import PlainONO
 from tests.oracles.plain_operators import PlainDeepONet, PlainTransformer

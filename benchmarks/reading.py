@@ -28,11 +28,11 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from operators.data import StreamedPairs, open_pairs
-from operators.digests import sound
-from operators.memory import keep_memory
-from pdegen.problem import layout
+from operators.data.digests import sound
+from operators.training.memory import keep_memory
+from pdegen.making.contents import layout
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.store import Store, lay_out
+from pdegen.store.store import Store, lay_out
 
 CODECS = ("lz4", "zstd", "none")
 _BATCH = 8

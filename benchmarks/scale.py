@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from pdegen import lock
-from pdegen.engines import Pool, pool
-from pdegen.generate import Job, Options, RecipeJob, _shard, write
-from pdegen.layout import Coordinate, Layout, Variable
-from pdegen.problem import provenance
+from pdegen.making.contents import provenance
+from pdegen.making.engines import Pool, pool
+from pdegen.making.generate import Job, Options, RecipeJob, _shard, write
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.store import Store, lay_out
+from pdegen.store import lock
+from pdegen.store.layout import Coordinate, Layout, Variable
+from pdegen.store.store import Store, lay_out
 
 RECIPES = [
     ("burgers-r10", {"resolution": 512}, 256),

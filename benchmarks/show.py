@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.bench.history import append
+from pipelines.measure.history import append
 
 
 def show(name: str, figures: dict[str, Any]) -> None:

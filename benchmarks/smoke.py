@@ -22,11 +22,11 @@ import torch
 
 from benchmarks.training import functions
 from operators.norms import RelativeL2
-from operators.step import AS_WRITTEN, Acceleration, Step
+from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Normalizer, Predictor
-from pipelines.bench.history import append
-from pipelines.bench.timing import clock_of
-from pipelines.models import parse_model
+from pipelines.declared.models import parse_model
+from pipelines.measure.history import append
+from pipelines.measure.timing import clock_of
 
 _LIMIT = 240  # seconds of a row
 _SMALL = {"width": 32, "depth": 2, "heads": 4}

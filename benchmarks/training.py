@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from benchmarks.show import show
 from operators.base import Operator
-from operators.galerkin import GalerkinTransformer
-from operators.galerkin2d import GalerkinTransformer2d
-from operators.memory import keep_memory
+from operators.models.galerkin import GalerkinTransformer
+from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, WeightedH1
-from operators.step import Loss, Step
-from operators.train import adam
+from operators.training.fit import adam
+from operators.training.memory import keep_memory
+from operators.training.step import Loss, Step
 from operators.transforms import Normalizer, Predictor
-from pipelines.bench.timing import interleaved, ratio
+from pipelines.measure.timing import interleaved, ratio
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
 from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
 

@@ -31,13 +31,13 @@ from torch.utils.data import DataLoader
 from benchmarks.extras import needed
 from benchmarks.show import show
 from operators.data import StreamedPairs, open_pairs
-from operators.digests import sound
-from operators.memory import keep_memory
-from operators.pairs import Batch
-from pdegen.generate import generate
+from operators.data.digests import sound
+from operators.data.pairs import Batch
+from operators.training.memory import keep_memory
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store import Store
-from pipelines.bench.timing import interleaved, ratio, rounded
+from pdegen.store.store import Store
+from pipelines.measure.timing import interleaved, ratio, rounded
 
 BATCH = 8
 FIELDS_ALONE = {"return_grid": False, "boundary_return_type": None}

@@ -29,8 +29,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pdegen.engines import _security, _tls, start_mpi
-from pdegen.generate import generate
+from pdegen.making.engines import _security, _tls, start_mpi
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 
 ENGINES = [

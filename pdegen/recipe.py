@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.layout import check_sizes
-from pdegen.metadata import SAMPLES
-from pdegen.problems.burgers import Burgers
-from pdegen.problems.darcy import Darcy
+from pdegen.equations.burgers.problem import Burgers
+from pdegen.equations.darcy.problem import Darcy
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
+from pdegen.store.format import SAMPLES
+from pdegen.store.layout import check_sizes
 
 
 class Splits(Strict):

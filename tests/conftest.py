@@ -16,24 +16,24 @@ from tests.absent import absent
 # outside classes that it decorates itself
 install_import_hook(
     [
-        "pdegen.grid",
-        "pdegen.philox",
-        "pdegen.random_fields",
-        "pdegen.sines",
-        "pdegen.spectral",
-        "pdegen.etdrk",
-        "pdegen.burgers",
-        "pdegen.coefficients",
-        "pdegen.darcy.finite_element",
-        "pdegen.darcy.finite_volume",
-        "pdegen.darcy.interface",
-        "pdegen.darcy.operator",
-        "pdegen.darcy.poisson",
-        "pdegen.darcy.published",
-        "pdegen.noise",
-        "pdegen.store",
-        "pdegen.generate",
-        "pdegen.derived",
+        "pdegen.domains",
+        "pdegen.sampling.streams",
+        "pdegen.sampling.gaussian",
+        "pdegen.numerics.sines",
+        "pdegen.numerics.spectral",
+        "pdegen.numerics.etdrk",
+        "pdegen.equations.burgers.solver",
+        "pdegen.sampling.coefficients",
+        "pdegen.equations.darcy.finite_element",
+        "pdegen.equations.darcy.finite_volume",
+        "pdegen.equations.darcy.interface",
+        "pdegen.equations.darcy.operator",
+        "pdegen.equations.darcy.poisson",
+        "pdegen.equations.darcy.published",
+        "pdegen.sampling.noise",
+        "pdegen.store.store",
+        "pdegen.making.generate",
+        "pdegen.making.derived",
         "operators",
     ],
     "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # an int is a float
@@ -57,7 +57,7 @@ def unchecked() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def dolfinx() -> str:
     """A Python that has it. Without one, tests are skipped, and fail where CI=true."""
-    from pdegen.darcy.fenicsx.client import MissingDolfinxError, interpreter
+    from pdegen.equations.darcy.fenicsx.client import MissingDolfinxError, interpreter
 
     try:
         return interpreter()

@@ -27,7 +27,7 @@ from typing import Any
 from pdegen.foreign import exporting, replacing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.exporting import FORMATS, export
-from pdegen.generate import generate
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 
 # what an export does, where it may be killed before or after

@@ -126,14 +126,14 @@ def _exported(url: str) -> Values:
 
 
 def _plotted(url: str) -> Values:
-    from pipelines.pictures import plot_store
+    from pipelines.reports.pictures import plot_store
 
     with tempfile.TemporaryDirectory() as name:
         return {"picture": plot_store(url, None, Path(name) / "picture.png").read_bytes()}
 
 
 def _with_noise(url: str) -> Values:
-    from pdegen.derived import add_noise, at_levels
+    from pdegen.making.derived import add_noise, at_levels
 
     with tempfile.TemporaryDirectory() as name:
         noises = at_levels({"kind": "ensemble"}, [0.1])
@@ -215,7 +215,7 @@ class Sealed:
         def silent(who: str, what: str, fault: str = "silent") -> Silent:
             return Silent(self.work.name, key, done, who, what, fault)
 
-        from pdegen.verify import verify
+        from pdegen.making.verify import verify
 
         try:
             if not verify(str(place)).faults:

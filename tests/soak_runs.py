@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from operators.checkpoint import load_state
+from operators.training.checkpoint import load_state
 from tests.forked import Ended, command, forked
 from tests.works import import_all, succeed
 
@@ -138,11 +138,11 @@ def do(action: Callable[[], None], prepare: Callable[[], None] = lambda: None) -
     """A command in a process of its own, in which the clocks stand still."""
 
     def still() -> None:
-        import operators.train
-        import pipelines.run
+        import operators.training.fit
+        import pipelines.runs.run
 
         clock = SimpleNamespace(monotonic=lambda: 0.0, perf_counter=lambda: 0.0)
-        operators.train.time = pipelines.run.time = clock  # type: ignore[assignment]
+        operators.training.fit.time = pipelines.runs.run.time = clock  # type: ignore[assignment]
         prepare()
         action()
 

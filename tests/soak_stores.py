@@ -118,7 +118,7 @@ def kind_of(key: str) -> str:
 
 def killed_at(write: int, moment: str, note: Path) -> None:
     """This process kills itself before, within or after its write of this number."""
-    from pdegen.objects import Objects
+    from pdegen.store.objects import Objects
 
     count = 0
     for name in ("write", "create"):

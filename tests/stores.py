@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pdegen.generate import Job
-from pdegen.record import Record, Seal, mark, sha256
-from pdegen.store import Store
-from pdegen.verify import verify
+from pdegen.making.generate import Job
+from pdegen.making.verify import verify
+from pdegen.store.record import Record, Seal, mark, sha256
+from pdegen.store.store import Store
 
 
 def faults(store: Store | str) -> list[str]:

@@ -10,10 +10,10 @@ def test_carries_recipes_experiments_and_the_template_of_the_report(root, tmp_pa
     names = set(zipfile.ZipFile(wheel).namelist())
     recipes = {f"pdegen/datasets/{path.name}" for path in (root / "datasets").glob("*.toml")}
     experiments = {
-        f"pipelines/experiments/{path.name}"
-        for path in (root / "pipelines/experiments").glob("*.toml")
+        f"pipelines/declared/experiments/{path.name}"
+        for path in (root / "pipelines/declared/experiments").glob("*.toml")
     }
     assert recipes
     assert experiments
-    assert recipes | experiments | {"pipelines/report.html.jinja"} <= names
+    assert recipes | experiments | {"pipelines/reports/report.html.jinja"} <= names
     assert not any(name.startswith(("datasets/", "tests/", "benchmarks/")) for name in names)

@@ -109,10 +109,11 @@ def import_all() -> None:
     import importlib
 
     for name in (
-        "torch", "pipelines.cli", "pipelines.run", "pipelines.report", "pipelines.pictures",
-        "pipelines.data", "pdegen.generate", "pdegen.derived", "pdegen.verify", "xarray",
-        "pdegen.foreign.importing", "pdegen.foreign.exporting", "pdegen.foreign.declaration",
-        "operators.train", "matplotlib.pyplot", "pdegen.darcy.finite_volume", "distributed",
+        "torch", "pipelines.cli", "pipelines.runs.run", "pipelines.reports.report",
+        "pipelines.reports.pictures", "pipelines.runs.data", "pdegen.making.generate",
+        "pdegen.making.derived", "pdegen.making.verify", "xarray", "pdegen.foreign.importing",
+        "pdegen.foreign.exporting", "pdegen.foreign.declaration", "operators.training.fit",
+        "matplotlib.pyplot", "pdegen.equations.darcy.finite_volume", "distributed",
     ):  # fmt: skip
         importlib.import_module(name)
     import torch
@@ -123,6 +124,6 @@ def import_all() -> None:
 def patient_for_less() -> None:
     """Locks of jobs that have ended are taken over after a second, and what fails is tried again at
     once, as often as ever; here and in forked processes."""
-    from pdegen import lock, objects
+    from pdegen.store import lock, objects
 
     lock.LEASE, lock.RENEWAL, objects._PAUSE = 1.0, 0.1, 0.002

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from operators.base import Operator, check_input
-from pipelines.models import register
+from pipelines.declared.models import register
 
 
 class Integral(Operator):

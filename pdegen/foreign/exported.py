@@ -13,9 +13,9 @@ import numpy as np
 from pdegen.foreign.arrays import SMALL_BYTES, Array, Contents, ForeignError
 from pdegen.foreign.npy import npy
 from pdegen.foreign.plan import Field, Plan, View
-from pdegen.layout import Coordinate
 from pdegen.schema import SchemaError, Strict
-from pdegen.store import Store
+from pdegen.store.layout import Coordinate
+from pdegen.store.store import Store
 
 KEY = "pdegen"  # the array of bytes that holds the text, in UTF-8
 FILE = "pdegen.json"  # beside .npy files

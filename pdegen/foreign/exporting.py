@@ -18,9 +18,9 @@ from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.exported import FILE, KEY, description, encoded
 from pdegen.foreign.replacing import replacing
 from pdegen.foreign.writers import Declared, Sink
-from pdegen.generate import Progress
+from pdegen.making.generate import Progress
 from pdegen.schema import near
-from pdegen.store import Store, open_sealed
+from pdegen.store.store import Store, open_sealed
 
 FORMATS = ("mat", "npy", "hdf5", "pt")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pdegen.equations.base import SampleError
 from pdegen.foreign.arrays import Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.declared import declared
@@ -19,11 +20,10 @@ from pdegen.foreign.exported import exported, folder_contents
 from pdegen.foreign.known import known
 from pdegen.foreign.opening import Source, merged, opened
 from pdegen.foreign.plan import Plan
-from pdegen.generate import Job, Options, write
-from pdegen.layout import Layout
-from pdegen.problem import provenance
-from pdegen.problems.base import SampleError
-from pdegen.store import Store
+from pdegen.making.contents import provenance
+from pdegen.making.generate import Job, Options, write
+from pdegen.store.layout import Layout
+from pdegen.store.store import Store
 
 # Enters every fingerprint: raised when a change of this code changes what is stored of a file.
 ALGORITHM_VERSION = 1
@@ -49,13 +49,13 @@ def import_files(
         url: Where to; a path, or a URL that fsspec knows.
         declaration: How to read files that are not known; `grid` and `splits` go before what is
             known of others.
-        options: The fields of `pdegen.generate.Options`.
+        options: The fields of `pdegen.making.generate.Options`.
 
     Raises:
         ForeignError: If a file cannot be read, is hostile or damaged, is not known and not
             declared, or does not fit what is declared; one line.
         SampleError: If a number of a sample is not finite, or larger than 1e150.
-        StoreError, OSError, ...: As `pdegen.generate.write`.
+        StoreError, OSError, ...: As `pdegen.making.generate.write`.
     """
     paths = [Path(file).absolute() for file in files]
     if not paths:

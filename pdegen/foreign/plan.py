@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pdegen.domains import CellGrid, NodalGrid
 from pdegen.foreign.arrays import Array, ForeignError
-from pdegen.grid import CellGrid, NodalGrid
-from pdegen.layout import Coordinate, Variable
+from pdegen.store.layout import Coordinate, Variable
 
 GridKind = Literal["periodic", "cell", "nodal"]
 

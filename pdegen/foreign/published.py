@@ -22,7 +22,7 @@ from pdegen.foreign.plan import (
     points,
     split_sizes,
 )
-from pdegen.layout import Coordinate
+from pdegen.store.layout import Coordinate
 
 
 @dataclass(frozen=True)

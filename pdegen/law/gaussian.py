@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from pdegen.law.base import Check, Statistic, Values
+from pdegen.law.check import Check, Statistic, Values
 from pdegen.law.exact import Cells, chi_square, normal
 from pdegen.law.modes import Modes
 

@@ -10,8 +10,8 @@ import numpy as np
 import scipy
 from jaxtyping import Bool, Float
 
-from pdegen.grid import CellGrid, PeriodicGrid
-from pdegen.random_fields import PeriodicGaussianField, SquareGaussianField
+from pdegen.domains import CellGrid, PeriodicGrid
+from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 
 _LEADING = 8  # periodic wave numbers that are bands of their own, cosine and sine apart
 _LEADING_SQUARE = 4  # the same along each axis of the square

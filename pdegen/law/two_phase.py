@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pdegen.coefficients import TwoPhase
-from pdegen.grid import CellGrid
-from pdegen.law.base import Check, Statistic, Values
+from pdegen.domains import CellGrid
+from pdegen.law.check import Check, Statistic, Values
 from pdegen.law.exact import RankSum, binomial
 from pdegen.law.gaussian import spread
-from pdegen.random_fields import SquareGaussianField
+from pdegen.sampling.coefficients import TwoPhase
+from pdegen.sampling.gaussian import SquareGaussianField
 
 _POINTS = 64
 _PAIRS = 4  # at each distance, along each axis
@@ -35,7 +35,7 @@ class TwoPhaseLaw(Check):
       It is this that sees a wrong length, exponent or number of modes.
 
     The law knows neither the scale of g nor which phase is which, and does not change where x and y
-    are exchanged; `pdegen.law.darcy` compares a with u, which sees the latter two.
+    are exchanged; `pdegen.equations.darcy.law` compares a with u, which sees the latter two.
 
     Args:
         variable: Its name in the store.

@@ -27,25 +27,25 @@ UsageError: type[Exception] = typer.BadParameter.mro()[1]
 
 # Errors by the full names of their classes: to import them takes longer than most commands do.
 WRONG_REQUEST = {
-    "operators.files.FileError",
-    "operators.metadata.DataError",
-    "operators.step.AccelerationError",
-    "pdegen.darcy.fenicsx.client.MissingDolfinxError",
-    "pdegen.engines.EngineError",
+    "operators.training.files.FileError",
+    "operators.data.metadata.DataError",
+    "operators.training.step.AccelerationError",
+    "pdegen.equations.darcy.fenicsx.client.MissingDolfinxError",
+    "pdegen.making.engines.EngineError",
     "pdegen.foreign.arrays.ForeignError",
-    "pdegen.lock.LockedError",
-    "pdegen.objects.UrlError",
+    "pdegen.store.lock.LockedError",
+    "pdegen.store.objects.UrlError",
     "pdegen.schema.SchemaError",
-    "pdegen.store.StoreError",
-    "pipelines.finished.ReportError",
-    "pipelines.run.RunError",
+    "pdegen.store.store.StoreError",
+    "pipelines.runs.finished.ReportError",
+    "pipelines.runs.run.RunError",
 }
 FAILED = {
-    "operators.ranks.RankError",
-    "operators.train.TrainingError",
-    "pdegen.darcy.fenicsx.client.WorkerError",
-    "pdegen.engines.WorkerLostError",
-    "pdegen.problems.base.SampleError",
+    "operators.training.ranks.RankError",
+    "operators.training.fit.TrainingError",
+    "pdegen.equations.darcy.fenicsx.client.WorkerError",
+    "pdegen.making.engines.WorkerLostError",
+    "pdegen.equations.base.SampleError",
     "pipelines.cli.common.Failed",
 }
 _NO_PLACE = {
@@ -100,7 +100,7 @@ def _status(error: Exception) -> int | None:
     if kinds & FAILED or isinstance(error, MemoryError):
         return 1
     if isinstance(error, RuntimeError) and "torch" in sys.modules:
-        from operators.memory import is_out_of_memory
+        from operators.training.memory import is_out_of_memory
 
         if is_out_of_memory(error):
             return 1

@@ -28,9 +28,9 @@ def bench_command(
     ] = None,
 ) -> None:
     """Measure speed, as ratios to floors measured in the same run; every run adds a line."""
-    from pipelines.bench.history import RESULTS
-    from pipelines.bench.suite import run
-    from pipelines.run import check_device
+    from pipelines.measure.history import RESULTS
+    from pipelines.measure.suite import run
+    from pipelines.runs.run import check_device
 
     def progress(text: str) -> None:
         note(f"pdegen: {text}")

@@ -30,18 +30,18 @@ from pipelines.cli.common import (
 from pipelines.cli.terminal import note, say
 
 if TYPE_CHECKING:  # what a command does is imported when it runs: all others start without it
-    from pdegen.generate import Options, Progress
+    from pdegen.making.generate import Options, Progress
+    from pdegen.making.verify import Verification
     from pdegen.recipe import Recipe
-    from pdegen.store import Store
-    from pdegen.verify import Verification
+    from pdegen.store.store import Store
 
 
 @app.command("recipes")
 def recipes_command() -> None:
     """List the recipes, with the size of their stores, experiments and benchmarks."""
-    from pdegen.problem import layout
+    from pdegen.making.contents import layout
     from pdegen.recipe import load_recipe, recipe_names
-    from pipelines.shipped import (
+    from pipelines.declared.shipped import (
         benchmark_file,
         benchmark_names,
         experiment_file,
@@ -84,11 +84,11 @@ def generate_command(
     ] = False,
 ) -> None:
     """Make a dataset from a recipe."""
-    from pdegen.generate import Options
+    from pdegen.making.generate import Options
     from pdegen.recipe import load_recipe
 
     if scheduler == "mpi" and not dry_run:
-        from pdegen.engines import start_mpi
+        from pdegen.making.engines import start_mpi
 
         start_mpi()  # one process goes on
     overrides = parsed(set_)
@@ -122,7 +122,7 @@ def _shards(what: str) -> Callable[[Progress], None]:
 
 
 def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "cpu") -> Store:
-    from pdegen.generate import generate
+    from pdegen.making.generate import generate
     from pdegen.recipe import default_store
 
     _check_options(options)
@@ -133,9 +133,9 @@ def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "
 
 def generated(recipe: Recipe) -> str:
     """The default store of a recipe: made, or finished, where it is not there yet."""
-    from pdegen.generate import Options
-    from pdegen.objects import Objects
+    from pdegen.making.generate import Options
     from pdegen.recipe import default_store
+    from pdegen.store.objects import Objects
 
     url = default_store(recipe)
     options = Options(
@@ -151,8 +151,8 @@ def _check_options(options: Options) -> None:
 
 def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
     """Say what `generate` would do; nothing is written, and no job is submitted."""
-    from pdegen.engines import check, slurm_script
-    from pdegen.problem import layout
+    from pdegen.making.contents import layout
+    from pdegen.making.engines import check, slurm_script
     from pdegen.recipe import default_store
 
     check(options.scheduler)
@@ -173,8 +173,8 @@ def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
 @contextmanager
 def _kept(url: str) -> Iterator[None]:
     """Say what an interruption leaves, and where a place cannot be written."""
-    from pdegen.darcy.fenicsx.client import WorkerError
-    from pdegen.problems.base import SampleError
+    from pdegen.equations.base import SampleError
+    from pdegen.equations.darcy.fenicsx.client import WorkerError
 
     try:
         yield
@@ -204,15 +204,15 @@ def noise_command(
     take_over: TakeOver = False,
 ) -> None:
     """Add noise to a variable of a store, at several levels, in a store of its own."""
-    from pdegen.derived import add_noise, at_levels
-    from pdegen.generate import Options
+    from pdegen.making.derived import add_noise, at_levels
+    from pdegen.making.generate import Options
 
     shown = _shards(f"adding noise to {variable}, shards")
     options = Options(workers, scheduler, resume, overwrite, take_over, progress=shown)
     _check_options(options)
     given = list(level or [])
     if levels is not None:
-        from pipelines.noise_study import parse_levels
+        from pipelines.studies.noise import parse_levels
 
         given += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, given)
@@ -242,7 +242,7 @@ def import_command(
     """Bring published files, or others, into the store format."""
     from pdegen.foreign.declaration import Declaration
     from pdegen.foreign.importing import import_files
-    from pdegen.generate import Options
+    from pdegen.making.generate import Options
 
     shown = _shards(f"importing {files[0].name}, shards")
     options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
@@ -293,7 +293,7 @@ def export_command(
 @app.command("info")
 def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
     """Say what a store holds."""
-    from pdegen.store import Store
+    from pdegen.store.store import Store
 
     opened = Store(store)
     attributes = opened.attributes
@@ -360,8 +360,8 @@ def verify_command(
 def verified(
     store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
 ) -> Verification:
-    from pdegen.verify import repair as mended
-    from pdegen.verify import verify
+    from pdegen.making.verify import repair as mended
+    from pdegen.making.verify import verify
 
     report, started = Reporter(f"verifying {store}, shards"), time.monotonic()
 
@@ -392,6 +392,6 @@ def plot_command(
     ),
 ) -> None:
     """Draw samples of a store."""
-    from pipelines.pictures import plot_store
+    from pipelines.reports.pictures import plot_store
 
     say(plot_store(store, sample, out))

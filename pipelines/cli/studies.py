@@ -50,9 +50,9 @@ def benchmark_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Train operators on datasets at one protocol, and write one table of all."""
-    from pipelines.benchmark import load_benchmark, load_quick_profile
-    from pipelines.benchmark_report import write_benchmark_report
-    from pipelines.profile import Profile
+    from pipelines.declared.benchmark import load_benchmark, load_quick_profile
+    from pipelines.declared.profile import Profile
+    from pipelines.reports.benchmark_report import write_benchmark_report
 
     benchmark = load_benchmark(name)
     if isinstance(benchmark, Profile):
@@ -89,8 +89,9 @@ def _command() -> str:
 
 
 def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> None:
-    from pipelines.profile import check_place, measure, write_profile
-    from pipelines.run import check_device
+    from pipelines.measure.profile import check_place, measure
+    from pipelines.reports.profile_report import write_profile
+    from pipelines.runs.run import check_device
 
     place, folder = check_device(device), out or Path("runs") / profile.name
     check_place(folder, overwrite)
@@ -111,11 +112,11 @@ def _benchmark(
 
     `wanted` are operators that were asked for by name, and may not be left out.
     """
-    from operators.train import Epoch, Stopped
-    from pipelines.benchmark_run import BenchmarkRun, check_cases, check_place
-    from pipelines.data import Source
-    from pipelines.run import check_device
-    from pipelines.stream import check_data
+    from operators.training.fit import Epoch, Stopped
+    from pipelines.runs.data import Source
+    from pipelines.runs.run import check_device
+    from pipelines.runs.stream import check_data
+    from pipelines.studies.benchmark import BenchmarkRun, check_cases, check_place
 
     if resume and overwrite:
         raise SchemaError("--resume and --overwrite exclude each other")
@@ -174,7 +175,7 @@ def study_resolution_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Train operators on one grid, and evaluate them on others without training again."""
-    from pipelines.benchmark import Benchmark, load_benchmark
+    from pipelines.declared.benchmark import Benchmark, load_benchmark
 
     benchmark = load_benchmark(name)
     several = "dataset of several grids (resolutions)"
@@ -209,8 +210,8 @@ def study_samples_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Train on more and more distinct samples, without end by a stream, at equal steps."""
-    from pipelines.samples_report import write_samples_report
-    from pipelines.samples_study import parse_numbers, samples_study
+    from pipelines.reports.samples_report import write_samples_report
+    from pipelines.studies.samples import parse_numbers, samples_study
 
     if quick and experiment is not None:
         raise SchemaError("--quick has an experiment of its own: name none")
@@ -236,11 +237,11 @@ def study_noise_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Train an inverse problem at some noise levels and test it at others, with baselines."""
-    from operators.train import Epoch, Stopped
-    from pipelines.experiment import load_experiment
-    from pipelines.noise_study import NoiseStudy, parse_levels
-    from pipelines.run import check_device, check_folder
-    from pipelines.study_report import write_study_report
+    from operators.training.fit import Epoch, Stopped
+    from pipelines.declared.experiment import load_experiment
+    from pipelines.reports.study_report import write_study_report
+    from pipelines.runs.run import check_device, check_folder
+    from pipelines.studies.noise import NoiseStudy, parse_levels
 
     declared = load_experiment(experiment).with_overrides(parsed(set_))
     place = check_device(device)

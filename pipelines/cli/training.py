@@ -44,8 +44,8 @@ def train_command(
 ) -> None:
     """Train an experiment, or a model on a store; or on samples that are solved meanwhile."""
     from pdegen.schema import near
-    from pipelines.experiment import Experiment, load_experiment
-    from pipelines.models import MODELS
+    from pipelines.declared.experiment import Experiment, load_experiment
+    from pipelines.declared.models import MODELS
 
     if (experiment is None) == (model is None):
         raise SchemaError("name an experiment, or give --data STORE --model NAME")
@@ -71,8 +71,8 @@ def _changed(experiment: Any, stream: str | None, set_: list[str] | None) -> Any
 
 def _made(experiment: Any, device: str) -> str:
     """The default store of an experiment, made if absent; nothing is where it cannot be trained."""
-    from pipelines.run import check_device
-    from pipelines.stream import check_data
+    from pipelines.runs.run import check_device
+    from pipelines.runs.stream import check_data
 
     check_data(experiment, check_device(device))
     return generated(experiment.data.load_recipe())
@@ -88,10 +88,16 @@ def _train(
         data: The store; None for the default one, made if absent.
         check: Verify the store first.
     """
-    from operators.ranks import torchrun
-    from operators.train import Epoch, Stopped
+    from operators.training.fit import Epoch, Stopped
+    from operators.training.ranks import torchrun
     from pdegen.recipe import default_store
-    from pipelines.run import check_acceleration, check_device, check_memory, check_place, train
+    from pipelines.runs.run import (
+        check_acceleration,
+        check_device,
+        check_memory,
+        check_place,
+        train,
+    )
 
     report = Reporter(f"training {experiment.name}, epochs")
     total, started = experiment.training.epochs, time.monotonic()
@@ -149,8 +155,8 @@ def evaluate_command(
     out: Annotated[Path | None, typer.Option(help="JSON file for the scores.")] = None,
 ) -> None:
     """Relative L2 error of a checkpoint on every sample of a split."""
-    from operators.files import write
-    from pipelines.run import check_device, check_out, evaluate
+    from operators.training.files import write
+    from pipelines.runs.run import check_device, check_out, evaluate
 
     if out is not None:
         check_out(out)
@@ -186,9 +192,9 @@ def run_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Generate (if absent), verify, train, evaluate and report an experiment."""
-    from pipelines.experiment import load_experiment
-    from pipelines.report import write_report
-    from pipelines.run import check_device, evaluate_run
+    from pipelines.declared.experiment import load_experiment
+    from pipelines.reports.report import write_report
+    from pipelines.runs.run import check_device, evaluate_run
 
     declared = _changed(load_experiment(experiment), stream, set_)
     folder = out or Path("runs") / declared.name
@@ -210,8 +216,8 @@ def report_command(
     device: Device = "cpu",
 ) -> None:
     """Write report.html and report.md of a finished run again."""
-    from pipelines.finished import store_of_run
-    from pipelines.report import write_report
-    from pipelines.run import check_device
+    from pipelines.reports.report import write_report
+    from pipelines.runs.finished import store_of_run
+    from pipelines.runs.run import check_device
 
     say(write_report(folder, data or store_of_run(folder), check_device(device)))

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from operators.data import read_pairs
-from pdegen.generate import generate
-from pdegen.grid import CellGrid
-from pdegen.layout import Coordinate, Layout, Variable
-from pdegen.problem import provenance
+from pdegen.domains import CellGrid
+from pdegen.making.contents import provenance
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store import lay_out
+from pdegen.store.layout import Coordinate, Layout, Variable
+from pdegen.store.store import lay_out
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from operators.base import Operator
-from operators.checkpoint import (
+from operators.training.checkpoint import (
     CheckpointError,
     check_checkpoint,
     load_checkpoint,

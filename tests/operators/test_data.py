@@ -5,7 +5,7 @@ import xarray as xr
 import zarr
 
 from operators.data import DataError, allowed_resolutions, averaging_weights, read_pairs
-from pdegen.grid import CellGrid, NodalGrid
+from pdegen.domains import CellGrid, NodalGrid
 
 
 def test_pairs_are_the_stored_values_batch_first_channels_last(store):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from operators import deeponet
 from operators.base import check_input
-from operators.deeponet import DeepONet, ShiftDeepONet, at_sensors, features
+from operators.models import deeponet
+from operators.models.deeponet import DeepONet, ShiftDeepONet, at_sensors, features
 from tests.oracles.plain_operators import PlainDeepONet
 
 BOTH = [DeepONet, ShiftDeepONet]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.files import (
+from operators.training.files import (
     DamagedError,
     FileError,
     read,

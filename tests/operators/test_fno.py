@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from operators.base import check_input
-from operators.fno import CAO, FIRST, FNO, PLUS, FourierLayer
+from operators.models.fno import CAO, FIRST, FNO, PLUS, FourierLayer
 from operators.nn.resample import interpolated, interpolation
 
 VARIANTS = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from operators.base import check_input
-from operators.galerkin import GalerkinTransformer
+from operators.models.galerkin import GalerkinTransformer
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX
 from operators.nn.features import FAVOR, RFA, random_features
 from operators.nn.nystrom import NYSTROM, through

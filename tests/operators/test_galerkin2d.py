@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from operators.base import check_input
-from operators.galerkin2d import Downscaler, GalerkinTransformer2d, published
+from operators.models.galerkin2d import Downscaler, GalerkinTransformer2d, published
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX
 from operators.nn.features import FAVOR, RFA
 from operators.nn.nystrom import NYSTROM

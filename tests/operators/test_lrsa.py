@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import gelu, layer_norm
 
 from operators.base import check_input
-from operators.lrsa import LRSA
+from operators.models.lrsa import LRSA
 from tests.oracles.plain_lrsa import PlainLRSA
 
 VARIANTS = [

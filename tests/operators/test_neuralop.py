@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 
-from operators.neuralop import NeuralOperatorModel, library
+from operators.models.neuralop import NeuralOperatorModel, library
 from tests.absent import absent
 
 SETTINGS = {

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from operators.base import check_input
+from operators.models.ono import ONO, LinearAttention, Orthonormal
 from operators.nn.nystrom import NystromAttention
-from operators.ono import ONO, LinearAttention, Orthonormal
-from operators.step import Watch
+from operators.training.step import Watch
 from tests.oracles.plain_ono import PlainONO
 
 ATTENTIONS = ["linear", "galerkin", "nystrom"]

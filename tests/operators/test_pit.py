@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu
 
+from operators.models.pit import PiT, mesh
 from operators.nn import position
 from operators.nn.position import (
     PositionAttention,
@@ -17,7 +18,6 @@ from operators.nn.position import (
     SquaredDistance,
     neighbours,
 )
-from operators.pit import PiT, mesh
 
 PLAIN, TORUS = SquaredDistance(False, 1.0), SquaredDistance(True, 0.25)
 ATTENTIONS = ["position", "self-position", "self-a", "self-b"]

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from operators.ranks import RankError, torchrun
+from operators.training.ranks import RankError, torchrun
 
 STEPS = """
 import json, sys, torch
-from operators.galerkin import GalerkinTransformer
+from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1
-from operators.ranks import torchrun
-from operators.step import Step
+from operators.training.ranks import torchrun
+from operators.training.step import Step
 from operators.transforms import Normalizer, Predictor
 torch.manual_seed(0)
 operator = GalerkinTransformer(width=16, depth=2, feedforward=16, modes=4, decoder_width=8)

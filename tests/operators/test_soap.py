@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from operators.soap import SOAP, _as_matrices
+from operators.training.soap import SOAP, _as_matrices
 
 
 def minimised(optimizer_of, steps):

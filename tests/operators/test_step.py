@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from operators import step as step_module
 from operators.base import Operator
-from operators.fno import FNO
-from operators.galerkin import GalerkinTransformer
+from operators.models.fno import FNO
+from operators.models.galerkin import GalerkinTransformer
 from operators.nn import spectral
 from operators.norms import RelativeH1
-from operators.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
-from operators.train import Settings, TrainingError, fit
+from operators.training import step as step_module
+from operators.training.fit import Settings, TrainingError, fit
+from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
 from operators.transforms import BurgersSymmetries, Normalizer, Predictor, _zero_at_the_ends
 
 CPU = torch.device("cpu")
@@ -474,10 +474,10 @@ def test_refuses_what_the_device_lacks(words, said):
 TOO_LARGE = """
 import resource, sys, torch
 from pathlib import Path
-from operators.galerkin import GalerkinTransformer
+from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1
-from operators.pairs import Pairs
-from operators.train import Settings, TrainingError, fit
+from operators.data.pairs import Pairs
+from operators.training.fit import Settings, TrainingError, fit
 from operators.transforms import Normalizer, Predictor
 import numpy as np
 n = 1024

@@ -14,17 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-from operators import shards
-from operators.data import DataError, StreamedPairs, open_pairs, read_pairs
-from operators.digests import sound
-from operators.evaluate import predictions, scores
-from operators.galerkin2d import GalerkinTransformer2d
+from operators.data import DataError, StreamedPairs, open_pairs, read_pairs, shards
+from operators.data.digests import sound
+from operators.data.variables import Variable
+from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import WeightedH1
-from operators.train import Settings, Stopped, fit
+from operators.training.evaluate import predictions, scores
+from operators.training.fit import Settings, Stopped, fit
 from operators.transforms import Normalizer, Predictor, SquareSymmetries
-from operators.variables import Variable
-from pdegen.grid import CellGrid
-from pdegen.store import Store
+from pdegen.domains import CellGrid
+from pdegen.store.store import Store
 from tests.stores import resealed, with_attributes
 
 SHARD = 5

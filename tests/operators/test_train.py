@@ -8,15 +8,20 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from operators.base import Operator
-from operators.checkpoint import CheckpointError, check_fit, load_checkpoint, save_checkpoint
 from operators.data import read_pairs
-from operators.evaluate import predictions, scores
-from operators.fno import FNO
-from operators.galerkin import GalerkinTransformer
-from operators.galerkin2d import GalerkinTransformer2d
+from operators.models.fno import FNO
+from operators.models.galerkin import GalerkinTransformer
+from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, RelativeL2, WeightedH1, relative_l2
-from operators.soap import SOAP
-from operators.train import Settings, Stopped, TrainingError, fit, read_history
+from operators.training.checkpoint import (
+    CheckpointError,
+    check_fit,
+    load_checkpoint,
+    save_checkpoint,
+)
+from operators.training.evaluate import predictions, scores
+from operators.training.fit import Settings, Stopped, TrainingError, fit, read_history
+from operators.training.soap import SOAP
 from operators.transforms import BurgersSymmetries, Normalizer, Predictor, SquareSymmetries
 
 

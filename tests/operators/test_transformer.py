@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from operators.base import check_input
+from operators.models.transformer import Transformer
 from operators.nn.pointwise import coordinate_features
-from operators.transformer import Transformer
 from tests.oracles.plain_operators import PlainTransformer
 
 ATTENTIONS = ["softmax", "efficient", "galerkin"]

@@ -7,9 +7,9 @@ from scipy.interpolate import RegularGridInterpolator
 
 from operators.base import Operator
 from operators.transforms import BurgersSymmetries, Normalizer, Predictor, SquareSymmetries
-from pdegen.burgers import ColeHopf
-from pdegen.darcy.finite_volume import FiniteVolume
-from pdegen.grid import CellGrid, NodalGrid, PeriodicGrid
+from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
+from pdegen.equations.burgers.solver import ColeHopf
+from pdegen.equations.darcy.finite_volume import FiniteVolume
 
 
 def square(axis):

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import gelu, layer_norm
 
 from operators.base import check_input
-from operators.transolver import Convolution, PhysicsAttention, Transolver
+from operators.models.transolver import Convolution, PhysicsAttention, Transolver
 from tests.oracles.plain_transolver import PlainTransolver
 
 VARIANTS = [

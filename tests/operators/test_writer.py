@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from operators import checkpoint, train
-from operators.checkpoint import load_state, saving_checkpoint, saving_state
-from operators.files import read_lines
-from operators.galerkin import GalerkinTransformer
+from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1
-from operators.train import Settings, TrainingError, fit
+from operators.training import checkpoint
+from operators.training import fit as train
+from operators.training.checkpoint import load_state, saving_checkpoint, saving_state
+from operators.training.files import read_lines
+from operators.training.fit import Settings, TrainingError, fit
+from operators.training.writer import Writer
 from operators.transforms import Normalizer, Predictor
-from operators.writer import Writer
 
 
 class Killed(BaseException):

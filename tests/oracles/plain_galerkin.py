@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from operators.galerkin import GalerkinTransformer
+from operators.models.galerkin import GalerkinTransformer
 from operators.nn.encoder import EncoderLayer
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, silu
 
-from operators.galerkin2d import GalerkinTransformer2d
+from operators.models.galerkin2d import GalerkinTransformer2d
 from tests.oracles.plain_galerkin import PlainLayer
 
 

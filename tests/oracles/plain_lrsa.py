@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from operators import lrsa
+from operators.models import lrsa
 
 
 class PlainNorm(nn.Module):

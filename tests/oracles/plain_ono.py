@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from operators.models.ono import ONO, LinearAttention, OrthogonalLayer
 from operators.nn.nystrom import NystromAttention
-from operators.ono import ONO, LinearAttention, OrthogonalLayer
 
 
 class PlainLinearAttention(nn.Module):

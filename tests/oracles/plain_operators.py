@@ -10,8 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from operators.deeponet import DeepONet
-from operators.transformer import Transformer
+from operators.models.deeponet import DeepONet
+from operators.models.transformer import Transformer
 
 
 class PlainDeepONet(nn.Module):

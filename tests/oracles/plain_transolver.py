@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from operators.transolver import PhysicsAttention, Transolver
+from operators.models.transolver import PhysicsAttention, Transolver
 
 
 class PlainPhysicsAttention(nn.Module):

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from pdegen.generate import generate
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store import Store
+from pdegen.store.store import Store
 
 SMALL = {
     "samples": 12,

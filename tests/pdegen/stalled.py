@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from pdegen.generate import RecipeJob, generate
+from pdegen.making.generate import RecipeJob, generate
 from pdegen.recipe import load_recipe
 from tests.pdegen.conftest import SMALL
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from pdegen.burgers import ETDRK4, ColeHopf
-from pdegen.failure import SolveError
-from pdegen.grid import PeriodicGrid
-from pdegen.random_fields import PeriodicGaussianField
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
+from pdegen.numerics.failure import SolveError
+from pdegen.sampling.gaussian import PeriodicGaussianField
 from tests.oracles.cole_hopf import cole_hopf
 
 VISCOSITY = 0.1 / (2 * np.pi)  # of the benchmark

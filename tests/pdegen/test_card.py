@@ -7,13 +7,13 @@ import mlcroissant
 import numpy as np
 import pytest
 
-from pdegen.card import CARD, CROISSANT
-from pdegen.derived import add_noise, at_levels
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
-from pdegen.generate import generate
-from pdegen.record import sha256
-from pdegen.store import Store
+from pdegen.making.derived import add_noise, at_levels
+from pdegen.making.generate import generate
+from pdegen.store.card import CARD, CROISSANT
+from pdegen.store.record import sha256
+from pdegen.store.store import Store
 from tests.stores import objects_of
 
 

@@ -10,11 +10,11 @@ import pytest
 import zarr
 
 from operators.data import DataError, open_pairs
-from pdegen.generate import generate
+from pdegen.making.generate import generate
+from pdegen.making.verify import repair, verify
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store import Store, StoreError
-from pdegen.verify import repair, verify
+from pdegen.store.store import Store, StoreError
 
 CODECS = ("zstd", "none")
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from pdegen.darcy.finite_volume import FiniteVolume
-from pdegen.failure import SolveError
-from pdegen.generate import generate
-from pdegen.grid import CellGrid
-from pdegen.problems.base import SampleError
+from pdegen.domains import CellGrid
+from pdegen.equations.base import SampleError
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.making.generate import generate
+from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store import Store
+from pdegen.store.store import Store
 from tests.stores import faults
 
 SMALL = {"samples": 14, "shard": 6, "resolution": 15, "modes": 20, "refinement": 3}
@@ -107,7 +107,7 @@ def test_bits_do_not_depend_on_workers_or_shards(small, store, tmp_path, workers
 
 
 def test_goes_on_where_it_was_interrupted(small, store, tmp_path, monkeypatch):
-    from pdegen import generate as module
+    from pdegen.making import generate as module
 
     compute = module.compute
 

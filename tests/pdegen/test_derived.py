@@ -1,4 +1,4 @@
-"""Derived stores: the noise of `pdegen.noise` on a store, whoever writes them."""
+"""Derived stores: the noise of `pdegen.sampling.noise` on a store, whoever writes them."""
 
 import json
 import shutil
@@ -9,15 +9,15 @@ import pytest
 import xarray as xr
 
 from operators.data import read_pairs
-from pdegen.derived import NoiseJob, add_noise, at_levels
-from pdegen.generate import generate
-from pdegen.noise import Noise, SensorNoise, pointwise_deviation
-from pdegen.problems.base import SampleError
+from pdegen.equations.base import SampleError
+from pdegen.making.derived import NoiseJob, add_noise, at_levels
+from pdegen.making.generate import generate
+from pdegen.making.verify import verify
 from pdegen.recipe import load_recipe
-from pdegen.record import Record
+from pdegen.sampling.noise import Noise, SensorNoise, pointwise_deviation
 from pdegen.schema import SchemaError
-from pdegen.store import Store, StoreError, open_sealed
-from pdegen.verify import verify
+from pdegen.store.record import Record
+from pdegen.store.store import Store, StoreError, open_sealed
 from tests.pdegen.conftest import SMALL
 from tests.stores import faults, interrupted, objects_of, unseal
 
@@ -318,7 +318,9 @@ def test_noise_on_noise_is_refused(refused, noisy):
 
 
 def test_noise_that_does_not_suit_the_grid_is_refused(refused, parent, monkeypatch):
-    monkeypatch.setattr("pdegen.noise.CorrelatedNoise.basis", lambda self, n: np.ones((n, 0)) @ 1)
+    monkeypatch.setattr(
+        "pdegen.sampling.noise.CorrelatedNoise.basis", lambda self, n: np.ones((n, 0)) @ 1
+    )
     refused("u of .*parent.zarr: ", parent.url, noises=at_levels({"kind": "correlated"}, [0, 0.1]))
 
 

@@ -5,19 +5,19 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pdegen import device
-from pdegen.burgers import ETDRK4, ColeHopf
-from pdegen.coefficients import LogNormal, TwoPhase
-from pdegen.darcy.finite_volume import FiniteVolume
-from pdegen.failure import SolveError
-from pdegen.generate import generate
-from pdegen.grid import CellGrid, NodalGrid, PeriodicGrid
-from pdegen.problems.base import SampleError
-from pdegen.random_fields import PeriodicGaussianField, SquareGaussianField
+from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
+from pdegen.equations.base import SampleError
+from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.making.generate import generate
+from pdegen.making.verify import verify
+from pdegen.numerics import device
+from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe, recipe_names
+from pdegen.sampling.coefficients import LogNormal, TwoPhase
+from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 from pdegen.schema import SchemaError
-from pdegen.store import StoreError
-from pdegen.verify import verify
+from pdegen.store.store import StoreError
 
 FIELD = PeriodicGaussianField(sigma=25.0, tau=5.0, alpha=2.0, modes=127)
 GRID = PeriodicGrid(512)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import zarr
 
-from pdegen.encoding import encoded_shard
-from pdegen.layout import ROOT, Variable, contents, in_memory
-from pdegen.problem import layout
+from pdegen.making.contents import layout
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.record import sample_moments
-from pdegen.store import Store, lay_out
+from pdegen.store.encoding import encoded_shard
+from pdegen.store.layout import ROOT, Variable, contents, in_memory
+from pdegen.store.record import sample_moments
+from pdegen.store.store import Store, lay_out
 
 SAMPLES, SHARD = 44, 16  # the last shard is not full, and its last chunk neither
 SHAPES = {"number": (), "line": (700,), "square": (9, 11), "wide": (2, 70000)}

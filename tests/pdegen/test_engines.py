@@ -11,10 +11,10 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import pdegen
-from pdegen import engines
-from pdegen.engines import EngineError, WorkerLostError, check, pool, slurm_script
-from pdegen.generate import Progress, generate
-from pdegen.problems.base import SampleError
+from pdegen.equations.base import SampleError
+from pdegen.making import engines
+from pdegen.making.engines import EngineError, WorkerLostError, check, pool, slurm_script
+from pdegen.making.generate import Progress, generate
 from tests.pdegen.conftest import SMALL
 from tests.pdegen.scheduler import scheduler_of
 from tests.stores import objects_of
@@ -145,7 +145,7 @@ def test_memory_does_not_grow_with_the_dataset(small, tmp_path):
         )
         code = (
             "import resource, sys\n"
-            "from pdegen.generate import generate\n"
+            "from pdegen.making.generate import generate\n"
             "from pdegen.recipe import Recipe\n"
             "recipe = Recipe.model_validate_json(sys.argv[1])\n"
             "generate(recipe, sys.argv[2], workers=2)\n"
@@ -224,7 +224,7 @@ def test_mpi_needs_three_processes(tmp_path):
 def pools_in_a_task(_):
     from threadpoolctl import threadpool_info
 
-    from pdegen.darcy import finite_volume
+    from pdegen.equations.darcy import finite_volume
 
     finite_volume.scipy.sparse.linalg.splu  # noqa: B018 - brings the pool of SciPy
     return [library["num_threads"] for library in threadpool_info()]
@@ -232,7 +232,7 @@ def pools_in_a_task(_):
 
 def test_libraries_that_a_task_imports_run_on_one_thread():
     code = (
-        "from pdegen.engines import pool\n"
+        "from pdegen.making.engines import pool\n"
         "from tests.pdegen.test_engines import pools_in_a_task\n"
         "with pool('threads', 1) as threads:\n"
         "    print(list(threads.run(pools_in_a_task, [0])))\n"

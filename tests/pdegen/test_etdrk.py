@@ -3,7 +3,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from pdegen.etdrk import Step
+from pdegen.numerics.etdrk import Step
 
 
 def exact_coefficients(z, h):

@@ -16,16 +16,16 @@ import pytest
 import xarray as xr
 
 from operators.data import DataError, open_pairs, read_pairs
-from pdegen import lock
-from pdegen import verify as verification
-from pdegen.generate import RecipeJob, generate
-from pdegen.layout import Layout
-from pdegen.lock import LockedError
-from pdegen.metadata import BEGUN
-from pdegen.objects import Objects
-from pdegen.record import Record
-from pdegen.store import Store, StoreError, open_sealed
-from pdegen.verify import repair, verify
+from pdegen.making import verify as verification
+from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.verify import repair, verify
+from pdegen.store import lock
+from pdegen.store.format import BEGUN
+from pdegen.store.layout import Layout
+from pdegen.store.lock import LockedError
+from pdegen.store.objects import Objects
+from pdegen.store.record import Record
+from pdegen.store.store import Store, StoreError, open_sealed
 from tests.stores import faults, interrupted, objects_of
 
 
@@ -384,7 +384,7 @@ def test_stores_of_version_2_are_read_and_verified_and_mended(
     objects = Layout.objects
     with monkeypatch.context() as patch:
         patch.setattr(Layout, "objects", lambda layout, version=2: objects(layout, 2))
-        patch.setattr("pdegen.generate.FORMAT_VERSION", 2)
+        patch.setattr("pdegen.making.generate.FORMAT_VERSION", 2)
         store = generate(small, str(tmp_path / "s.zarr"))
         stranger = generate(small.with_overrides({"seed": 1}), str(tmp_path / "t.zarr"))
     assert store.version == 2
@@ -493,7 +493,7 @@ def test_a_job_that_was_taken_over_lays_nothing_out(small, store, monkeypatch):
     def taken(objects, token):
         raise LockedError("taken over")
 
-    monkeypatch.setattr("pdegen.lock.check", taken)
+    monkeypatch.setattr("pdegen.store.lock.check", taken)
     before = objects_of(store)
     with pytest.raises(LockedError, match="taken over"):
         generate(small.with_overrides({"seed": 1}), store.url, overwrite=True)

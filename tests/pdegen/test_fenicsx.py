@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdegen.darcy.fenicsx import client
-from pdegen.darcy.finite_element import FiniteElement
-from pdegen.grid import CellGrid
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.fenicsx import client
+from pdegen.equations.darcy.finite_element import FiniteElement
 
 SETTINGS = client.Settings(8, "Q1", "sample", "cg", 1e-10, 200)
 SOLVER = FiniteElement(CellGrid(12), linear="cholesky")
@@ -61,12 +61,12 @@ OUTSIDE = """
     import json, sys
     import numpy as np
     from mpi4py import MPI
-    from pdegen.darcy.fenicsx import client
+    from pdegen.equations.darcy.fenicsx import client
     a = np.load(sys.argv[1])
     settings = client.Settings(12, "Q1", "domain", "cholesky", 1e-10, 200)
     inside, *_ = client.solve(settings, a, 1.0, 0.0, 1, 60.0)
     outside, *_ = client.solve(settings, a, 1.0, 0.0, 2, 60.0)
-    assert "pdegen.darcy.fenicsx.worker" in sys.modules
+    assert "pdegen.equations.darcy.fenicsx.worker" in sys.modules
     assert np.abs(inside - outside).max() < 1e-12
     try:
         client.solve(client.Settings(12, "Q1", "sample", "cg", 1e-10, 1), a, 1.0, 0.0, 1, 60.0)
@@ -179,7 +179,7 @@ def test_what_compilers_print_is_no_reply(own_worker):
 PARENT = """
     import sys, time
     import numpy as np
-    from pdegen.darcy.fenicsx import client
+    from pdegen.equations.darcy.fenicsx import client
     started = client.Worker(sys.argv[1], int(sys.argv[2]))
     print(started._folder, *started.pids, flush=True)
     settings = client.Settings(200, "Q2", "domain", "cholesky", 1e-10, 200)
@@ -207,7 +207,7 @@ def test_no_orphan_outlives_its_parent(dolfinx, root, ranks, state):
 FORK = """
     import os, sys
     import numpy as np
-    from pdegen.darcy.fenicsx import client
+    from pdegen.equations.darcy.fenicsx import client
     mine = client.worker(sys.argv[1])
     pid = os.fork()
     if pid == 0:

@@ -6,11 +6,11 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from pdegen.darcy.fenicsx import client
-from pdegen.darcy.finite_element import FiniteElement
-from pdegen.darcy.finite_volume import FiniteVolume
-from pdegen.failure import SolveError
-from pdegen.grid import CellGrid
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.fenicsx import client
+from pdegen.equations.darcy.finite_element import FiniteElement
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.numerics.failure import SolveError
 from tests.oracles.bilinear import bilinear_solution
 
 pytestmark = pytest.mark.usefixtures("dolfinx")

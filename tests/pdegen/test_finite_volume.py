@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from pdegen.darcy.finite_volume import FiniteVolume, direct_solve
-from pdegen.darcy.operator import Operator
-from pdegen.darcy.poisson import Poisson
-from pdegen.failure import SolveError
-from pdegen.grid import CellGrid
-from pdegen.random_fields import SquareGaussianField
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.finite_volume import FiniteVolume, direct_solve
+from pdegen.equations.darcy.operator import Operator
+from pdegen.equations.darcy.poisson import Poisson
+from pdegen.numerics.failure import SolveError
+from pdegen.sampling.gaussian import SquareGaussianField
 from tests.oracles import five_points
 
 FIELD = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 64)

@@ -7,18 +7,18 @@ import pytest
 import xarray as xr
 import zarr
 
-from pdegen import engines
-from pdegen import generate as module
-from pdegen.burgers import ColeHopf, Solution
-from pdegen.engines import EngineError
-from pdegen.failure import SolveError
-from pdegen.generate import Progress, RecipeJob, generate
-from pdegen.objects import Objects
-from pdegen.problems.base import SampleError
-from pdegen.random_fields import PeriodicGaussianField
+from pdegen.equations.base import SampleError
+from pdegen.equations.burgers.solver import ColeHopf, Solution
+from pdegen.making import engines
+from pdegen.making import generate as module
+from pdegen.making.engines import EngineError
+from pdegen.making.generate import Progress, RecipeJob, generate
+from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
-from pdegen.record import Record
-from pdegen.store import Store, StoreError
+from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.store.objects import Objects
+from pdegen.store.record import Record
+from pdegen.store.store import Store, StoreError
 from tests.stores import faults, interrupted, objects_of
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from pdegen.darcy.finite_volume import FiniteVolume
-from pdegen.darcy.inversion import TotalVariation
-from pdegen.grid import CellGrid
-from pdegen.random_fields import SquareGaussianField
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.darcy.inversion import TotalVariation
+from pdegen.sampling.gaussian import SquareGaussianField
 
 
 @pytest.fixture(scope="module")

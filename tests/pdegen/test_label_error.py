@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from pdegen.engines import pool
-from pdegen.failure import SolveError
-from pdegen.generate import generate
-from pdegen.label_error import key, label_error, measured, table
-from pdegen.problems.base import SampleError
-from pdegen.problems.darcy import Darcy
+from pdegen.equations.base import SampleError
+from pdegen.equations.darcy.problem import Darcy
+from pdegen.making.engines import pool
+from pdegen.making.generate import generate
+from pdegen.making.label_error import key, label_error, measured, table
+from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
 WITH_REFERENCE = [name for name in recipe_names() if load_recipe(name).problem.compared]
@@ -35,7 +35,7 @@ def objects(folder):
 def test_the_table_changes_no_byte(tmp_path, monkeypatch):
     recipe = load_recipe("darcy-quick").with_overrides({"samples": 5})
     generate(recipe, str(tmp_path / "known"))
-    monkeypatch.setattr("pdegen.label_error.table", dict)
+    monkeypatch.setattr("pdegen.making.label_error.table", dict)
     generate(recipe, str(tmp_path / "measured"))
     assert objects(tmp_path / "known") == objects(tmp_path / "measured")
 
@@ -85,7 +85,7 @@ def test_a_reference_that_cannot_be_solved_is_an_error(workers, monkeypatch):
         def solve(self, a, f):
             raise SolveError(0, "the residual is 1e-3")
 
-    monkeypatch.setattr("pdegen.problems.darcy._reference_solver", lambda n: Failing())
+    monkeypatch.setattr("pdegen.equations.darcy.problem._reference_solver", lambda n: Failing())
     with pytest.raises(SolveError, match="residual is 1e-3"):
         label_error(tiny(), workers)
 

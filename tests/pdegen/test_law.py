@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.coefficients import LogNormal, TwoPhase
-from pdegen.grid import CellGrid, PeriodicGrid
-from pdegen.law.base import SIGNIFICANCE, Bound, Check, Distinct, Law, Statistic
-from pdegen.law.burgers import _Physics
-from pdegen.law.darcy import Solved, darcy_law
+from pdegen.domains import CellGrid, PeriodicGrid
+from pdegen.equations.burgers.law import _Physics
+from pdegen.equations.darcy.law import Solved, darcy_law
+from pdegen.law.check import SIGNIFICANCE, Bound, Check, Distinct, Law, Statistic
 from pdegen.law.exact import Cells, RankSum, binomial, chi_square, normal
 from pdegen.law.gaussian import GaussianLaw
 from pdegen.law.modes import periodic_modes, square_modes
 from pdegen.law.two_phase import TwoPhaseLaw
-from pdegen.random_fields import PeriodicGaussianField, SquareGaussianField
 from pdegen.recipe import load_recipe, recipe_names
+from pdegen.sampling.coefficients import LogNormal, TwoPhase
+from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 
 CIRCLE = PeriodicGaussianField(25.0, 5.0, 2.0, modes=31)
 SQUARE = SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=24)

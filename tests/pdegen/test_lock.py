@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pdegen import lock
-from pdegen.generate import RecipeJob, generate
-from pdegen.lock import KEY, RENEWED, Holder, LockedError, check, locked
-from pdegen.objects import Objects
+from pdegen.making.generate import RecipeJob, generate
+from pdegen.store import lock
+from pdegen.store.lock import KEY, RENEWED, Holder, LockedError, check, locked
+from pdegen.store.objects import Objects
 from tests.stores import objects_of
 
 JOB = "a fingerprint"
@@ -65,7 +65,8 @@ def renewing(objects):
 def living(folder, before=()):
     """A process that holds the lock of a store; `before` it, a command such as unshare."""
     code = (
-        "import sys, time; from pdegen.lock import locked; from pdegen.objects import Objects\n"
+        "import sys, time; from pdegen.store.lock import locked\n"
+        "from pdegen.store.objects import Objects\n"
         "with locked(Objects(sys.argv[1]), 'job'): print('held', flush=True); time.sleep(600)"
     )
     command = [*before, sys.executable, "-c", code, str(folder)]

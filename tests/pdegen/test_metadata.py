@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pdegen.store import Store, StoreError
-from pdegen.verify import verify
+from pdegen.making.verify import verify
+from pdegen.store.store import Store, StoreError
 
 
 def u(content):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.noise import (
+from pdegen.sampling.gaussian import NormalStream
+from pdegen.sampling.noise import (
     CorrelatedNoise,
     EnsembleNoise,
     MultiplicativeNoise,
@@ -15,7 +16,6 @@ from pdegen.noise import (
     SNRNoise,
     pointwise_deviation,
 )
-from pdegen.random_fields import NormalStream
 from pdegen.schema import SchemaError
 
 GRIDS = pytest.mark.parametrize("shape", [(24,), (6, 8)], ids=["1-D", "2-D"])

@@ -3,8 +3,8 @@ import os
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pdegen.generate import generate
-from pdegen.objects import Objects, TooLargeError, UrlError
+from pdegen.making.generate import generate
+from pdegen.store.objects import Objects, TooLargeError, UrlError
 
 
 @pytest.fixture(params=["path", "file", "memory"])

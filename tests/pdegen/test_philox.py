@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pdegen.philox import words
-from pdegen.random_fields import NormalStream
+from pdegen.sampling.gaussian import NormalStream
+from pdegen.sampling.streams import words
 
 SAMPLES = [0, 3, 2047, 2**40 + 5, 2**63 - 1]
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.interpolate import RectBivariateSpline
 
-from pdegen.darcy.finite_volume import FiniteVolume
-from pdegen.darcy.published import PublishedScheme
-from pdegen.grid import CellGrid, NodalGrid
-from pdegen.random_fields import SquareGaussianField
+from pdegen.domains import CellGrid, NodalGrid
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.darcy.published import PublishedScheme
+from pdegen.sampling.gaussian import SquareGaussianField
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.grid import PeriodicGrid
-from pdegen.random_fields import NormalStream, PeriodicGaussianField
+from pdegen.domains import PeriodicGrid
+from pdegen.sampling.gaussian import NormalStream, PeriodicGaussianField
 
 FIELD = PeriodicGaussianField(sigma=25.0, tau=5.0, alpha=2.0, modes=31)
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from pdegen.burgers import ETDRK4, ColeHopf
+from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from pdegen.recipe import Recipe, load_recipe, recipe_folder, recipe_names
 from pdegen.schema import SchemaError
 

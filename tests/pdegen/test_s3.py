@@ -18,12 +18,12 @@ from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from operators.data import read_pairs
-from pdegen.derived import add_noise, at_levels
-from pdegen.generate import RecipeJob, generate
-from pdegen.lock import LockedError, locked
-from pdegen.objects import Objects
-from pdegen.store import Store, StoreError
-from pdegen.verify import repair, verify
+from pdegen.making.derived import add_noise, at_levels
+from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.verify import repair, verify
+from pdegen.store.lock import LockedError, locked
+from pdegen.store.objects import Objects
+from pdegen.store.store import Store, StoreError
 from tests.pdegen.conftest import SMALL
 from tests.stores import faults, interrupted, objects_of
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from operators.data import read_pairs
-from pdegen.generate import RecipeJob, generate
-from pdegen.lock import LockedError, locked
-from pdegen.objects import Objects, UrlError
-from pdegen.verify import repair
+from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.verify import repair
+from pdegen.store.lock import LockedError, locked
+from pdegen.store.objects import Objects, UrlError
 from tests.daemons import answers, free_ports, until
 from tests.faults import KINDS, Faults, faults
 from tests.pdegen.test_s3 import stored

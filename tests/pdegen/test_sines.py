@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from pdegen.darcy.finite_volume import FiniteVolume
-from pdegen.darcy.poisson import Poisson
-from pdegen.grid import CellGrid
-from pdegen.random_fields import SquareGaussianField
-from pdegen.sines import by_fft, by_products, faster_by_fft, matrix
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.darcy.poisson import Poisson
+from pdegen.numerics.sines import by_fft, by_products, faster_by_fft, matrix
+from pdegen.sampling.gaussian import SquareGaussianField
 
 # one cell; even and odd; a power of 2; a prime; few factors
 SIZES = (1, 2, 5, 37, 64, 135)
@@ -62,7 +62,7 @@ def test_solutions_are_the_same_by_both(kind, array):
 def test_fields_are_the_same_by_both(boundary, modes, monkeypatch):
     field, grid = SquareGaussianField(boundary, 3.0, 3.0, 2.0, modes), CellGrid(135)
     by_ffts = field(grid, 1, range(2))
-    monkeypatch.setattr("pdegen.random_fields.faster_by_fft", lambda n: False)
+    monkeypatch.setattr("pdegen.sampling.gaussian.faster_by_fft", lambda n: False)
     by_matrices = field(grid, 1, range(2))
     assert relative(by_ffts, by_matrices) < EQUAL
     assert not (by_ffts == by_matrices).all()  # two ways indeed

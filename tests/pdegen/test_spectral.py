@@ -1,8 +1,13 @@
 import numpy as np
 import pytest
 
-from pdegen.grid import PeriodicGrid
-from pdegen.spectral import antiderivative_symbol, dealiased, derivative_symbol, wave_numbers
+from pdegen.domains import PeriodicGrid
+from pdegen.numerics.spectral import (
+    antiderivative_symbol,
+    dealiased,
+    derivative_symbol,
+    wave_numbers,
+)
 
 
 def transform(grid, symbol, values):

@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 from scipy.fft import idctn
 
-from pdegen.coefficients import LogNormal, TwoPhase
-from pdegen.grid import CellGrid, NodalGrid
-from pdegen.random_fields import NormalStream, SquareGaussianField
+from pdegen.domains import CellGrid, NodalGrid
+from pdegen.sampling.coefficients import LogNormal, TwoPhase
+from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
 
 BOTH = pytest.mark.parametrize("boundary", ["neumann", "dirichlet"])
 

@@ -8,12 +8,12 @@ import pytest
 import xarray as xr
 import zarr
 
-from pdegen.generate import generate
-from pdegen.objects import Objects
-from pdegen.problem import compute, layout
+from pdegen.making.contents import compute, layout
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.record import Record, Seal
-from pdegen.store import Store, StoreError, lay_out, open_sealed
+from pdegen.store.objects import Objects
+from pdegen.store.record import Record, Seal
+from pdegen.store.store import Store, StoreError, lay_out, open_sealed
 from tests.pdegen.conftest import SMALL
 from tests.stores import faults, resealed, with_attributes
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdegen.derived import add_noise, at_levels
-from pdegen.generate import RecipeJob, generate
-from pdegen.lock import LockedError, locked
-from pdegen.problems.base import SampleError
-from pdegen.record import Record, Seal, _signed, sha256
+from pdegen.equations.base import SampleError
+from pdegen.making.derived import add_noise, at_levels
+from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.verify import repair, verify
 from pdegen.schema import SchemaError
-from pdegen.store import StoreError
-from pdegen.verify import repair, verify
+from pdegen.store.lock import LockedError, locked
+from pdegen.store.record import Record, Seal, _signed, sha256
+from pdegen.store.store import StoreError
 from tests.stores import faults, interrupted, objects_of, resealed, unseal, with_attributes
 
 

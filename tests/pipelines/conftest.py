@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from pdegen.generate import generate
-from pipelines.experiment import load_experiment
-from pipelines.report import write_report
-from pipelines.run import evaluate_run, train
+from pdegen.making.generate import generate
+from pipelines.declared.experiment import load_experiment
+from pipelines.reports.report import write_report
+from pipelines.runs.run import evaluate_run, train
 from tests.once import once
 from tests.pipelines.command import Outcome, call, everything
 

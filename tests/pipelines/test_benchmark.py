@@ -10,19 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from operators.files import read_json, read_lines, write_json, write_lines
-from operators.train import Stopped, TrainingError
-from pdegen.generate import generate
+from operators.training.files import read_json, read_lines, write_json, write_lines
+from operators.training.fit import Stopped, TrainingError
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pipelines import benchmark_run as module
-from pipelines.benchmark import Benchmark, Case, load_benchmark
-from pipelines.benchmark_report import _line, write_benchmark_report
-from pipelines.benchmark_run import BenchmarkRun
-from pipelines.profile import Profile, measure, write_profile
-from pipelines.reproduction import toml
-from pipelines.run import RunError, evaluate
-from pipelines.shipped import benchmark_names
+from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
+from pipelines.declared.profile import Profile
+from pipelines.declared.shipped import benchmark_names
+from pipelines.measure.profile import measure
+from pipelines.reports.benchmark_report import _line, write_benchmark_report
+from pipelines.reports.profile_report import write_profile
+from pipelines.runs.reproduction import toml
+from pipelines.runs.run import RunError, evaluate
+from pipelines.studies import benchmark as module
+from pipelines.studies.benchmark import BenchmarkRun
 
 CPU = torch.device("cpu")
 SMALL = {"samples": 12, "shard": 5, "resolution": 32, "modes": 31, "train": 8, "validation": 2,

@@ -11,11 +11,11 @@ import pytest
 import torch
 import zarr
 
-from pdegen.random_fields import PeriodicGaussianField
 from pdegen.recipe import recipe_names
-from pdegen.store import Store
-from pipelines import run as run_module
-from pipelines.shipped import benchmark_names, experiment_names
+from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.store.store import Store
+from pipelines.declared.shipped import benchmark_names, experiment_names
+from pipelines.runs import run as run_module
 from tests.pipelines.command import SMALL, history, quietly
 from tests.stores import faults, objects_of, with_attributes
 

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from pdegen.random_fields import PeriodicGaussianField
-from pdegen.store import Store
+from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.store.store import Store
 from tests.pipelines.command import SMALL, everything, quietly
 from tests.stores import objects_of
 

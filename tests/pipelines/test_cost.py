@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from operators.nn import encoder, fused
-from pipelines.cost import step_flops
-from pipelines.models import parse_model
+from pipelines.declared.models import parse_model
+from pipelines.measure.cost import step_flops
 
 
 @pytest.mark.parametrize("attention", ["galerkin", "fourier", "softmax", "linear", "none"])

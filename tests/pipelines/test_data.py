@@ -14,16 +14,16 @@ import pytest
 import torch
 
 from operators.data import Pairs, Samples, StreamedPairs
-from operators.train import Stopped
-from pdegen.generate import generate
+from operators.training.fit import Stopped
+from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
-from pdegen.store import Store
-from pipelines import data
-from pipelines.baselines import MEAN, compared
-from pipelines.data import Source, free_memory
-from pipelines.experiment import Experiment, load_experiment
-from pipelines.finished import read_finished
-from pipelines.run import RunError, evaluate, evaluate_run, train
+from pdegen.store.store import Store
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.runs import data
+from pipelines.runs.baselines import MEAN, compared
+from pipelines.runs.data import Source, free_memory
+from pipelines.runs.finished import read_finished
+from pipelines.runs.run import RunError, evaluate, evaluate_run, train
 from tests.pipelines.conftest import CPU, SMALL_DARCY
 from tests.stores import resealed, with_attributes
 

@@ -3,12 +3,12 @@
 import pytest
 
 from operators.data import allowed_resolutions
-from operators.soap import SOAP
-from operators.train import adam
+from operators.training.fit import adam
+from operators.training.soap import SOAP
 from pdegen.schema import SchemaError
-from pipelines.experiment import Experiment, load_experiment
-from pipelines.models import build_operator
-from pipelines.shipped import experiment_names
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.declared.models import build_operator
+from pipelines.declared.shipped import experiment_names
 
 
 @pytest.mark.parametrize("name", experiment_names())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.interfaces import (
+from pipelines.runs.interfaces import (
     at_interface,
     hausdorff,
     interface_points,

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdegen import derived
-from pdegen.store import Store
+from pdegen.making import derived
+from pdegen.store.store import Store
 from tests.pipelines.command import everything, quietly
 
 

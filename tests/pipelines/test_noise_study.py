@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from operators.train import Stopped
-from pdegen.darcy.inversion import TotalVariation
-from pdegen.generate import generate
+from operators.training.fit import Stopped
+from pdegen.equations.darcy.inversion import TotalVariation
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pipelines import cli, noise_study
-from pipelines.experiment import load_experiment
-from pipelines.noise_study import Cell, NoiseStudy, mean_and_spread, parse_levels
-from pipelines.run import RunError
-from pipelines.study_report import write_study_report
+from pipelines import cli
+from pipelines.declared.experiment import load_experiment
+from pipelines.reports.study_report import write_study_report
+from pipelines.runs.run import RunError
+from pipelines.studies import noise as noise_study
+from pipelines.studies.noise import Cell, NoiseStudy, mean_and_spread, parse_levels
 
 CPU = torch.device("cpu")
 DATA = {"samples": 20, "shard": 20, "resolution": 13, "modes": 16, "refinement": 1,

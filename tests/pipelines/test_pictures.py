@@ -12,17 +12,17 @@ import pytest
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from operators.train import Epoch
-from pdegen.derived import add_noise, at_levels
+from operators.training.fit import Epoch
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
-from pdegen.problem import layout
+from pdegen.making.contents import layout
+from pdegen.making.derived import add_noise, at_levels
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store import StoreError, lay_out
-from pipelines import charts, fields, figures
-from pipelines.fields import Look
-from pipelines.pictures import plot_store
+from pdegen.store.store import StoreError, lay_out
+from pipelines.reports import charts, fields, figures
+from pipelines.reports.fields import Look
+from pipelines.reports.pictures import plot_store
 
 
 def texts(svg: str) -> str:

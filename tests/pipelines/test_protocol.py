@@ -10,10 +10,10 @@ import pytest
 import torch
 import xarray as xr
 
-from operators.checkpoint import load_checkpoint
-from pipelines.experiment import load_experiment
-from pipelines.models import build_operator
-from pipelines.run import Score, evaluate, train
+from operators.training.checkpoint import load_checkpoint
+from pipelines.declared.experiment import load_experiment
+from pipelines.declared.models import build_operator
+from pipelines.runs.run import Score, evaluate, train
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")

@@ -9,14 +9,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from operators.galerkin import GalerkinTransformer
-from operators.variables import averaging_weights
-from pdegen.grid import CellGrid
-from pdegen.random_fields import SquareGaussianField
-from pipelines.benchmark import load_benchmark
-from pipelines.experiment import load_experiment
-from pipelines.models import parse_model
-from pipelines.shipped import benchmark_names
+from operators.data.variables import averaging_weights
+from operators.models.galerkin import GalerkinTransformer
+from pdegen.domains import CellGrid
+from pdegen.sampling.gaussian import SquareGaussianField
+from pipelines.declared.benchmark import load_benchmark
+from pipelines.declared.experiment import load_experiment
+from pipelines.declared.models import parse_model
+from pipelines.declared.shipped import benchmark_names
 
 # S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021
 TABLE_2A = """                512    2048   8192

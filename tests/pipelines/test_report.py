@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 import torch
 
-from operators.files import read_json, write_json
+from operators.training.files import read_json, write_json
 from pdegen.schema import parse_override
-from pdegen.store import open_sealed
-from pipelines.experiment import Experiment, load_experiment
-from pipelines.finished import ReportError
-from pipelines.report import grids, write_report
-from pipelines.reproduction import reproduction
-from pipelines.wording import scientific
+from pdegen.store.store import open_sealed
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.reports.report import grids, write_report
+from pipelines.reports.wording import scientific
+from pipelines.runs.finished import ReportError
+from pipelines.runs.reproduction import reproduction
 
 CPU = torch.device("cpu")
 RUNS = ["finished", "published", "darcy", "inverse"]

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import torch
 
-from operators.checkpoint import load_checkpoint, save_checkpoint
-from pipelines.experiment import Experiment, load_experiment
-from pipelines.models import build_operator
-from pipelines.run import RunError, evaluate_run, train, train_part
+from operators.training.checkpoint import load_checkpoint, save_checkpoint
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.declared.models import build_operator
+from pipelines.runs.run import RunError, evaluate_run, train, train_part
 from tests.pipelines.command import history
 from tests.pipelines.conftest import SMALL
 
@@ -304,7 +304,7 @@ def test_a_report_refuses_a_history_of_another_seed(
 def holding(run: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that holds a folder, as one that trains there does."""
     script = (
-        "import pathlib, sys, time; from operators.files import held\n"
+        "import pathlib, sys, time; from operators.training.files import held\n"
         "with held(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pdegen.schema import SchemaError
-from pipelines.benchmark import Case
-from pipelines.samples_study import label, parse_numbers, samples_study
-from pipelines.study_charts import error_by_samples
+from pipelines.declared.benchmark import Case
+from pipelines.reports.study_charts import error_by_samples
+from pipelines.studies.samples import label, parse_numbers, samples_study
 from tests.once import once
 from tests.pipelines.command import quietly
 from tests.pipelines.conftest import SMALL

@@ -15,18 +15,18 @@ import pytest
 import torch
 
 from operators.data import Pairs, Passes, read_pairs
-from operators.pairs import Batch
-from operators.train import Stopped
-from pdegen.failure import SolveError
-from pdegen.generate import generate
-from pdegen.problem import compute
-from pdegen.problems.base import SampleError
-from pdegen.problems.burgers import Burgers
+from operators.data.pairs import Batch
+from operators.training.fit import Stopped
+from pdegen.equations.base import SampleError
+from pdegen.equations.burgers.problem import Burgers
+from pdegen.making.contents import compute
+from pdegen.making.generate import generate
+from pdegen.numerics.failure import SolveError
 from pdegen.schema import SchemaError
-from pipelines.data import Source
-from pipelines.experiment import Experiment, load_experiment
-from pipelines.run import evaluate, train
-from pipelines.stream import SolvedPairs, first_number, solved_pairs
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.runs.data import Source
+from pipelines.runs.run import evaluate, train
+from pipelines.runs.stream import SolvedPairs, first_number, solved_pairs
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, DARCY_DATA, DATA, SMALL, SMALL_DARCY
 

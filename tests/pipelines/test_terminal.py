@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pdegen.problems.base import SampleError
-from pdegen.store import Store
+from pdegen.equations.base import SampleError
+from pdegen.store.store import Store
 from pipelines.cli import stores
 from pipelines.cli.terminal import shown
 from tests.pipelines.command import SMALL
@@ -76,7 +76,7 @@ def test_errors_are_shown(pdegen, monkeypatch, debug):
     def fail(*arguments, **options):
         raise SampleError(3, HOSTILE)
 
-    monkeypatch.setattr("pdegen.generate.generate", fail)
+    monkeypatch.setattr("pdegen.making.generate.generate", fail)
     outcome = pdegen("generate", "burgers-quick", *SMALL, "--out", "store.zarr", *debug)
     assert outcome.status == 1
     assert r"\x1b[2J" in plain(outcome)

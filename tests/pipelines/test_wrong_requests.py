@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import pdegen.problems.base
+import pdegen.equations.base
 from pdegen.recipe import recipe_folder
 from pdegen.schema import SchemaError
 from tests.pipelines.command import SMALL
@@ -55,7 +55,7 @@ def test_the_name_is_confined_wherever_it_is_said(refused):
 @pytest.mark.parametrize("kind", ["experiments/burgers-quick", "benchmarks/quick",
                                   "benchmarks/profile-quick"])  # fmt: skip
 def test_experiments_and_benchmarks_have_such_names_too(refused, root, tmp_path, kind):
-    text = (root / "pipelines" / f"{kind}.toml").read_text("utf-8")
+    text = (root / "pipelines" / "declared" / f"{kind}.toml").read_text("utf-8")
     first = next(line for line in text.splitlines() if line.startswith("name ="))
     path = tmp_path / "mine.toml"
     path.write_text(text.replace(first, 'name = "../x"', 1), "utf-8")
@@ -102,7 +102,7 @@ def test_numbers_of_samples_are_whole(refused):
 )  # fmt: skip
 def test_more_bytes_than_readers_accept_are_refused(refused, words, message, monkeypatch):
     if "536,870,912" in message:  # which they do accept: the rest is memory
-        monkeypatch.setattr(pdegen.problems.base.psutil, "virtual_memory", _small)
+        monkeypatch.setattr(pdegen.equations.base.psutil, "virtual_memory", _small)
         message = "one sample takes some 0 GB of memory"
     assert message in refused("generate", *words)
 
@@ -228,7 +228,7 @@ def test_no_refusal_speaks_of_the_library_that_found_it(refused, tmp_path):
 
 
 def test_a_copy_that_cannot_be_is_the_fault_of_the_recipe(tmp_path):
-    from pdegen.generate import generate
+    from pdegen.making.generate import generate
     from pdegen.recipe import load_recipe
 
     copy = load_recipe("burgers-quick").model_copy(update={"samples": 20})

@@ -71,7 +71,7 @@ def _rebooted(action: Callable[[], None], number: int) -> Callable[[], None]:
     a lease has to expire, which is shorter here."""
 
     def run() -> None:
-        from pdegen import lock
+        from pdegen.store import lock
 
         for name, value in (("LEASE", 0.5), ("RENEWAL", 0.1), ("_kernel", lambda: str(number))):
             if hasattr(lock, name):

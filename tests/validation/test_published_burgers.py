@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pdegen.burgers import ColeHopf
-from pdegen.grid import PeriodicGrid
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.recipe import load_recipe
 from tests.validation.published import file as published_file
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pdegen.darcy.finite_volume import FiniteVolume
-from pdegen.darcy.published import PublishedScheme
-from pdegen.grid import CellGrid
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.darcy.published import PublishedScheme
 from pdegen.recipe import load_recipe
 from tests.validation.published import file as published_file
 

@@ -17,7 +17,7 @@ from operators.data import read_pairs
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
-from pdegen.store import Store
+from pdegen.store.store import Store
 from tests.absent import absent
 
 CLASSES = {"float64": "double", "float32": "single", "bool": "logical", "uint8": "uint8"}

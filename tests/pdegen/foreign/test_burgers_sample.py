@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pdegen.burgers import ETDRK4, ColeHopf
-from pdegen.grid import PeriodicGrid
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from tests.pdegen.foreign.files import imported, neuralop_file, trains, value
 
 FINE = 512

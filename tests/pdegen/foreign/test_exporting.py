@@ -9,15 +9,15 @@ import pytest
 import scipy.io
 import torch
 
-from pdegen.derived import add_noise, at_levels
 from pdegen.foreign import exporting, writers
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.exporting import FORMATS, export
 from pdegen.foreign.importing import import_files
-from pdegen.generate import Job, Options, write
-from pdegen.layout import Coordinate, Layout, Variable
-from pdegen.store import StoreError
+from pdegen.making.derived import add_noise, at_levels
+from pdegen.making.generate import Job, Options, write
+from pdegen.store.layout import Coordinate, Layout, Variable
+from pdegen.store.store import StoreError
 from tests.pdegen.foreign.files import imported, random, value
 from tests.stores import faults, with_attributes
 

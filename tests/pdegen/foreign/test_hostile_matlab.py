@@ -8,9 +8,9 @@ import h5py
 import numpy as np
 import pytest
 
+from pdegen.equations.base import SampleError
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.importing import import_files
-from pdegen.problems.base import SampleError
 from tests.pdegen.foreign.files import (
     BY_HAND,
     PAIR,

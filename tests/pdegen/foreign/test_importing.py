@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from pdegen.equations.base import SampleError
 from pdegen.foreign import importing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import ImportJob, import_files
-from pdegen.problems.base import SampleError
-from pdegen.store import StoreError
+from pdegen.store.store import StoreError
 from tests.pdegen.foreign.files import (
     hdf5,
     imported,

@@ -8,12 +8,12 @@ import pytest
 import xarray as xr
 
 from operators.data import read_pairs
+from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
 from pdegen.foreign import importing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.known import known
 from pdegen.foreign.opening import opened
-from pdegen.grid import CellGrid, NodalGrid, PeriodicGrid
 from tests.pdegen.foreign.files import (
     MATLAB,
     hdf5,

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from operators.step import AS_WRITTEN, Acceleration
+from operators.training.step import AS_WRITTEN, Acceleration
 from pdegen.recipe import load_recipe
-from pipelines.bench import history, suite, train
-from pipelines.bench.generate import Generation
-from pipelines.bench.read import Reading
-from pipelines.bench.stream import Case as StreamCase
-from pipelines.bench.stream import Streaming
-from pipelines.bench.timing import copy_speed, interleaved, ratio
-from pipelines.bench.train import Case, Training
+from pipelines.measure import history, suite, train
+from pipelines.measure.generate import Generation
+from pipelines.measure.read import Reading
+from pipelines.measure.stream import Case as StreamCase
+from pipelines.measure.stream import Streaming
+from pipelines.measure.timing import copy_speed, interleaved, ratio
+from pipelines.measure.train import Case, Training
 from tests.pipelines.conftest import CPU, DARCY_DATA, DATA
 
 SMALL = (

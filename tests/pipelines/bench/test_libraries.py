@@ -12,7 +12,7 @@ import pytest
 from benchmarks import exponax_burgers, well_reading
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
-from pdegen.generate import generate
+from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 
 

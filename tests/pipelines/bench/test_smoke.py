@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import smoke
-from pipelines.models import MODELS
+from pipelines.declared.models import MODELS
 
 CPU = torch.device("cpu")
 

@@ -1,0 +1,333 @@
+r"""The Fourier/Galerkin Transformer on a square: attention on a coarse grid between convolutions.
+
+References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, sections 5.2 and 5.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Operator, Preset, check_input
+from operators.nn.attention import GALERKIN, AttentionKind
+from operators.nn.dropout import Dropout
+from operators.nn.encoder import attention_layers
+from operators.nn.resample import interpolated, resized, resized_grid
+from operators.nn.spectral import SpectralConv2d, SpectralLayer
+
+Function = Float[Tensor, "batch n1 n2 c"]
+Grid = Float[Tensor, "n1 n2 2"]
+TargetGrid = Float[Tensor, "m1 m2 2"]
+Size = tuple[int, int]
+
+
+def size(x: Tensor) -> Size:
+    """Points along the two axes of a grid."""
+    return x.shape[0], x.shape[1]
+
+
+def geometric(fine: int, coarse: int) -> tuple[int, int]:
+    """√(n m) on the way down and on the way up: two steps of one ratio.
+
+    >>> geometric(141, 43)
+    (78, 78)
+    """
+    between = round(math.sqrt(fine * coarse))
+    return between, between
+
+
+def published(fine: int, coarse: int) -> tuple[int, int]:
+    """The sizes of the released code: ⌊n s⌋ on the way down, [n s] - 1 on the way up.
+
+    s is √(m/n) in steps of 0.005: rounded to three decimals, plus 0.005 where the last decimal of
+    the first four that is not 0 is below 5, and then to the nearest step. The arithmetic is that of
+    the released code, for products such as n s may lie on either side of a whole number. That code
+    makes ⌊⌊n s⌋ s⌋ coarse points, and stops where these are not m.
+
+    >>> published(141, 43)
+    (78, 77)
+    """
+    decimals = round(math.sqrt(coarse / fine) * 1e4)
+    last = 0 if decimals % 10_000 == 0 else int(str(decimals).rstrip("0")[-1])
+    ratio = round(decimals / 1e4 * 1e3) / 1e3
+    s = int((ratio + 5e-3 * (last < 5)) / 5e-3 + 0.5) * 5e-3
+    return math.floor(fine * s), round(fine * s) - 1
+
+
+INTERMEDIATE = {"geometric": geometric, "published": published}
+
+
+class Convolution(nn.Module):
+    """Convolution with 3 x 3 weights, zeros outside the grid and no bias; then dropout."""
+
+    def __init__(self, in_channels: int, out_channels: int, dropout: float) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Function) -> Float[Tensor, "batch n1 n2 c_out"]:
+        # channels stay last in memory: the permutations move no data
+        return self.drop(self.convolution(u.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
+
+
+class Downscaler(nn.Module):
+    """From the fine grid to the coarse one: convolutions on it and on an intermediate grid.
+
+    The activation stands before and after each interpolation, as published. The second is left
+    out for ReLU, which changes nothing where interpolated values are nonnegative already.
+
+    Args:
+        in_channels, width: Channels before and after.
+        activation: "relu" or "silu".
+        dropout: Rate after each convolution.
+    """
+
+    def __init__(
+        self, in_channels: int, width: int, activation: Literal["relu", "silu"], dropout: float
+    ) -> None:
+        super().__init__()
+        third = width // 3
+        channels = (width, third, third, width - 2 * third)
+        self.lift = Convolution(in_channels, width, dropout)
+        self.convolutions = nn.ModuleList(
+            Convolution(c_in, c_out, dropout) for c_in, c_out in pairwise(channels)
+        )
+        self.activation = nn.ReLU() if activation == "relu" else nn.SiLU()
+        self.again = nn.Identity() if activation == "relu" else nn.SiLU()
+
+    def forward(
+        self, a: Function, x: Grid, between: Size, coarse: Size, y: TargetGrid | None
+    ) -> Float[Tensor, "batch _ _ width"]:
+        """To the points y; None, to `coarse` points between the ends of x."""
+        u = self.again(resized(self.activation(self.lift(a)), *between))
+        parts = []
+        for convolution in self.convolutions:
+            u = self.activation(convolution(u))
+            parts.append(u)
+        u = torch.cat(parts, dim=-1)
+        u = resized(u, *coarse) if y is None else interpolated(u, resized_grid(x, *between), y)
+        return self.again(u)
+
+
+class Upscaler(nn.Module):
+    """From the coarse grid to an intermediate one: convolution, then twice dropout and SiLU."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.convolution = Convolution(width, width, dropout)
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Function, between: Size) -> Float[Tensor, "batch _ _ c"]:
+        u = self.convolution(resized(u, *between))
+        return nn.functional.silu(self.drop(nn.functional.silu(u)))
+
+
+Settings = dict[str, object]
+# the published code sets the residual dropout to 0.1 where there is a softmax
+_COARSE: dict[str, Settings] = {
+    "gt": {},
+    "ft": {"attention": "fourier", "gain": 1e-3},
+    "st": {"attention": "softmax", "gain": 1e-3, "dropout": 0.1},
+    "lt": {"attention": "linear", "dropout": 0.1},
+}
+_FINE: dict[str, Settings] = _COARSE | {
+    "gt": {"dropout": 0.1, "feedforward_dropout": 0.05},
+    "lt": {"attention": "linear", "dropout": 0.1, "feedforward_dropout": 0.05},
+}
+_COEFFICIENT: dict[str, Settings] = {
+    "gt": {},
+    "ft": {"attention": "fourier"},
+    "st": {"attention": "softmax", "dropout": 0.1},
+    "lt": {"attention": "linear", "dropout": 0.1},
+}
+_INVERSE: Settings = {
+    "width": 192, "feedforward": 384, "latent": "output", "decoder": "pointwise",
+    "activation": "silu", "upscaler_dropout": 0.05, "feedforward_dropout": 0.05,
+    "head_dropout": 0.05, "latent_dropout": 0.05, "intermediate": "published",
+}  # fmt: skip
+_FORWARD: Settings = {"intermediate": "published"}
+
+
+class GalerkinTransformer2d(Operator):
+    """Convolutions down to a coarse grid, attention over its points, convolutions up, a decoder.
+
+    The defaults are the published settings of the Darcy example on 141 x 141 points, 2,220,829
+    parameters, with other intermediate grids. The presets are those of 141 and of 211 points a
+    side, and of its inverse problem (2,383,873 parameters, both resolutions), each for GT, FT, ST
+    and LT: GALERKIN, FOURIER, SOFTMAX and LINEAR. In evaluation they are the functions of the
+    released code (scaomath/galerkin-transformer, commit f9e7d6a) without its dropout on the
+    attention matrix, which is never off there, and without its ring of zeros around the solution.
+    Rates of dropout are those of the code's command lines, which differ from Table 7 by up to 0.05.
+
+    Grids are products of two uniform axes; their coordinates are the true ones, component i along
+    axis i. Attention and decoder have the coordinates as features, and take those of the points
+    where they act. Two grids with the same ends, as all without `y`, are interpolated by indices,
+    which is the same there and the fastest; to points y it goes by coordinates, so that cell
+    centres of another grid are met where they lie. Beyond the outermost points x values are
+    continued as constants.
+
+    The kernels of the convolutions are 3 x 3 points of the grid, not a length: the operator acts
+    on every resolution, but the limit of fine grids is not that of one function.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        width: Features d of the encoder.
+        depth, heads, attention, normalization, feedforward: As in
+            `operators.models.galerkin.GalerkinTransformer`.
+        latent: Points along each side of the coarse grid, from end to end of x; "output": the
+            coarse grid is that of the output, y (or x, where y is None).
+        intermediate: Points of the grids between the two: "geometric", √(n m) along each axis;
+            "published", the sizes of the released code, which rounds the ratio of two steps first
+            and has one point less on the way up. Where the coarse grid is that of the output there
+            is none on the way up.
+        decoder: "spectral", two spectral convolutions, for smooth functions; "pointwise", an MLP
+            at each point, for functions with jumps.
+        modes, decoder_width: Modes and channels of the spectral convolutions.
+        head_width: Hidden features of the last two linear layers of the spectral decoder.
+        activation: That of the convolutions before the encoder, "relu" or "silu".
+        downscaler_dropout, upscaler_dropout: Rates after the convolutions.
+        latent_dropout: Rate before the encoder and before the decoder.
+        dropout, feedforward_dropout: Rates on the residual branches and inside the MLP.
+        decoder_dropout: Rate before the decoder's transforms.
+        head_dropout: Rate inside the pointwise decoder.
+        attention_dropout: Rate on the attention matrix, in training only; "published" is p = 0.5
+            in training and evaluation (`PublishedDropout`).
+        gain, diagonal: η and δ of the initial projections, Xavier(η) + δI.
+        eps: Added to the variance in layer norms. Published: 1e-7 on grids of fewer than 211
+            points a side and in the inverse problem, else 1e-5.
+
+    Raises:
+        ValueError: On impossible sizes, and on input of another shape than declared.
+
+    >>> model = GalerkinTransformer2d(latent=15)
+    >>> model.parameter_count
+    2220829
+    >>> axis = (torch.arange(31) + 0.5) / 31
+    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+    >>> model(torch.randn(2, 31, 31, 1), x).shape
+    torch.Size([2, 31, 31, 1])
+    """
+
+    dim = 2
+    presets: ClassVar[Mapping[str, Preset]] = {
+        f"{problem}-{kind}": Preset(common | settings, parameters, source, dim=2)
+        for problem, common, kinds, parameters, source in (
+            ("darcy-141", _FORWARD, _COARSE, 2_220_829, "Cao 2021, Table 2b, and its code"),
+            (
+                "darcy-211", _FORWARD | {"latent": 61, "eps": 1e-5}, _FINE, 2_220_829,
+                "Cao 2021, Table 2b, and its code",
+            ),
+            ("darcy-inverse", _INVERSE, _COEFFICIENT, 2_383_873, "Cao 2021, Table 3, and its code"),
+        )
+        for kind, settings in kinds.items()
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        width: int = 128,
+        depth: int = 6,
+        heads: int = 4,
+        attention: AttentionKind | None = GALERKIN,
+        normalization: Literal["head", "layer"] = "head",
+        feedforward: int = 256,
+        latent: int | Literal["output"] = 43,
+        intermediate: Literal["geometric", "published"] = "geometric",
+        decoder: Literal["spectral", "pointwise"] = "spectral",
+        modes: int = 12,
+        decoder_width: int = 32,
+        head_width: int = 128,
+        activation: Literal["relu", "silu"] = "relu",
+        downscaler_dropout: float = 0.05,
+        upscaler_dropout: float = 0.0,
+        latent_dropout: float = 0.0,
+        dropout: float = 0.05,
+        feedforward_dropout: float = 0.1,
+        decoder_dropout: float = 0.0,
+        head_dropout: float = 0.0,
+        attention_dropout: float | Literal["published"] = 0.0,
+        gain: float = 1e-2,
+        diagonal: float = 1e-2,
+        eps: float = 1e-7,
+    ) -> None:
+        super().__init__()
+        if latent != "output" and latent < 2:
+            raise ValueError(f"latent must be at least 2, got {latent}")
+        if width < 3:
+            raise ValueError(f"width must be at least 3, got {width}")
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.latent: int | Literal["output"] = latent
+        self.intermediate = INTERMEDIATE[intermediate]
+        self.downscaler = Downscaler(in_channels, width, activation, downscaler_dropout)
+        self.encoder = attention_layers(
+            depth, width, heads, self.dim, attention, normalization, feedforward, dropout,
+            feedforward_dropout, attention_dropout, eps, gain, diagonal,
+        )  # fmt: skip
+        self.upscaler = Upscaler(width, upscaler_dropout)
+        self.drop = Dropout(latent_dropout)
+        channels = decoder_width if decoder == "spectral" else width
+        self.embed = nn.Linear(width + self.dim, channels)
+        if decoder == "spectral":
+            self.decoder = nn.Sequential(
+                SpectralLayer(SpectralConv2d, channels, channels, modes, decoder_dropout),
+                SpectralLayer(SpectralConv2d, channels, channels, modes, decoder_dropout),
+                nn.Linear(channels, head_width),
+                nn.SiLU(),
+                nn.Linear(head_width, out_channels),
+            )
+        else:
+            self.decoder = nn.Sequential(
+                nn.Linear(channels, channels),
+                nn.SiLU(),
+                Dropout(head_dropout),
+                nn.Linear(channels, out_channels),
+            )
+
+    def between(self, fine: Size, coarse: Size) -> tuple[Size, Size]:
+        """Sizes of the intermediate grids on the way down and on the way up."""
+        down, up = zip(*map(self.intermediate, fine, coarse), strict=True)
+        return down, up
+
+    def forward(
+        self, a: Function, x: Grid, y: TargetGrid | None = None
+    ) -> Float[Tensor, "batch _ _ c_out"]:
+        check_input(self, a, x, y)
+        target = x if y is None else y
+        if self.latent == "output":
+            coarse, points = size(target), target
+            u = self.downscaler(a, x, self.between(size(x), coarse)[0], coarse, y)
+            between = coarse
+        else:
+            coarse = self.latent, self.latent
+            points = resized_grid(x, *coarse)
+            u = self.downscaler(a, x, self.between(size(x), coarse)[0], coarse, None)
+            between = self.between(size(target), coarse)[1]
+        u, positions = self.drop(u).flatten(1, 2), points.flatten(0, 1)  # points as tokens
+        for layer in self.encoder:
+            u = layer(u, positions)
+        u = self.upscaler(u.unflatten(1, coarse), between)
+
+        w, p = self.embed.weight, self.dim
+        if self.drop.active:
+            u = nn.functional.linear(self.drop(self.on_target(u, x, y)), w[:, :-p])
+        else:
+            # a linear map of the features commutes with interpolation, whose weights sum to 1: it
+            # comes first, for it leaves fewer features to interpolate
+            u = self.on_target(nn.functional.linear(u, w[:, :-p]), x, y)
+        return self.decoder(u + nn.functional.linear(target, w[:, -p:], self.embed.bias))
+
+    def on_target(
+        self, u: Float[Tensor, "batch _ _ c"], x: Grid, y: TargetGrid | None
+    ) -> Float[Tensor, "batch _ _ c"]:
+        """Features of the upscaler at the points of the target."""
+        if y is None or self.latent == "output":
+            return resized(u, *size(x if y is None else y))
+        return interpolated(u, resized_grid(x, u.shape[1], u.shape[2]), y)

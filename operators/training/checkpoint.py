@@ -1,0 +1,249 @@
+"""A trained predictor in one file: weights and normalisers as safetensors, the rest as JSON in
+its header; and the state of a training. Both carry the SHA-256 of all their bytes. Loading never
+executes code."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_of
+from safetensors.torch import save as bytes_of
+from torch import Tensor
+
+from operators.base import Operator
+from operators.data import Samples
+from operators.training.files import FileError, read, write
+from operators.transforms import Normalizer, Predictor
+
+_KEY = "operators"
+FORMAT_VERSION = 2
+_UNCHECKED = 1  # the version before checkpoints had a digest
+_BLANK = b"0" * 64  # in the place of a digest, where it is computed
+_DIGEST = re.compile(rb'"operators":"\{\\"sha256\\": \\"([0-9a-f]{64})\\"')
+_STATE = re.compile(rb"pdegen training state 2, SHA-256 ([0-9a-f]{64})\n")
+_log = logging.getLogger(__name__)
+
+
+class CheckpointError(FileError):
+    """A checkpoint that is absent, damaged, or does not fit; one line."""
+
+
+def save_checkpoint(path: Path, predictor: Predictor, description: dict[str, Any]) -> None:
+    """Write the predictor as a whole, see `operators.training.files.write`.
+
+    Args:
+        path: The file, by custom *.safetensors.
+        predictor: What to save.
+        description: "operator": the words that build the operator; and all that a reader should
+            know (data, settings, epoch). Must be JSON.
+    """
+    saving_checkpoint(path, predictor, description)()
+
+
+def saving_checkpoint(
+    path: Path, predictor: Predictor, description: dict[str, Any]
+) -> Callable[[], None]:
+    """What writes the predictor as it is now, whenever it is called. See `save_checkpoint`."""
+    operator = predictor.operator
+    header = {
+        "sha256": _BLANK.decode(),  # first, where _DIGEST finds it
+        **description,
+        "format_version": FORMAT_VERSION,
+        "channels": [operator.in_channels, operator.out_channels],
+        "dim": operator.dim,
+        "vanishes": predictor.vanishes,
+    }
+    tensors = {name: v.contiguous() for name, v in _kept(predictor.state_dict()).items()}
+    return partial(_write_checkpoint, path, tensors, json.dumps(header))
+
+
+def _write_checkpoint(path: Path, tensors: dict[str, Tensor], header: str) -> None:
+    data = bytes_of(tensors, {_KEY: header})
+    digest = hashlib.sha256(data).hexdigest().encode()
+    found = _DIGEST.search(data)
+    assert found is not None
+    write(path, data[: found.start(1)] + digest + data[found.end(1) :])
+
+
+def _kept(value: Any, copies: dict[Any, Tensor] | None = None) -> Any:
+    """A copy of tensors in the memory of the host, within dictionaries, lists and tuples.
+
+    Strides are kept: a product of the same numbers in another order may have other bits. What is
+    there twice, such as weights that are their own average, is copied once.
+    """
+    copies = {} if copies is None else copies
+    if isinstance(value, Tensor):
+        place = (value.data_ptr(), value.dtype, value.shape, value.stride())
+        if place not in copies:
+            copies[place] = value.detach().to("cpu", copy=True)
+        return copies[place]
+    if isinstance(value, Mapping):
+        return {key: _kept(one, copies) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_kept(one, copies) for one in value)
+    return value
+
+
+def load_checkpoint(
+    path: Path, build: Callable[[dict[str, Any]], Operator]
+) -> tuple[Predictor, dict[str, Any]]:
+    """Read a predictor in evaluation mode, and its description.
+
+    A checkpoint of format version 1 has no digest: it is loaded, and a warning is logged.
+
+    Args:
+        path: The file.
+        build: Makes the operator from the description's "operator".
+
+    Raises:
+        CheckpointError: If the file is absent, damaged, no checkpoint, or does not fit its
+            description.
+    """
+    tensors, header = _read_checkpoint(path)
+    try:
+        operator = build(header["operator"])
+        input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None
+    predictor = Predictor(operator, input, target, bool(header.get("vanishes", False)))
+    _check_kinds(path, tensors, predictor)
+    predictor.load_state_dict(tensors)
+    return predictor.eval(), header
+
+
+def check_checkpoint(path: Path) -> dict[str, Any]:
+    """The description of a checkpoint whose bytes are those that were written.
+
+    Raises:
+        CheckpointError: If it is absent or damaged.
+    """
+    return _read_checkpoint(path)[1]
+
+
+def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such checkpoint")
+    data = _read(path)
+    found = _DIGEST.search(data)
+    if found is not None:
+        _check_digest(path, found[1], data[: found.start(1)], _BLANK, data[found.end(1) :])
+    try:
+        tensors = tensors_of(data)
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_KEY])
+        version = header["format_version"]
+    except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged, or is not a checkpoint: {error}") from None
+    if version not in (FORMAT_VERSION, _UNCHECKED):
+        raise CheckpointError(
+            f"{path} has format version {version}, this version reads {FORMAT_VERSION}"
+        )
+    if found is None and version != _UNCHECKED:
+        raise CheckpointError(f"{path} is damaged: it has no SHA-256")
+    if found is None:
+        _warn(path)
+    return tensors, header
+
+
+def _check_kinds(path: Path, tensors: Mapping[str, Tensor], predictor: Predictor) -> None:
+    """Raise CheckpointError unless a predictor has tensors of these names, dtypes and shapes."""
+    expected = predictor.state_dict()
+    if tensors.keys() != expected.keys():
+        name = min(tensors.keys() ^ expected.keys())
+        what = "is missing" if name in expected else "is not expected"
+        raise CheckpointError(f"{path} does not fit its description: {name} {what}")
+    for name, tensor in tensors.items():
+        got, wanted = ((v.dtype, tuple(v.shape)) for v in (tensor, expected[name]))
+        if got != wanted:
+            raise CheckpointError(
+                f"{path} does not fit its description: {name} is of {wanted[0]} {wanted[1]}, "
+                f"got {got[0]} {got[1]}"
+            )
+
+
+def check_fit(predictor: Predictor, pairs: Samples) -> None:
+    """Raise CheckpointError where the data have other channels or dimension than the operator."""
+    operator = predictor.operator
+    expected = (operator.in_channels, operator.out_channels, operator.dim)
+    got = (*pairs.channels, pairs.x.shape[-1])
+    if expected != got:
+        raise CheckpointError(
+            "the operator has input channels, output channels, dimension "
+            f"{expected}, the data {got}"
+        )
+
+
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """Write a training state of tensors and plain values as a whole: a line with the digest, then
+    what torch.save makes of it."""
+    saving_state(path, state)()
+
+
+def saving_state(path: Path, state: dict[str, Any]) -> Callable[[], None]:
+    """What writes the state as it is now, whenever it is called. See `save_state`."""
+    return partial(_write_state, path, _kept(state))
+
+
+def _write_state(path: Path, state: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    data = buffer.getvalue()
+    digest = hashlib.sha256(data).hexdigest()
+    write(path, f"pdegen training state 2, SHA-256 {digest}\n".encode() + data)
+
+
+def load_state(path: Path, device: torch.device) -> dict[str, Any]:
+    """Read a training state; only tensors and plain values are unpickled.
+
+    A state without a digest, of an earlier version, is loaded, and a warning is logged.
+
+    Raises:
+        CheckpointError: If it is damaged, or something else.
+        OSError: If it is absent, or cannot be read.
+    """
+    data = _read(path)
+    first = _STATE.match(data)
+    if first is not None:
+        data = data[first.end() :]
+        _check_digest(path, first[1], data)
+    elif data.startswith(b"PK"):  # an archive of torch.save
+        _warn(path)
+    else:
+        raise CheckpointError(f"{path} is damaged, or no training state")
+    try:
+        state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    except Exception as error:  # torch raises many kinds on what is none of its archives
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"{path} is damaged, or no training state: {reason}") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{path} is no training state: it holds a {type(state).__name__}")
+    return state
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read(path)
+    except FileError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def _check_digest(path: Path, digest: bytes, *parts: bytes) -> None:
+    computed = hashlib.sha256()
+    for part in parts:
+        computed.update(part)
+    if computed.hexdigest().encode() != digest:
+        raise CheckpointError(f"{path} is damaged: it has not the SHA-256 that it was written with")
+
+
+def _warn(path: Path) -> None:
+    _log.warning("%s has no SHA-256, as files of earlier versions: it is not checked", path)

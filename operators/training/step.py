@@ -1,0 +1,340 @@
+"""One training step, (a, u) -> loss, run in the way that is fastest on its device.
+
+The step is the same mathematics everywhere: prediction, loss, gradient, clipping. `Acceleration`
+says how it is run; all of it off is PyTorch as written, to which the others are compared by tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from types import FunctionType
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from operators.training.memory import is_out_of_memory
+from operators.training.ranks import ALONE, Ranks
+from operators.transforms import Predictor
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Precision = Literal["float32", "tf32", "bf16"]
+
+_WARM_UP = 3  # steps before a graph is captured, as PyTorch advises
+# operations that make the host wait for values of the device: no graph can hold them
+_WAITING = ("_local_scalar_dense", "equal", "nonzero", "is_nonzero", "masked_select", "unique")
+
+
+class AccelerationError(ValueError):
+    """A way to run that the device does not have; one line."""
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """How a step is run.
+
+    Args:
+        precision: Of matrix products. "float32"; "tf32", products of 10 bits with sums in float32;
+            "bf16", PyTorch's autocast. Transforms to and from Fourier space, norms and the loss
+            stay in float32.
+        compiled: Kernels are fused by torch.compile.
+        graphed: The kernels of a step are recorded once as a CUDA graph, and replayed.
+    """
+
+    precision: Precision = "float32"
+    compiled: bool = False
+    graphed: bool = False
+
+    @classmethod
+    def chosen(
+        cls, device: torch.device, precision: str = "auto", compiled: str = "auto"
+    ) -> Acceleration:
+        """From the words of a user; "auto" is what is fastest.
+
+        On the processor that is float32 as written: torch.compile takes minutes there and makes
+        these steps slower. On a GPU it is TF32 and everything else on.
+
+        Raises:
+            AccelerationError: On an unknown word, or a precision that the device lacks.
+        """
+        cuda = device.type == "cuda"
+        known = ("auto", *get_args(Precision))
+        if precision not in known:
+            raise AccelerationError(f"unknown precision {precision!r}: {', '.join(known)}")
+        if compiled not in ("auto", "on", "off"):
+            raise AccelerationError(f"compile is auto, on or off, got {compiled!r}")
+        if precision in ("tf32", "bf16") and not (
+            cuda and torch.cuda.get_device_capability(device) >= (8, 0)
+        ):
+            raise AccelerationError(
+                f"precision {precision} needs a CUDA device of compute capability 8.0 or more, "
+                f"not {device.type}: use float32"
+            )
+        if precision == "auto":
+            ampere = cuda and torch.cuda.get_device_capability(device) >= (8, 0)
+            precision = "tf32" if ampere else "float32"
+        fusing = cuda and find_spec("triton") is not None
+        if compiled == "on" and cuda and not fusing:
+            raise AccelerationError("to compile for CUDA, PyTorch needs triton, which is not here")
+        on = compiled == "on" or (compiled == "auto" and cuda)
+        return cls(
+            precision,  # pyright: ignore[reportArgumentType]
+            compiled=on and (fusing or compiled == "on"),
+            graphed=on and cuda,
+        )
+
+    def __str__(self) -> str:
+        parts = [self.precision, "compiled" if self.compiled else "as written"]
+        return ", ".join(parts + ["one CUDA graph"] * self.graphed)
+
+    @contextmanager
+    def products(self) -> Iterator[None]:
+        """Matrix products and convolutions in this precision."""
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = self.precision == "tf32"  # of convolutions
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before[0])
+            torch.backends.cudnn.allow_tf32 = before[1]
+
+
+AS_WRITTEN = Acceleration()
+
+
+class Step:
+    """(a, u) -> the loss; leaves the clipped gradient in the parameters.
+
+    Args:
+        predictor: The map to learn, with its weights as they are to begin with.
+        x, y: Points of inputs and targets.
+        loss: (prediction, target, input) -> scalar.
+        clip: Largest norm of the gradient.
+        augment: Acts on the batch first; None for none.
+        acceleration: How it is run.
+        ranks: The processes that share a step; gradients are means over them.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        x: Tensor,
+        y: Tensor | None,
+        loss: Loss,
+        clip: float,
+        augment: Augmentation | None = None,
+        acceleration: Acceleration = AS_WRITTEN,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.acceleration, self.ranks, self.clip, self.augment = acceleration, ranks, clip, augment
+        self.note = ""  # why it is not run as asked
+        self.parameters = [p for p in predictor.parameters() if p.requires_grad]
+        self.buffers = list(predictor.buffers())
+        predict = predictor.on(x, y)
+
+        def loss_of(a: Tensor, u: Tensor) -> Tensor:
+            with torch.autocast(
+                a.device.type, torch.bfloat16, enabled=acceleration.precision == "bf16",
+                cache_enabled=not acceleration.graphed,
+            ):  # fmt: skip
+                prediction = predict(a)
+            return loss(prediction.to(u.dtype), u, a)
+
+        self._plain_loss = self._loss = loss_of
+        self._recorded: Recorded | None = None
+
+    def __call__(self, a: Tensor, u: Tensor, seed: int) -> Tensor:
+        """The loss, whose random numbers are functions of the seed."""
+        with self.acceleration.products():
+            self._prepare(a, u)
+            torch.manual_seed(seed)
+            loss = (self._recorded or self._gradient)(a, u)
+            if self.ranks.count > 1:
+                self.ranks.mean_gradient(self.parameters)
+                self._clip()
+        return loss
+
+    def __str__(self) -> str:
+        return "; ".join(part for part in (str(self.acceleration), self.note) if part)
+
+    def _gradient(self, a: Tensor, u: Tensor) -> Tensor:
+        return self._gradient_of(self._loss, a, u)
+
+    def _gradient_of(
+        self, loss_of: Callable[[Tensor, Tensor], Tensor], a: Tensor, u: Tensor
+    ) -> Tensor:
+        for p in self.parameters:
+            p.grad = None
+        if self.augment:
+            a, u = self.augment(a, u)
+        loss = loss_of(a, u)
+        loss.backward()
+        if self.ranks.count == 1:  # else after the mean
+            self._clip()
+        return loss.detach()
+
+    def largest(self, a: Tensor, u: Tensor) -> int:
+        """How many samples of a batch fit into the memory, by halving it; 0 if not one does."""
+        batch = len(a)
+        while batch := batch // 2:
+            try:
+                self._gradient_of(self._plain_loss, a[:batch], u[:batch])
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+            else:
+                break
+        return batch
+
+    def _clip(self) -> None:
+        nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
+
+    def _prepare(self, a: Tensor, u: Tensor) -> None:
+        """Compile and record the step, once; weights and buffers stay as they are.
+
+        A way that fails is left, `note` says why, and the step goes on without it.
+        """
+        if self.acceleration.compiled and self._loss is self._plain_loss:
+            self._leaving_buffers(self._compile, a, u)
+        if self.acceleration.graphed and self._recorded is None:
+            self._leaving_buffers(self._record, a, u)
+
+    def _leaving_buffers(self, act: Callable[[Tensor, Tensor], None], a: Tensor, u: Tensor) -> None:
+        before = [b.clone() for b in self.buffers]
+        act(a, u)
+        with torch.no_grad():
+            for buffer, value in zip(self.buffers, before, strict=True):
+                buffer.copy_(value)
+
+    def _compile(self, a: Tensor, u: Tensor) -> None:
+        try:
+            self._loss = compiled(self._plain_loss)
+            self._gradient(a, u)
+        except Exception as error:  # a compiler raises errors of many types
+            if _of_memory(error):
+                raise
+            self._loss = self._plain_loss
+            self._leave("compiled", "not compiled", error)
+
+    def _record(self, a: Tensor, u: Tensor) -> None:
+        with Watch() as watch:
+            self._gradient_of(self._plain_loss, a, u)
+        if watch.waits:
+            waits = ", ".join(sorted(watch.waits))
+            self._leave("graphed", "no CUDA graph", f"the operator waits for values ({waits})")
+            return
+        try:
+            self._recorded = Recorded(self._gradient, a, u)
+        except RuntimeError as error:
+            if _of_memory(error):
+                raise
+            self._leave("graphed", "no CUDA graph", error)
+
+    def _leave(self, way: str, what: str, why: Exception | str) -> None:
+        """Go on without a way to run, and note why."""
+        self.acceleration = replace(self.acceleration, **{way: False})
+        # the end of a failed capture raises an error of its own, on top of the cause
+        while isinstance(why, Exception) and isinstance(why.__context__, RuntimeError):
+            why = why.__context__
+        reason = (str(why).strip() or type(why).__name__).splitlines()[0]
+        self.note = "; ".join(part for part in (self.note, f"{what}: {reason}") if part)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function compiled for the shapes that it meets.
+
+    PyTorch compiles the code of one function a few times only, and every closure of a function
+    has the same code. Here it has a copy of its own; what was compiled before is kept.
+    """
+    assert isinstance(function, FunctionType)
+    own = FunctionType(
+        function.__code__.replace(), function.__globals__, function.__name__,
+        function.__defaults__, function.__closure__,
+    )  # fmt: skip
+    own.__kwdefaults__ = function.__kwdefaults__
+    return torch.compile(own, dynamic=False)
+
+
+def _of_memory(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) and is_out_of_memory(error)
+
+
+class Recorded:
+    """The kernels that a function of two tensors launches, recorded once and replayed.
+
+    On a CUDA device as a CUDA graph; on the processor the function is called again, on the same
+    memory, so that tests run the same lines. Random numbers continue to follow torch.manual_seed.
+
+    Args:
+        function: Of tensors of these shapes.
+        a, u: Examples.
+    """
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], a: Tensor, u: Tensor) -> None:
+        self.a, self.u = a.clone(), u.clone()
+        if a.device.type != "cuda":
+            self._replay: Callable[[], Any] = lambda: function(self.a, self.u)
+            self._result = None
+            return
+        # on one stream, which then has all that libraries keep for a stream
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UP):
+                function(self.a, self.u)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # other threads may take memory meanwhile, such as one that solves what comes next
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                self._result = function(self.a, self.u)
+        except BaseException:
+            graph.reset()
+            _renew_generator(a.device)
+            raise
+        self._replay = graph.replay
+
+    def __call__(self, a: Tensor, u: Tensor) -> Tensor:
+        self.a.copy_(a)
+        self.u.copy_(u)
+        result = self._replay()
+        return result if self._result is None else self._result
+
+
+def _renew_generator(device: torch.device) -> None:
+    """A capture that fails leaves the generator of a device in the capture: give it a new state."""
+    generators = torch.cuda.default_generators
+    index = torch.cuda.current_device() if device.index is None else device.index
+    fresh = torch.Generator(device)
+    generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+class Watch(TorchDispatchMode):
+    """Notes operations that make the host wait for values of the device, in `waits`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: set[str] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        result = func(*args, **(kwargs or {}))
+        if name in _WAITING:
+            self.waits.add(name)
+        if name in ("_to_copy", "copy_") and isinstance(result, Tensor):
+            places = {v.device.type for v in (*args, result) if isinstance(v, Tensor)}
+            if len(places) > 1:
+                self.waits.add("copy between devices")
+        return result

@@ -1,0 +1,111 @@
+"""What the declaration of every problem offers to recipes and stores."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from threading import Lock
+from typing import ClassVar
+
+import numpy as np
+import psutil
+
+from pdegen.law.check import Law
+from pdegen.numerics.device import Array, to_numpy, torch
+from pdegen.schema import Count, SchemaError, Strict
+from pdegen.store.layout import Coordinate, Variable
+
+# One task computes on a device while others copy and write: a block may fill its memory.
+_on_device = Lock()
+
+
+class SampleError(ArithmeticError):
+    """A sample of a dataset could not be computed; says which and why."""
+
+    def __init__(self, sample: int, reason: str) -> None:
+        super().__init__(sample, reason)
+        self.sample = sample
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"sample {self.sample}: {self.reason}"
+
+
+class Problem(Strict):
+    """An equation with its law of random inputs, its resolution and its solver."""
+
+    # enters the fingerprint: raised when a change of code changes the numbers of a recipe
+    algorithm: ClassVar[int] = 1
+    compared: ClassVar[int] = 0  # the first samples, whose labels are compared to a reference
+
+    resolution: Count
+
+    @property
+    @abstractmethod
+    def formula(self) -> str:
+        """The equation in one line."""
+
+    @abstractmethod
+    def variables(self) -> tuple[Variable, ...]:
+        """What a store holds of every sample."""
+
+    @abstractmethod
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """What it holds once."""
+
+    @abstractmethod
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
+        """The values of these samples for each variable; sample i depends on (seed, i) alone.
+
+        Args:
+            seed, samples: Which samples.
+            device: A device of PyTorch to sample and solve on, such as "cuda", where the values
+                then are; None is NumPy. They agree up to the solver's tolerance.
+
+        Raises:
+            SampleError: If a sample cannot be solved or is not finite.
+        """
+
+    def compute(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, np.ndarray]:
+        """The values of `solve` as NumPy arrays."""
+        if device is None:
+            return self.solve(seed, samples)
+        with _on_device:
+            values = self.solve(seed, samples, device)
+        return {name: to_numpy(value) for name, value in values.items()}
+
+    @abstractmethod
+    def law(self) -> Law:
+        """What the values of a store must follow, to be checked once, sample by sample."""
+
+    @property
+    @abstractmethod
+    def needed(self) -> int:
+        """Numbers in float64 that are in memory, at most, to sample and solve one sample."""
+
+    def check_solver(self, device: str | None = None) -> None:
+        """Raise an error where the solver, or this machine, cannot do what is asked."""
+        need, there = 8 * self.needed, psutil.virtual_memory().total
+        if need > there:
+            raise SchemaError(
+                f"one sample takes some {need / 1e9:,.0f} GB of memory, this machine has "
+                f"{there / 1e9:,.0f} GB: choose a smaller resolution of the solver, or fewer modes"
+            )
+        if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
+            raise SchemaError(
+                f"device {device} was asked for, but PyTorch finds none here: use cpu"
+            )
+
+    @property
+    def reference(self) -> str:
+        """The solution that labels are compared to, in words."""
+        raise NotImplementedError
+
+    def label_error(self, seed: int, sample: int) -> float:
+        """Relative L² difference of a label, as it is stored, to the reference solution.
+
+        Raises:
+            SampleError: If the sample cannot be solved.
+        """
+        raise NotImplementedError

@@ -1,0 +1,147 @@
+"""What a store of Burgers' equation claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.domains import PeriodicGrid
+from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.gaussian import EPSILON, GaussianLaw
+from pdegen.law.modes import periodic_modes
+from pdegen.numerics.spectral import antiderivative_symbol
+from pdegen.sampling.gaussian import PeriodicGaussianField
+
+_UNRESOLVED = 8.0  # deviations: the unseen part of a is larger with probability e⁻³² at most
+
+
+def burgers_law(
+    field: PeriodicGaussianField,
+    grid: PeriodicGrid,
+    viscosity: float,
+    times: Sequence[float],
+    tolerance: float,
+) -> Law:
+    """a follows its Gaussian law, u(t) what the equation conserves and what it lets decay.
+
+    The mean of u stays 0, its energy decreases from each time to the next, and u stays within the
+    range of a (maximum principle). The antiderivatives U of u without their means obey
+    Uₜ = νuₓ - (u² - ∫u²)/2, so ∫|U(t) - U(0)| <= t (∫a² + ν∫|aₓ|): what is not true of u with
+    another a, unless t is long. An output grid does not see all of a field; so these hold up to the
+    modes that are near the end of the grid, the declared modes beyond it, rounding, and the
+    solver's error; the range up to the largest difference of neighbours in a.
+
+    Args:
+        field, grid, viscosity, times: Law of a, output grid, ν, and times of u.
+        tolerance: Largest error that the solver accepts, for Cole-Hopf and ETDRK4 alike.
+    """
+    beyond = field.mode_deviations[grid.n // 2 :]
+    k = 2 * np.pi * np.arange(grid.n // 2 + 1, field.modes + 1)
+    physics = _Physics(
+        grid, viscosity, np.array(times), _UNRESOLVED * float(np.linalg.norm(beyond)),
+        _UNRESOLVED * float(np.linalg.norm(k * beyond)),
+    )  # fmt: skip
+    return Law(
+        (
+            GaussianLaw(
+                "a", lambda a: a.astype(np.float64), periodic_modes(field, grid),
+                np.full(grid.n, field.pointwise_variance), relative=True,
+            ),
+            Distinct("a"),
+            Bound("error", "the solver's error", lambda v: (v["error"], tolerance)),
+            Bound("error", "minus the solver's error", lambda v: (-v["error"], 0.0)),
+            Bound("u", "the mean", physics.mean),
+            Bound("u", "the growth of the norm since the time before", physics.growth),
+            Bound("u", "the excess over the range of a", physics.excess),
+            Bound("u", "the distance of the antiderivatives of u and a", physics.distance),
+        )
+    )  # fmt: skip
+
+
+class _Physics:
+    """Quantities of each sample that are bounded, with their limits.
+
+    Args:
+        grid, viscosity, times: Output grid, ν, and times of u.
+        unresolved, slopes: Norms of what the output grid does not see of a and of its derivative.
+    """
+
+    def __init__(
+        self,
+        grid: PeriodicGrid,
+        viscosity: float,
+        times: Float[np.ndarray, " times"],
+        unresolved: float,
+        slopes: float,
+    ) -> None:
+        self._grid, self._viscosity, self._times = grid, viscosity, times
+        self._unresolved, self._slopes = unresolved, slopes
+
+    def _over_time(self, values: Values) -> Float[np.ndarray, "batch times n"]:
+        """a, then u at all times."""
+        a = values["a"].astype(np.float64)[:, None]
+        u = values["u"].astype(np.float64).reshape(len(a), len(self._times), -1)
+        return np.concatenate([a, u], axis=1)
+
+    def _unseen(self, w: Float[np.ndarray, "batch times n"]) -> Float[np.ndarray, "batch times"]:
+        """Norm of what may be missing on the grid: twice its last modes, and those of a beyond,
+        as viscosity leaves them."""
+        w_hat = np.fft.rfft(w, norm="forward")
+        last = w_hat.shape[-1] - 1
+        times = np.concatenate([[0.0], self._times])
+        decay = np.exp(-self._viscosity * (2 * np.pi * last) ** 2 * times)
+        return 2 * np.sqrt(2) * _norm(w_hat[..., last - last // 10 :]) + self._unresolved * decay
+
+    def _error(self, values: Values) -> Float[np.ndarray, " batch"]:
+        """The solver's relative error; one that is no error is at fault elsewhere."""
+        return np.maximum(values["error"], 0.0)
+
+    def mean(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
+        w = self._over_time(values)
+        limit = self._unseen(w) + EPSILON * abs(w).max(axis=2)
+        return _worst(abs(w.mean(axis=2))[:, 1:], limit[:, 1:])
+
+    def growth(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
+        w = self._over_time(values)
+        norm, unseen = _norm(w) / np.sqrt(w.shape[2]), self._unseen(w)
+        before = np.maximum(norm[:, :-1], np.finfo(np.float32).tiny)
+        slack = (unseen[:, 1:] + unseen[:, :-1]) / before
+        limit = 1 + slack + 2 * self._error(values)[:, None] + 4 * EPSILON
+        return _worst(norm[:, 1:] / before, limit)
+
+    def excess(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
+        w = self._over_time(values)
+        a, u = w[:, 0], w[:, 1:]
+        above = u.max(axis=2) - a.max(axis=1, keepdims=True)
+        below = a.min(axis=1, keepdims=True) - u.min(axis=2)
+        between = abs(a - np.roll(a, 1, axis=1)).max(axis=1)  # a may be higher between points
+        error = self._error(values) * abs(u).max(axis=(1, 2))
+        limit = (between + error + self._unresolved)[:, None]
+        return _worst(np.maximum(above, below), np.broadcast_to(limit, above.shape))
+
+    def distance(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
+        w = self._over_time(values)
+        a, u = w[:, 0], w[:, 1:]
+        between = np.fft.rfft(u - a[:, None]) * antiderivative_symbol(self._grid)
+        observed = abs(np.fft.irfft(between, self._grid.n)).mean(axis=2)
+        slope = abs(a - np.roll(a, 1, axis=1)).sum(axis=1) + self._slopes
+        energy = (_norm(a) / np.sqrt(self._grid.n) + self._unresolved) ** 2
+        rate = energy + self._viscosity * slope
+        missing = self._unresolved + EPSILON * abs(w).max(axis=(1, 2))
+        missing = missing + self._error(values) * abs(u).max(axis=(1, 2))
+        return _worst(observed, rate[:, None] * self._times + missing[:, None])
+
+
+def _norm(w: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(w, axis=-1)
+
+
+def _worst(
+    observed: Float[np.ndarray, "batch times"], limit: Float[np.ndarray, "batch times"]
+) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
+    """Of all times that at which a sample comes nearest to its limit."""
+    time = np.argmax(observed - limit, axis=1)
+    rows = np.arange(len(time))
+    return observed[rows, time], limit[rows, time]

@@ -1,0 +1,173 @@
+"""Burgers' equation on the circle: the map from the initial value to the solution."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.burgers.law import burgers_law
+from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
+from pdegen.law.check import Law
+from pdegen.numerics.device import Array, empty, first, samples_at_once
+from pdegen.numerics.failure import SolveError
+from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.store.layout import Coordinate, Variable
+
+_BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
+_ARRAYS, _ARRAYS_A_TIME = 20, 4  # that a device holds at most for a sample, each of n float64
+
+
+class PeriodicGaussian(Strict):
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle of length 1, without its mean."""
+
+    law: Literal["periodic-gaussian"]
+    sigma: Positive
+    tau: NonNegative
+    alpha: Annotated[float, Field(gt=0.5, allow_inf_nan=False)]
+    modes: Count
+
+    def build(self) -> PeriodicGaussianField:
+        return PeriodicGaussianField(self.sigma, self.tau, self.alpha, self.modes)
+
+
+class ColeHopfMethod(Strict):
+    method: Literal["cole-hopf"]
+    resolution: Count
+    largest_error: Positive = ColeHopf.tolerance
+
+    @model_serializer(mode="wrap")
+    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Recipes without this key keep the fingerprint that they had before there was one."""
+        words = content(self)
+        if self.largest_error == ColeHopf.tolerance:
+            del words["largest_error"]
+        return words
+
+    def build(self, viscosity: float) -> ColeHopf:
+        return ColeHopf(PeriodicGrid(self.resolution), viscosity, self.largest_error)
+
+
+class ETDRK4Method(Strict):
+    method: Literal["etdrk4"]
+    resolution: Count
+    dt: Positive
+    tolerance: Positive = 1e-3
+
+    def build(self, viscosity: float) -> ETDRK4:
+        return ETDRK4(PeriodicGrid(self.resolution), viscosity, self.dt, self.tolerance)
+
+
+class Burgers(Problem):
+    """uₜ + u uₓ = viscosity uₓₓ on the circle of length 1: the map u(0) -> u(times)."""
+
+    equation: Literal["burgers"]
+    viscosity: Positive
+    times: Annotated[tuple[NonNegative, ...], Field(min_length=1, strict=False)]
+    resolution: Count
+    initial: PeriodicGaussian
+    solver: Annotated[ColeHopfMethod | ETDRK4Method, Field(discriminator="method")]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for name, n in (
+            ("resolution", self.resolution),
+            ("solver.resolution", self.solver.resolution),
+        ):
+            if n < 4 or n % 2:
+                raise ValueError(f"{name} must be even and >= 4, got {n}")
+        solving = self.solver.resolution
+        if solving < 2 * self.initial.modes + 2:
+            raise ValueError(
+                f"initial.modes = {self.initial.modes} need solver.resolution >= "
+                f"{2 * self.initial.modes + 2}, got {solving}"
+            )
+        if solving % self.resolution:
+            raise ValueError(
+                f"resolution must divide solver.resolution = {solving}, got {self.resolution}"
+            )
+        if list(self.times) != sorted(set(self.times)):
+            raise ValueError(f"times must increase, got {list(self.times)}")
+        return self
+
+    @property
+    def formula(self) -> str:
+        return "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
+
+    def variables(self) -> tuple[Variable, ...]:
+        n, one_time = self.resolution, len(self.times) == 1
+        u_dims, u_shape = (("x",), (n,)) if one_time else (("time", "x"), (len(self.times), n))
+        parameters = {"viscosity": self.viscosity, "units": "1"}
+        return (
+            Variable("a", ("x",), (n,), "float32", {
+                "long_name": "initial value u(x, 0)", "role": "input", **parameters}),
+            Variable("u", u_dims, u_shape, "float32", {
+                "long_name": "solution u(x, t)", "role": "target", "coordinates": "time",
+                **parameters}),
+            Variable("error", (), (), "float64", {
+                "long_name": "estimate of the relative L2 error of u by the solver",
+                "role": "quality", "units": "1"}),
+        )  # fmt: skip
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        times = np.array(self.times)
+        one_time = len(times) == 1
+        return (
+            Coordinate("x", ("x",), PeriodicGrid(self.resolution).x, {
+                "long_name": "position on the circle of length 1", "units": "1",
+                "grid": "periodic"}),
+            Coordinate("time", () if one_time else ("time",),
+                       times.reshape(()) if one_time else times,
+                       {"long_name": "time", "units": "1"}),
+        )  # fmt: skip
+
+    @property
+    def needed(self) -> int:
+        return (_ARRAYS + _ARRAYS_A_TIME * len(self.times)) * self.solver.resolution
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
+        """Fields and solutions are computed on the solver's grid, where they are resolved, and
+        then taken at the points of the output grid."""
+        field, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
+        stride = solver.grid.stride_to(PeriodicGrid(self.resolution))
+        times = list(self.times)
+        a = empty((len(samples), self.resolution), np.float32, device)
+        u = empty((len(samples), len(times), self.resolution), np.float32, device)
+        error = empty((len(samples),), np.float64, device)
+        xp = array_namespace(a)
+        size = _BLOCK if device is None else samples_at_once(self.needed)
+        for start in range(0, len(samples), size):
+            block = slice(start, start + size)
+            u0 = field(solver.grid, seed, samples[block], device)
+            try:
+                solution = solver.solve(u0, times)
+            except SolveError as failure:
+                raise SampleError(samples[start + failure.row], failure.reason) from failure
+            row = first(~xp.isfinite(xp.sum(u0, axis=1) + xp.sum(solution.u, axis=(1, 2))))
+            if row is not None:
+                raise SampleError(samples[start + row], "the solution is not finite")
+            a[block] = xp.astype(u0[:, ::stride], xp.float32)
+            u[block] = xp.astype(solution.u[:, :, ::stride], xp.float32)
+            error[block] = solution.error
+        return {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}
+
+    def law(self) -> Law:
+        solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)
+        return burgers_law(self.initial.build(), grid, self.viscosity, self.times, solver.tolerance)
+
+
+@lru_cache(maxsize=4)
+def _built(problem: Burgers) -> tuple[PeriodicGaussianField, ColeHopf | ETDRK4]:
+    """Kept, for what they precompute costs as much as a small batch on a device."""
+    return problem.initial.build(), problem.solver.build(problem.viscosity)

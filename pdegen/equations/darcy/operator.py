@@ -1,0 +1,135 @@
+"""The finite volume operator of -div(a grad u) on square cells, for arrays of any namespace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import scipy
+from array_api_compat import array_namespace
+from jaxtyping import Float
+
+from pdegen.numerics.device import Array
+
+Faces = Literal["harmonic", "arithmetic"]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """(A u)_i = Σ_faces a_f (u_i - u_j), which is h² times -div(a grad u), with u = 0 at the walls.
+
+    Walls lie half a cell away, so a_f = 2a there.
+
+    Args:
+        a: Coefficients of the cells, shape (batch, n, n), indexed [x, y].
+        faces: Mean on inner faces: "harmonic", 2vw/(v + w), or "arithmetic".
+    """
+
+    a: Array
+    faces: Faces
+
+    @cached_property
+    def faces_x(self) -> Array:
+        """On all faces across x, shape (batch, n+1, n)."""
+        a = self.a
+        inner = self._mean(a[:, 1:], a[:, :-1])
+        return array_namespace(a).concat([2 * a[:, :1], inner, 2 * a[:, -1:]], axis=1)
+
+    @cached_property
+    def faces_y(self) -> Array:
+        """On all faces across y, shape (batch, n, n+1)."""
+        a = self.a
+        inner = self._mean(a[:, :, 1:], a[:, :, :-1])
+        return array_namespace(a).concat([2 * a[:, :, :1], inner, 2 * a[:, :, -1:]], axis=2)
+
+    def _mean(self, v: Array, w: Array) -> Array:
+        return 2 * v * w / (v + w) if self.faces == "harmonic" else (v + w) / 2
+
+    def __call__(self, u: Array) -> Array:
+        """As the outflow of the fluxes, with as few arrays as go through a device's memory."""
+        x, y = self.faces_x, self.faces_y
+        au = array_namespace(u).zeros_like(u)
+        au[:, 0] += x[:, 0] * u[:, 0]
+        au[:, -1] += x[:, -1] * u[:, -1]
+        au[:, :, 0] += y[:, :, 0] * u[:, :, 0]
+        au[:, :, -1] += y[:, :, -1] * u[:, :, -1]
+        through = u[:, 1:] - u[:, :-1]
+        through *= x[:, 1:-1]
+        au[:, :-1] -= through
+        au[:, 1:] += through
+        through = u[:, :, 1:] - u[:, :, :-1]
+        through *= y[:, :, 1:-1]
+        au[:, :, :-1] -= through
+        au[:, :, 1:] += through
+        return au
+
+    def fluxes(self, u: Array, walls: Array | float = 0.0) -> tuple[Array, Array]:
+        """Through the faces in the direction of x and of y: -h a_f ∂u/∂n."""
+        xp = array_namespace(u)
+        west, east, south, north = _at_walls(walls, u)
+        u_x, u_y = xp.concat([west, u, east], axis=1), xp.concat([south, u, north], axis=2)
+        return (
+            -self.faces_x * (u_x[:, 1:] - u_x[:, :-1]),
+            -self.faces_y * (u_y[:, :, 1:] - u_y[:, :, :-1]),
+        )
+
+    def right_hand_side(self, f: Array | float = 1.0, walls: Array | float = 0.0) -> Array:
+        """b with A u = b: h² f, and what the values at the walls drive in."""
+        xp = array_namespace(self.a)
+        h = 1 / self.a.shape[1]
+        f = xp.asarray(f, dtype=self.a.dtype, device=self.a.device)
+        b = h * h * xp.broadcast_to(f, self.a.shape)
+        if isinstance(walls, (int, float)) and walls == 0:
+            return b
+        return b - outflow(*self.fluxes(xp.zeros_like(self.a), walls))
+
+    def relative_residual(self, u: Array, b: Array) -> Array:
+        """‖b - A u‖/‖b‖ of each sample; ‖A u‖ where b is 0."""
+        xp = array_namespace(u)
+        r = xp.sqrt(xp.sum((b - self(u)) ** 2, axis=(1, 2)))
+        size = xp.sqrt(xp.sum(b**2, axis=(1, 2)))
+        return r / xp.where(size > 0, size, xp.ones_like(size))
+
+    def matrix(self, row: int = 0) -> scipy.sparse.csc_array:
+        """A of one sample as a sparse matrix over the cells in C order (NumPy only)."""
+        return five_point_matrix(self.faces_x[row], self.faces_y[row])
+
+
+def five_point_matrix(
+    faces_x: Float[np.ndarray, "n1 m"], faces_y: Float[np.ndarray, "n m1"]
+) -> scipy.sparse.csc_array:
+    """Of u -> Σ_faces a_f (u_i - u_j) on n x m cells in C order, with u = 0 beyond the outermost
+    faces; faces_x has the shape (n+1, m) and faces_y (n, m+1)."""
+    diagonal = faces_x[1:] + faces_x[:-1] + faces_y[:, 1:] + faces_y[:, :-1]
+    n, m = diagonal.shape
+    beside = np.concatenate([-faces_y[:, 1:-1], np.zeros((n, 1))], axis=1).ravel()[:-1]
+    below = -faces_x[1:-1].ravel()
+    matrix = scipy.sparse.dia_array((n * m, n * m))
+    for offset, values in ((0, diagonal.ravel()), (1, beside), (m, below)):
+        matrix = matrix + scipy.sparse.diags_array(values, offsets=offset)
+        if offset:
+            matrix = matrix + scipy.sparse.diags_array(values, offsets=-offset)
+    return scipy.sparse.csc_array(matrix)
+
+
+def outflow(through_x: Array, through_y: Array) -> Array:
+    """What leaves each cell through its four faces."""
+    return through_x[:, 1:] - through_x[:, :-1] + through_y[:, :, 1:] - through_y[:, :, :-1]
+
+
+def _at_walls(walls: Array | float, u: Array) -> tuple[Array, Array, Array, Array]:
+    """Values on x = 0, x = 1, of shape (batch, 1, n), and y = 0, y = 1, (batch, n, 1)."""
+    xp = array_namespace(u)
+    batch, n = u.shape[:2]
+    g = xp.asarray(walls, dtype=u.dtype, device=u.device)
+    if g.ndim and tuple(g.shape) != (4, n):
+        raise ValueError(f"walls are a number or of shape (4, {n}), got {tuple(g.shape)}")
+    g = xp.broadcast_to(g, (4, n))
+    return (
+        xp.broadcast_to(g[0], (batch, 1, n)),
+        xp.broadcast_to(g[1], (batch, 1, n)),
+        xp.broadcast_to(g[2][:, None], (batch, n, 1)),
+        xp.broadcast_to(g[3][:, None], (batch, n, 1)),
+    )

@@ -1,0 +1,75 @@
+"""The inverse Laplacian on a cell grid: sines along one axis, tridiagonal along the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy
+from jaxtyping import Float
+
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.kernels import tridiagonal_solves
+from pdegen.numerics import sines
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Solves L u = r on a cell grid, (L u)_ij = Σ_faces (u_ij - u_neighbour), u = 0 at the walls.
+
+    L is h² times the five-point negative Laplacian; a wall lies half a cell away, so its face
+    counts 2 u_ij. Sines diagonalise it along y, forth and back; along x a tridiagonal system
+    remains for each: two sweeps.
+
+    Args:
+        grid: The cells of each axis.
+        fft: Whether sines are summed by FFT, or by matrix products; by default what is faster.
+    """
+
+    grid: CellGrid
+    fft: bool | None = None
+
+    @cached_property
+    def _fft(self) -> bool:
+        return sines.faster_by_fft(self.grid.n) if self.fft is None else self.fft
+
+    @cached_property
+    def sines(self) -> Float[np.ndarray, "n n"]:
+        """sines[j, k-1] = √(2/n) sin(πk(j + ½)/n), k = 1 ... n; orthonormal (DST-II)."""
+        return sines.matrix(self.grid)
+
+    @cached_property
+    def eigenvalues(self) -> Float[np.ndarray, " n"]:
+        """λ_k = 4 sin²(πk/2n) of the operator along one axis."""
+        n = self.grid.n
+        return 4 * np.sin(np.pi * np.arange(1, n + 1) / (2 * n)) ** 2
+
+    @cached_property
+    def pivots(self) -> Float[np.ndarray, "n n"]:
+        """Those of Thomas' algorithm along x, for each sine along y."""
+        n = self.grid.n
+        diagonal = np.full(n, 2.0)
+        diagonal[0] += 1
+        diagonal[-1] += 1  # 4 in a single cell
+        pivots, last = np.empty((n, n)), np.zeros(n)
+        for i in range(n):
+            pivots[i] = last = 1 / (diagonal[i] + self.eigenvalues - last)
+        return pivots
+
+    def transformed(self, r: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+        """r in sines along y."""
+        if self._fft:
+            return scipy.fft.dst(r, type=2, norm="ortho", workers=1)
+        return r @ self.sines
+
+    def __call__(self, r: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+        """u with L u = r."""
+        return self.from_transformed(self.transformed(r))
+
+    def from_transformed(self, hat: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+        """u with L u = r from r in sines along y, which is overwritten."""
+        tridiagonal_solves(hat, self.pivots)
+        if self._fft:
+            return scipy.fft.dst(hat, type=3, norm="ortho", overwrite_x=True, workers=1)
+        return hat @ self.sines.T

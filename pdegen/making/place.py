@@ -1,0 +1,190 @@
+"""What lies where a store is to be made: nothing, a store of ours, or what is never touched."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from pdegen.store import lock
+from pdegen.store.card import CARD, CROISSANT
+from pdegen.store.format import BEGUN, METADATA_BYTES
+from pdegen.store.layout import ROOT
+from pdegen.store.objects import Objects, TooLargeError
+from pdegen.store.record import Record, Seal
+from pdegen.store.store import Store, StoreError
+
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_AT_ONCE = 256  # records read at a time
+_LOG = re.compile(r"log/\d{8}T\d{12}Z\.json")
+_OURS = re.compile(
+    "|".join(
+        [
+            *map(re.escape, (ROOT, lock.KEY, lock.RENEWED, Seal.KEY, CARD, CROISSANT)),
+            _LOG.pattern,
+            r"records/\d+\.json",
+            r"[A-Za-z][A-Za-z0-9_-]*/(zarr\.json|c(/\d+)*)",
+        ]
+    )
+)
+
+
+def found(objects: Objects, job: str | None = None) -> Store | None:
+    """The store that is there, damaged or not; None where nothing is, or nothing but the beginning
+    of a layout.
+
+    Args:
+        objects: The place.
+        job: What goes on there: its shards count, although a layout was begun over them by a job
+            that was too late to see that it had been taken over.
+
+    Raises:
+        StoreError: If something else is there.
+    """
+    there = set(objects.keys("")) if objects.exists() else set()
+    logs = [f"log/{name}" for name in objects.keys("log")] if "log" in there else []
+    store = Store(objects.url)
+    if all(map(_LOG.fullmatch, logs)) and not there - {lock.KEY, lock.RENEWED, "log"}:
+        if there:  # in a folder that has the name of the lock
+            check_all_ours(objects)
+        return None
+    if store.begun:
+        check_all_ours(objects)
+        return store if job and objects.keys("records") and is_all_of(objects, job) else None
+    if store.damage is not None and not _is_ours(objects):
+        store.check()  # says what it is not
+    return store
+
+
+def _is_ours(objects: Objects) -> bool:
+    """Whether what cannot be read as a store was one: by its root, by another object of ours that
+    is whole, or since nothing else than a root that was cut off is there."""
+    try:
+        attributes = json.loads(objects.read(ROOT, METADATA_BYTES))["attributes"]
+        if attributes["format"] == "pdegen":
+            return True
+    except (*_ABSENT, TooLargeError, ValueError, RecursionError, TypeError, KeyError):
+        pass
+    if lock.holder(objects) is not None or next(_records(objects), None) is not None:
+        return True
+    try:
+        Seal.parse(objects.read(Seal.KEY, METADATA_BYTES))
+        return True
+    except (*_ABSENT, TooLargeError, ValueError):
+        pass
+    return set(objects.keys("")) <= {ROOT, "log"} and _is_torn(objects)
+
+
+def _is_torn(objects: Objects) -> bool:
+    """Whether the root is no JSON, as after a loss of power."""
+    try:
+        json.loads(objects.read(ROOT, METADATA_BYTES))
+    except (ValueError, RecursionError):
+        return True
+    except (*_ABSENT, TooLargeError):
+        pass
+    return False
+
+
+def _records(objects: Objects) -> Iterator[Record]:
+    """The records that can be read, some at a time."""
+    keys = [
+        f"records/{name}" for name in objects.keys("records") if Record.number(name) is not None
+    ]
+    for start in range(0, len(keys), _AT_ONCE):
+        some = keys[start : start + _AT_ONCE]
+        try:
+            found = objects.read_all(some, METADATA_BYTES)
+        except (*_ABSENT, TooLargeError):
+            found = [data for key in some if (data := _whole(objects, key)) is not None]
+        for data in found:
+            with suppress(ValueError):
+                yield Record.parse(data)
+
+
+def _whole(objects: Objects, key: str) -> bytes | None:
+    try:
+        return objects.read(key, METADATA_BYTES)
+    except (*_ABSENT, TooLargeError):
+        return None
+
+
+def is_all_of(objects: Objects, job: str) -> bool:
+    """Whether all that was computed and can be read is of this job, whatever the root says."""
+    records = _records(objects)
+    first = next(records, None)
+    if first is not None:
+        return first.job == job and all(record.job == job for record in records)
+    nothing = not objects.keys("records") and not objects.exists(Seal.KEY)
+    return nothing and Store(objects.url).damage is not None
+
+
+def strangers(objects: Objects, store: Store | None) -> Iterator[str]:
+    """The keys of what a store does not have.
+
+    Args:
+        objects: The place.
+        store: By its layout; None for what no store at all has.
+    """
+    for key in objects.all_keys():
+        if key in (lock.KEY, lock.RENEWED) or _LOG.fullmatch(key):
+            continue
+        if not (_OURS.fullmatch(key) if store is None else store.has_place_for(key)):
+            yield key
+
+
+def check_all_ours(objects: Objects, store: Store | None = None) -> None:
+    """Raise StoreError where a file lies there that the store does not have (`strangers`): nobody
+    knows whose it is, and it may be in the way."""
+    some = list(itertools.islice(strangers(objects, store), 4))
+    if some:
+        more = ", ..." if len(some) > 3 else ""
+        raise StoreError(
+            f"{objects.url} holds what is not of a store: {', '.join(some[:3])}{more}; nothing was "
+            "deleted: move it away"
+        )
+
+
+def laid_out(objects: Objects, described: dict[str, bytes], check: Callable[[], None]) -> Store:
+    """A new store, in place of what is there; `log/` goes on.
+
+    Args:
+        objects: The place.
+        described: Metadata and coordinates by keys (`pdegen.store.store.described_by`).
+        check: Raises LockedError once the place is another job's; called before each change.
+    """
+    check()
+    objects.write(ROOT, BEGUN)  # from here on the old one is none
+    for key in objects.keys(""):
+        if key not in (lock.KEY, lock.RENEWED, ROOT, "log"):
+            check()
+            objects.remove_all(key)
+    objects.flush()
+    for key, data in described.items():  # the root last
+        check()
+        objects.write(key, data)
+    return Store(objects.url)
+
+
+def continued(objects: Objects, described: dict[str, bytes], check: Callable[[], None]) -> Store:
+    """A store whose metadata and coordinates are made those of the layout; a sealed one is open
+    again. The arguments are those of `laid_out`."""
+    for key in differing(objects, described):
+        check()
+        objects.write(key, described[key])
+    return Store(objects.url)
+
+
+def differing(objects: Objects, described: dict[str, bytes]) -> list[str]:
+    """The keys of what is not as it was laid out, `zarr.json` first."""
+    keys = [ROOT, *(key for key in described if key != ROOT)]
+    return [key for key in keys if not _has(objects, key, described[key])]
+
+
+def _has(objects: Objects, key: str, data: bytes) -> bool:
+    try:
+        return objects.read(key, len(data)) == data
+    except (*_ABSENT, TooLargeError):
+        return False

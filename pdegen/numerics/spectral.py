@@ -1,0 +1,39 @@
+"""Fourier space on a periodic grid of length L, in the half-complex layout of rfft."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Complex, Float
+
+from pdegen.domains import PeriodicGrid
+
+
+def wave_numbers(grid: PeriodicGrid) -> Float[np.ndarray, " k"]:
+    """Angular wave numbers 2πk/L of the modes k = 0 ... n/2.
+
+    Raises:
+        ValueError: If n is odd or less than 4: every other point must be a grid too.
+    """
+    if grid.n < 4 or grid.n % 2:
+        raise ValueError(f"a spectral method needs an even number of points >= 4, got {grid.n}")
+    return 2 * np.pi * np.arange(grid.n // 2 + 1) / grid.length
+
+
+def derivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " k"]:
+    """2πik/L, the symbol of d/dx. The mode n/2 has no derivative on the grid and gets 0."""
+    symbol = 1j * wave_numbers(grid)
+    symbol[-1] = 0
+    return symbol
+
+
+def antiderivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " k"]:
+    """L/(2πik), the inverse of d/dx on functions without mean; 0 for the modes 0 and n/2."""
+    symbol = derivative_symbol(grid)
+    inside = symbol != 0
+    symbol[inside] = 1 / symbol[inside]
+    return symbol
+
+
+def dealiased(grid: PeriodicGrid) -> Bool[np.ndarray, " k"]:
+    """The modes k < n/3, on which a quadratic product is free of aliasing (Orszag's 2/3 rule)."""
+    return 3 * np.arange(grid.n // 2 + 1) < grid.n

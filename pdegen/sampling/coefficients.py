@@ -1,0 +1,61 @@
+"""From a Gaussian field to the coefficient of an elliptic equation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from array_api_compat import array_namespace
+from jaxtyping import Float
+
+from pdegen.numerics.device import Array
+
+
+@dataclass(frozen=True)
+class TwoPhase:
+    """a = `above` where g >= 0, `below` where g < 0; the interface is the zero set of g.
+
+    Where |g| is round-off, about 1e-15 of its deviation, another device or library may choose the
+    other phase; that is one cell in some 1e14.
+
+    Args:
+        above, below: Positive values; 12 and 3 in the published Darcy files.
+
+    Raises:
+        ValueError: On a value that is not positive.
+
+    >>> import numpy as np
+    >>> TwoPhase(12.0, 3.0)(np.array([-0.5, 0.0, 2.0]))
+    array([ 3., 12., 12.])
+    """
+
+    above: float
+    below: float
+
+    def __post_init__(self) -> None:
+        if not (self.above > 0 and self.below > 0):
+            raise ValueError(f"phases are positive, got {self.above} and {self.below}")
+
+    def __call__(self, g: Float[Array, "..."]) -> Float[Array, "..."]:
+        xp = array_namespace(g)
+        return xp.where(g >= 0, xp.full_like(g, self.above), xp.full_like(g, self.below))
+
+
+@dataclass(frozen=True)
+class LogNormal:
+    """a = scale exp(g).
+
+    Args:
+        scale: Median of a, positive.
+
+    Raises:
+        ValueError: If it is not positive.
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.scale > 0:
+            raise ValueError(f"the scale is positive, got {self.scale}")
+
+    def __call__(self, g: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.scale * array_namespace(g).exp(g)

@@ -1,0 +1,198 @@
+"""What a store will hold: variables, coordinates, attributes; and the Zarr metadata of it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.abc.buffer import Buffer as AnyBuffer
+from zarr.buffer.cpu import Buffer
+from zarr.codecs import BloscCodec, Crc32cCodec
+from zarr.errors import ZarrUserWarning
+from zarr.storage import MemoryStore
+
+from pdegen.schema import SchemaError
+from pdegen.store.format import CHUNK_BYTES, FORMAT, FORMAT_VERSION, SAMPLES, SHARD_BYTES
+
+ROOT = "zarr.json"
+_CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
+_COMPRESSORS = {
+    "lz4": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")],
+    "zstd": [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle")],
+    "none": [],
+}
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An array with a value for every sample.
+
+    Args:
+        name: Name in the store.
+        dims: Names of its dimensions after `sample`.
+        shape: Sizes of these.
+        dtype: Type on disk.
+        attributes: long_name, units and what else a reader should know.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """An array shared by all samples, such as the grid points."""
+
+    name: str
+    dims: tuple[str, ...]
+    values: np.ndarray
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a store will hold: variables, coordinates and attributes; and how it is cut.
+
+    Args:
+        codec: How chunks of variables are compressed: "lz4", "zstd" (both within Blosc, after a
+            shuffle of bytes) or "none". `python -m benchmarks.codecs` has sizes and speeds.
+
+    Raises:
+        SchemaError: If it is larger than readers accept.
+    """
+
+    samples: int
+    shard: int
+    variables: tuple[Variable, ...]
+    coordinates: tuple[Coordinate, ...]
+    attributes: Mapping[str, Any]
+    codec: str = "lz4"
+
+    def __post_init__(self) -> None:
+        check_sizes(self.samples, self.shard, self.variables)
+        held = sum(coordinate.values.nbytes for coordinate in self.coordinates)
+        if held > CHUNK_BYTES:
+            raise SchemaError(
+                f"all coordinates together have {held:,} bytes, readers accept {CHUNK_BYTES:,}"
+            )
+
+    @property
+    def shards(self) -> int:
+        return math.ceil(self.samples / self.shard)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the variables before compression."""
+        return sum(
+            self.samples * math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in self.variables
+        )
+
+    def objects(self, version: int = FORMAT_VERSION) -> dict[str, bytes]:
+        """The metadata and coordinates by their keys in the store, `zarr.json` last.
+
+        Args:
+            version: Of the format: 3, or 2, whose chunks and coordinates have no checksums.
+        """
+        memory = MemoryStore()
+        checksum = [] if version == 2 else [Crc32cCodec()]  # every reader checks it
+        group = zarr.create_group(
+            store=memory,
+            attributes={
+                "format": FORMAT,
+                "format_version": version,
+                "sealed": False,
+                "samples": self.samples,
+                "shard": self.shard,
+                "variables": [v.name for v in self.variables],
+                **self.attributes,
+            },
+        )
+        for coordinate in self.coordinates:
+            array = group.create_array(
+                coordinate.name,
+                shape=coordinate.values.shape,
+                chunks=coordinate.values.shape,
+                dtype=coordinate.values.dtype,
+                compressors=checksum,
+                fill_value=_fill(coordinate.values.dtype, version) if version > 2 else None,
+                dimension_names=coordinate.dims,
+                attributes=dict(coordinate.attributes),
+                config={"write_empty_chunks": True},  # zeros are values
+            )
+            array[...] = coordinate.values
+        for variable in self.variables:
+            row = int(np.dtype(variable.dtype).itemsize * math.prod(variable.shape))
+            rows = _divisor(self.shard, at_most=max(1, _CHUNK_BYTES // row))
+            group.create_array(
+                variable.name,
+                shape=(self.samples, *variable.shape),
+                chunks=(rows, *variable.shape),
+                shards=(self.shard, *variable.shape),
+                dtype=variable.dtype,
+                compressors=[*_COMPRESSORS[self.codec], *checksum],
+                fill_value=_fill(np.dtype(variable.dtype), version),
+                dimension_names=("sample", *variable.dims),
+                attributes=dict(variable.attributes),
+            )
+        with warnings.catch_warnings():
+            # zarr warns that readers other than zarr-python may ignore this part; they may
+            warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
+            zarr.consolidate_metadata(memory, zarr_format=3)
+        objects = contents(memory)
+        return {
+            **{key: objects[key] for key in sorted(objects) if key != ROOT},
+            ROOT: objects[ROOT],
+        }
+
+
+def check_sizes(samples: int, shard: int, variables: Iterable[Variable]) -> None:
+    """Raise SchemaError where a store would be larger than readers accept (see `format`)."""
+    if samples > SAMPLES:
+        raise SchemaError(f"samples must be at most {SAMPLES:,}, got {samples:,}")
+    for variable in variables:
+        for dim, n in zip(variable.dims, variable.shape, strict=True):
+            if n > SAMPLES:
+                raise SchemaError(
+                    f"{variable.name} has {n:,} points along {dim}, readers accept {SAMPLES:,}"
+                )
+        one = math.prod(variable.shape) * np.dtype(variable.dtype).itemsize
+        if one > CHUNK_BYTES:
+            raise SchemaError(
+                f"{variable.name} has {one:,} bytes in each sample, readers accept {CHUNK_BYTES:,}"
+            )
+        if one * shard > SHARD_BYTES:
+            raise SchemaError(
+                f"{variable.name} has {one:,} bytes in each sample, so {one * shard:,} in a shard "
+                f"of {shard:,}, readers accept {SHARD_BYTES:,}: choose a shard of at most "
+                f"{SHARD_BYTES // one:,}"
+            )
+
+
+def contents(memory: MemoryStore) -> dict[str, bytes]:
+    """What Zarr has written to memory, by keys."""
+    return {key: buffer.to_bytes() for key, buffer in memory._store_dict.items()}
+
+
+def in_memory(objects: Mapping[str, bytes]) -> MemoryStore:
+    """Bytes by keys as Zarr reads them."""
+    buffers: dict[str, AnyBuffer] = {key: Buffer.from_bytes(data) for key, data in objects.items()}
+    return MemoryStore(buffers)
+
+
+def _fill(dtype: np.dtype, version: int) -> Any:
+    """What is read where nothing was written: no value, if the type has one that is none."""
+    if dtype.kind == "f":
+        return float("nan")
+    return -1 if dtype.kind == "i" and version > 2 else 0
+
+
+def _divisor(n: int, at_most: int) -> int:
+    return max(d for d in range(1, min(n, at_most) + 1) if n % d == 0)

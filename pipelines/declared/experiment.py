@@ -1,0 +1,239 @@
+"""An experiment: data, model, training and evaluation in one strict TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from operators.training.fit import Settings
+from pdegen.recipe import Recipe, load_recipe
+from pdegen.schema import Count, Name, Positive, SchemaError, Strict, is_name
+from pdegen.store.store import open_sealed
+from pipelines.declared.registry import (
+    AdamOptimizer,
+    InputNoise,
+    LossSpec,
+    ModelSpec,
+    Normalization,
+    OptimizerSpec,
+    Symmetries,
+)
+from pipelines.declared.shipped import experiment_file
+
+
+class Stream(Strict):
+    """Training samples without end: solved as they are needed, and used once.
+
+    Args:
+        recipe, overrides: Of the samples.
+    """
+
+    recipe: str
+    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
+
+    def load_recipe(self) -> Recipe:
+        return load_recipe(self.recipe).with_overrides(self.overrides)
+
+
+class Data(Strict):
+    """The recipe of the dataset, overrides of it, the grid to train on, and what is learned.
+
+    Args:
+        recipe, overrides: Of the dataset.
+        resolution: Points of each axis of the inputs, and of the targets by default.
+        input, target: Names of the variables; ("a", "u") is the forward operator, ("u", "a") the
+            inverse one.
+        target_resolution: Average the targets over so many cells of each axis.
+        reading: "resident" has all samples in memory, on the device; "streamed" reads shards ahead
+            and shuffles a few at a time; "auto" is "resident" where they fit.
+        samples: Train on the first so many samples of the training split; by default on all.
+        epoch_samples: Samples of an epoch; by default as many as there are to train on, and with
+            a stream as many as the training split has.
+        stream: Train on samples of a recipe in place of the training split.
+    """
+
+    recipe: str
+    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
+    resolution: Count
+    input: str = "a"
+    target: str = "u"
+    target_resolution: Count | None = None
+    reading: Literal["auto", "resident", "streamed"] = "auto"
+    samples: Count | None = None
+    epoch_samples: Count | None = None
+    stream: Stream | None = None
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        stored = {"reading": self.reading != "auto", "samples": self.samples is not None}
+        for key in (key for key, given in stored.items() if given):
+            if self.stream is not None:
+                raise ValueError(
+                    f"{key} is of stored training samples, and the stream of {self.stream.recipe} "
+                    "replaces them: leave one of both out"
+                )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs and tables from before these keys are found again, by what they recorded."""
+        unset = {key for key in ("samples", "epoch_samples", "stream") if not getattr(self, key)}
+        return {key: value for key, value in content(self).items() if key not in unset}
+
+    def load_recipe(self) -> Recipe:
+        return load_recipe(self.recipe).with_overrides(self.overrides)
+
+
+class Training(Strict):
+    """How to train. See `operators.training.fit.Settings`.
+
+    Args:
+        protocol: "validation" chooses the epoch on the validation split and reads the test split
+            once, at the end. "published" watches the test split after every epoch and reports
+            the last and the best epoch, for comparison with published tables.
+    """
+
+    protocol: Literal["validation", "published"] = "validation"
+    epochs: Count = 100
+    batch: Count = 8
+    lr: Positive = 1e-3
+    warmup: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    div: Annotated[float, Field(ge=1)] = 1e4
+    final_div: Annotated[float, Field(ge=1)] = 1e4
+    clip: Positive = 0.999
+    seed: Annotated[int, Field(ge=0)] = 0
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    loss: LossSpec
+    optimizer: OptimizerSpec = AdamOptimizer(name="adam")
+    symmetries: Symmetries = Symmetries()
+
+    def settings(self) -> Settings:
+        """For `fit`."""
+        return Settings(
+            loss=self.loss.build(),
+            optimizer=self.optimizer.build(),
+            cycle_momentum=self.optimizer.cycle_momentum,
+            augment=self.symmetries.build(),
+            **self.model_dump(exclude={"protocol", "loss", "optimizer", "symmetries"}),
+        )
+
+    @property
+    def selection_split(self) -> str:
+        return "test" if self.protocol == "published" else "validation"
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """The checkpoints whose test scores are reported."""
+        return ("last", "best") if self.protocol == "published" else ("best",)
+
+
+class Experiment(Strict):
+    """Everything that a run depends on.
+
+    Args:
+        name, summary: For people.
+        data, model, training, normalization: See there.
+        noise: Of the inputs; none by default.
+        resolutions: Grids to evaluate on, without training again.
+    """
+
+    name: Name
+    summary: str
+    resolutions: Annotated[tuple[Count, ...], Field(min_length=1, strict=False)]
+    data: Data
+    model: ModelSpec
+    training: Training
+    normalization: Normalization = Normalization()
+    noise: InputNoise | None = None
+
+    @classmethod
+    def on_store(cls, store: str, model: str) -> Experiment:
+        """A model with its default settings on all points of a store, chosen on validation.
+
+        Raises:
+            StoreError: If there is no such store.
+        """
+        opened = open_sealed(store)
+        recipe, resolution = opened.attributes["recipe"]["name"], opened.array("x").shape[0]
+        plane, name = "y" in opened.group, f"{model}-on-{recipe}"
+        content = {
+            "name": name if is_name(name) else f"{model}-on-a-store",
+            "summary": f"{model} on a store of {recipe}",
+            "resolutions": [resolution],
+            "data": {"recipe": recipe, "resolution": resolution},
+            "model": {"name": model},
+            "training": {"loss": {"name": "weighted-h1" if plane else "h1"}},
+            "normalization": dict.fromkeys(("input", "target"), "scalar" if plane else "none"),
+        }
+        return cls.parse(content, f"model {model} on {store}")
+
+    def at_level(self, level: float) -> Experiment:
+        """This experiment with another noise level of the inputs.
+
+        Raises:
+            SchemaError: If the level is impossible.
+        """
+        noise = self.noise or InputNoise(level=0.0)
+        where = f"experiment {self.name}, noise"
+        return self.model_copy(update={"noise": noise.replaced({"level": level}, where)})
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> Experiment:
+        """This experiment with other values at dotted keys.
+
+        Keys below `data.overrides` and `data.stream.overrides` are those of the recipes. With
+        `data.stream.recipe` an experiment without a stream gets one.
+
+        Raises:
+            SchemaError: On an unknown key or an impossible value.
+        """
+        where = f"experiment {self.name}"
+        below = {
+            prefix: {key: v for key, v in overrides.items() if key.startswith(f"{prefix}.")}
+            for prefix in ("data.overrides", "data.stream.overrides")
+        }
+        of_recipes = set().union(*below.values())
+        changes = {self.full_key(key): v for key, v in overrides.items() if key not in of_recipes}
+        stream = self.data.stream
+        if "data.stream.recipe" in changes:
+            there = {"overrides": stream.overrides} if stream else {}
+            recipe = changes.pop("data.stream.recipe")
+            stream = Stream.parse({**there, "recipe": recipe}, f"{where}, data.stream")
+            changes["data.stream"] = stream.model_dump()
+        for prefix, declared in zip(below, (self.data, stream), strict=True):
+            if not below[prefix]:
+                continue
+            if declared is None:
+                raise SchemaError(f"{where}: {prefix} needs a stream, name its data.stream.recipe")
+            known = declared.load_recipe()
+            own = {known.own_key(k.removeprefix(f"{prefix}.")): v for k, v in below[prefix].items()}
+            merged = {**declared.overrides, **own}
+            if isinstance(declared, Stream):
+                changes["data.stream"] = {"recipe": declared.recipe, "overrides": merged}
+            else:
+                changes[prefix] = merged
+        changed = self.replaced(changes, where)
+        if changed.data.stream is not None:
+            changed.data.stream.load_recipe()  # so that a wrong recipe is reported now
+        return changed
+
+
+def load_experiment(name: str) -> Experiment:
+    """An experiment by its name, or from a TOML file.
+
+    Raises:
+        SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
+    """
+    path = Path(name) if name.endswith(".toml") else experiment_file(name)
+    experiment = Experiment.load(path)
+    for declared in (experiment.data, experiment.data.stream):
+        if declared is not None:
+            declared.load_recipe()  # so that a wrong recipe is reported now
+    return experiment

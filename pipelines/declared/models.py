@@ -1,0 +1,232 @@
+"""Words -> operators: what a TOML file may say of each operator follows from its constructor."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self, Union, get_type_hints
+
+import torch
+from pydantic import create_model, model_validator
+
+from operators.base import Operator
+from operators.models.deeponet import DeepONet, ShiftDeepONet
+from operators.models.fno import FNO
+from operators.models.galerkin import GalerkinTransformer
+from operators.models.galerkin2d import GalerkinTransformer2d
+from operators.models.lrsa import LRSA
+from operators.models.neuralop import NeuralOperatorModel
+from operators.models.ono import ONO
+from operators.models.pit import PiT
+from operators.models.transformer import Transformer
+from operators.models.transolver import Transolver
+from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
+from operators.nn.features import FAVOR, RFA
+from operators.nn.nystrom import NYSTROM, through
+from pdegen.schema import SchemaError, Strict, near
+
+ATTENTIONS: dict[str, AttentionKind | None] = {
+    "galerkin": GALERKIN,
+    "fourier": FOURIER,
+    "softmax": SOFTMAX,
+    "linear": LINEAR,
+    "efficient": EFFICIENT,
+    "rfa": RFA,
+    "favor": FAVOR,
+    "nystrom": NYSTROM,
+    "nystrom-32": through(32),
+    "none": None,
+}
+_DEEPEST, _LARGEST = 1000, 2**24  # layers, and any other number in a declaration
+_HEAVIEST = 2**40  # bytes of weights
+# What `Model` found of each declaration: building takes milliseconds, and a table reads one often.
+_REFUSALS: dict[tuple[type, str], str | None] = {}
+_GIVEN = ("in_channels", "out_channels", "dim")  # by the data, not by a declaration
+
+
+class Model(Strict):
+    """A declared operator: its name, and the arguments of its constructor.
+
+    `preset` stands for the settings of a published configuration; other keys go before it.
+    """
+
+    operator: ClassVar[type[Operator]]
+    words: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    resets: ClassVar[tuple[str, ...]] = ("name", "preset")
+    name: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_preset(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping) or "preset" not in content:
+            return content
+        known, preset = cls.operator.presets, content["preset"]
+        if preset not in known:
+            raise ValueError(
+                f"unknown preset {preset!r} of {content['name']}: {near(str(preset), list(known))}"
+            )
+        own = {key: value for key, value in content.items() if key != "preset"}
+        return {**known[preset].settings, **own}
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for key, value in self.arguments.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{key} must be finite, got {value}")
+            least = 0 if type(self).model_fields[key].default == 0 else 1
+            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise ValueError(f"{key} must be at least {least}, got {value}")
+            most = _DEEPEST if key.endswith("depth") else _LARGEST
+            if isinstance(value, int) and value > most:
+                raise ValueError(f"{key} must be at most {most:,}, got {value}")
+        declaration = type(self), self.model_dump_json()
+        if declaration not in _REFUSALS:
+            _REFUSALS[declaration] = self._refusal()
+        refusal = _REFUSALS[declaration]
+        if refusal is not None:
+            raise ValueError(refusal)
+        return self
+
+    def _refusal(self) -> str | None:
+        """Why no operator can be built in any dimension; None where one can."""
+        refusals = []
+        for dim in self.dims():  # a setting may have one number for each axis
+            try:
+                size = self.weight_bytes(1, 1, dim)
+            except ValueError as refusal:
+                refusals.append(str(refusal))
+                continue
+            if size <= _HEAVIEST:
+                return None
+            refusals.append(
+                f"the weights of {self.name} would take {size / 2**30:,.0f} GiB, at most "
+                f"{_HEAVIEST / 2**30:,.0f} GiB are allowed"
+            )
+        return refusals[0]
+
+    def weight_bytes(self, in_channels: int, out_channels: int, dim: int) -> int:
+        """What the weights of the operator take; nothing is allocated.
+
+        Raises:
+            ValueError: See `build`.
+        """
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            try:
+                operator = self.build(in_channels, out_channels, dim)
+            except (RuntimeError, TypeError) as error:
+                if "overflow" not in str(error).lower():
+                    raise
+                raise ValueError(f"weights of {self.name} would be too large to count") from None
+        return sum(p.numel() * p.element_size() for p in operator.parameters())
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"name"})
+
+    @classmethod
+    def dims(cls) -> tuple[int, ...]:
+        """Dimensions of the domains that the operator is for."""
+        takes = inspect.signature(cls.operator).parameters
+        return (1, 2) if "dim" in takes else (cls.operator.dim,)
+
+    def build(self, in_channels: int, out_channels: int, dim: int) -> Operator:
+        """The operator for functions with so many channels on a domain of a dimension.
+
+        Raises:
+            ValueError: If it is not for that dimension, or the settings are impossible.
+        """
+        if dim not in self.dims():
+            raise ValueError(
+                f"{self.name} is for domains of dimension {', '.join(map(str, self.dims()))}, "
+                f"the data have {dim}"
+            )
+        given: dict[str, Any] = {"in_channels": in_channels, "out_channels": out_channels}
+        if "dim" in inspect.signature(self.operator).parameters:
+            given["dim"] = dim
+        settings = {
+            key: self.words[key][value] if key in self.words else value
+            for key, value in self.arguments.items()
+        }
+        return self.operator(**given, **settings)
+
+
+def declared(
+    name: str, operator: type[Operator], words: Mapping[str, Mapping[str, object]]
+) -> type[Model]:
+    """The declaration of an operator: a key for each argument of its constructor.
+
+    Args:
+        name: Its name.
+        operator: Its class.
+        words: For arguments that are objects, the words that stand for them.
+    """
+    named: Any = Literal[name]
+    hints, fields = get_type_hints(operator.__init__), dict[str, Any](name=(named, ...))
+    for key, parameter in inspect.signature(operator).parameters.items():
+        if key in _GIVEN:
+            continue
+        if key in words:
+            default = next(w for w, thing in words[key].items() if thing is parameter.default)
+            fields[key] = (Literal[tuple(words[key])], default)
+        else:
+            fields[key] = (hints[key], parameter.default)
+    make: Any = create_model
+    kind = make(operator.__name__, __base__=Model, __doc__=operator.__doc__, **fields)
+    kind.operator, kind.words = operator, words
+    return kind
+
+
+MODELS: dict[str, type[Model]] = {}
+
+
+def register(
+    name: str,
+    operator: type[Operator],
+    words: Mapping[str, Mapping[str, object]] | None = None,
+) -> None:
+    """Make an operator known by a name, before experiments are read.
+
+    Raises:
+        ValueError: If the name is taken.
+    """
+    if name in MODELS:
+        raise ValueError(f"there is an operator named {name!r} already")
+    MODELS[name] = declared(name, operator, words or {})
+
+
+register("galerkin-transformer", GalerkinTransformer, {"attention": ATTENTIONS})
+register("galerkin-transformer-2d", GalerkinTransformer2d, {"attention": ATTENTIONS})
+register("transformer", Transformer)
+register("fno", FNO)
+register("deeponet", DeepONet)
+register("shift-deeponet", ShiftDeepONet)
+register("ono", ONO)
+register("pit", PiT)
+register("transolver", Transolver)
+register("lrsa", LRSA)
+register("neuraloperator", NeuralOperatorModel)
+
+
+def model_union() -> Any:
+    """The type of any declared operator, of those that are registered by now."""
+    return Union[tuple(MODELS.values())]  # noqa: UP007 - of a tuple
+
+
+def parse_model(content: Mapping[str, Any]) -> Model:
+    """A model's declaration from its words.
+
+    Raises:
+        SchemaError: On an unknown model or key, or an impossible value.
+    """
+    name = content.get("name")
+    if name not in MODELS:
+        raise SchemaError(f"unknown model {name!r}: {near(str(name), list(MODELS))}")
+    return MODELS[name].parse(content, f"model {name}")
+
+
+def build_operator(description: Mapping[str, Any]) -> Operator:
+    """The operator that a checkpoint describes by its declaration, channels and dimension."""
+    model = parse_model(description["model"])
+    dim = description.get("dim", model.dims()[0])
+    return model.build(description["in_channels"], description["out_channels"], dim)

@@ -1,0 +1,153 @@
+"""Words -> losses, optimizers, symmetries and normalisers; those of operators are in `models`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from operators.data import Samples
+from operators.norms import RelativeH1, RelativeL2, WeightedH1
+from operators.training.fit import MakeOptimizer, adam
+from operators.training.soap import SOAP
+from operators.training.step import Augmentation, Loss
+from operators.transforms import BurgersSymmetries, Normalizer, SquareSymmetries
+from pdegen.sampling.noise import Noise
+from pdegen.schema import Count, NonNegative, Strict
+from pipelines.declared.models import model_union
+
+Rate = Annotated[float, Field(ge=0, lt=1)]
+ModelSpec = Annotated[model_union(), Field(discriminator="name")]
+
+
+class L2Loss(Strict):
+    """`operators.norms.RelativeL2`."""
+
+    name: Literal["l2"]
+
+    def build(self) -> Loss:
+        return RelativeL2()
+
+
+class H1Loss(Strict):
+    """`operators.norms.RelativeH1`; `periodic = false` is the published behaviour."""
+
+    name: Literal["h1"]
+    gamma: NonNegative = 0.1
+    periodic: bool = True
+
+    def build(self) -> Loss:
+        return RelativeH1(self.gamma, self.periodic)
+
+
+class WeightedH1Loss(Strict):
+    """`operators.norms.WeightedH1`; `published = true` is its published form."""
+
+    name: Literal["weighted-h1"]
+    gamma: NonNegative = 0.5
+    published: bool = False
+
+    def build(self) -> Loss:
+        return WeightedH1(self.gamma, self.published)
+
+
+LossSpec = Annotated[L2Loss | H1Loss | WeightedH1Loss, Field(discriminator="name")]
+
+
+class AdamOptimizer(Strict):
+    """`operators.training.fit.adam`, with the published cycle of its momentum."""
+
+    name: Literal["adam"]
+
+    def build(self) -> MakeOptimizer:
+        return adam
+
+    @property
+    def cycle_momentum(self) -> bool:
+        return True
+
+
+class SOAPOptimizer(Strict):
+    """`operators.training.soap.SOAP`, momentum constant."""
+
+    name: Literal["soap"]
+    beta1: Rate = 0.95
+    beta2: Rate = 0.95
+    every: Count = 10
+
+    def build(self) -> MakeOptimizer:
+        return lambda parameters, lr: SOAP(
+            parameters, lr=lr, betas=(self.beta1, self.beta2), every=self.every
+        )
+
+    @property
+    def cycle_momentum(self) -> bool:
+        return False
+
+
+OptimizerSpec = Annotated[AdamOptimizer | SOAPOptimizer, Field(discriminator="name")]
+
+
+class Symmetries(Strict):
+    """`operators.transforms.BurgersSymmetries`, or `SquareSymmetries` where `square`."""
+
+    shift: bool = False
+    reflection: bool = False
+    square: bool = False
+
+    @model_validator(mode="after")
+    def _of_one_domain(self) -> Self:
+        if self.square and (self.shift or self.reflection):
+            raise ValueError("square excludes shift and reflection, which are for the circle")
+        return self
+
+    def build(self) -> Augmentation | None:
+        if self.square:
+            return SquareSymmetries()
+        if self.shift or self.reflection:
+            return BurgersSymmetries(self.shift, self.reflection)
+        return None
+
+
+Scaling = Literal["none", "scalar", "pointwise"]
+
+
+class Normalization(Strict):
+    """`operators.transforms.Normalizer` of inputs and of targets, from the training samples.
+
+    Args:
+        input, target: One mean and deviation for each channel ("scalar"), or for each point too.
+        eps: Added to pointwise deviations; the default is a thousandth of their mean square root.
+            1e-5 is the published value.
+    """
+
+    input: Scaling = "none"
+    target: Scaling = "none"
+    eps: NonNegative | None = None
+
+    def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
+        """The normalisers of inputs and of targets."""
+        channels = pairs.channels
+        return (
+            self._of(self.input, pairs.inputs, pairs.x, channels[0]),
+            self._of(self.target, pairs.targets, pairs.target_points, channels[1]),
+        )
+
+    def _of(
+        self, scaling: Scaling, values: Tensor | Iterable[Tensor], x: Tensor, channels: int
+    ) -> Normalizer:
+        if scaling == "pointwise":
+            return Normalizer.pointwise(values, x, self.eps)
+        return Normalizer.of(values) if scaling == "scalar" else Normalizer.identity(channels)
+
+
+class InputNoise(Noise):
+    """Noise on the inputs, `pdegen.sampling.noise`. Validation and test have it frozen.
+
+    Args:
+        fresh: Draw it anew in every epoch of training, or once, as published.
+    """
+
+    fresh: bool = True

@@ -1,0 +1,281 @@
+"""Making datasets: sampling and solving against one pair of transforms, and the whole job."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import scipy.fft
+import torch
+import zarr
+from threadpoolctl import threadpool_limits
+
+from pdegen.domains import CellGrid
+from pdegen.equations.burgers.problem import Burgers
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.making.contents import layout
+from pdegen.making.generate import generate
+from pdegen.numerics.device import samples_at_once
+from pdegen.recipe import Recipe, load_recipe
+from pdegen.store.store import Store, lay_out
+from pipelines.measure.products import alone, counted, products_of
+from pipelines.measure.timing import (
+    Clock,
+    clock_of,
+    copy_speed,
+    interleaved,
+    milliseconds,
+    ratio,
+    rounded,
+)
+
+WORKERS = 2
+Say = Callable[[str], None]
+_CHILD = """
+import json, sys
+from pathlib import Path
+
+from pdegen.making.generate import generate
+from pdegen.recipe import Recipe
+
+recipe = Recipe.parse(json.loads(sys.argv[1]), "the recipe of a benchmark")
+generate(recipe, sys.argv[2], workers=int(sys.argv[3]))
+status = Path("/proc/self/status").read_text().split()
+print(int(status[status.index("VmHWM:") + 1]) / 1024)  # getrusage counts the parent's too
+"""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Figures of making datasets.
+
+    Args:
+        burgers, darcy: Recipes.
+        burgers_samples, darcy_samples: That are sampled and solved at a time.
+        job: Samples of the whole job.
+        growing, darcy_growing: Numbers of samples, for the growth of time with them.
+        memory: Numbers of samples, for that of memory.
+        rounds: In which all take turns.
+    """
+
+    burgers: Recipe = field(default_factory=lambda: load_recipe("burgers-r10"))
+    darcy: Recipe = field(default_factory=lambda: load_recipe("darcy-421"))
+    burgers_samples: int = 16
+    darcy_samples: int = 4
+    job: int = 2048
+    growing: tuple[int, ...] = (256, 512, 1024)
+    darcy_growing: tuple[int, ...] = (32, 64, 128)
+    memory: tuple[int, ...] = (512, 2048, 8192)
+    rounds: int = 11
+
+    def __call__(self, device: torch.device, say: Say, trace: Path | None = None) -> dict[str, Any]:
+        on = None if device.type == "cpu" else str(device)
+        figures: dict[str, Any] = {"copy, GB/s": copy_speed(device)}
+        with threadpool_limits(1 if on is None else None):
+            say("generate: Burgers, one sample")
+            figures["Burgers"] = self.burgers_alone(on)
+            say("generate: Darcy, one sample")
+            figures["Darcy"] = self.darcy_alone(on)
+        say("generate: whole jobs")
+        figures["Burgers, whole job"] = self.whole(self.burgers, self.job, on, self.rounds)
+        if on is not None:
+            figures["Darcy, whole job"] = self.whole(self.darcy, self.job, on, 1)
+        say("generate: growth with the samples")
+        figures["seconds a sample, by samples"] = self.growth(on)
+        if on is None:
+            say("generate: memory")
+            figures["peak memory, MiB, by samples"] = self.peaks()
+        return figures
+
+    def burgers_alone(self, on: str | None) -> dict[str, Any]:
+        """Drawn and solved, against one rfft + irfft pair of each sample.
+
+        Args:
+            on: Device of PyTorch, where all samples are one array; None is NumPy, one thread.
+        """
+        problem, seed = self.burgers.problem, self.burgers.seed
+        assert isinstance(problem, Burgers)
+        numbers = range(self.burgers_samples)
+        law, solver = problem.initial.build(), problem.solver.build(problem.viscosity)
+        times, n = list(problem.times), solver.grid.n
+        u0 = law(solver.grid, seed, numbers, on)
+        jobs = {
+            "pair": _pairs(u0),
+            "draw": lambda: law(solver.grid, seed, numbers, on),
+            "solve": lambda: solver.solve(u0, times),
+            "draw and solve": lambda: problem.solve(seed, numbers, on),
+        }
+        seconds = interleaved(jobs, self.rounds, clock=_clock(on))
+        each = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
+        flops, size = 5 * n * math.log2(n), 8 * n
+        pair = median(each["pair"])
+        return {
+            "points": n,
+            "samples at a time": len(numbers),
+            **{f"{name} / pair": ratio(each, name, "pair") for name in list(jobs)[1:]},
+            **{f"{name}, ms a sample": milliseconds(each[name]) for name in jobs},
+            "all samples drawn and solved, ms": milliseconds(seconds["draw and solve"]),
+            # a real transform of n points takes 2.5 n log₂ n, reads one array and writes one
+            "pair, MFLOP": rounded(flops / 1e6),
+            "pair, GFLOP/s": rounded(flops / 1e9 / pair),
+            "pair, GB/s": rounded(4 * size / 1e9 / pair),
+        }
+
+    def darcy_alone(self, on: str | None) -> dict[str, Any]:
+        """Drawn and solved: with NumPy against one pair of sine transforms in the plane, on a
+        device against the products that it is made of there."""
+        problem, seed, numbers = self.darcy.problem, self.darcy.seed, range(self.darcy_samples)
+        n = problem.resolution
+
+        def whole() -> object:
+            return problem.solve(seed, numbers, on)
+
+        figures: dict[str, Any] = {"cells": f"{n} x {n}", "samples at a time": len(numbers)}
+        if on is None:
+            values = np.random.default_rng(0).standard_normal((len(numbers), n, n))
+            floor, jobs = "pair", {"draw and solve": whole, "pair": _sine_pairs(values)}
+            # each of two transforms goes along both axes
+            flops = len(numbers) * 10 * n**2 * math.log2(n)
+        else:
+            device = torch.device(on)
+            products = products_of(whole)
+            floor, figures["matrix products"] = "products alone", counted(products)
+            jobs = {"draw and solve": whole, floor: alone(products, device)}
+            flops = 1e9 * counted(products)["GFLOP"]
+            figures.update(self.sines(on))
+        seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))
+        each = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
+        return {
+            **figures,
+            f"draw and solve / {floor}": ratio(seconds, "draw and solve", floor),
+            **{f"{name}, ms a sample": milliseconds(each[name]) for name in jobs},
+            "all samples drawn and solved, ms": milliseconds(seconds["draw and solve"]),
+            f"{floor}, GFLOP/s": rounded(flops / 1e9 / median(seconds[floor])),
+        }
+
+    def sines(self, on: str) -> dict[str, float]:
+        """A block of samples solved on a device, with sines as FFTs against sines as products."""
+        problem = self.darcy.problem
+        numbers = range(min(self.darcy_samples, samples_at_once(problem.needed)))
+        a = problem.solve(self.darcy.seed, numbers, on)["a"].double()
+        jobs = {
+            name: partial(FiniteVolume(CellGrid(problem.resolution), fft=fft), a)
+            for name, fft in {"products": False, "FFT": True}.items()
+        }
+        seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))
+        each = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
+        return {
+            "sines as FFTs / as products": ratio(seconds, "FFT", "products"),
+            "sines as FFTs, solve, ms a sample": milliseconds(each["FFT"]),
+        }
+
+    def whole(self, recipe: Recipe, samples: int, on: str | None, rounds: int) -> dict[str, Any]:
+        """From the recipe to the sealed store, against writing the same arrays with Zarr alone."""
+        recipe = recipe.with_overrides({"samples": samples})
+        with tempfile.TemporaryDirectory() as folder:
+            store = generate(recipe, f"{folder}/first", on, workers=WORKERS)
+            values = {name: np.asarray(store.array(name)) for name in store.variables}
+            size = sum(v.nbytes for v in values.values())
+            jobs = {
+                "job": lambda: generate(recipe, _new(folder), on, workers=WORKERS),
+                "writing": lambda: _write(recipe, _new(folder), values),
+                "copy": lambda: [v.copy() for v in values.values()],
+            }
+            seconds = interleaved(jobs, min(rounds, 5), clock=clock_of(torch.device(on or "cpu")))
+        return {
+            "samples": samples,
+            "workers": WORKERS,
+            "MB": rounded(size / 1e6),
+            "job / writing alone": ratio(seconds, "job", "writing"),
+            "writing alone / copy": ratio(seconds, "writing", "copy"),
+            "job, seconds": rounded(median(seconds["job"])),
+            "writing alone, MB/s": rounded(size / 1e6 / median(seconds["writing"])),
+        }
+
+    def growth(self, on: str | None) -> dict[str, Any]:
+        """Of whole jobs of Burgers, and of samples of Darcy that are drawn and solved."""
+        figures: dict[str, Any] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, jobs in (
+                (
+                    "Burgers, whole job",
+                    {n: self._job(n, f"{folder}/{n}", on) for n in self.growing},
+                ),
+                ("Darcy", {n: self._solved(n, on) for n in self.darcy_growing}),
+            ):
+                seconds = interleaved(
+                    {str(n): job for n, job in jobs.items()},
+                    min(self.rounds, 5),
+                    clock=clock_of(torch.device(on or "cpu")),
+                )
+                each = {n: rounded(median(times) / int(n)) for n, times in seconds.items()}
+                figures[name] = _with_spread(each)
+        return figures
+
+    def _job(self, samples: int, url: str, on: str | None) -> Callable[[], Store]:
+        recipe = self.burgers.with_overrides({"samples": samples})
+        return lambda: generate(recipe, url, on, workers=WORKERS, overwrite=True)
+
+    def _solved(self, samples: int, on: str | None) -> Callable[[], object]:
+        return lambda: self.darcy.problem.solve(self.darcy.seed, range(samples), on)
+
+    def peaks(self) -> dict[str, float]:
+        """Of processes that make so many samples of Burgers."""
+        found = {}
+        for samples in self.memory:
+            recipe = self.burgers.with_overrides({"samples": samples})
+            with tempfile.TemporaryDirectory() as folder:
+                words = [recipe.model_dump_json(), f"{folder}/store", str(WORKERS)]
+                command = [sys.executable, "-c", _CHILD, *words]
+                out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                found[str(samples)] = rounded(float(out))
+        return _with_spread(found)
+
+
+def _with_spread(figures: dict[str, float]) -> dict[str, float]:
+    values = figures.values()
+    return {**figures, "largest / smallest": rounded(max(values) / min(values))}
+
+
+def _clock(on: str | None) -> Clock:
+    """One thread of NumPy alone, or a device."""
+    return time.thread_time if on is None else clock_of(torch.device(on))
+
+
+def _pairs(u0: Any) -> Callable[[], object]:
+    """rfft and irfft of every row: with NumPy one after another, which stay in a cache."""
+    n = u0.shape[-1]
+    if isinstance(u0, np.ndarray):
+        return lambda: [np.fft.irfft(np.fft.rfft(row), n) for row in u0]
+    return lambda: torch.fft.irfft(torch.fft.rfft(u0), n=n)
+
+
+def _sine_pairs(values: np.ndarray) -> Callable[[], object]:
+    """Sine transform of every square and back; DST-I of n - 2 points, for the period 2(n - 1) of
+    421 points has small factors, and 421 itself is prime."""
+    inside = np.ascontiguousarray(values[:, 1:-1, 1:-1])
+    return lambda: [scipy.fft.idstn(scipy.fft.dstn(v, type=1), type=1) for v in inside]
+
+
+def _new(folder: str) -> str:
+    return f"{tempfile.mkdtemp(dir=folder)}/store"
+
+
+def _write(recipe: Recipe, url: str, values: dict[str, np.ndarray]) -> None:
+    """With Zarr alone, shard after shard."""
+    store, group = lay_out(url, layout(recipe)), zarr.open_group(url, mode="r+")
+    for name in store.variables:
+        array: Any = group[name]
+        for k in range(store.shards):
+            samples = store.shard_range(k)
+            array[samples.start : samples.stop] = values[name][samples.start : samples.stop]

@@ -1,0 +1,124 @@
+"""Reading for training: shuffled batches against Zarr alone, single samples at random, a copy."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+import zarr
+
+from operators.data import StreamedPairs, open_pairs
+from pdegen.domains import CellGrid
+from pdegen.making.contents import provenance
+from pdegen.store.layout import Coordinate, Layout, Variable
+from pdegen.store.store import lay_out
+from pipelines.measure.timing import clock_of, interleaved, ratio, rounded
+
+_NAMES = ("a", "u")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Figures of reading a store.
+
+    Args:
+        cells: Of each axis.
+        samples, shard: In the store, and in each of its shards.
+        batch: Samples.
+        alone: Samples that are read one by one, whose time is scaled to an epoch.
+        rounds: In which all take turns.
+    """
+
+    cells: int = 141
+    samples: int = 4096
+    shard: int = 256
+    batch: int = 8
+    alone: int = 200
+    rounds: int = 5
+
+    def __call__(self, device: torch.device, say: Say, trace: Path | None = None) -> dict[str, Any]:
+        say(f"read: {self.samples} samples, {self.cells} x {self.cells}")
+        with tempfile.TemporaryDirectory() as folder:
+            url = str(Path(folder) / "random.zarr")
+            self.make(url)
+            group, pairs = zarr.open_group(url, mode="r"), open_pairs(url, "train").to(device)
+            there = [np.ones((self.samples, self.cells, self.cells), np.float32) for _ in _NAMES]
+            seconds = interleaved(
+                {
+                    "Zarr alone": lambda: self.with_zarr_alone(group),
+                    "an epoch": lambda: self.an_epoch(pairs),
+                    "in memory": lambda: pairs.resident(),
+                    "one by one": lambda: self.one_by_one(group),
+                    "copy": lambda: [v.copy() for v in there],
+                },
+                self.rounds,
+                clock=clock_of(device),
+            )
+            seconds["one by one"] = [s * self.samples / self.alone for s in seconds["one by one"]]
+            size = pairs.nbytes / 1e6
+            return {
+                "cells": f"{self.cells} x {self.cells}",
+                "samples": self.samples,
+                "batch": self.batch,
+                "MB": rounded(size),
+                "shards shuffled together": pairs.window,
+                **{f"{name}, MB/s": rounded(size / median(s)) for name, s in seconds.items()},
+                "speed of an epoch / Zarr alone": ratio(seconds, "Zarr alone", "an epoch"),
+                "speed of an epoch / one by one": ratio(seconds, "one by one", "an epoch"),
+                "speed of an epoch / copy": ratio(seconds, "copy", "an epoch"),
+            }
+
+    def make(self, url: str) -> None:
+        """A sealed store of noise, which hardly compresses, and of two phases, which do."""
+        n, axes = self.cells, ("x", "y")
+        made = lay_out(
+            url,
+            Layout(
+                samples=self.samples,
+                shard=self.shard,
+                variables=tuple(Variable(name, axes, (n, n), "float32") for name in _NAMES),
+                coordinates=tuple(
+                    Coordinate(name, (name,), CellGrid(n).x, {"grid": "cell"}) for name in axes
+                ),
+                attributes={
+                    "title": "random",
+                    "equation": "none",
+                    "provenance": provenance(),
+                    "recipe": {"name": "random", "problem": {"equation": "darcy"}},
+                    "fingerprint": "0" * 64,
+                    "splits": {"train": [0, self.samples]},
+                },
+            ),
+        )
+        rng = np.random.default_rng(0)
+        for shard in range(made.shards):
+            u = rng.standard_normal((len(made.shard_range(shard)), n, n), dtype=np.float32)
+            a = np.where(np.cumsum(u, axis=1) > 0, np.float32(12), np.float32(3))
+            made.write_shard(shard, {"a": a, "u": u})
+        made.seal()
+
+    def with_zarr_alone(self, group: zarr.Group) -> None:
+        """All shards of both variables, one after another."""
+        for start in range(0, self.samples, self.shard):
+            for name in _NAMES:
+                np.asarray(group[name][start : start + self.shard])  # pyright: ignore
+
+    def an_epoch(self, pairs: StreamedPairs) -> None:
+        """All batches in random order."""
+        with closing(pairs.batches(seed=0, epoch=0, batch=self.batch)) as batches:
+            assert sum(len(a) for a, _ in batches) == self.samples // self.batch * self.batch
+
+    def one_by_one(self, group: zarr.Group) -> None:
+        """Some samples in random order, each read by itself."""
+        chosen = np.random.default_rng(0).choice(self.samples, self.alone, replace=False)
+        for i in chosen.tolist():
+            for name in _NAMES:
+                np.asarray(group[name][i])  # pyright: ignore

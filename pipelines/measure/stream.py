@@ -1,0 +1,124 @@
+"""Training on samples that are solved meanwhile: what of a step is spent waiting for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from operators.data.pairs import Batch
+from operators.training.step import Acceleration
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.measure.steps import Steps
+from pipelines.measure.timing import Clock, clock_of, rounded
+from pipelines.runs.stream import SolvedPairs, solved_pairs
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An experiment on a stream.
+
+    Args:
+        experiment, recipe: Their names.
+        batch, steps: Samples in a step, and steps in a round.
+        overrides: Of the experiment.
+    """
+
+    experiment: str
+    recipe: str
+    batch: int
+    steps: int
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Experiment:
+        given = {"data.stream.recipe": self.recipe, "training.batch": self.batch}
+        return load_experiment(self.experiment).with_overrides({**given, **self.overrides})
+
+    def __str__(self) -> str:
+        return f"{self.experiment}, stream of {self.recipe}, batch {self.batch}"
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """Figures of training on streams.
+
+    Args:
+        cases: What is trained.
+        rounds: Of which the median is kept.
+    """
+
+    cases: tuple[Case, ...] = (
+        Case("burgers-gt-512", "burgers-r10", 8, 40),
+        Case("burgers-gt-2048", "burgers-r10", 4, 20),
+        Case("darcy-gt-85-29", "darcy-85", 4, 12),
+    )
+    rounds: int = 3
+
+    def __call__(self, device: torch.device, say: Say, trace: Path | None = None) -> dict[str, Any]:
+        torch.manual_seed(0)
+        figures = {}
+        for case in self.cases:
+            say(f"stream: {case}")
+            figures[str(case)] = self.measured(case, device)
+        return figures
+
+    def measured(self, case: Case, device: torch.device) -> dict[str, Any]:
+        """Of one case."""
+        experiment, clock = case.load(), clock_of(device)
+        pairs = solved_pairs(experiment, case.steps * case.batch, device)
+        steps = Steps(experiment, pairs, Acceleration.chosen(device))
+        _training(pairs, steps, case.batch, clock)  # the first calls prepare what later ones have
+        with closing(pairs.batches(0, 0, case.batch)) as batches:
+            there = list(batches)
+        rounds = [
+            (*_training(pairs, steps, case.batch, clock), _stepping(there, steps, clock))
+            for _ in range(self.rounds)
+        ]
+        whole, waited, _ = sorted(rounds, key=lambda one: one[1] / one[0])[self.rounds // 2]
+        return {
+            "waited / whole": rounded(waited / whole),
+            "epoch / its steps alone": rounded(median(one[0] / one[2] for one in rounds)),
+            "step, ms": rounded(1e3 * whole / case.steps),
+            "solving alone, ms a step": rounded(
+                1e3 * _solving(pairs, case.batch, clock) / case.steps
+            ),
+            "solving threads": pairs.threads,
+        }
+
+
+def _training(pairs: SolvedPairs, steps: Steps, batch: int, clock: Clock) -> tuple[float, float]:
+    """Seconds of an epoch, and those of them that the host spent waiting for samples."""
+    waited, start = 0.0, clock()
+    with closing(pairs.batches(0, 0, batch)) as batches:
+        while True:
+            asked = perf_counter()  # a device is not waited for: it may work meanwhile
+            samples = next(batches, None)
+            waited += perf_counter() - asked
+            if samples is None:
+                return clock() - start, waited
+            steps(*samples)
+
+
+def _stepping(batches: Sequence[Batch], steps: Steps, clock: Clock) -> float:
+    """Seconds of the same steps on samples that are there."""
+    start = clock()
+    for samples in batches:
+        steps(*samples)
+    return clock() - start
+
+
+def _solving(pairs: SolvedPairs, batch: int, clock: Clock) -> float:
+    """Seconds of the same epoch without training."""
+    start = clock()
+    with closing(pairs.batches(0, 1, batch)) as batches:
+        for _ in batches:
+            pass
+    return clock() - start

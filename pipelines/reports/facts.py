@@ -1,0 +1,149 @@
+"""What a run was made from, in words: equation, data, what is learned, model, training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pdegen.store.store import Store
+from pipelines.reports.wording import TAGS, in_words, points, scientific, settings
+from pipelines.runs.finished import FinishedRun
+
+PROTOCOLS = {
+    "validation": "The epoch with the smallest mean error on the validation split is reported; "
+    "the test split was read once, after training.",
+    "published": "The test slice was watched after every epoch; the last epoch and the best one "
+    "on the test slice itself are reported.",
+}
+_COVARIANCE = "N(0, {sigma}²(−Δ + {tau}²)^(−{alpha}))"
+_SENTENCES = {  # by the law, kind or method that a part of a problem names
+    "periodic-gaussian": f"{_COVARIANCE} on the circle of length 1, without its mean, "
+    "{modes} modes",
+    "neumann-gaussian": f"{_COVARIANCE} on (0, 1)², normal derivative 0 at the walls, "
+    "without its mean, {modes} modes in each direction",
+    "dirichlet-gaussian": f"{_COVARIANCE} on (0, 1)², 0 at the walls, {{modes}} modes in each "
+    "direction",
+    "two-phase": "two phases: a = {above} where the field is ≥ 0, a = {below} elsewhere",
+    "log-normal": "log-normal: a = {scale} exp(field)",
+}
+
+
+def facts(run: FinishedRun) -> list[tuple[str, ...]]:
+    """Rows of a table: what, and in words."""
+    experiment, attributes = run.experiment, run.store.attributes
+    recipe, problem = attributes["recipe"], attributes["recipe"].get("problem", {})
+    training, model = (
+        part.model_dump(mode="json") for part in (experiment.training, experiment.model)
+    )
+    protocol, optimizer = training.pop("protocol"), training.pop("optimizer")
+    momentum = "cycled" if experiment.training.optimizer.cycle_momentum else "constant"
+    splits = {k: f"{stop - start:,}" for k, (start, stop) in attributes["splits"].items()}
+    seed = f"; seed {recipe['seed']}" if "seed" in recipe else ""
+    parts = {key: value for key, value in problem.items() if isinstance(value, dict)}
+    constants = {k: v for k, v in problem.items() if k not in parts and k not in TAGS}
+    return [
+        ("Equation", attributes["equation"]),
+        ("Data", f"{recipe['name']}: {attributes['title']}"),
+        *([("Constants", settings(constants))] if constants else []),
+        *((key.capitalize(), part_in_words(part)) for key, part in parts.items()),
+        ("Samples", f"{run.store.samples:,}; {settings(splits)}{seed}"),
+        *_stream(run),
+        *_quality(run.store),
+        ("Learned", _learned(run)),
+        *_noise(run),
+        ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
+        ("Model", f"{model.pop('name')}, {run.scores.parameters:,} parameters"),
+        ("Model settings", settings(model)),
+        (
+            "Trained on",
+            f"n = {points(experiment.data.resolution, run.dimension)} points, "
+            f"samples {run.scores.reading}",
+        ),
+        ("Optimizer", f"{in_words(optimizer)}, momentum {momentum}"),
+        ("Training", settings(training)),
+        ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),
+    ]
+
+
+def distinct(run: FinishedRun) -> int:
+    """How many samples there were to train on, counted once."""
+    data, (start, stop) = run.experiment.data, run.store.attributes["splits"]["train"]
+    if data.stream is None:
+        return data.samples or stop - start
+    batch = run.experiment.training.batch
+    return len(run.history) * ((data.epoch_samples or stop - start) // batch) * batch
+
+
+def _stream(run: FinishedRun) -> list[tuple[str, ...]]:
+    stream = run.experiment.data.stream
+    if stream is None:
+        return []
+    changed = f" ({settings(stream.overrides)})" if stream.overrides else ""
+    text = f"of {stream.recipe}{changed}, {distinct(run):,} solved while training, none used twice"
+    return [("Training samples", text)]
+
+
+def part_in_words(part: Mapping[str, Any]) -> str:
+    """A part of a problem: a sentence where there is one for its law or kind, else its settings.
+
+    >>> part_in_words({"kind": "two-phase", "above": 12.0, "below": 3.0})
+    'two phases: a = 12 where the field is ≥ 0, a = 3 elsewhere'
+    """
+    sentence = _SENTENCES.get(part.get("law") or part.get("kind") or "")
+    if sentence:
+        return sentence.format(**{key: in_words(value) for key, value in part.items()})
+    if "method" in part:
+        return in_words(dict(part))
+    return settings(part)
+
+
+def _quality(store: Store) -> list[tuple[str, ...]]:
+    """What the solver says of each sample, and the error of the labels where it was measured."""
+    rows = []
+    for name in store.variables:
+        attributes = store.array(name).attrs.asdict()
+        if attributes.get("role") == "quality":
+            values = np.asarray(store.array(name)[...])
+            of_error = name == "error"
+            text = (
+                f"median {scientific(float(np.median(values)))}, worst {scientific(values.max())}"
+            )
+            meaning = attributes.get("long_name", name)
+            rows.append(
+                ("Error of the data", f"{text} (the solver's own estimate)")
+                if of_error else ("Quality of the data", f"{text} ({meaning})")
+            )  # fmt: skip
+    measured = store.attributes.get("label_error")
+    if measured:
+        errors = np.asarray(measured["relative_l2"])
+        rows.append((
+            "Error of the data",
+            f"relative L², median {scientific(float(np.median(errors)))}, worst "
+            f"{scientific(errors.max())} of {len(errors)} samples, against "
+            f"{measured['reference']}",
+        ))  # fmt: skip
+    return rows
+
+
+def _learned(run: FinishedRun) -> str:
+    """The map: a on 43 x 43 points → u on 43 x 43 points."""
+    data = run.experiment.data
+    grid = points(data.resolution, run.dimension)
+    target = f"{data.target} on the same points"
+    if data.target_resolution is not None:
+        cells = points(data.target_resolution, run.dimension)
+        target = f"{data.target}, its averages over {cells} cells"
+    return f"{data.input} on {grid} points → {target}"
+
+
+def _noise(run: FinishedRun) -> list[tuple[str, ...]]:
+    noise = run.experiment.noise
+    if noise is None:
+        return []
+    declared = noise.model_dump(mode="json", exclude_none=True)
+    fresh, kind = declared.pop("fresh"), declared.pop("kind")
+    drawn = "drawn anew in every epoch of training" if fresh else "drawn once for training"
+    text = f"{kind}, {settings(declared)}; {drawn}; frozen in validation and test"
+    return [(f"Noise on {run.experiment.data.input}", text)]

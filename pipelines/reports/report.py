@@ -1,0 +1,284 @@
+"""What a report says of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from operators.norms import relative_l2
+from pipelines.reports import charts, fields
+from pipelines.reports.document import Picture, Report, Section, Table
+from pipelines.reports.facts import distinct, facts
+from pipelines.reports.figures import closed, periodic, svg
+from pipelines.reports.wording import duration, points, scientific, settings
+from pipelines.runs.baselines import compared
+from pipelines.runs.finished import FinishedRun, read_finished
+from pipelines.runs.interfaces import at_interface, phases
+from pipelines.runs.reproduction import reproduction, toml
+
+NOTICE = (
+    "Published protocol: selected/watched on the test slice, for comparison with published tables. "
+    "These are not scores on unseen data."
+)
+
+
+def write_report(folder: Path, store: str, device: torch.device) -> Path:
+    """Write report.html, report.md and pictures/*.svg of a finished run.
+
+    Nothing is trained; one checkpoint predicts the test split for the pictures.
+
+    Args:
+        folder: Folder of the run.
+        store: The store that it was evaluated on.
+        device: Where to predict.
+
+    Returns:
+        The path of report.html, which needs no other file.
+
+    Raises:
+        ReportError: If the folder is no finished run, is damaged, or is of other data.
+        StoreError: If the store is absent or unfinished.
+    """
+    return _report(read_finished(folder, store, device)).write(folder)
+
+
+def _report(run: FinishedRun) -> Report:
+    main, experiment = run.main, run.experiment
+    where = f"test slice, {main.checkpoint} epoch" if run.published else "test split"
+    grid = points(main.resolution, run.dimension)
+    return Report(
+        title=experiment.name,
+        summary=experiment.summary,
+        notice=NOTICE if run.published else "",
+        headline=[
+            (f"mean relative L² error, {where}, n = {grid}", scientific(main.mean)),
+            ("parameters of the model", f"{run.scores.parameters:,}"),
+            (f"training, {len(run.history)} epochs", duration(run.scores.training_seconds)),
+            ("training samples", f"{distinct(run):,}"),
+        ],
+        sections=[
+            Section("What was run", tables=(Table(facts(run)),)),
+            _score_section(run),
+            _learning_section(run),
+            _prediction_section(run),
+            _cost_section(run),
+            _provenance_section(run),
+            _reproduction_section(run),
+        ],
+    )
+
+
+def _score_section(run: FinishedRun) -> Section:
+    how = {"last": "last (watched on the test slice)", "best": "best (selected on the test slice)"}
+    rows: list[tuple[str, ...]] = [
+        (
+            how[r.checkpoint] if run.published else r.checkpoint,
+            str(r.epoch), points(r.resolution, run.dimension), f"{r.samples:,}",
+            *map(scientific, (r.mean, r.median, r.worst, r.std)),
+        )
+        for r in run.scores.results
+    ]  # fmt: skip
+    header = ("checkpoint", "epoch", "points", "samples", "mean", "median", "worst", "spread")
+    u = run.experiment.data.target
+    meaning = (
+        f"Relative L² error ‖p − {u}‖/‖{u}‖ of each sample of the test "
+        f"{'slice' if run.published else 'split'}; spread is the standard deviation over the "
+        "samples."
+    )
+    data, evaluated = run.experiment.data, {r.resolution for r in run.scores.results}
+    comparison, table = _comparison(run)
+    return Section(
+        "Scores", (meaning, grids(data.resolution, evaluated, run.dimension), *comparison),
+        (Table(rows, header), table),
+    )  # fmt: skip
+
+
+def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
+    """The model beside the baselines on its training grid, and what the columns mean."""
+    text: tuple[str, ...] = (
+        "The second table sets the model beside predictions that do not look at the input, on the "
+        f"same {len(run.pairs)} samples at n = "
+        f"{points(run.experiment.data.resolution, run.dimension)}.",
+    )
+    header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
+    rows = []
+    for name, found in compared(run).items():
+        errors = found.errors
+        row = map(scientific, (errors.mean(), np.median(errors), errors.max(), errors.std()))
+        rows.append((name, *row))
+        if found.iou is not None and found.hausdorff is not None:
+            rows[-1] += (f"{found.iou.mean():.3f}", f"{found.hausdorff.mean():.3f}")
+    if run.target_phases is not None:
+        header += ("IoU", "Hausdorff")
+        low, high = run.target_phases
+        text += (
+            f"Interface: a value above {(low + high) / 2:g} belongs to the phase {high:g}, in "
+            "prediction and truth. IoU is the intersection over union |P ∩ Q|/|P ∪ Q|, the mean of "
+            "both phases; Hausdorff is the Hausdorff distance of the interfaces, the side of the "
+            "square being 1, and √2 where no interface is predicted. Means over the samples.",
+        )
+    return text, Table(rows, header)
+
+
+def grids(trained: int, evaluated: set[int], dimension: int = 1) -> str:
+    """On how many points it was trained and evaluated, in words.
+
+    >>> grids(512, {512})
+    'Trained and evaluated on n = 512 points.'
+    """
+    grid = points(trained, dimension)
+    others = ", ".join(points(n, dimension) for n in sorted(evaluated - {trained}))
+    if not others:
+        return f"Trained and evaluated on n = {grid} points."
+    return (
+        f"Trained on n = {grid} points alone. On n = {others} the same weights are evaluated "
+        "without training again (zero-shot)."
+    )
+
+
+def _learning_section(run: FinishedRun) -> Section:
+    loss, best = run.experiment.training.loss.name, min(run.history, key=lambda e: e.score)
+    watched = "test slice (published protocol)" if run.published else "validation split"
+    caption = (
+        f"Training loss ({loss}) and mean relative L² error on the {watched} after "
+        f"each of {len(run.history)} epochs; smallest {scientific(best.score)} in epoch "
+        f"{best.epoch}. The dotted line is the learning rate."
+    )
+    figure = charts.learning_curve(run.history, loss, watched)
+    return Section("Learning curve", pictures=(_picture(figure, "learning-curve", caption),))
+
+
+def _prediction_section(run: FinishedRun) -> Section:
+    errors = relative_l2(run.prediction.double(), run.pairs.u.double()).numpy()
+    numbers = run.pairs.samples
+    named = ", ".join(
+        f"{name} (sample {numbers[i]}) {scientific(errors[i])}"
+        for name, i in charts.ranked(errors).items()
+    )
+    drawn = _on_the_square if run.dimension == 2 else _on_the_line
+    found = drawn(run, errors, f"Relative L² error: {named}.")
+    found.append(_picture(
+        charts.error_histogram(errors), "error-histogram",
+        f"Errors of the {len(errors)} test samples: median {scientific(float(np.median(errors)))}, "
+        f"worst {scientific(errors.max())}.", half=True,
+    ))  # fmt: skip
+    text = (
+        f"The checkpoint “{run.checkpoint}” on the test samples "
+        f"at n = {points(run.experiment.data.resolution, run.dimension)}."
+    )
+    return Section("Predictions and their errors", (text,), pictures=tuple(found))
+
+
+def _on_the_line(run: FinishedRun, errors: np.ndarray, named: str) -> list[Picture]:
+    """Predictions as curves, and their spectrum where the data are periodic."""
+    u, p, x = run.pairs.u.numpy(), run.prediction.numpy(), run.pairs.x[:, 0].numpy()
+    times = np.atleast_1d(run.store.array("time")[...]).tolist()
+    curves = (closed(x), periodic(u, 1), periodic(p, 1)) if run.pairs.periodic else (x, u, p)
+    found = [_picture(
+        charts.best_median_worst(*curves, errors, run.pairs.samples.tolist(), times), "predictions",
+        "Prediction p over the truth u, and beneath it the error p − u on its own scale. "
+        f"{named}",
+    )]  # fmt: skip
+    if run.pairs.periodic:
+        modes = run.experiment.model.modes
+        found.append(_picture(
+            charts.error_spectrum(u, p, modes), "error-spectrum",
+            "Spectrum: mean size of the Fourier coefficients of target and error. "
+            f"The decoder keeps the modes below {modes}.", half=True,
+        ))  # fmt: skip
+    return found
+
+
+def _on_the_square(run: FinishedRun, errors: np.ndarray, named: str) -> list[Picture]:
+    """Predictions as fields, and where the error sits."""
+    data = run.experiment.data
+    a, u, p = (v[..., 0].numpy() for v in (run.pairs.a, run.pairs.u, run.prediction))
+    x, y = (grid[:, 0, 0].numpy() for grid in (run.pairs.x, run.pairs.target_points))
+    medium = fields.Look("a", True, run.phases)
+    looks = tuple(
+        medium if name == "a" else fields.Look(name) for name in (data.input, data.target)
+    )
+    noisy = run.experiment.noise is not None
+    of_samples = fields.best_median_worst(
+        a, u, p, (x, y), (looks[0], looks[1]), errors, run.pairs.samples.tolist(), noisy
+    )
+    error = np.abs(p - u).astype(float)
+    return [
+        _picture(
+            of_samples, "predictions",
+            f"Input, truth {data.target}, prediction p and error p − {data.target} on its own "
+            "scale; truth and prediction of a sample have the same one. x points to the right, y "
+            "upwards. The input is drawn "
+            f"{'with the noise that the model sees' if noisy else 'as the model sees it'}. {named}",
+        ),
+        _picture(
+            fields.mean_error(y, error, data.target), "mean-error",
+            f"Where the errors sit: |p − {data.target}| at each point, the mean over the "
+            f"{len(error)} test samples. {_at_the_interface(run, error)}".strip(), half=True,
+        ),
+    ]  # fmt: skip
+
+
+def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
+    """Mean error in the cells next to an interface and in the others, in words."""
+    if run.phases is None:
+        return ""
+    medium = run.pairs.u if run.target_phases else run.pairs.a
+    near = at_interface(phases(medium[..., 0].numpy(), run.phases))
+    if near.shape != error.shape or near.all() or not near.any():
+        return ""
+    return (
+        f"Its mean is {error[near].mean():.3g} in the cells at an interface of the sample, "
+        f"{error[~near].mean():.3g} in the others."
+    )
+
+
+def _picture(figure: Figure, name: str, caption: str, half: bool = False) -> Picture:
+    return Picture(name, caption, svg(figure, name, caption), half)
+
+
+def _cost_section(run: FinishedRun) -> Section:
+    seconds = run.scores.training_seconds
+    device, threads = (run.scores.provenance[key] for key in ("device", "threads"))
+    costs: list[tuple[str, ...]] = [
+        ("Training", f"{duration(seconds)} for {len(run.history)} epochs"),
+        ("Each epoch", duration(seconds / len(run.history))),
+        ("Parameters", f"{run.scores.parameters:,}"),
+        ("Evaluated on", f"{device}, threads {threads}"),
+    ]
+    rows: list[tuple[str, ...]] = [
+        (r.checkpoint, points(r.resolution, run.dimension), f"{r.samples:,}", f"{r.seconds:.3g}",
+         f"{1e3 * r.seconds / r.samples:.3g}")
+        for r in run.scores.results
+    ]  # fmt: skip
+    header = ("evaluation", "points", "samples", "seconds", "ms per sample")
+    return Section("Cost", tables=(Table(costs), Table(rows, header)))
+
+
+def _provenance_section(run: FinishedRun) -> Section:
+    attributes = run.store.attributes
+    origin = [
+        ("Run", settings(run.scores.provenance)),
+        ("Data made by", settings(attributes["provenance"])),
+        ("Store", str(run.store.url)),
+        ("Fingerprint", attributes["fingerprint"]),
+        ("Content digest", attributes["content"]),
+    ]
+    text = "The fingerprint is that of the recipe, the content digest that of the data."
+    return Section(
+        "Provenance", (text,), (Table(origin),), code=(f"# recipe\n{toml(attributes['recipe'])}",)
+    )
+
+
+def _reproduction_section(run: FinishedRun) -> Section:
+    command = reproduction(run.experiment, run.store)
+    declared = f"# experiment\n{toml(run.experiment.model_dump(mode='json'))}"
+    if run.scores.provenance["device"].startswith("cuda"):
+        command += " --device cuda"
+    text = "This command runs it again; all its settings are below."
+    if command.startswith("pdegen run experiment.toml"):
+        text = "Save the declaration below as experiment.toml; this command runs it again."
+    return Section("How to reproduce it", (text,), code=(command, declared))

@@ -1,0 +1,244 @@
+"""What an experiment is trained and evaluated on: pairs of a store, with noise on their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import torch
+
+from operators.data import Pairs, Passes, Samples, StreamedPairs, open_pairs
+from pdegen.recipe import load_recipe, recipe_names
+from pdegen.sampling.noise import pointwise_deviation
+from pdegen.schema import SchemaError
+from pdegen.store.store import open_sealed
+from pipelines.declared.experiment import Experiment
+from pipelines.declared.registry import InputNoise
+from pipelines.runs.stream import APART, SolvedPairs, check_alike, solved_pairs
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The data of an experiment in a store.
+
+    Args:
+        url: The store.
+        experiment: Which variables, which grid, which noise, and how they are read.
+    """
+
+    url: str
+    experiment: Experiment
+
+    @property
+    def stored_resolution(self) -> int:
+        """Points of each axis of the store."""
+        return open_sealed(self.url).array("x").shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Of the domain."""
+        return self.streamed("test").x.shape[-1]
+
+    def clean(self, split: str, resolution: int | None = None) -> Pairs:
+        """Pairs of a split as they are stored, on the training grid or another, in memory."""
+        return self.streamed(split, resolution).resident()
+
+    def noisy(
+        self, split: str, resolution: int | None = None, noise: InputNoise | None = None
+    ) -> Pairs:
+        """`clean` with frozen noise on the inputs: the experiment's, or another."""
+        pairs, noise = self.clean(split, resolution), noise or self.experiment.noise
+        if noise is None:
+            return pairs
+        return replace(pairs, a=self._noise(pairs, noise).of_all(pairs.a, None))
+
+    def streamed(self, split: str, resolution: int | None = None) -> StreamedPairs:
+        """Pairs of a split as they are stored, read when they are asked for; of the training split
+        those that the experiment trains on."""
+        pairs, wanted = self._whole(split, resolution), self.experiment.data.samples
+        if split != "train" or wanted is None:
+            return pairs
+        if wanted > len(pairs):
+            raise SchemaError(
+                f"data.samples: the training split of {self.url} has {len(pairs)}, got {wanted}"
+            )
+        return replace(pairs, samples=pairs.samples[:wanted])
+
+    def _whole(self, split: str, resolution: int | None = None) -> StreamedPairs:
+        data = self.experiment.data
+        self._check_equation()
+        return open_pairs(
+            self.url, split, resolution or data.resolution, input=data.input,
+            target=data.target, target_resolution=data.target_resolution,
+        )  # fmt: skip
+
+    def _check_equation(self) -> None:
+        """Raise SchemaError where the store is of another equation than the experiment, as far as
+        the project made the store and has the recipe."""
+        recipe, held = self.experiment.data.recipe, open_sealed(self.url).attributes["recipe"]
+        held = held.get("problem", {}).get("equation")
+        if held is None or recipe not in recipe_names():
+            return
+        meant = load_recipe(recipe).problem.equation
+        if held != meant:
+            raise SchemaError(
+                f"{self.url} holds samples of {held}, the experiment {self.experiment.name} is of "
+                f"{meant}: give a store of {recipe}"
+            )
+
+    def deviation(self, pairs: Samples) -> np.ndarray:
+        """Deviation σ(x) of the inputs over the whole training split, on the grid of `pairs`: the
+        noise of test samples is the same, whatever is trained on."""
+        train = self._whole("train", pairs.source["resolution"])
+        return pointwise_deviation(block[..., 0].numpy() for block in train.inputs)
+
+    def training(self, device: torch.device) -> Samples:
+        """The training samples on a device, with the experiment's noise, fresh in each epoch or
+        not: stored ones, in memory or streamed, as the experiment says or as they fit; or those of
+        the experiment's stream.
+
+        Raises:
+            DataError: If the store, or the stream's recipe, has not what is asked for.
+            SchemaError: If the experiment's stream cannot be, or is of other functions than the
+                store, on which the epoch is chosen.
+        """
+        if self.experiment.data.stream is not None:
+            return self._solved(device)
+        pairs, length = self._stored(device), self.experiment.data.epoch_samples
+        if length is None:
+            return pairs
+        if self.experiment.training.batch > len(pairs):  # no pass has one
+            raise SchemaError(
+                f"batch {self.experiment.training.batch} is larger than the {len(pairs)} samples "
+                "to train"
+            )
+        return Passes.of(pairs, length)
+
+    def _solved(self, device: torch.device) -> SolvedPairs:
+        """The stream of the experiment, with its noise."""
+        stored, noise = self._whole("train"), self.experiment.noise
+        pairs = solved_pairs(
+            self.experiment, self.experiment.data.epoch_samples or len(stored), device
+        )
+        check_alike(pairs, stored)
+        if noise is None:
+            return pairs
+        self._check_noise(pairs)
+        return replace(pairs, altered=NoisyStream(noise, self.deviation(stored)))
+
+    def _stored(self, device: torch.device) -> Samples:
+        pairs, noise = self.streamed("train"), self.experiment.noise
+        if not self._fits(pairs, device):
+            return self._with_noise(pairs, noise).to(device)
+        if noise is None or not noise.fresh:
+            return self.noisy("train").to(device)
+        clean = pairs.resident()
+        added = self._noise(clean, noise)
+        # normalisers are those of frozen noise
+        noisy = replace(clean, a=added.of_all(clean.a, None))
+        return replace(noisy, renewed=lambda epoch: added.of_all(clean.a, epoch)).to(device)
+
+    def tested(self, split: str, device: torch.device, resolution: int | None = None) -> Samples:
+        """The samples of a split on a device, with the experiment's noise, frozen; in memory or
+        streamed, as the experiment says or as they fit."""
+        pairs = self.streamed(split, resolution)
+        if self._fits(pairs, device):
+            return self.noisy(split, resolution).to(device)
+        return self._with_noise(pairs, self.experiment.noise).to(device)
+
+    def _fits(self, pairs: StreamedPairs, device: torch.device) -> bool:
+        """Whether samples are to be in memory."""
+        reading, noise = self.experiment.data.reading, self.experiment.noise
+        copies = 1 if noise is None else 3  # clean ones, noisy ones, and those of the next epoch
+        # half of the memory is left to the model and to other samples
+        return reading == "resident" or (
+            reading == "auto" and 2 * copies * pairs.nbytes <= free_memory(device)
+        )
+
+    def _with_noise(self, pairs: StreamedPairs, noise: InputNoise | None) -> StreamedPairs:
+        return pairs if noise is None else replace(pairs, altered=self._noise(pairs, noise))
+
+    def _noise(self, pairs: Samples, noise: InputNoise) -> Noisy:
+        self._check_noise(pairs)
+        numbers = noise.build().numbers(pairs.samples.tolist())
+        return Noisy(noise, tuple(numbers), self.deviation(pairs))
+
+    def _check_noise(self, pairs: Samples) -> None:
+        if pairs.channels[0] != 1:
+            raise SchemaError(
+                f"noise is for inputs of one channel, {pairs.source['input']} of "
+                f"{pairs.source['url']} has {pairs.channels[0]}"
+            )
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Inputs with noise, as a function of their places among the samples and of the epoch.
+
+    Args:
+        noise: Which.
+        numbers: What each sample has for a number in the random stream.
+        deviation: σ(x) of the inputs.
+    """
+
+    noise: InputNoise
+    numbers: tuple[int, ...]
+    deviation: np.ndarray
+
+    def __call__(self, a: np.ndarray, places: Sequence[int], epoch: int | None) -> np.ndarray:
+        """Noisy inputs; epoch None has the frozen noise, and all have it unless it is fresh."""
+        numbers = [self.numbers[place] for place in places]
+        number = 0 if epoch is None or not self.noise.fresh else epoch + 1
+        model = self.noise.build()
+        return model.add(a[..., 0], self.noise.seed, numbers, self.deviation, number)[..., None]
+
+    def of_all(self, a: torch.Tensor, epoch: int | None) -> torch.Tensor:
+        """The same of all samples."""
+        return torch.from_numpy(self(a.numpy(), range(len(a)), epoch))
+
+
+@dataclass(frozen=True)
+class NoisyStream:
+    """Inputs of a stream with noise, as a function of the numbers of the samples.
+
+    Args:
+        noise: Which; a number comes once, so it is fresh in any case.
+        deviation: σ(x) of the inputs.
+    """
+
+    noise: InputNoise
+    deviation: np.ndarray
+
+    def __call__(self, a: np.ndarray, samples: range) -> np.ndarray:
+        model, start = self.noise.build(), samples.start // APART * APART
+        # of the whole stream, as if it were a set: one kind of noise goes by places in a set
+        numbers = model.numbers(range(start, start + APART))
+        own = numbers[samples.start - start : samples.stop - start]
+        return model.add(a[..., 0], self.noise.seed, own, self.deviation)[..., None]
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that this process may still take, on the machine and on the device."""
+    free, own = [psutil.virtual_memory().available], psutil.Process().memory_info().rss
+    for folder in (_CGROUP, _CGROUP / _own_cgroup()):  # where a scheduler or container limits it
+        try:
+            free.append(int((folder / "memory.max").read_text()) - own)
+        except (OSError, ValueError):  # none, or "max"
+            continue
+    if device.type == "cuda":
+        free.append(torch.cuda.mem_get_info(device)[0])
+    return max(0, min(free))
+
+
+def _own_cgroup() -> str:
+    """Path of the control group of this process below the root; empty where there is none."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line[3:].strip("/") for line in lines if line.startswith("0::")), "")

@@ -1,0 +1,220 @@
+"""Folder and store -> a finished run; an error says which file is wrong and what makes it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from pydantic import BaseModel, Field, ValidationError
+
+from operators.data import Pairs
+from operators.training.checkpoint import CheckpointError, load_checkpoint
+from operators.training.evaluate import predictions
+from operators.training.files import DamagedError, FileError, read_json
+from operators.training.fit import Epoch, read_history
+from pdegen.schema import SchemaError
+from pdegen.store.store import Store, open_sealed
+from pipelines.declared.experiment import Experiment
+from pipelines.declared.models import build_operator
+from pipelines.runs.data import Source
+from pipelines.runs.interfaces import two_phases
+from pipelines.runs.reproduction import overriding
+
+_T = TypeVar("_T")
+
+
+class ReportError(ValueError):
+    """A folder that is no finished run, or is damaged; one line that says what to do."""
+
+
+class Result(BaseModel):
+    """Scores of one checkpoint at one resolution, as in scores.json."""
+
+    checkpoint: str
+    epoch: int
+    resolution: int
+    samples: int = Field(ge=1)
+    mean: float
+    median: float
+    worst: float
+    std: float
+    seconds: float
+
+
+class Scores(BaseModel):
+    """What a report needs of scores.json."""
+
+    data: dict[str, Any]
+    reading: str = "resident"
+    parameters: int
+    training_seconds: float
+    provenance: dict[str, Any]
+    results: list[Result] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run, its store, and predictions of the first reported checkpoint on test."""
+
+    experiment: Experiment
+    scores: Scores
+    history: list[Epoch]
+    store: Store
+    pairs: Pairs
+    prediction: torch.Tensor
+
+    @property
+    def published(self) -> bool:
+        return self.experiment.training.protocol == "published"
+
+    @property
+    def checkpoint(self) -> str:
+        return self.experiment.training.reported[0]
+
+    @property
+    def dimension(self) -> int:
+        """Of the domain."""
+        return self.pairs.x.shape[-1]
+
+    @property
+    def phases(self) -> tuple[float, float] | None:
+        """The smaller and the larger value of the coefficient, where it has just two."""
+        return two_phases(self.store)
+
+    @property
+    def target_phases(self) -> tuple[float, float] | None:
+        """`phases`, where the coefficient is what is predicted."""
+        return self.phases if self.experiment.data.target == "a" else None
+
+    @property
+    def main(self) -> Result:
+        """The score of the first reported checkpoint on the grid nearest to that of training."""
+        grid = self.experiment.data.resolution
+        results = [r for r in self.scores.results if r.checkpoint == self.checkpoint]
+        return min(results, key=lambda r: abs(r.resolution - grid))
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """Files of a run, and the commands that make them.
+
+    Args:
+        path: Of the folder.
+        words: What follows `pdegen run`.
+    """
+
+    path: Path
+    words: tuple[str, ...] = ("EXPERIMENT",)
+
+    @classmethod
+    def of(cls, path: Path) -> tuple[_Folder, Experiment]:
+        """A folder, and what its run is of."""
+        return cls(path).read("run.json", lambda content: cls._of(path, content), "--overwrite")
+
+    @classmethod
+    def _of(cls, path: Path, content: dict[str, Any]) -> tuple[_Folder, Experiment]:
+        experiment = Experiment.parse(content["experiment"], "experiment")
+        words = overriding(experiment) or [str(path / "experiment.toml")]
+        if "store" in content:
+            words += ["--data", content["store"]]
+        return cls(path, tuple(words)), experiment
+
+    def command(self, option: str) -> str:
+        return shlex.join(["pdegen", "run", *self.words, "--out", str(self.path), option])
+
+    def read(self, file: str, parse: Callable[[dict[str, Any]], _T], repair: str) -> _T:
+        """What a JSON file holds; `repair` is the option that makes a damaged one again."""
+        with self.explained(file, repair):
+            return parse(read_json(self.path / file))
+
+    def history(self) -> list[Epoch]:
+        """The epochs of the training."""
+        with self.explained("history.jsonl", "--resume"):
+            return read_history(self.path)
+
+    @contextmanager
+    def explained(self, file: str, repair: str) -> Iterator[None]:
+        """Say of a file that cannot be read what makes it again."""
+        path, again = self.path / file, f"make it again by {self.command(repair)}"
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            raise ReportError(
+                f"{self.path} is no finished run, {file} is missing: {self.command('--resume')}"
+            ) from None
+        except DamagedError as error:
+            raise ReportError(f"{error}: {again}") from None
+        except FileError as error:
+            raise ReportError(str(error)) from None
+        except ValidationError as error:
+            keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+            raise ReportError(f"{path} is damaged, see {keys}: {again}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ReportError(f"{path} is damaged ({error}): {again}") from None
+
+
+def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
+    """Read a finished run, and predict the test split by its first reported checkpoint.
+
+    Args:
+        path: Folder of the run.
+        url: The store that it was evaluated on.
+        device: Where to predict.
+
+    Raises:
+        ReportError: If the folder is no finished run, is damaged, or is of other data.
+        StoreError: If the store is absent or unfinished.
+    """
+    folder, experiment = _Folder.of(path)
+    scores = folder.read("scores.json", Scores.model_validate, "--resume")
+    history = folder.history()
+    if len(history) < experiment.training.epochs:
+        raise ReportError(
+            f"{path} is not finished, {len(history)} of {experiment.training.epochs} epochs: "
+            f"continue by {folder.command('--resume')}"
+        )
+    store = open_sealed(url)
+    if store.attributes["content"] != scores.data.get("content"):
+        raise ReportError(f"{url} holds other data than {path} was evaluated on: give its store")
+    checkpoint = path / f"{experiment.training.reported[0]}.safetensors"
+    try:
+        predictor, description = load_checkpoint(checkpoint, build_operator)
+    except (CheckpointError, SchemaError) as error:
+        raise ReportError(f"{error}: train again by {folder.command('--overwrite')}") from error
+    if description.get("experiment") != experiment.model_dump(mode="json"):
+        raise ReportError(
+            f"{checkpoint} is of another run: train again by {folder.command('--overwrite')}"
+        )
+    if _score_at(history, description["epoch"]) != description.get("selection_score"):
+        raise ReportError(
+            f"{path}/history.jsonl is not of {checkpoint.name}: "
+            f"write it again by {folder.command('--resume')}"
+        )
+    epochs = {r.epoch for r in scores.results if r.checkpoint == checkpoint.stem}
+    if epochs != {description["epoch"]}:
+        raise ReportError(
+            f"{path}/scores.json is not of {checkpoint.name}: "
+            f"evaluate again by {folder.command('--resume')}"
+        )
+    pairs = Source(url, experiment).noisy("test")
+    prediction = predictions(predictor.to(device), pairs.to(device)).cpu()
+    return FinishedRun(experiment, scores, history, store, pairs, prediction)
+
+
+def _score_at(history: list[Epoch], epoch: int) -> float | None:
+    return next((e.score for e in history if e.epoch == epoch), None)
+
+
+def store_of_run(path: Path) -> str:
+    """The store that a finished run was evaluated on.
+
+    Raises:
+        ReportError: If the folder is no finished run, or is damaged.
+    """
+    folder, _ = _Folder.of(path)
+    return folder.read("scores.json", lambda content: str(content["data"]["url"]), "--resume")

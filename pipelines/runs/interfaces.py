@@ -1,0 +1,78 @@
+"""How well a reconstructed two-phase coefficient meets the interface."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.spatial import KDTree
+
+from pdegen.store.store import Store
+
+_DIAMETER = float(np.sqrt(2))  # of the unit square
+
+
+def two_phases(store: Store) -> tuple[float, float] | None:
+    """The smaller and the larger value of a store's coefficient, where it has just two."""
+    try:
+        coefficient = store.attributes["recipe"]["problem"]["coefficient"]
+        low, high = sorted((float(coefficient["above"]), float(coefficient["below"])))
+    except (KeyError, TypeError, ValueError):  # of a store that is not made from such a recipe
+        return None
+    return (low, high) if coefficient.get("kind") == "two-phase" else None
+
+
+def phases(a: Float[np.ndarray, "..."], values: tuple[float, float]) -> Bool[np.ndarray, "..."]:
+    """Where a is nearer to the larger of the two values.
+
+    >>> phases(np.array([3.0, 7.0, 8.0]), (3.0, 12.0))
+    array([False, False,  True])
+    """
+    return a > sum(values) / 2
+
+
+def intersection_over_union(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
+    """|P ∩ Q| / |P ∪ Q|, the mean over both phases; a phase that is in neither counts 1."""
+
+    def of(v: np.ndarray, w: np.ndarray) -> float:
+        union = np.count_nonzero(v | w)
+        return np.count_nonzero(v & w) / union if union else 1.0
+
+    return (of(p, q) + of(~p, ~q)) / 2
+
+
+def hausdorff(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
+    """Hausdorff distance of the interfaces of P and Q, the side of the square being 1.
+
+    The interface of a phase is the set of midpoints of the faces between its cells and others.
+    Where just one of the two has an interface it is √2, the diameter of the square; 0 where none.
+    """
+    first, second = interface_points(p), interface_points(q)
+    if not len(first) or not len(second):
+        return 0.0 if len(first) == len(second) else _DIAMETER
+    there, _ = KDTree(second).query(first)
+    back, _ = KDTree(first).query(second)
+    return float(max(there.max(), back.max()))
+
+
+def interface_points(p: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "points 2"]:
+    """Midpoints of the faces between the phases, cells being those of the unit square."""
+    across_x, across_y = np.argwhere(p[1:] != p[:-1]), np.argwhere(p[:, 1:] != p[:, :-1])
+    points = np.concatenate([np.add(across_x, (1.0, 0.5)), np.add(across_y, (0.5, 1.0))])
+    return points / len(p)
+
+
+def at_interface(p: Bool[np.ndarray, "*batch n n"]) -> Bool[np.ndarray, "*batch n n"]:
+    """The cells that have a face between the phases.
+
+    >>> at_interface(np.array([[True, True, True], [True, True, True], [True, True, False]])) * 1
+    array([[0, 0, 0],
+           [0, 0, 1],
+           [0, 1, 1]])
+    """
+    found = np.zeros_like(p)
+    across_x, across_y = p[..., 1:, :] != p[..., :-1, :], p[..., 1:] != p[..., :-1]
+    found[..., 1:, :] |= across_x
+    found[..., :-1, :] |= across_x
+    found[..., 1:] |= across_y
+    found[..., :-1] |= across_y
+    return found

@@ -1,0 +1,97 @@
+"""What runs an experiment again: a command, or its declaration as TOML."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from pdegen.schema import SchemaError, parse_override
+from pdegen.store.store import Store
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.declared.shipped import experiment_names
+
+
+def reproduction(experiment: Experiment, store: Store) -> str:
+    """The command that runs an experiment again, from the shipped one of its name if possible,
+    else from its declaration in experiment.toml."""
+    words = ["pdegen", "run", *(overriding(experiment) or ["experiment.toml"])]
+    try:
+        made_here = experiment.data.load_recipe().fingerprint == store.attributes["fingerprint"]
+    except SchemaError:  # the store's recipe does not come with the project
+        made_here = False
+    if not made_here:
+        words += ["--data", str(store.url)]
+    return shlex.join(words)
+
+
+def toml(content: Mapping[str, Any], path: str = "") -> str:
+    """A declaration as a TOML document; what is None is left out, as TOML has no word for it.
+
+    >>> print(toml({"name": "one", "data": {"overrides": {"splits.test": 2}}}))
+    name = "one"
+    <BLANKLINE>
+    [data]
+    <BLANKLINE>
+    [data.overrides]
+    "splits.test" = 2
+    """
+    content = {key: value for key, value in content.items() if value is not None}
+    simple = {k: v for k, v in content.items() if not isinstance(v, dict)}
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in simple.items()]
+    for key, value in content.items():
+        if isinstance(value, dict) and value:
+            inner = f"{path}.{_key(key)}" if path else _key(key)
+            lines += ["", f"[{inner}]", toml(value, inner)]
+    return "\n".join(lines)
+
+
+def overriding(experiment: Experiment) -> list[str] | None:
+    """The words `NAME --set ...` of an experiment; None where no overrides lead there."""
+    if experiment.name not in experiment_names():
+        return None
+    shipped, words = load_experiment(experiment.name), [experiment.name]
+    stream = experiment.data.stream
+    if stream is not None and shipped.data.stream is None:
+        words += ["--stream", stream.recipe]
+        shipped = shipped.with_overrides({"data.stream.recipe": stream.recipe})
+    there = _flat(shipped.model_dump(mode="json"))
+    changes = [
+        f"{key}={_bare(value)}"
+        for key, value in _flat(experiment.model_dump(mode="json")).items()
+        if there.get(key) != value
+    ]
+    try:
+        if shipped.with_overrides(dict(map(parse_override, changes))) != experiment:
+            return None
+    except SchemaError:  # such as noise, where the shipped one has no table of it
+        return None
+    return [*words, *(word for change in changes for word in ("--set", change))]
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by dotted keys."""
+    flat = {}
+    for key, value in content.items():
+        path = prefix + key
+        flat |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat
+
+
+def _bare(value: Any) -> str:
+    """A value of --set: without quotes where it is read as the same word."""
+    if isinstance(value, str) and parse_override(f"k={value}") == ("k", value):
+        return value
+    return _value(value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,494 @@
+"""Generate (if absent) -> verify -> train -> evaluate -> report, each step also by itself."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import pdegen
+from operators.base import Operator
+from operators.data import Samples
+from operators.norms import WeightedH1
+from operators.training.checkpoint import (
+    CheckpointError,
+    check_checkpoint,
+    check_fit,
+    load_checkpoint,
+)
+from operators.training.evaluate import scores
+from operators.training.files import (
+    LOCK,
+    PARTIAL,
+    BusyError,
+    DamagedError,
+    FileError,
+    check_file,
+    held,
+    read_json,
+    write,
+    write_json,
+)
+from operators.training.fit import Epoch, fit, read_history
+from operators.training.memory import is_out_of_memory
+from operators.training.ranks import ALONE, Ranks
+from operators.training.step import Acceleration, AccelerationError
+from operators.transforms import Predictor, SquareSymmetries
+from pdegen.schema import SchemaError
+from pipelines.declared.experiment import Experiment
+from pipelines.declared.models import build_operator
+from pipelines.runs.data import Source, free_memory
+from pipelines.runs.reproduction import toml
+
+_FILES = (  # of a run; the state goes first, for a run without one starts anew
+    "state.pt",
+    "history.jsonl",
+    "best.safetensors",
+    "last.safetensors",
+    "scores.json",
+    "report.html",
+    "report.md",
+)
+_BEFORE = {"precision": "float32", "compiled": False, "processes": 1}  # of runs that do not say it
+
+
+class RunError(ValueError):
+    """A run folder that is in the way or is another's; one line."""
+
+
+class InUseError(RunError):
+    """A run folder that another process trains in; one line."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Relative L² errors of the samples of one split at one resolution.
+
+    Args:
+        samples: Their numbers in the store.
+    """
+
+    checkpoint: str
+    epoch: int
+    split: str
+    resolution: int
+    samples: tuple[int, ...]
+    errors: tuple[float, ...]
+    seconds: float
+
+    def summary(self) -> dict[str, Any]:
+        errors = np.array(self.errors)
+        return {
+            "checkpoint": self.checkpoint,
+            "epoch": self.epoch,
+            "split": self.split,
+            "resolution": self.resolution,
+            "first_sample": self.samples[0],
+            "skipped": sorted(set(range(self.samples[0], self.samples[-1])) - set(self.samples)),
+            "samples": len(errors),
+            "mean": float(errors.mean()),
+            "median": float(np.median(errors)),
+            "worst": float(errors.max()),
+            "std": float(errors.std()),
+            "seconds": self.seconds,
+            "errors": list(self.errors),
+        }
+
+
+def check_folder(folder: Path) -> None:
+    """Raise RunError where a folder cannot be made or written to."""
+    if "\0" in str(folder):
+        raise RunError(f"{str(folder)!r} has a null byte, which no path has: choose another --out")
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise RunError(f"{there} is a file, not a folder: choose another --out")
+        with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell, as below /proc
+            return
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written to: choose another --out") from error
+
+
+def check_place(folder: Path, resume: bool, overwrite: bool) -> None:
+    """Raise RunError where a folder is in the way of a run.
+
+    Args:
+        folder: Where it is to be kept.
+        resume, overwrite: Whether one that is there may be continued, or replaced.
+    """
+    check_folder(folder)
+    for name in ("run.json", LOCK, *_FILES):
+        _check_file(folder / name)
+    if (folder / "run.json").exists():
+        if not resume and not overwrite:
+            raise RunError(f"{folder} holds a run: use --resume to continue or --overwrite")
+    elif folder.exists() and any(
+        path.suffix != PARTIAL and path.name != LOCK for path in folder.iterdir()
+    ):
+        raise RunError(f"{folder} exists and is no run folder")
+
+
+def clear(folder: Path, declaration: str) -> None:
+    """Remove what is in a folder but the file that says what it holds: a kill leaves that too."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != declaration:
+            path.unlink()
+
+
+def check_out(path: Path) -> None:
+    """Raise RunError where a file cannot be written."""
+    _check_file(path)
+    check_folder(path.parent)
+
+
+def _check_file(path: Path) -> None:
+    try:
+        check_file(path)
+    except FileError as error:
+        raise RunError(f"{error}: remove it, or choose another --out") from None
+
+
+def check_device(name: str) -> torch.device:
+    """Raise SchemaError for a device that this machine lacks."""
+    if name not in ("cpu", "cuda"):
+        raise SchemaError(f"unknown device {name!r}: known: cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SchemaError("device cuda was asked for, but PyTorch finds none here: use cpu")
+    return torch.device(name)
+
+
+def check_acceleration(device: torch.device, precision: str, compiled: str) -> Acceleration:
+    """How steps are run, from the words of a user.
+
+    Raises:
+        SchemaError: For a word or a precision that is not to be had on the device.
+    """
+    try:
+        return Acceleration.chosen(device, precision, compiled)
+    except AccelerationError as error:
+        raise SchemaError(str(error)) from None
+
+
+def train(
+    experiment: Experiment,
+    store: str,
+    folder: Path,
+    device: torch.device,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    acceleration: Acceleration | None = None,
+    ranks: Ranks = ALONE,
+    on_reading: Callable[[str], None] = lambda reading: None,
+    on_start: Callable[[str], None] = lambda how: None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Epoch]:
+    """Train an experiment on a store; leaves its checkpoints and history in the folder.
+
+    Args:
+        experiment, store, folder, device: What to train, on what, where to, and by what.
+        resume, overwrite: Go on with what is in the folder, or replace it.
+        on_reading: Called once with how the training samples are read.
+        acceleration: How steps are run; by default what is fastest on the device.
+        ranks, on_start, on_epoch, stop: As of `operators.training.fit.fit`.
+
+    Raises:
+        RunError: If the folder holds a run already, or another one than is to be resumed.
+        DataError: If the store cannot be read as asked.
+        SchemaError: If the model or the batch does not fit the data; nothing is written.
+    """
+    acceleration = acceleration or Acceleration.chosen(device)
+    source = Source(store, _as_before(experiment, folder) if resume else experiment)
+    pairs = source.training(device)
+    selection = source.tested(experiment.training.selection_split, device)
+    settings = experiment.training.settings()
+    data = _identity(pairs)
+    if experiment.data.stream is not None:
+        data["selection"] = _identity(selection)
+    declared = {
+        "experiment": experiment.model_dump(mode="json"),
+        "data": data,
+        "reading": pairs.reading,
+        "precision": acceleration.precision,
+        "compiled": acceleration.compiled,
+        "processes": ranks.count,
+    }
+    if settings.batch % ranks.count:
+        raise SchemaError(
+            f"batch {settings.batch} does not divide among the {ranks.count} processes"
+        )
+    operator = checked_operator(experiment, pairs)
+    predictor = Predictor(
+        operator,
+        *experiment.normalization.of(pairs),
+        vanishes=pairs.grid == "nodal" and experiment.data.target == "u",
+    ).to(device)
+    model = operator_description(experiment, pairs)
+    description = {"operator": model, **declared, "parameters": operator.parameter_count}
+    if ranks.first:  # which alone writes
+        check_place(folder, resume, overwrite)
+    try:
+        with held(folder) if ranks.first else nullcontext():
+            resume = ranks.any(ranks.first and _claim(folder, declared, store, resume, overwrite))
+            on_reading(pairs.reading)
+            return fit(
+                predictor, pairs, selection, settings, folder, description,
+                resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
+                on_epoch=on_epoch, stop=stop,
+            )  # fmt: skip
+    except BusyError as error:
+        raise _in_use(error) from None
+    except CheckpointError as error:
+        raise RunError(f"{error}: train again by --overwrite") from None
+
+
+def train_part(
+    experiment: Experiment, store: str, folder: Path, device: torch.device,
+    on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
+) -> list[Epoch]:  # fmt: skip
+    """`train` of a part of a study, which goes on where it was begun; one that is damaged, or of
+    another declaration, is trained again; where its folder cannot be written to, or another process
+    trains in it, it is left."""
+    check_folder(folder)
+    if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
+        _remove(folder)
+    resume = (folder / "state.pt").exists()
+    try:
+        return train(experiment, store, folder, device, resume=resume, overwrite=not resume,
+                     on_epoch=on_epoch, stop=stop)  # fmt: skip
+    except InUseError:
+        raise
+    except RunError:
+        if not resume:
+            raise
+    _remove(folder)
+    return train(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a run folder. Raises InUseError where another process trains in it."""
+    try:
+        with held(folder):
+            shutil.rmtree(folder)
+    except BusyError as error:
+        raise _in_use(error) from None
+
+
+def _in_use(error: BusyError) -> InUseError:
+    return InUseError(f"{error}: wait for it, or choose another --out")
+
+
+def check_memory(
+    experiment: Experiment, device: torch.device, pairs: Samples | None = None
+) -> None:
+    """Raise SchemaError where weights, gradients and Adam's two moments have no room.
+
+    Args:
+        experiment, device: What is to be trained, and on what.
+        pairs: The data, where they are known.
+    """
+    model = experiment.model
+    channels, dim = (1, 1), model.dims()[0]
+    if pairs is not None:
+        channels, dim = pairs.channels, pairs.x.shape[-1]
+    try:
+        needed = 4 * model.weight_bytes(*channels, dim)
+    except ValueError as error:  # of other dimensions: `checked_operator` says it
+        if pairs is None:
+            return
+        raise SchemaError(f"model {model.name}: {error}") from error
+    free = free_memory(device)
+    if needed > free:
+        raise SchemaError(
+            f"model {model.name}: training needs {needed / 2**30:,.1f} GiB for weights, gradients "
+            f"and moments, {free / 2**30:,.1f} GiB are free"
+        )
+
+
+def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
+    """The operator of an experiment with its initial weights, after a first evaluation.
+
+    Raises:
+        SchemaError: If it, the batch, the symmetries or the loss do not fit the data.
+    """
+    settings = experiment.training.settings()
+    try:
+        settings.steps(len(pairs))
+    except ValueError as error:
+        raise SchemaError(str(error)) from None
+    torch.manual_seed(settings.seed)
+    a, u = pairs.first()
+    check_memory(experiment, a.device, pairs)
+    try:
+        operator = build_operator(operator_description(experiment, pairs)).to(a.device)
+        of_the_square = {
+            "symmetries of the square": isinstance(settings.augment, SquareSymmetries),
+            "the loss weighted-h1": isinstance(settings.loss, WeightedH1),
+        }
+        for what in (what for what, asked in of_the_square.items() if asked):
+            if operator.dim != 2:
+                raise ValueError(f"{what} needs 2 dimensions, the data have {operator.dim}")
+        if isinstance(settings.augment, SquareSymmetries):
+            settings.augment.check(pairs.x)
+        with torch.no_grad():
+            settings.loss(operator.eval()(a, pairs.x, pairs.y), u, a)
+    except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
+        short = isinstance(error, RuntimeError) and is_out_of_memory(error)
+        reason = "one sample needs more memory than there is" if short else error
+        where = pairs.source["url"]
+        raise SchemaError(f"model {experiment.model.name} on {where}: {reason}") from error
+    return operator
+
+
+def _declared(folder: Path) -> dict[str, Any]:
+    """What the run of a folder is of; where run.json is damaged, by what its checkpoint says."""
+    try:
+        return read_json(folder / "run.json")
+    except DamagedError as damage:
+        try:
+            return check_checkpoint(folder / "last.safetensors")
+        except CheckpointError:
+            raise RunError(f"{damage}: start again by --overwrite") from None
+
+
+def _as_before(experiment: Experiment, folder: Path) -> Experiment:
+    """The experiment read as a run to resume was: what memory is free now must not change it."""
+    if experiment.data.stream is not None or not (folder / "run.json").exists():
+        return experiment
+    reading = _declared(folder).get("reading")
+    if reading is None:
+        return experiment
+    return experiment.with_overrides({"data.reading": reading.split(",")[0]})
+
+
+def operator_description(experiment: Experiment, pairs: Samples) -> dict[str, Any]:
+    """What builds the operator of an experiment for the data."""
+    return {
+        "model": experiment.model.model_dump(mode="json"),
+        "in_channels": pairs.channels[0],
+        "out_channels": pairs.channels[1],
+        "dim": pairs.x.shape[-1],
+    }
+
+
+def _identity(pairs: Samples) -> dict[str, Any]:
+    """What the data are, wherever they lie."""
+    return {key: value for key, value in pairs.source.items() if key != "url"}
+
+
+def _claim(
+    folder: Path, declared: dict[str, Any], store: str, resume: bool, overwrite: bool
+) -> bool:
+    """Take a folder for a run; true where a state is there to resume from."""
+    check_place(folder, resume, overwrite)
+    path, begun = folder / "run.json", False
+    if path.exists() and not overwrite:
+        there = _declared(folder)
+        for key in declared:
+            if there.get(key, _BEFORE.get(key)) != declared[key]:
+                what = "number of processes" if key == "processes" else key
+                raise RunError(
+                    f"{folder} holds a run of another {what}: it cannot be resumed as this"
+                )
+        begun = (folder / "state.pt").exists()
+    left = [*folder.glob(f"*{PARTIAL}"), *([] if begun else [folder / name for name in _FILES])]
+    for leftover in left:
+        leftover.unlink(missing_ok=True)
+    write_json(path, {**declared, "store": store})
+    write(folder / "experiment.toml", (toml(declared["experiment"]) + "\n").encode())
+    return begun
+
+
+def evaluate(
+    checkpoint: Path,
+    store: str,
+    device: torch.device,
+    *,
+    split: str = "test",
+    resolution: int | None = None,
+    level: float | None = None,
+) -> Score:
+    """Scores of a checkpoint on a split of a store, at the noise level of its experiment or
+    another.
+
+    Raises:
+        CheckpointError: If it is none, or of data with other channels.
+        DataError: If the store cannot be read as asked.
+    """
+    if checkpoint.is_dir():
+        there = [path for path in (checkpoint / f"{name}.safetensors" for name in ("best", "last"))
+                 if path.is_file()]  # fmt: skip
+        hint = f"name its checkpoint, {there[0]}" if there else "it has no checkpoint"
+        raise CheckpointError(f"{checkpoint} is a folder: {hint}")
+    predictor, description = load_checkpoint(checkpoint, build_operator)
+    absent = {"experiment", "epoch"} - description.keys()
+    if absent:
+        raise CheckpointError(f"{checkpoint} is not of an experiment: it has no {min(absent)}")
+    experiment = Experiment.parse(description["experiment"], str(checkpoint))
+    if level is not None:
+        experiment = experiment.at_level(level)
+    source = Source(store, experiment)
+    pairs = source.tested(split, device, resolution or source.stored_resolution)
+    check_fit(predictor, pairs)
+    start = time.perf_counter()
+    try:
+        errors = scores(predictor.to(device), pairs)
+    except ValueError as error:  # such as a grid too coarse for the modes
+        raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
+    return Score(
+        checkpoint=checkpoint.stem,
+        epoch=description["epoch"],
+        split=split,
+        resolution=pairs.source["resolution"],
+        samples=tuple(pairs.samples.tolist()),
+        errors=tuple(errors.tolist()),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
+    """Scores of the reported checkpoints on the test split at all resolutions, in scores.json."""
+    results = [
+        evaluate(folder / f"{name}.safetensors", store, device, resolution=resolution).summary()
+        for name in experiment.training.reported
+        for resolution in experiment.resolutions
+    ]
+    pairs = Source(store, experiment).streamed("test")
+    history = read_history(folder)
+    summary = {
+        "experiment": experiment.model_dump(mode="json"),
+        "protocol": experiment.training.protocol,
+        "data": pairs.source,
+        "reading": read_json(folder / "run.json")["reading"],
+        "parameters": build_operator(operator_description(experiment, pairs)).parameter_count,
+        "training_seconds": sum(epoch.seconds for epoch in history),
+        "provenance": provenance(device),
+        "results": results,
+    }
+    write_json(folder / "scores.json", summary)
+    return summary
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Software and hardware of a run."""
+    name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor()
+    return {
+        "pdegen": pdegen.__version__,
+        "python": platform.python_version(),
+        **{package: version(package) for package in ("torch", "numpy", "scipy", "zarr")},
+        "device": f"{device.type} ({name or platform.machine()})",
+        "threads": torch.get_num_threads(),
+    }

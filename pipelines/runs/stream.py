@@ -1,0 +1,313 @@
+"""The solver in the loop: training samples that are solved while an operator trains, each once.
+
+Sample i of a recipe is a function of (recipe seed, i), so a stream needs no memory of what it
+gave: epoch e of a training with seed s has the samples (1 + s) 2³² + e N + 0 ... N-1, N being the
+samples of an epoch. No store has such numbers, and no two trainings or epochs the same.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from operators.data import Samples, Subsample
+from operators.data.pairs import Batch, check_rank
+from operators.data.variables import GridKind, Reduction, Values
+from pdegen.recipe import Recipe
+from pdegen.schema import SchemaError
+from pdegen.store.layout import Variable
+from pipelines.declared.experiment import Experiment
+
+APART = 2**32  # numbers of samples that each training seed has for itself
+_SEEDS = 2**31 - 1  # of trainings: all numbers are below 2⁶³
+_BLOCK = 8  # samples that a thread solves at a time, at least a batch
+_BLOCK_ON_DEVICE = 256  # many at a time: a device is fast where its arrays are large
+_POINTS_ON_DEVICE = 2**23  # but no more: an epoch begins by waiting for its first block
+_THREADS = 8
+Alteration = Callable[[np.ndarray, range], np.ndarray]
+Solved = tuple[Batch, torch.Event | None]
+
+
+def first_number(seed: int) -> int:
+    """The first sample of the stream of a training seed."""
+    return (1 + seed) * APART
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolvedPairs(Samples):
+    """Input and target functions of a recipe, solved ahead by threads while they are asked for.
+
+    Its epochs are those of a training set that has no end. `samples`, and with it `parts`,
+    `inputs`, `targets` and `first`, are those of the first epoch; they are solved anew each time.
+    Where `on` is a CUDA device, one thread samples and solves on a stream of the device of its
+    own, beside the training, and only `altered` visits the host. Threads run while
+    an iterator is open; they end with it, and what goes wrong in them is raised by it.
+
+    Args:
+        recipe: What is sampled and solved.
+        kept: What is kept of the points of its output grid.
+        on: The device of PyTorch that solves, such as "cuda"; None is NumPy, whose samples have
+            the bits of a store of the recipe.
+        threads: How many solve at a time.
+        block: Samples that are solved at a time, but at least a batch.
+        altered: What happens to inputs: (values, numbers of the samples) -> values of the same
+            shape, such as with noise.
+    """
+
+    recipe: Recipe
+    kept: Subsample
+    on: str | None = None
+    threads: int = 1
+    block: int = _BLOCK
+    altered: Alteration | None = None
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        dim = self.x.shape[-1]
+        names = (self.source["input"], self.source["target"])
+        rows = [_variable(self.recipe, name).shape for name in names]
+        a, u = (row[0] if len(row) > dim else 1 for row in rows)
+        return a, u
+
+    @property
+    def reading(self) -> str:
+        return f"solved as they are needed, {len(self):,} new ones an epoch"
+
+    def to(self, device: torch.device | str) -> SolvedPairs:
+        y = None if self.y is None else self.y.to(device)
+        return replace(self, x=self.x.to(device), y=y)
+
+    def first(self) -> Batch:
+        return next(replace(self, samples=self.samples[:1]).parts(1))
+
+    def parts(self, batch: int) -> Generator[Batch, None, None]:
+        with closing(self._solved(self._first_epoch(batch))) as solved:
+            yield from solved
+
+    @property
+    def inputs(self) -> Iterable[Tensor]:
+        return _Blocks(self, 0)
+
+    @property
+    def targets(self) -> Iterable[Tensor]:
+        return _Blocks(self, 1)
+
+    def batches(
+        self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
+    ) -> Generator[Batch, None, None]:
+        """As of `Samples`, but every epoch has samples of its own, in the order of their numbers.
+
+        Each rank has a run of numbers without gaps, so that several batches are one block. Blocks
+        are cut alike wherever the epoch begins: their size may show in the last digits on a device.
+        """
+        check_rank(rank, ranks)
+        share = len(self) // ranks
+        count, together = share // batch, max(1, self.block // batch)
+        start = first_number(seed) + epoch * len(self) + rank * share
+        whole = range(start, start + count * batch)
+        skipped = first % together
+        blocks = _cut(whole[(first - skipped) * batch :], together * batch)
+        with closing(self._solved(blocks)) as solved:
+            for a, u in solved:
+                yield from islice(zip(a.split(batch), u.split(batch), strict=True), skipped, None)
+                skipped = 0
+
+    def _first_epoch(self, block: int) -> Iterator[range]:
+        first = int(self.samples[0])
+        return _cut(range(first, first + len(self)), block)
+
+    def _solved(self, blocks: Iterable[range]) -> Generator[Batch, None, None]:
+        """The functions of each block, in order; those after it are in work or done meanwhile."""
+        pool = ThreadPoolExecutor(self.threads, thread_name_prefix="solving")
+        cuda = _beside(self.on) if torch.device(self.on or "cpu").type == "cuda" else None
+        ahead: deque[Future[Solved]] = deque()
+        try:
+            for numbers in blocks:
+                ahead.append(pool.submit(self._solve, numbers, cuda))
+                if len(ahead) > self.threads + 1:
+                    yield self._received(ahead.popleft())
+            while ahead:
+                yield self._received(ahead.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _solve(self, numbers: range, cuda: torch.cuda.Stream | None) -> Solved:
+        """In a thread."""
+        if cuda is None:
+            return self._functions(numbers), None
+        with torch.cuda.stream(cuda):
+            functions = self._functions(numbers)
+            return functions, cuda.record_event()
+
+    def _received(self, future: Future[Solved]) -> Batch:
+        (a, u), done = future.result()
+        if done is not None:
+            current = torch.cuda.current_stream(self.device)
+            current.wait_event(done)
+            for values in (a, u):  # which the allocator must not give away before they are used
+                values.record_stream(current)
+        return a.to(self.device), u.to(self.device)
+
+    def _functions(self, numbers: range) -> Batch:
+        values = self.recipe.problem.solve(self.recipe.seed, numbers, self.on)
+        a = self._function(values[self.source["input"]], self.kept.input)
+        u = self._function(values[self.source["target"]], self.kept.target)
+        if self.altered is not None:
+            altered = self.altered(a.cpu().numpy(), numbers)
+            a = torch.from_numpy(altered).to(a.device)
+        return a, u
+
+    def _function(self, values: Values, reduction: Reduction) -> Float[Tensor, "block *grid c"]:
+        dim = self.x.shape[-1]
+        v = torch.as_tensor(reduction(values, dim)).float()
+        return (v[..., None] if v.ndim == dim + 1 else v.movedim(1, -1)).contiguous()
+
+
+@lru_cache
+def _beside(device: str | None) -> torch.cuda.Stream:
+    """One stream for all epochs: PyTorch keeps the memory of each apart."""
+    return torch.cuda.Stream(device)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """All inputs (0) or targets (1) of the first epoch in blocks, each time they are iterated."""
+
+    pairs: SolvedPairs
+    which: int
+
+    def __iter__(self) -> Iterator[Float[Tensor, "block *grid c"]]:
+        with closing(self.pairs.parts(self.pairs.block)) as parts:
+            for part in parts:
+                yield part[self.which]
+
+
+def _cut(numbers: range, size: int) -> Iterator[range]:
+    return (numbers[k : k + size] for k in range(0, len(numbers), size))
+
+
+def _variable(recipe: Recipe, name: str) -> Variable:
+    """A variable of a recipe that is a function on its grid.
+
+    Raises:
+        SchemaError: If it has none of that name.
+    """
+    functions = {v.name: v for v in recipe.problem.variables() if "x" in v.dims}
+    if name not in functions:
+        raise SchemaError(
+            f"recipe {recipe.name}: it has no function {name!r}, known: {', '.join(functions)}"
+        )
+    return functions[name]
+
+
+def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> SolvedPairs:
+    """The stream of an experiment; nothing is solved yet.
+
+    Args:
+        experiment: With a stream.
+        samples: Of an epoch.
+        device: Where batches are wanted; a CUDA device solves too.
+
+    Raises:
+        SchemaError: If the recipe has not what the experiment asks for, its solver cannot run on
+            the device, or the numbers of samples do not suffice.
+        DataError: If the grid that the experiment asks for is no part of the recipe's.
+        MissingDolfinxError: If the recipe needs dolfinx, and no Python here has it.
+    """
+    training, stream = experiment.training, experiment.data.stream
+    assert stream is not None
+    recipe, on = stream.load_recipe(), None if device.type == "cpu" else str(device)
+    pairs = _pairs(recipe, experiment, samples, f"stream {recipe.name}")
+    try:
+        recipe.problem.check_solver(None if on is None else device.type)
+    except SchemaError as error:
+        raise SchemaError(f"{pairs.source['url']}: {error}") from error
+    if training.epochs * samples > APART:
+        raise SchemaError(
+            f"{pairs.source['url']}: it has 2^32 samples for a training, got {training.epochs} "
+            f"epochs of {samples}"
+        )
+    if on is None:
+        return replace(pairs, threads=min(_THREADS, len(os.sched_getaffinity(0))))
+    points = math.prod(_variable(recipe, experiment.data.target).shape)
+    block = max(1, min(_BLOCK_ON_DEVICE, _POINTS_ON_DEVICE // points))
+    return replace(pairs, on=on, block=block).to(device)
+
+
+def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> SolvedPairs:
+    """What an experiment learns, of the samples of a recipe; solved by NumPy."""
+    data, seed = experiment.data, experiment.training.seed
+    for name in (data.input, data.target):
+        _variable(recipe, name)
+    if seed >= _SEEDS:
+        raise SchemaError(f"{where}: training.seed must be < {_SEEDS}, got {seed}")
+    grid, points = _points(recipe)
+    kept = Subsample.of(points, grid, data.resolution, data.target_resolution, where)
+    source = {
+        "url": where, "recipe": recipe.name, "fingerprint": recipe.fingerprint,
+        "resolution": data.resolution, "input": data.input, "target": data.target,
+        "target_resolution": data.target_resolution, "epoch_samples": samples,
+    }  # fmt: skip
+    numbers = first_number(seed) + np.arange(samples)
+    return SolvedPairs(
+        x=kept.x, y=kept.y, samples=numbers, grid=grid, source=source, recipe=recipe, kept=kept
+    )
+
+
+def _points(recipe: Recipe) -> tuple[GridKind, list[np.ndarray]]:
+    """The kind of grid of a recipe, and its points along each axis."""
+    axes = [c for c in recipe.problem.coordinates() if c.name in ("x", "y", "z")]
+    return axes[0].attributes["grid"], [axis.values for axis in axes]
+
+
+def check_alike(pairs: Samples, stored: Samples) -> None:
+    """Raise SchemaError unless a stream has functions of the kind and on the points of a store, on
+    which its epoch is chosen."""
+    where, there = pairs.source["url"], stored.source["url"]
+    for what, found, wanted in (
+        ("channels", pairs.channels, stored.channels),
+        ("grid", pairs.grid, stored.grid),
+        ("shape of the grid", tuple(pairs.x.shape[:-1]), tuple(stored.x.shape[:-1])),
+    ):
+        if found != wanted:
+            raise SchemaError(
+                f"{where} and {there}, where the epoch is chosen, differ: {what} {found}, {wanted}"
+            )
+    if not torch.allclose(pairs.x.cpu(), stored.x.cpu(), rtol=0, atol=1e-6):
+        raise SchemaError(f"{where} and {there}, where the epoch is chosen, differ in their points")
+
+
+def check_data(experiment: Experiment, device: torch.device) -> int:
+    """The dimension of the domain of an experiment's recipe, before a store of it is made.
+
+    Raises:
+        SchemaError, DataError: If the experiment cannot be trained on the recipe, on the grids
+            that it asks for, or on its stream.
+    """
+    data, batch = experiment.data, experiment.training.batch
+    recipe = data.load_recipe()
+    samples = data.epoch_samples or min(data.samples or recipe.splits.train, recipe.splits.train)
+    if batch > samples:
+        raise SchemaError(f"batch {batch} is larger than the {samples} samples of an epoch")
+    where, (grid, points) = f"recipe {recipe.name}", _points(recipe)
+    for name in (data.input, data.target):
+        _variable(recipe, name)
+    for resolution in (data.resolution, *experiment.resolutions):
+        Subsample.of(points, grid, resolution, data.target_resolution, where)
+    if data.stream is None:
+        return len(points)
+    pairs = solved_pairs(experiment, samples, device)
+    check_alike(pairs, _pairs(recipe, experiment, samples, where))
+    return len(points)

@@ -1,0 +1,107 @@
+"""One operator, more and more training samples: subsets of one store, and a stream, equal steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pdegen.schema import SchemaError
+from pipelines.declared.benchmark import Benchmark, Dataset, Entry
+from pipelines.declared.experiment import Experiment, load_experiment
+
+UNLIMITED = "unlimited"
+Number = int | None  # of distinct samples; None has no limit
+
+
+def samples_study(
+    name: str, numbers: Sequence[Number], seeds: int, overrides: Mapping[str, Any]
+) -> Benchmark:
+    """A benchmark of one operator; its datasets are the numbers of distinct training samples.
+
+    All take as many steps as the experiment does by itself, and have one store, with one
+    validation and one test split: its recipe's with a training split for the largest number.
+
+    Args:
+        name: Of the experiment, or its TOML file.
+        numbers: Of samples; None streams those of the store's recipe.
+        seeds: Trainings with each.
+        overrides: Of the experiment.
+
+    Raises:
+        SchemaError: On an impossible number, an experiment that has its own, or a wrong override.
+    """
+    experiment = load_experiment(name).with_overrides(overrides)
+    data, training, where = experiment.data, experiment.training, f"study samples of {name}"
+    if data.stream is not None or data.samples is not None:
+        raise SchemaError(f"{where}: data.stream and data.samples are the study's own")
+    if any(experiment.full_key(k) == "training.seed" for k in overrides if "overrides." not in k):
+        raise SchemaError(f"{where}: training.seed is the study's own, use --seeds")
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise SchemaError(f"{where}: the numbers must differ, got {_listed(numbers)}")
+    for number in numbers:
+        if number is not None and number < training.batch:
+            raise SchemaError(f"{where}: a batch has {training.batch} samples, got {number}")
+    common = {
+        **overrides,
+        "data.epoch_samples": data.epoch_samples or data.load_recipe().splits.train,
+    }
+    common |= _enlarged(experiment, max((n for n in numbers if n is not None), default=0))
+    stream = {"data.stream.recipe": data.recipe} | {
+        f"data.stream.overrides.{key}": value for key, value in data.overrides.items()
+    }
+    operator = Entry(
+        model=experiment.model, models={}, overrides={}, published={}, published_grids={}
+    )
+    return Benchmark(
+        name=f"{experiment.name}-samples",
+        summary=f"{experiment.summary}: error against the number of training samples",
+        seeds=seeds,
+        datasets={
+            label(n): Dataset(
+                experiment=name,
+                overrides={**common, **(stream if n is None else {"data.samples": n})},
+            )
+            for n in numbers
+        },
+        operators={experiment.model.name: operator},
+        search={},
+    )
+
+
+def label(number: Number) -> str:
+    """The number as the name of a dataset.
+
+    >>> label(8192)
+    '8,192 samples'
+    """
+    return f"{UNLIMITED if number is None else f'{number:,}'} samples"
+
+
+def parse_numbers(text: str) -> tuple[Number, ...]:
+    """Numbers of samples separated by commas.
+
+    >>> parse_numbers("1024,unlimited")
+    (1024, None)
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word == UNLIMITED or (word.isdecimal() and int(word) > 0) for word in words):
+        raise SchemaError(
+            f"--samples are numbers >= 1 or {UNLIMITED}, separated by commas, got {text!r}"
+        )
+    return tuple(None if word == UNLIMITED else int(word) for word in words)
+
+
+def _listed(numbers: Sequence[Number]) -> str:
+    return ",".join(UNLIMITED if n is None else str(n) for n in numbers) or "none"
+
+
+def _enlarged(experiment: Experiment, samples: int) -> dict[str, Any]:
+    """Overrides with which the training split of the recipe has so many samples at least."""
+    splits = experiment.data.load_recipe().splits
+    if samples <= splits.train:
+        return {}
+    sizes = {"train": samples, "validation": splits.validation, "test": splits.test}
+    return {
+        "data.overrides.samples": sum(sizes.values()),
+        **{f"data.overrides.splits.{split}": size for split, size in sizes.items()},
+    }
