@@ -9,7 +9,9 @@ import json
 import math
 import re
 import sys
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 
@@ -96,6 +98,7 @@ def parse(data: bytes) -> dict[str, Any]:
         _check_attributes(attributes)
         _check_statistics(attributes)
         _check_origin(attributes)
+        Physics.of(attributes)
         arrays = content["consolidated_metadata"]["metadata"]
         for name, array in arrays.items():
             _check_array(name, array)
@@ -351,3 +354,108 @@ def _same(value: object, expected: object) -> bool:
 def _check(sound: bool, what: str, value: object) -> None:
     if not sound:
         raise MetadataError(f"{what} cannot be {str(value)[:80]!r}")
+
+
+COLOURS = ("phases", "sequential", "diverging")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How a variable is drawn.
+
+    Args:
+        symbol: What it is called in formulas; its name where empty.
+        colours: "phases" of a coefficient, "sequential" or "diverging".
+        log: Whether the scale of colours is logarithmic.
+    """
+
+    symbol: str = ""
+    colours: str = "sequential"
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Physics:
+    """What an equation says of its fields to readers that do not know it: the attribute `physics`.
+
+    Args:
+        boundary: The value that a variable has on the boundary of the domain, by its name.
+        symmetries: Of the solution map, such as "shift", "odd-reflection" or "square".
+        loss_weight: The variable that weights the derivative in the loss weighted-h1.
+        phases: The two values of a variable that has just two, by its name.
+        sentences: A part of the recipe in words, by its key.
+        drawing: How a variable is drawn, by its name.
+
+    >>> Physics.of({"physics": {"boundary": {"u": 0.0}}}).boundary
+    {'u': 0.0}
+    """
+
+    boundary: Mapping[str, float] = field(default_factory=dict)
+    symmetries: tuple[str, ...] = ()
+    loss_weight: str | None = None
+    phases: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    sentences: Mapping[str, str] = field(default_factory=dict)
+    drawing: Mapping[str, Drawing] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any]) -> Self:
+        """What the attributes of a group say; nothing where they have no `physics`.
+
+        Keys that this version does not know are left out.
+
+        Raises:
+            MetadataError: If they say what cannot be.
+        """
+        said = attributes.get("physics", {})
+        _check(isinstance(said, dict), "physics", said)
+        for key in ("boundary", "phases", "sentences", "drawing"):
+            table = said.get(key, {})
+            _check(isinstance(table, dict), f"physics.{key}", table)
+            for name in table:
+                _check_name(name)
+        boundary, phases = said.get("boundary", {}), said.get("phases", {})
+        _check(all(map(_is_finite, boundary.values())), "physics.boundary", boundary)
+        for pair in phases.values():
+            sound = isinstance(pair, list) and len(pair) == 2 and all(map(_is_finite, pair))
+            _check(sound and pair[0] < pair[1], "physics.phases", pair)
+        words = said.get("symmetries", [])
+        _check(isinstance(words, list), "physics.symmetries", words)
+        for text in (*words, *said.get("sentences", {}).values()):
+            _check(isinstance(text, str), "a word of physics", text)
+        weight = said.get("loss_weight")
+        if weight is not None:
+            _check_name(weight)
+        return cls(
+            {name: float(value) for name, value in boundary.items()},
+            tuple(words),
+            weight,
+            {name: (float(low), float(high)) for name, (low, high) in phases.items()},
+            dict(said.get("sentences", {})),
+            {name: _drawing(how) for name, how in said.get("drawing", {}).items()},
+        )
+
+    def attributes(self) -> dict[str, Any]:
+        """The attribute that `of` reads; what is not said is left out."""
+        drawing = {
+            name: {key: value for key, value in vars(how).items() if value}
+            for name, how in self.drawing.items()
+        }
+        said = {
+            "boundary": dict(self.boundary),
+            "symmetries": list(self.symmetries),
+            "loss_weight": self.loss_weight,
+            "phases": {name: list(pair) for name, pair in self.phases.items()},
+            "sentences": dict(self.sentences),
+            "drawing": drawing,
+        }
+        return {key: value for key, value in said.items() if value}
+
+
+def _drawing(how: object) -> Drawing:
+    _check(isinstance(how, dict), "physics.drawing", how)
+    assert isinstance(how, dict)
+    symbol, colours, log = how.get("symbol", ""), how.get("colours", COLOURS[1]), how.get("log")
+    _check(isinstance(symbol, str), "physics.drawing.symbol", symbol)
+    _check(colours in COLOURS, "physics.drawing.colours", colours)
+    _check(log is None or type(log) is bool, "physics.drawing.log", log)
+    return Drawing(symbol, colours, bool(log))

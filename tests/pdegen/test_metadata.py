@@ -113,6 +113,7 @@ HOSTILE = {
     "split's name": put(attributes, "splits", {"train": [0, 7], "../test": [7, 8]}),
     "skipped": put(attributes, "skipped", [-1]),
     "recipe": put(attributes, "recipe", None),
+    "physics": put(attributes, "physics", {"boundary": {"u": "zero"}}),
     "up": renamed("../../etc"),
     "absolute": renamed("/etc/passwd"),
     "dots": renamed(".."),
