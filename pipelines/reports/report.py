@@ -76,7 +76,7 @@ def _score_section(run: FinishedRun) -> Section:
     rows: list[tuple[str, ...]] = [
         (
             how[r.checkpoint] if run.published else r.checkpoint,
-            str(r.epoch), points(r.resolution, run.dimension), f"{r.samples:,}",
+            str(r.epoch), points(r.resolution, run.dimension), f"{len(r.samples):,}",
             *map(scientific, (r.mean, r.median, r.worst, r.std)),
         )
         for r in run.scores.results
@@ -250,8 +250,8 @@ def _cost_section(run: FinishedRun) -> Section:
         ("Evaluated on", f"{device}, threads {threads}"),
     ]
     rows: list[tuple[str, ...]] = [
-        (r.checkpoint, points(r.resolution, run.dimension), f"{r.samples:,}", f"{r.seconds:.3g}",
-         f"{1e3 * r.seconds / r.samples:.3g}")
+        (r.checkpoint, points(r.resolution, run.dimension), f"{len(r.samples):,}",
+         f"{r.seconds:.3g}", f"{1e3 * r.seconds / len(r.samples):.3g}")
         for r in run.scores.results
     ]  # fmt: skip
     header = ("evaluation", "points", "samples", "seconds", "ms per sample")

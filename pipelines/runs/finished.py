@@ -24,26 +24,13 @@ from pipelines.declared.models import build_operator
 from pipelines.runs.data import Source
 from pipelines.runs.interfaces import two_phases
 from pipelines.runs.reproduction import overriding
+from pipelines.runs.score import KeptScore, Score
 
 _T = TypeVar("_T")
 
 
 class ReportError(ValueError):
     """A folder that is no finished run, or is damaged; one line that says what to do."""
-
-
-class Result(BaseModel):
-    """Scores of one checkpoint at one resolution, as in scores.json."""
-
-    checkpoint: str
-    epoch: int
-    resolution: int
-    samples: int = Field(ge=1)
-    mean: float
-    median: float
-    worst: float
-    std: float
-    seconds: float
 
 
 class Scores(BaseModel):
@@ -54,7 +41,7 @@ class Scores(BaseModel):
     parameters: int
     training_seconds: float
     provenance: dict[str, Any]
-    results: list[Result] = Field(min_length=1)
+    results: list[KeptScore] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -92,7 +79,7 @@ class FinishedRun:
         return self.phases if self.experiment.data.target == "a" else None
 
     @property
-    def main(self) -> Result:
+    def main(self) -> Score:
         """The score of the first reported checkpoint on the grid nearest to that of training."""
         grid = self.experiment.data.resolution
         results = [r for r in self.scores.results if r.checkpoint == self.checkpoint]

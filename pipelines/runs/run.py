@@ -8,12 +8,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import pdegen
@@ -49,6 +47,7 @@ from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import build_operator
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.reproduction import toml
+from pipelines.runs.score import Score
 
 _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "state.pt",
@@ -68,41 +67,6 @@ class RunError(ValueError):
 
 class InUseError(RunError):
     """A run folder that another process trains in; one line."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """Relative L² errors of the samples of one split at one resolution.
-
-    Args:
-        samples: Their numbers in the store.
-    """
-
-    checkpoint: str
-    epoch: int
-    split: str
-    resolution: int
-    samples: tuple[int, ...]
-    errors: tuple[float, ...]
-    seconds: float
-
-    def summary(self) -> dict[str, Any]:
-        errors = np.array(self.errors)
-        return {
-            "checkpoint": self.checkpoint,
-            "epoch": self.epoch,
-            "split": self.split,
-            "resolution": self.resolution,
-            "first_sample": self.samples[0],
-            "skipped": sorted(set(range(self.samples[0], self.samples[-1])) - set(self.samples)),
-            "samples": len(errors),
-            "mean": float(errors.mean()),
-            "median": float(np.median(errors)),
-            "worst": float(errors.max()),
-            "std": float(errors.std()),
-            "seconds": self.seconds,
-            "errors": list(self.errors),
-        }
 
 
 def check_folder(folder: Path) -> None:

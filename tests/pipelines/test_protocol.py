@@ -13,7 +13,8 @@ import xarray as xr
 from operators.training.checkpoint import load_checkpoint
 from pipelines.declared.experiment import load_experiment
 from pipelines.declared.models import build_operator
-from pipelines.runs.run import Score, evaluate, train
+from pipelines.runs.run import evaluate, train
+from pipelines.runs.score import Score
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")
@@ -117,3 +118,10 @@ def test_another_noise_level_is_that_of_the_inputs(inverse: tuple[Path, str]) ->
     }
     assert errors[None] == errors[0.1]  # that of the experiment
     assert len({errors[0.1], errors[0.0], errors[0.5]}) == 3
+
+
+def test_a_summary_of_fewer_errors_than_samples_is_no_score() -> None:
+    summary = Score("best", 3, "test", 16, (20, 21, 23), (0.1, 0.2, 0.6), 1.0).summary()
+    assert Score.of(summary).samples == (20, 21, 23)
+    with pytest.raises(ValueError, match="2 errors of 3 samples"):
+        Score.of({**summary, "errors": [0.1, 0.2]})

@@ -1,0 +1,99 @@
+"""One error for each sample: what a checkpoint, or another method, achieves on one split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator
+
+
+@dataclass(frozen=True)
+class Score:
+    """Relative L² errors of the samples of one split at one resolution.
+
+    Args:
+        checkpoint, epoch: What predicted.
+        split, resolution: On what.
+        samples: Their numbers in the store.
+        errors: ‖p − u‖/‖u‖ of each sample.
+        seconds: Of all predictions.
+
+    Example:
+        >>> score = Score("best", 3, "test", 16, (20, 22), (0.1, 0.3), 1.0)
+        >>> score.mean, score.worst, score.summary()["skipped"]
+        (0.2, 0.3, [21])
+        >>> Score.of(score.summary()) == score
+        True
+    """
+
+    checkpoint: str
+    epoch: int
+    split: str
+    resolution: int
+    samples: tuple[int, ...]
+    errors: tuple[float, ...]
+    seconds: float
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.errors))
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.errors))
+
+    @property
+    def worst(self) -> float:
+        return max(self.errors)
+
+    @property
+    def std(self) -> float:
+        return float(np.std(self.errors))
+
+    def summary(self) -> dict[str, Any]:
+        """What scores.json keeps: the statistics beside the errors they are of."""
+        first, last = self.samples[0], self.samples[-1]
+        return {
+            "checkpoint": self.checkpoint,
+            "epoch": self.epoch,
+            "split": self.split,
+            "resolution": self.resolution,
+            "first_sample": first,
+            "skipped": sorted(set(range(first, last)) - set(self.samples)),
+            "samples": len(self.samples),
+            **{key: getattr(self, key) for key in ("mean", "median", "worst", "std")},
+            "seconds": self.seconds,
+            "errors": list(self.errors),
+        }
+
+    @classmethod
+    def of(cls, summary: dict[str, Any]) -> Score:
+        """The score of a summary. Raises ValueError, TypeError or KeyError where it is none."""
+        skipped, errors = set(summary.get("skipped", ())), tuple(map(float, summary["errors"]))
+        first, count = int(summary.get("first_sample", 0)), int(summary["samples"])
+        if not 0 < count == len(errors):
+            raise ValueError(f"{len(errors)} errors of {count} samples")
+        numbers = tuple(n for n in range(first, first + count + len(skipped)) if n not in skipped)
+        return cls(
+            checkpoint=str(summary["checkpoint"]),
+            epoch=int(summary["epoch"]),
+            split=str(summary["split"]),
+            resolution=int(summary["resolution"]),
+            samples=numbers,
+            errors=errors,
+            seconds=float(summary["seconds"]),
+        )
+
+
+def _parsed(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    try:
+        return Score.of(value)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no score: {error}") from None
+
+
+KeptScore = Annotated[Score, BeforeValidator(_parsed)]  # in a pydantic model of a file
