@@ -38,7 +38,7 @@ WRONG_REQUEST = {
     "pdegen.schema.SchemaError",
     "pdegen.store.store.StoreError",
     "pipelines.runs.finished.ReportError",
-    "pipelines.runs.run.RunError",
+    "pipelines.runs.folder.RunError",
 }
 FAILED = {
     "operators.training.ranks.RankError",

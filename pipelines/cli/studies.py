@@ -240,7 +240,8 @@ def study_noise_command(
     from operators.training.fit import Epoch, Stopped
     from pipelines.declared.experiment import load_experiment
     from pipelines.reports.study_report import write_study_report
-    from pipelines.runs.run import check_device, check_folder
+    from pipelines.runs.folder import check_folder
+    from pipelines.runs.run import check_device
     from pipelines.studies.noise import NoiseStudy, parse_levels
 
     declared = load_experiment(experiment).with_overrides(parsed(set_))

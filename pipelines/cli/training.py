@@ -156,7 +156,8 @@ def evaluate_command(
 ) -> None:
     """Relative L2 error of a checkpoint on every sample of a split."""
     from operators.training.files import write
-    from pipelines.runs.run import check_device, check_out, evaluate
+    from pipelines.runs.folder import check_out
+    from pipelines.runs.run import check_device, evaluate
 
     if out is not None:
         check_out(out)

@@ -15,7 +15,7 @@ from pdegen.schema import SchemaError
 from pipelines.declared.models import build_operator
 from pipelines.declared.profile import Profile, Profiled
 from pipelines.measure.cost import Cost, step_cost
-from pipelines.runs.run import RunError, check_folder
+from pipelines.runs.folder import RunError, check_folder
 
 
 @dataclass(frozen=True)

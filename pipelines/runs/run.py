@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -30,8 +29,6 @@ from operators.training.files import (
     PARTIAL,
     BusyError,
     DamagedError,
-    FileError,
-    check_file,
     held,
     read_json,
     write,
@@ -46,6 +43,7 @@ from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import build_operator
 from pipelines.runs.data import Source, free_memory
+from pipelines.runs.folder import Holding, InUseError, RunError, check_folder, check_name
 from pipelines.runs.reproduction import toml
 from pipelines.runs.score import Score
 
@@ -58,29 +56,8 @@ _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "report.html",
     "report.md",
 )
+_HOLDING = Holding("run", "run.json", "use --resume to continue or --overwrite", "run folder")
 _BEFORE = {"precision": "float32", "compiled": False, "processes": 1}  # of runs that do not say it
-
-
-class RunError(ValueError):
-    """A run folder that is in the way or is another's; one line."""
-
-
-class InUseError(RunError):
-    """A run folder that another process trains in; one line."""
-
-
-def check_folder(folder: Path) -> None:
-    """Raise RunError where a folder cannot be made or written to."""
-    if "\0" in str(folder):
-        raise RunError(f"{str(folder)!r} has a null byte, which no path has: choose another --out")
-    try:
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if not there.is_dir():
-            raise RunError(f"{there} is a file, not a folder: choose another --out")
-        with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell, as below /proc
-            return
-    except OSError as error:
-        raise RunError(f"{folder} cannot be written to: choose another --out") from error
 
 
 def check_place(folder: Path, resume: bool, overwrite: bool) -> None:
@@ -92,36 +69,8 @@ def check_place(folder: Path, resume: bool, overwrite: bool) -> None:
     """
     check_folder(folder)
     for name in ("run.json", LOCK, *_FILES):
-        _check_file(folder / name)
-    if (folder / "run.json").exists():
-        if not resume and not overwrite:
-            raise RunError(f"{folder} holds a run: use --resume to continue or --overwrite")
-    elif folder.exists() and any(
-        path.suffix != PARTIAL and path.name != LOCK for path in folder.iterdir()
-    ):
-        raise RunError(f"{folder} exists and is no run folder")
-
-
-def clear(folder: Path, declaration: str) -> None:
-    """Remove what is in a folder but the file that says what it holds: a kill leaves that too."""
-    for path in folder.iterdir() if folder.exists() else ():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != declaration:
-            path.unlink()
-
-
-def check_out(path: Path) -> None:
-    """Raise RunError where a file cannot be written."""
-    _check_file(path)
-    check_folder(path.parent)
-
-
-def _check_file(path: Path) -> None:
-    try:
-        check_file(path)
-    except FileError as error:
-        raise RunError(f"{error}: remove it, or choose another --out") from None
+        check_name(folder / name)
+    _HOLDING.check(folder, resume, overwrite)
 
 
 def check_device(name: str) -> torch.device:

@@ -35,15 +35,8 @@ from pipelines.declared.models import build_operator
 from pipelines.measure.cost import step_cost, step_seconds
 from pipelines.measure.steps import Steps
 from pipelines.runs.data import Source
-from pipelines.runs.run import (
-    RunError,
-    check_folder,
-    checked_operator,
-    clear,
-    evaluate_run,
-    provenance,
-    train_part,
-)
+from pipelines.runs.folder import RunError, check_folder, clear
+from pipelines.runs.run import checked_operator, evaluate_run, provenance, train_part
 
 _DECLARED = "benchmark.json"
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)

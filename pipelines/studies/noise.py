@@ -30,8 +30,9 @@ from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import build_operator
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source
+from pipelines.runs.folder import RunError, clear
 from pipelines.runs.interfaces import hausdorff, intersection_over_union, phases
-from pipelines.runs.run import RunError, clear, train_part
+from pipelines.runs.run import train_part
 
 TOTAL_VARIATION, CONSTANT = "total variation", "constant"
 _WEIGHTS = (0.03, 0.3, 3.0)  # of total variation; chosen on validation samples

@@ -1,0 +1,134 @@
+"""The claim of a folder: what it holds, whether that may be continued or replaced."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from operators.training.files import (
+    LOCK,
+    PARTIAL,
+    DamagedError,
+    FileError,
+    check_file,
+    read_json,
+    write_json,
+)
+
+_DECLARATIONS = {"run.json", "benchmark.json", "study.json"}
+
+
+class RunError(ValueError):
+    """A folder that is in the way or is another's; one line."""
+
+
+class InUseError(RunError):
+    """A run folder that another process trains in; one line."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a folder holds: a run, a benchmark, a study, a profile.
+
+    Args:
+        word: Its name for people.
+        file: The file that tells it from others.
+        ways: What is to be done where one is there.
+        none: Its name where none is there.
+    """
+
+    word: str
+    file: str
+    ways: str = "use --resume or --overwrite"
+    none: str = ""
+
+    def check(self, folder: Path, resume: bool, overwrite: bool) -> bool:
+        """Whether a folder holds one already.
+
+        Raises:
+            RunError: If the folder cannot be written to, holds something else, or holds one that
+                is neither to be continued (`resume`) nor to be replaced (`overwrite`).
+        """
+        check_folder(folder)
+        files = {path.name for path in folder.iterdir()} if folder.exists() else set()
+        own = {name for name in files if name != LOCK and not name.endswith(PARTIAL)}
+        there = self.file in own and not own & (_DECLARATIONS - {self.file})
+        if there and not resume and not overwrite:
+            raise RunError(f"{folder} holds a {self.word}: {self.ways}")
+        if own and not there:
+            raise RunError(f"{folder} exists and is no {self.none or self.word}")
+        return there
+
+    def claim(
+        self,
+        folder: Path,
+        declared: Mapping[str, Any],
+        *,
+        same: Collection[str] = (),
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """Take a folder, and write its declaration.
+
+        Args:
+            folder: Where.
+            declared: What it is to hold.
+            same: Keys in which the declaration that is resumed must agree.
+            resume, overwrite: Continue, or replace, what is there.
+
+        Raises:
+            RunError: See `check`; and where another one is to be resumed.
+        """
+        path, there = folder / self.file, self.check(folder, resume, overwrite)
+        if there and overwrite:
+            clear(folder, self.file)
+        elif there and same:
+            try:
+                found = read_json(path)
+            except DamagedError as damage:
+                raise RunError(f"{damage}: start again by --overwrite") from None
+            for key in same:
+                if found.get(key) != declared[key]:
+                    raise RunError(f"{folder} holds a {self.word} of another {key}")
+        write_json(path, declared)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise RunError where a folder cannot be made or written to."""
+    if "\0" in str(folder):
+        raise RunError(f"{str(folder)!r} has a null byte, which no path has: choose another --out")
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise RunError(f"{there} is a file, not a folder: choose another --out")
+        with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell, as below /proc
+            return
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written to: choose another --out") from error
+
+
+def check_out(path: Path) -> None:
+    """Raise RunError where a file cannot be written."""
+    check_name(path)
+    check_folder(path.parent)
+
+
+def check_name(path: Path) -> None:
+    """Raise RunError where something else than a file has the name of one."""
+    try:
+        check_file(path)
+    except FileError as error:
+        raise RunError(f"{error}: remove it, or choose another --out") from None
+
+
+def clear(folder: Path, declaration: str) -> None:
+    """Remove what is in a folder except its declaration: a kill leaves that too."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != declaration:
+            path.unlink()
