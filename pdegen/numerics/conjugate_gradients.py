@@ -23,6 +23,12 @@ def conjugate_gradients(
         b: Right-hand sides, shape (batch, n, n).
         rtol: Relative tolerance; a sample that has reached it is left as it is.
         limit: Largest number of iterations.
+
+    >>> import numpy as np
+    >>> b = np.arange(1.0, 5.0).reshape(1, 2, 2)
+    >>> u, iterations = conjugate_gradients(lambda v: 2 * v, np.copy, b, rtol=1e-12, limit=10)
+    >>> u.ravel().tolist(), iterations.tolist()
+    ([0.5, 1.0, 1.5, 2.0], [1])
     """
     xp = array_namespace(b)
 

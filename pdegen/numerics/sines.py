@@ -31,7 +31,12 @@ class Sines(NamedTuple):
 
 
 def matrix(grid: CellGrid) -> Float[np.ndarray, "n n"]:
-    """s_jk."""
+    """s_jk.
+
+    >>> s = matrix(CellGrid(5))
+    >>> bool(np.allclose(s.T @ s, np.eye(5)))
+    True
+    """
     n = grid.n
     sines = np.sqrt(2 / n) * np.sin(np.pi * np.outer(grid.x, np.arange(1, n + 1)))
     sines[:, -1] /= np.sqrt(2)

@@ -20,7 +20,14 @@ def wave_numbers(grid: PeriodicGrid) -> Float[np.ndarray, " k"]:
 
 
 def derivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " k"]:
-    """2πik/L, the symbol of d/dx. The mode n/2 has no derivative on the grid and gets 0."""
+    """2πik/L, the symbol of d/dx. The mode n/2 has no derivative on the grid and gets 0.
+
+    >>> grid = PeriodicGrid(16, length=2.0)
+    >>> u_hat = np.fft.rfft(np.sin(np.pi * grid.x))
+    >>> du = np.fft.irfft(derivative_symbol(grid) * u_hat)
+    >>> np.allclose(du, np.pi * np.cos(np.pi * grid.x))
+    True
+    """
     symbol = 1j * wave_numbers(grid)
     symbol[-1] = 0
     return symbol

@@ -49,6 +49,10 @@ class LogNormal:
 
     Raises:
         ValueError: If it is not positive.
+
+    >>> import numpy as np
+    >>> LogNormal(scale=2.0)(np.array([0.0, np.log(3)])).round(6).tolist()
+    [2.0, 6.0]
     """
 
     scale: float = 1.0

@@ -20,7 +20,7 @@ from jaxtyping import Complex, Float
 from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
 from pdegen.numerics.device import Array, blocks, constant, empty
 from pdegen.numerics.sines import faster_by_fft
-from pdegen.sampling import streams as philox
+from pdegen.sampling import streams
 
 
 class NormalStream:
@@ -82,7 +82,7 @@ class NormalStream:
             words >>= np.uint64(11)
             uniform = words.astype(np.float64)
         else:
-            words = philox.words(self.seed, samples, count, device)
+            words = streams.words(self.seed, samples, count, device)
             uniform = ((words >> 11) & (2**53 - 1)).double()  # the shift copies the sign
         uniform += 0.5
         uniform *= 2.0**-53
@@ -102,7 +102,15 @@ class PeriodicGaussianField:
         modes: Number K of modes, whatever the grid.
 
     Raises:
-        ValueError: On a value outside these ranges, or a grid with fewer than 2K + 2 points.
+        ValueError: On a value outside these ranges, a grid with fewer than 2K + 2 points, or one
+            of another length.
+
+    A finer grid samples the same function:
+
+    >>> field = PeriodicGaussianField(sigma=625.0, tau=5.0, alpha=2.0, modes=8)
+    >>> fine, coarse = (field(PeriodicGrid(n), seed=0, samples=[7]) for n in (64, 32))
+    >>> np.allclose(fine[:, ::2], coarse, rtol=0, atol=1e-12)
+    True
     """
 
     sigma: float
@@ -138,6 +146,8 @@ class PeriodicGaussianField:
                 f"{self.modes} modes need a grid of at least {2 * self.modes + 2} points, "
                 f"got {grid.n}"
             )
+        if grid.length != 1:
+            raise ValueError(f"the field lives on the circle of length 1, got {grid.length}")
         u = empty((len(samples), grid.n), np.float64, device)
         # cos and sin coefficients (ξ, ζ) of mode k are the rfft entry n (ξ - iζ)/2
         scale = constant(self.mode_deviations * (grid.n / 2), u)
@@ -170,6 +180,11 @@ class SquareGaussianField:
 
     Raises:
         ValueError: On a value outside these ranges.
+
+    >>> field = SquareGaussianField("neumann", sigma=3.0, tau=3.0, alpha=2.0, modes=8)
+    >>> g = field(CellGrid(16), seed=0, samples=[0, 1])
+    >>> g.shape, bool(abs(g.mean(axis=(1, 2))).max() < 1e-12)
+    ((2, 16, 16), True)
     """
 
     boundary: Literal["neumann", "dirichlet"]

@@ -110,7 +110,13 @@ class NoiseModel(ABC):
 
 @dataclass(frozen=True)
 class EnsembleNoise(NoiseModel):
-    """u(x) + ε σ(x) ξ(x), ξ(x) ~ N(0, 1) independent at the points, σ the ensemble's deviation."""
+    """u(x) + ε σ(x) ξ(x), ξ(x) ~ N(0, 1) independent at the points, σ the ensemble's deviation.
+
+    >>> u = np.zeros((1000, 2))
+    >>> noisy = EnsembleNoise(0.1)(u, seed=0, samples=range(1000), deviation=np.array([1.0, 2.0]))
+    >>> noisy.std(axis=0).round(2).tolist()
+    [0.1, 0.2]
+    """
 
     uses_deviation: ClassVar[bool] = True
 

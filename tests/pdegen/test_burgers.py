@@ -418,3 +418,14 @@ def test_impossible_times_are_refused(solver, t):
 def test_values_of_another_grid_are_refused(solver, shape):
     with pytest.raises(ValueError, match=r"expected initial values of shape \(\*batch, 512\)"):
         solver(np.zeros(shape), TIME)
+
+
+@pytest.mark.parametrize("solver", [ColeHopf, ETDRK4])
+def test_a_circle_of_another_length_scales_the_solution(solver):
+    """v(x, t) = u(x/L, t/L) solves the equation of viscosity L ν on the circle of length L."""
+    more = {"dt": 0.005} if solver is ETDRK4 else {}
+    unit = PeriodicGrid(128)
+    u0 = np.sin(2 * np.pi * unit.x)
+    u = solver(unit, 0.05, **more)(u0, t=0.5)
+    v = solver(PeriodicGrid(128, length=2.0), 0.1, **more)(u0, t=1.0)
+    assert v == pytest.approx(u, abs=1e-6)  # the error of ETDRK4's steps

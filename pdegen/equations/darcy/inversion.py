@@ -37,6 +37,14 @@ class TotalVariation:
 
     Raises:
         ValueError: On bounds that do not grow, or a weight that is not positive.
+
+    >>> from pdegen.equations.darcy.finite_volume import FiniteVolume
+    >>> grid = CellGrid(16)
+    >>> a = np.where(grid.x[:, None] + 0 * grid.x < 0.5, 3.0, 12.0)
+    >>> d = FiniteVolume(grid)(a[None])[0]
+    >>> found = TotalVariation(grid, grid.x, (3.0, 12.0), weight=1e-3)(d, np.full_like(d, 1e-4))
+    >>> bool(abs(found - a).mean() < 1)
+    True
     """
 
     grid: CellGrid

@@ -25,6 +25,11 @@ class Poisson:
     Args:
         grid: The cells of each axis.
         fft: Whether sines are summed by FFT, or by matrix products; by default what is faster.
+
+    >>> poisson = Poisson(CellGrid(4))
+    >>> u = poisson(np.eye(4))
+    >>> float((4 * u[1, 1] - u[0, 1] - u[2, 1] - u[1, 0] - u[1, 2]).round(12))
+    1.0
     """
 
     grid: CellGrid

@@ -31,6 +31,9 @@ class PublishedScheme:
 
     Args:
         grid: The cells of each axis, at least 4.
+
+    >>> round(float(PublishedScheme(CellGrid(85))(np.ones((1, 85, 85))).max()), 4)
+    0.0737
     """
 
     grid: CellGrid
