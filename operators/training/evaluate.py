@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -23,11 +23,18 @@ def predictions(
 
 
 def scores(
-    predictor: nn.Module, pairs: Samples, batch: int | None = None
+    predictor: nn.Module,
+    pairs: Samples,
+    batch: int | None = None,
+    keep: Callable[[Tensor], object] = lambda p: None,
 ) -> Float[Tensor, " samples"]:
-    """Relative L² error ‖p - u‖/‖u‖ of every sample, in float64."""
-    found = _predicted(predictor, pairs, batch)
-    return torch.cat([relative_l2(p.double(), u.double()) for p, u in found])
+    """Relative L² error ‖p - u‖/‖u‖ of every sample, in float64; `keep` is given each batch of
+    predictions."""
+    found = []
+    for p, u in _predicted(predictor, pairs, batch):
+        keep(p)
+        found.append(relative_l2(p.double(), u.double()))
+    return torch.cat(found)
 
 
 def _predicted(

@@ -115,12 +115,12 @@ def best_median_worst(
 
 
 @styled
-def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int) -> Figure:
+def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None = None) -> Figure:
     """Mean |û(k)| of the target and of the error against the mode k >= 1, û = DFT(u)/n.
 
     Args:
         target, prediction: Shape (samples, n, channels), on a periodic grid.
-        modes: Modes 0 ... modes - 1 that the decoder keeps, to be marked.
+        modes: Modes 0 ... modes - 1 that the decoder keeps, to be marked; None for none.
     """
     spectra = [
         np.abs(np.fft.rfft(values, axis=1, norm="forward")).mean(axis=(0, 2))[1:]
@@ -131,7 +131,8 @@ def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int) -> Fi
     axes = figure.subplots()
     axes.plot(k, spectra[0], color=TRUTH, label="target u")
     axes.plot(k, spectra[1], color=ERROR, ls="--", label="error p − u")
-    axes.axvline(modes, color=MODEL, lw=1.0, ls=":", label=f"decoder keeps k < {modes}")
+    if modes is not None:
+        axes.axvline(modes, color=MODEL, lw=1.0, ls=":", label=f"decoder keeps k < {modes}")
     axes.set(xlabel="mode k", ylabel="mean |û(k)|")
     logarithmic(axes, "x", k)
     logarithmic(axes, "y", np.concatenate(spectra))

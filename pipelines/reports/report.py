@@ -28,12 +28,12 @@ NOTICE = (
 def write_report(folder: Path, store: str, device: torch.device) -> Path:
     """Write report.html, report.md and pictures/*.svg of a finished run.
 
-    Nothing is trained; one checkpoint predicts the test split for the pictures.
+    Nothing is trained, and nothing is predicted where the run has kept its predictions.
 
     Args:
         folder: Folder of the run.
         store: The store that it was evaluated on.
-        device: Where to predict.
+        device: Where to predict, where no predictions are kept.
 
     Returns:
         The path of report.html, which needs no other file.
@@ -183,11 +183,12 @@ def _on_the_line(run: FinishedRun, errors: np.ndarray, named: str) -> list[Pictu
         f"{named}",
     )]  # fmt: skip
     if run.pairs.periodic:
-        modes = run.experiment.model.modes
+        modes = getattr(run.experiment.model, "modes", None)  # of the operators that have some
+        kept = "" if modes is None else f" The decoder keeps the modes below {modes}."
         found.append(_picture(
             charts.error_spectrum(u, p, modes), "error-spectrum",
-            "Spectrum: mean size of the Fourier coefficients of target and error. "
-            f"The decoder keeps the modes below {modes}.", half=True,
+            f"Spectrum: mean size of the Fourier coefficients of target and error.{kept}",
+            half=True,
         ))  # fmt: skip
     return found
 

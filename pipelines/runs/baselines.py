@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from operators.norms import relative_l2
-from pipelines.runs.data import Source
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.interfaces import hausdorff, intersection_over_union, phases
 
@@ -36,15 +35,12 @@ def compared(run: FinishedRun) -> dict[str, Measured]:
     The baselines are the mean function of the training targets and, where a two-phase coefficient
     is the target, their mean over all points as well.
     """
-    train = Source(str(run.store.url), run.experiment).streamed("train")
-    total = sum(block.sum(dim=0, dtype=torch.float64) for block in train.targets)
-    mean = torch.as_tensor(total) / len(train)
     found = {
         f"model ({run.checkpoint})": run.prediction.double(),
-        MEAN: mean.expand_as(run.pairs.u),
+        MEAN: run.mean.expand_as(run.pairs.u),
     }
     if run.target_phases is not None:
-        found[CONSTANT] = mean.mean().expand_as(run.pairs.u)
+        found[CONSTANT] = run.mean.mean().expand_as(run.pairs.u)
     return {name: _measured(run, prediction) for name, prediction in found.items()}
 
 

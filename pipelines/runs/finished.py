@@ -13,16 +13,16 @@ import torch
 from pydantic import BaseModel, Field, ValidationError
 
 from operators.data import Pairs
-from operators.training.checkpoint import CheckpointError, load_checkpoint
+from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
 from operators.training.evaluate import predictions
 from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
-from pdegen.schema import SchemaError
 from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import build_operator
 from pipelines.runs.data import Source
 from pipelines.runs.interfaces import two_phases
+from pipelines.runs.predictions import kept_mean, kept_predictions
 from pipelines.runs.reproduction import overriding
 from pipelines.runs.score import KeptScore, Score
 
@@ -46,7 +46,8 @@ class Scores(BaseModel):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run, its store, and predictions of the first reported checkpoint on test."""
+    """A finished run, its store, predictions of the first reported checkpoint on test, and the
+    mean of the training targets."""
 
     experiment: Experiment
     scores: Scores
@@ -54,6 +55,7 @@ class FinishedRun:
     store: Store
     pairs: Pairs
     prediction: torch.Tensor
+    mean: torch.Tensor
 
     @property
     def published(self) -> bool:
@@ -146,12 +148,12 @@ class _Folder:
 
 
 def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
-    """Read a finished run, and predict the test split by its first reported checkpoint.
+    """Read a finished run, and what its first reported checkpoint predicts of the test split.
 
     Args:
         path: Folder of the run.
         url: The store that it was evaluated on.
-        device: Where to predict.
+        device: Where to predict, where no predictions are kept.
 
     Raises:
         ReportError: If the folder is no finished run, is damaged, or is of other data.
@@ -170,8 +172,8 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
         raise ReportError(f"{url} holds other data than {path} was evaluated on: give its store")
     checkpoint = path / f"{experiment.training.reported[0]}.safetensors"
     try:
-        predictor, description = load_checkpoint(checkpoint, build_operator)
-    except (CheckpointError, SchemaError) as error:
+        description = check_checkpoint(checkpoint)
+    except CheckpointError as error:
         raise ReportError(f"{error}: train again by {folder.command('--overwrite')}") from error
     if description.get("experiment") != experiment.model_dump(mode="json"):
         raise ReportError(
@@ -189,8 +191,14 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
             f"evaluate again by {folder.command('--resume')}"
         )
     pairs = Source(url, experiment).noisy("test")
-    prediction = predictions(predictor.to(device), pairs.to(device)).cpu()
-    return FinishedRun(experiment, scores, history, store, pairs, prediction)
+
+    def predict() -> torch.Tensor:
+        predictor, _ = load_checkpoint(checkpoint, build_operator)
+        return predictions(predictor.to(device), pairs.to(device))
+
+    prediction = kept_predictions(path, checkpoint, pairs, predict)
+    mean = kept_mean(path, pairs.source, lambda: Source(url, experiment).streamed("train"))
+    return FinishedRun(experiment, scores, history, store, pairs, prediction, mean)
 
 
 def _score_at(history: list[Epoch], epoch: int) -> float | None:

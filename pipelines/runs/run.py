@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import pdegen
 from operators.base import Operator
@@ -44,6 +45,13 @@ from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import build_operator
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.folder import Holding, InUseError, RunError, check_folder, check_name
+from pipelines.runs.predictions import (
+    KEPT_BYTES,
+    MEAN,
+    PREDICTIONS,
+    kept_mean,
+    kept_predictions,
+)
 from pipelines.runs.reproduction import toml
 from pipelines.runs.score import Score
 
@@ -52,6 +60,8 @@ _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "history.jsonl",
     "best.safetensors",
     "last.safetensors",
+    PREDICTIONS,
+    MEAN,
     "scores.json",
     "report.html",
     "report.md",
@@ -156,6 +166,8 @@ def train(
     try:
         with held(folder) if ranks.first else nullcontext():
             resume = ranks.any(ranks.first and _claim(folder, declared, store, resume, overwrite))
+            if ranks.first and experiment.data.stream is None:
+                kept_mean(folder, pairs.source, lambda: pairs)
             on_reading(pairs.reading)
             return fit(
                 predictor, pairs, selection, settings, folder, description,
@@ -333,9 +345,10 @@ def evaluate(
     split: str = "test",
     resolution: int | None = None,
     level: float | None = None,
+    keep_in: Path | None = None,
 ) -> Score:
     """Scores of a checkpoint on a split of a store, at the noise level of its experiment or
-    another.
+    another; predictions are kept in the folder `keep_in`, unless they are too large.
 
     Raises:
         CheckpointError: If it is none, or of data with other channels.
@@ -356,11 +369,20 @@ def evaluate(
     source = Source(store, experiment)
     pairs = source.tested(split, device, resolution or source.stored_resolution)
     check_fit(predictor, pairs)
+    found: list[Tensor] = []
+
+    def keep(p: Tensor) -> None:
+        if keep_in is not None and len(pairs) * p[0].nbytes <= KEPT_BYTES:
+            found.append(p.cpu())
+
     start = time.perf_counter()
     try:
-        errors = scores(predictor.to(device), pairs)
+        errors = scores(predictor.to(device), pairs, keep=keep)
     except ValueError as error:  # such as a grid too coarse for the modes
         raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
+    seconds = time.perf_counter() - start
+    if keep_in is not None and found:
+        kept_predictions(keep_in, checkpoint, pairs, lambda: torch.cat(found))
     return Score(
         checkpoint=checkpoint.stem,
         epoch=description["epoch"],
@@ -368,17 +390,21 @@ def evaluate(
         resolution=pairs.source["resolution"],
         samples=tuple(pairs.samples.tolist()),
         errors=tuple(errors.tolist()),
-        seconds=time.perf_counter() - start,
+        seconds=seconds,
     )
 
 
 def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
     """Scores of the reported checkpoints on the test split at all resolutions, in scores.json."""
+    grid, (first, *_) = experiment.data.resolution, experiment.training.reported
     results = [
-        evaluate(folder / f"{name}.safetensors", store, device, resolution=resolution).summary()
+        evaluate(
+            folder / f"{name}.safetensors", store, device, resolution=resolution,
+            keep_in=folder if (name, resolution) == (first, grid) else None,
+        ).summary()
         for name in experiment.training.reported
         for resolution in experiment.resolutions
-    ]
+    ]  # fmt: skip
     pairs = Source(store, experiment).streamed("test")
     history = read_history(folder)
     summary = {

@@ -27,7 +27,8 @@ from tests.pipelines.command import history
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")
-WRITES = {1: 6, 2: 10}  # by epochs: run.json, experiment.toml; best, last, state, history of each
+# by epochs: run.json, experiment.toml, mean; best, last, state, history of each
+WRITES = {1: 7, 2: 11}
 
 
 class Killed(BaseException):
@@ -76,8 +77,8 @@ def moments() -> Iterator[tuple[int, int, bool]]:
     for epochs, writes in WRITES.items():
         for number in range(1, writes + 1):
             yield epochs, number, False
-    yield 1, 5, True  # between the last state.pt and history.jsonl
-    yield 2, 9, True
+    yield 1, 6, True  # between the last state.pt and history.jsonl
+    yield 2, 10, True
 
 
 @pytest.mark.parametrize(("epochs", "number", "after"), list(moments()))

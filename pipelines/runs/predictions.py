@@ -1,0 +1,92 @@
+"""Predictions of the test split and the mean training target, kept once in the folder of a run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_of
+from safetensors.torch import save as bytes_of
+from torch import Tensor
+
+from operators.data import Samples
+from operators.training.files import FileError, read, write
+
+PREDICTIONS, MEAN = "predictions.safetensors", "mean.safetensors"
+KEPT_BYTES = 2**30  # of predictions; larger ones are made where they are needed
+_HEADER, _DIGEST = "pdegen", "sha256"
+
+
+def kept_predictions(
+    folder: Path, checkpoint: Path, pairs: Samples, predict: Callable[[], Tensor]
+) -> Float[Tensor, "samples *grid c"]:
+    """What a checkpoint predicts of all samples of `pairs`.
+
+    Args:
+        folder: Of the run, where predictions are kept.
+        checkpoint: What predicts; another one makes what is kept stale.
+        pairs: The samples, of noise that the experiment of the checkpoint declares.
+        predict: Makes predictions where none, or others, are kept.
+    """
+    identity = {
+        "checkpoint": checkpoint.stem,
+        "weights": hashlib.sha256(read(checkpoint)).hexdigest(),
+        "data": json.dumps({k: v for k, v in pairs.source.items() if k != "url"}, sort_keys=True),
+        "samples": hashlib.sha256(pairs.samples.tobytes()).hexdigest(),
+    }
+    return _kept(folder / PREDICTIONS, identity, predict)
+
+
+def kept_mean(folder: Path, source: Mapping[str, object], train: Callable[[], Samples]) -> Tensor:
+    """The mean function of the training targets, in float64, shape (*grid, c).
+
+    Args:
+        folder: Of the run, where it is kept.
+        source: Of the test samples: the mean is of the same store and grid.
+        train: The training samples, to be read where no mean, or another, is kept.
+    """
+    identity = {key: json.dumps(source[key]) for key in (
+        "content", "resolution", "target", "target_resolution"
+    )}  # fmt: skip
+    return _kept(folder / MEAN, identity, lambda: mean_target(train()))
+
+
+def mean_target(pairs: Samples) -> Float[Tensor, "*grid c"]:
+    """Mean of all targets at each point, in float64, read once."""
+    targets = pairs.targets
+    blocks = [targets] if isinstance(targets, Tensor) else targets
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for block in blocks:
+        total = total + block.sum(dim=0, dtype=torch.float64).cpu()
+        count += len(block)
+    return total / count
+
+
+def _kept(path: Path, identity: Mapping[str, str], make: Callable[[], Tensor]) -> Tensor:
+    """A tensor from its file; made where that is absent, damaged, or of another identity."""
+    found = _read(path, identity)
+    if found is None:
+        found = make().detach().cpu().contiguous()
+        header = {**identity, _DIGEST: _digest(found)}
+        write(path, bytes_of({"values": found}, {_HEADER: json.dumps(header)}))
+    return found
+
+
+def _read(path: Path, identity: Mapping[str, str]) -> Tensor | None:
+    try:
+        data = read(path)
+        values = tensors_of(data)["values"]
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_HEADER])
+    except (FileNotFoundError, FileError, SafetensorError, ValueError, KeyError, TypeError):
+        return None
+    return values if header == {**identity, _DIGEST: _digest(values)} else None
+
+
+def _digest(values: Tensor) -> str:
+    return hashlib.sha256(values.numpy().tobytes()).hexdigest()

@@ -1,0 +1,116 @@
+"""What a run predicts of the test split is kept once, and is never that of another run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from operators.data import Samples
+from operators.training.checkpoint import load_checkpoint, save_checkpoint
+from operators.training.evaluate import predictions
+from pipelines.declared.models import build_operator
+from pipelines.reports.report import write_report
+from pipelines.runs import finished as reading
+from pipelines.runs.data import Source
+from pipelines.runs.finished import read_finished
+from pipelines.runs.predictions import MEAN, PREDICTIONS, kept_predictions, mean_target
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def copy(finished: tuple[Path, str], tmp_path: Path) -> tuple[Path, str]:
+    run, store = finished
+    return shutil.copytree(run, tmp_path / "run"), store
+
+
+def test_a_report_predicts_nothing_and_reads_no_training_sample(
+    copy: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, store = copy
+    before = (run / "report.html").read_text("utf-8")
+    streamed = Source.streamed
+
+    def refused(*_: object) -> None:
+        raise AssertionError
+
+    def other_than_train(self: Source, split: str, resolution: int | None = None) -> Samples:
+        assert split != "train"
+        return streamed(self, split, resolution)
+
+    monkeypatch.setattr(reading, "predictions", refused)
+    monkeypatch.setattr(Source, "streamed", other_than_train)
+    assert write_report(run, store, CPU).read_text("utf-8") == before
+
+
+def test_what_is_kept_is_what_the_checkpoint_predicts(finished: tuple[Path, str]) -> None:
+    run, store = finished
+    experiment = read_finished(run, store, CPU).experiment
+    pairs = Source(store, experiment).noisy("test")
+    predictor, _ = load_checkpoint(run / "best.safetensors", build_operator)
+    torch.testing.assert_close(
+        load_file(run / PREDICTIONS)["values"], predictions(predictor, pairs), rtol=0, atol=0
+    )
+    train = Source(store, experiment).clean("train")
+    torch.testing.assert_close(
+        load_file(run / MEAN)["values"], train.u.double().mean(dim=0), rtol=1e-14, atol=1e-14
+    )
+    streamed = Source(store, experiment).streamed("train")
+    torch.testing.assert_close(mean_target(streamed), mean_target(train), rtol=1e-14, atol=1e-14)
+
+
+def of_another_checkpoint(run: Path) -> None:
+    predictor, description = load_checkpoint(run / "best.safetensors", build_operator)
+    for weights in predictor.parameters():
+        weights.data *= 1.5
+    del description["sha256"]  # of the bytes before
+    save_checkpoint(run / "best.safetensors", predictor, description)
+
+
+def damaged(run: Path) -> None:
+    data = bytearray((run / PREDICTIONS).read_bytes())
+    data[-1] ^= 1
+    (run / PREDICTIONS).write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        pytest.param(of_another_checkpoint, id="of another checkpoint"),
+        pytest.param(damaged, id="damaged"),
+        pytest.param(lambda run: (run / PREDICTIONS).unlink(), id="missing"),
+        pytest.param(lambda run: (run / PREDICTIONS).write_bytes(b"\x80\x04."), id="a pickle"),
+    ],
+)
+def test_predictions_are_made_again(
+    copy: tuple[Path, str], happened: Callable[[Path], None]
+) -> None:
+    run, store = copy
+    happened(run)
+    predictor, _ = load_checkpoint(run / "best.safetensors", build_operator)
+    pairs = read_finished(run, store, CPU).pairs
+    expected = predictions(predictor, pairs)
+    torch.testing.assert_close(read_finished(run, store, CPU).prediction, expected, rtol=0, atol=0)
+
+
+def test_predictions_of_other_noise_or_samples_are_not_taken(
+    finished: tuple[Path, str], tmp_path: Path
+) -> None:
+    run, store = finished
+    pairs = read_finished(run, store, CPU).pairs
+    checkpoint = run / "best.safetensors"
+
+    def make(value: float) -> Callable[[], torch.Tensor]:
+        return lambda: torch.full_like(pairs.u, value)
+
+    kept_predictions(tmp_path, checkpoint, pairs, make(1.0))
+    of_test = kept_predictions(tmp_path, checkpoint, pairs, make(2.0))
+    other = Source(store, read_finished(run, store, CPU).experiment).clean("validation")
+    of_validation = kept_predictions(tmp_path, checkpoint, other, make(3.0))
+    assert float(of_test.max()) == 1.0
+    assert float(of_validation.max()) == 3.0
