@@ -113,10 +113,10 @@ def training_epoch(url: str, n: int) -> float:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     steps = []
     with closing(pairs.batches(0, 0, 8)) as batches:
-        for number, (a, u) in enumerate(batches):
+        for number, batch in enumerate(batches):
             start = time.perf_counter()
             optimizer.zero_grad()
-            (model(a, pairs.x) - u).square().mean().backward()
+            (model(batch.a, pairs.x) - batch.u).square().mean().backward()
             optimizer.step()
             steps.append(time.perf_counter() - start)
             if number == 7:

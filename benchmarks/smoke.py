@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.training import functions
+from operators.data import Batch
 from operators.norms import RelativeL2
 from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Normalizer, Predictor
@@ -71,7 +72,7 @@ def tried(name: str, way: Acceleration, near: float, device: torch.device, loss:
     a, u, x = (v.to(device) for v in functions(POINTS[dim], 4, dim))
     predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1)).to(device)
     step = Step(predictor.train(), x, None, RelativeL2(), 1.0, acceleration=way)
-    found = float(step(a, u, seed=0))
+    found = float(step(Batch(a, u), seed=0))
     gradient = torch.stack([p.grad.norm() for p in step.parameters if p.grad is not None])
     if not torch.isfinite(gradient).all():
         return "failed: the gradient is not finite", found
@@ -81,7 +82,7 @@ def tried(name: str, way: Acceleration, near: float, device: torch.device, loss:
         return f"failed: {step.note}", found
     now = clock_of(device)
     start = now()
-    step(a, u, seed=1)
+    step(Batch(a, u), seed=1)
     return f"{1e3 * (now() - start):.3g} ms", found
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from benchmarks.show import show
 from operators.base import Operator
+from operators.data import Batch
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, WeightedH1
@@ -56,7 +57,7 @@ def our_step(operator: Operator, loss: Loss, n: int, batch: int, dim: int) -> Jo
     optimizer = adam(predictor.parameters(), 1e-4)
 
     def step() -> None:
-        gradient(a, u, seed=0)
+        gradient(Batch(a, u), seed=0)
         optimizer.step()
 
     return step

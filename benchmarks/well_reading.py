@@ -30,9 +30,8 @@ from torch.utils.data import DataLoader
 
 from benchmarks.extras import needed
 from benchmarks.show import show
-from operators.data import StreamedPairs, open_pairs
+from operators.data import Batch, StreamedPairs, open_pairs
 from operators.data.digests import sound
-from operators.data.pairs import Batch
 from operators.training.memory import keep_memory
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
@@ -90,7 +89,7 @@ def first_epoch(pairs: StreamedPairs) -> Iterator[Batch]:
 
 def of_well(loader: DataLoader) -> Iterator[Batch]:
     for batch in loader:
-        yield batch["input_fields"], batch["output_fields"]
+        yield Batch(batch["input_fields"], batch["output_fields"])
 
 
 def read(batches: Iterable[object]) -> None:
@@ -102,8 +101,8 @@ def delivered(batches: Iterable[Batch]) -> list[int]:
     """Checksums of all pairs of functions, sorted."""
     return sorted(
         crc32c(one.tobytes() + other.tobytes())
-        for a, u in batches
-        for one, other in zip(a.numpy(), u.numpy(), strict=True)
+        for batch in batches
+        for one, other in zip(batch.a.numpy(), batch.u.numpy(), strict=True)
     )
 
 

@@ -109,8 +109,8 @@ def _streamed(url: str) -> Values:
 
     pairs = open_pairs(url, "train", buffer=1, **_level(url))
     batches = list(pairs.batches(0, 0, 4))
-    return {f"{k} {name}": each.numpy() for k, pair in enumerate(batches)
-            for name, each in zip("au", pair, strict=True)}  # fmt: skip
+    return {f"{k} {name}": getattr(batch, name).numpy()
+            for k, batch in enumerate(batches) for name in "au"}  # fmt: skip
 
 
 def _level(url: str) -> dict[str, float]:

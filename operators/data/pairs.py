@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -14,10 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from operators.data.batch import Batch
 from operators.data.variables import GridKind
 from operators.seeds import generator
-
-Batch = tuple[Float[Tensor, "batch *grid c_in"], Float[Tensor, "batch *target_grid c_out"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,15 +121,22 @@ class Pairs(Samples):
         u: Targets, shape (samples, *target_grid, c_out).
         renewed: The inputs of an epoch, a function of its number alone, such as with fresh noise;
             None for `a` in every epoch.
+        own: What else differs by sample, by the name of its field in `Batch`.
     """
 
     a: Float[Tensor, "samples *grid c_in"]
     u: Float[Tensor, "samples *target_grid c_out"]
     renewed: Callable[[int], Tensor] | None = None
+    own: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def all(self) -> Batch:
+        """All samples."""
+        return Batch(self.a, self.u, **self.own)
 
     @property
     def channels(self) -> tuple[int, int]:
-        return self.a.shape[-1], self.u.shape[-1]
+        return self.all.channels
 
     @property
     def reading(self) -> str:
@@ -146,13 +152,16 @@ class Pairs(Samples):
 
     def to(self, device: torch.device | str) -> Pairs:
         y = None if self.y is None else self.y.to(device)
-        return replace(self, a=self.a.to(device), u=self.u.to(device), x=self.x.to(device), y=y)
+        own = {name: v.to(device) for name, v in self.own.items()}
+        return replace(
+            self, a=self.a.to(device), u=self.u.to(device), x=self.x.to(device), y=y, own=own
+        )
 
     def first(self) -> Batch:
-        return self.a[:1], self.u[:1]
+        return self.all[:1]
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
-        yield from zip(self.a.split(batch), self.u.split(batch), strict=True)
+        yield from self.all.split(batch)
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
@@ -160,10 +169,10 @@ class Pairs(Samples):
         check_rank(rank, ranks)
         order = torch.randperm(len(self), generator=generator(seed, 0, epoch)).to(self.device)
         inputs = self.renewed(epoch).to(self.device) if self.renewed else self.a
+        all = replace(self.all, a=inputs)
         for k in range(first, len(self) // ranks // batch):
             start = (k * ranks + rank) * batch
-            chosen = order[start : start + batch]
-            yield inputs[chosen], self.u[chosen]
+            yield all[order[start : start + batch]]
 
 
 @dataclass(frozen=True, kw_only=True)

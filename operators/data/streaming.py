@@ -20,8 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from operators.data.batch import Batch
 from operators.data.metadata import DataError, location
-from operators.data.pairs import Batch, Pairs, Samples, check_rank
+from operators.data.pairs import Pairs, Samples, check_rank
 from operators.data.variables import Variable
 from operators.seeds import generator
 
@@ -98,7 +99,7 @@ class StreamedPairs(Samples):
             for a, u in loaded:
                 for start in range(0, len(a), batch):
                     rows = slice(start, start + batch)
-                    yield self._sent(a[rows].copy()), self._sent(u[rows].copy())
+                    yield Batch(self._sent(a[rows].copy()), self._sent(u[rows].copy()))
 
     @property
     def inputs(self) -> Iterable[Tensor]:
@@ -132,7 +133,7 @@ class StreamedPairs(Samples):
                     missing -= len(chosen)
                     parts.append((a[chosen], u[chosen]))
                     if missing == 0:
-                        yield self._sent(*(p[0] for p in parts)), self._sent(*(p[1] for p in parts))
+                        yield Batch(*(self._sent(*v) for v in zip(*parts, strict=True)))
                         parts, missing, left = [], batch, left - 1
                         if left == 0:
                             return

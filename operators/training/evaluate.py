@@ -45,9 +45,9 @@ def _predicted(
     training = predictor.training
     predictor.eval()
     try:
-        for a, u in pairs.parts(batch):
+        for part in pairs.parts(batch):
             with torch.no_grad(), AS_WRITTEN.products():
-                p = predictor(a, pairs.x, pairs.y)
-            yield p, u
+                p = predictor(part.a, pairs.x, pairs.y)
+            yield p, part.u
     finally:
         predictor.train(training)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from operators.data import Samples
+from operators.data import Batch, Samples
 from operators.seeds import stream_seed
 from operators.training.checkpoint import (
     CheckpointError,
@@ -231,18 +231,18 @@ def fit(
             first = step - epoch * steps_per_epoch
             own = train.batches(settings.seed, epoch, own_batch, first, ranks.rank, ranks.count)
             with closing(own) as batches:
-                for a, u in batches:
+                for batch in batches:
                     # of dropout and augmentation
                     key = (settings.seed, 1, step, *([ranks.rank] if ranks.count > 1 else []))
                     loss = None
                     try:
-                        loss = gradient(a, u, stream_seed(*key))
+                        loss = gradient(batch, stream_seed(*key))
                         optimizer.step()
                     except RuntimeError as error:
                         if not is_out_of_memory(error):
                             raise
                     if loss is None:  # by now the error has let go of what it held in memory
-                        raise _too_large(gradient, a, u)
+                        raise _too_large(gradient, batch)
                     if step == start_step:
                         on_start(str(gradient))
                     schedule.step()
@@ -297,12 +297,12 @@ def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
         old.copy_(new)
 
 
-def _too_large(gradient: Step, a: Tensor, u: Tensor) -> TrainingError:
+def _too_large(gradient: Step, batch: Batch) -> TrainingError:
     """What to say of a batch that does not fit into the memory."""
-    fits = gradient.largest(a, u)
-    grid = " x ".join(map(str, a.shape[1:-1]))
+    fits = gradient.largest(batch)
+    grid = " x ".join(map(str, batch.a.shape[1:-1]))
     return TrainingError(
-        f"no memory is left for batch {len(a)} on {grid} points: "
+        f"no memory is left for batch {len(batch)} on {grid} points: "
         + (f"use batch {fits}, which fits" if fits else "not even one sample fits")
     )
 

@@ -1,4 +1,4 @@
-"""One training step, (a, u) -> loss, run in the way that is fastest on its device.
+"""One training step, batch -> loss, run in the way that is fastest on its device.
 
 The step is the same mathematics everywhere: prediction, loss, gradient, clipping. `Acceleration`
 says how it is run; all of it off is PyTorch as written, to which the others are compared by tests.
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from operators.data import Batch
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.transforms import Predictor
@@ -109,11 +110,11 @@ AS_WRITTEN = Acceleration()
 
 
 class Step:
-    """(a, u) -> the loss; leaves the clipped gradient in the parameters.
+    """Batch -> the loss; leaves the clipped gradient in the parameters.
 
     Args:
         predictor: The map to learn, with its weights as they are to begin with.
-        x, y: Points of inputs and targets.
+        x, y: Points of inputs and targets that samples share.
         loss: (prediction, target, input) -> scalar.
         clip: Largest norm of the gradient.
         augment: Acts on the batch first; None for none.
@@ -138,7 +139,7 @@ class Step:
         self.buffers = list(predictor.buffers())
         predict = predictor.on(x, y)
 
-        def loss_of(a: Tensor, u: Tensor) -> Tensor:
+        def loss_of(a: Tensor, u: Tensor) -> Tensor:  # of tensors, which a compiler follows
             with torch.autocast(
                 a.device.type, torch.bfloat16, enabled=acceleration.precision == "bf16",
                 cache_enabled=not acceleration.graphed,
@@ -149,12 +150,12 @@ class Step:
         self._plain_loss = self._loss = loss_of
         self._recorded: Recorded | None = None
 
-    def __call__(self, a: Tensor, u: Tensor, seed: int) -> Tensor:
+    def __call__(self, batch: Batch, seed: int) -> Tensor:
         """The loss, whose random numbers are functions of the seed."""
         with self.acceleration.products():
-            self._prepare(a, u)
+            self._prepare(batch)
             torch.manual_seed(seed)
-            loss = (self._recorded or self._gradient)(a, u)
+            loss = (self._recorded or self._gradient)(batch)
             if self.ranks.count > 1:
                 self.ranks.mean_gradient(self.parameters)
                 self._clip()
@@ -163,74 +164,71 @@ class Step:
     def __str__(self) -> str:
         return "; ".join(part for part in (str(self.acceleration), self.note) if part)
 
-    def _gradient(self, a: Tensor, u: Tensor) -> Tensor:
-        return self._gradient_of(self._loss, a, u)
+    def _gradient(self, batch: Batch) -> Tensor:
+        return self._gradient_of(self._loss, batch)
 
-    def _gradient_of(
-        self, loss_of: Callable[[Tensor, Tensor], Tensor], a: Tensor, u: Tensor
-    ) -> Tensor:
+    def _gradient_of(self, loss_of: Callable[[Tensor, Tensor], Tensor], batch: Batch) -> Tensor:
         for p in self.parameters:
             p.grad = None
-        if self.augment:
-            a, u = self.augment(a, u)
+        a, u = self.augment(batch.a, batch.u) if self.augment else (batch.a, batch.u)
         loss = loss_of(a, u)
         loss.backward()
         if self.ranks.count == 1:  # else after the mean
             self._clip()
         return loss.detach()
 
-    def largest(self, a: Tensor, u: Tensor) -> int:
+    def largest(self, batch: Batch) -> int:
         """How many samples of a batch fit into the memory, by halving it; 0 if not one does."""
-        batch = len(a)
-        while batch := batch // 2:
+        size = len(batch)
+        while size := size // 2:
             try:
-                self._gradient_of(self._plain_loss, a[:batch], u[:batch])
+                self._gradient_of(self._plain_loss, batch[:size])
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
             else:
                 break
-        return batch
+        return size
 
     def _clip(self) -> None:
         nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
 
-    def _prepare(self, a: Tensor, u: Tensor) -> None:
+    def _prepare(self, batch: Batch) -> None:
         """Compile and record the step, once; weights and buffers stay as they are.
 
         A way that fails is left, `note` says why, and the step goes on without it.
         """
         if self.acceleration.compiled and self._loss is self._plain_loss:
-            self._leaving_buffers(self._compile, a, u)
+            self._leaving_buffers(self._compile, batch)
         if self.acceleration.graphed and self._recorded is None:
-            self._leaving_buffers(self._record, a, u)
+            self._leaving_buffers(self._record, batch)
 
-    def _leaving_buffers(self, act: Callable[[Tensor, Tensor], None], a: Tensor, u: Tensor) -> None:
+    def _leaving_buffers(self, act: Callable[[Batch], None], batch: Batch) -> None:
         before = [b.clone() for b in self.buffers]
-        act(a, u)
+        act(batch)
         with torch.no_grad():
             for buffer, value in zip(self.buffers, before, strict=True):
                 buffer.copy_(value)
 
-    def _compile(self, a: Tensor, u: Tensor) -> None:
+    def _compile(self, batch: Batch) -> None:
         try:
             self._loss = compiled(self._plain_loss)
-            self._gradient(a, u)
+            self._gradient(batch)
         except Exception as error:  # a compiler raises errors of many types
             if _of_memory(error):
                 raise
             self._loss = self._plain_loss
             self._leave("compiled", "not compiled", error)
 
-    def _record(self, a: Tensor, u: Tensor) -> None:
+    def _record(self, batch: Batch) -> None:
         with Watch() as watch:
-            self._gradient_of(self._plain_loss, a, u)
+            self._gradient_of(self._plain_loss, batch)
         if watch.waits:
             waits = ", ".join(sorted(watch.waits))
             self._leave("graphed", "no CUDA graph", f"the operator waits for values ({waits})")
             return
         try:
-            self._recorded = Recorded(self._gradient, a, u)
+            self._recorded = Recorded(self._gradient, batch)
         except RuntimeError as error:
             if _of_memory(error):
                 raise
@@ -266,20 +264,21 @@ def _of_memory(error: Exception) -> bool:
 
 
 class Recorded:
-    """The kernels that a function of two tensors launches, recorded once and replayed.
+    """The kernels that a function of a batch launches, recorded once and replayed.
 
     On a CUDA device as a CUDA graph; on the processor the function is called again, on the same
     memory, so that tests run the same lines. Random numbers continue to follow torch.manual_seed.
 
     Args:
-        function: Of tensors of these shapes.
-        a, u: Examples.
+        function: Of batches of these shapes.
+        batch: An example.
     """
 
-    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], a: Tensor, u: Tensor) -> None:
-        self.a, self.u = a.clone(), u.clone()
-        if a.device.type != "cuda":
-            self._replay: Callable[[], Any] = lambda: function(self.a, self.u)
+    def __init__(self, function: Callable[[Batch], Tensor], batch: Batch) -> None:
+        own = batch.map(lambda v: v.clone())
+        self._memory = own.tensors()
+        if batch.a.device.type != "cuda":
+            self._replay: Callable[[], Any] = lambda: function(own)
             self._result = None
             return
         # on one stream, which then has all that libraries keep for a stream
@@ -287,22 +286,22 @@ class Recorded:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP):
-                function(self.a, self.u)
+                function(own)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         try:
             # other threads may take memory meanwhile, such as one that solves what comes next
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                self._result = function(self.a, self.u)
+                self._result = function(own)
         except BaseException:
             graph.reset()
-            _renew_generator(a.device)
+            _renew_generator(batch.a.device)
             raise
         self._replay = graph.replay
 
-    def __call__(self, a: Tensor, u: Tensor) -> Tensor:
-        self.a.copy_(a)
-        self.u.copy_(u)
+    def __call__(self, batch: Batch) -> Tensor:
+        for own, values in zip(self._memory, batch.tensors(), strict=True):
+            own.copy_(values)
         result = self._replay()
         return result if self._result is None else self._result
 

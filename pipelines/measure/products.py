@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from operators.data import Batch
 from operators.training.step import AS_WRITTEN, Acceleration, Recorded
 
 _aten = torch.ops.aten
@@ -160,12 +161,12 @@ def alone(
         leaves = [operands.next(x) if isinstance(x, Operand) else x for x in product.arguments]
         args, kwargs = tree_unflatten(leaves, product.layout)
         calls.append(partial(product.function, *args, **kwargs))
-    nothing = torch.zeros((), device=device)
+    nothing = Batch(*torch.zeros(2, 1, 1, device=device))
 
-    def run(*unused: Tensor) -> Tensor:
+    def run(unused: Batch) -> Tensor:
         for call in calls:
             call()
-        return nothing
+        return nothing.a
 
     recorded: list[Callable[..., Any]] = []
 
@@ -173,8 +174,8 @@ def alone(
     def in_this_precision() -> None:
         with acceleration.products():
             if not recorded:
-                recorded.append(Recorded(run, nothing, nothing) if acceleration.graphed else run)
-            recorded[0](nothing, nothing)
+                recorded.append(Recorded(run, nothing) if acceleration.graphed else run)
+            recorded[0](nothing)
 
     return in_this_precision
 

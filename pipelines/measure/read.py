@@ -114,7 +114,7 @@ class Reading:
     def an_epoch(self, pairs: StreamedPairs) -> None:
         """All batches in random order."""
         with closing(pairs.batches(seed=0, epoch=0, batch=self.batch)) as batches:
-            assert sum(len(a) for a, _ in batches) == self.samples // self.batch * self.batch
+            assert sum(len(batch) for batch in batches) == self.samples // self.batch * self.batch
 
     def one_by_one(self, group: zarr.Group) -> None:
         """Some samples in random order, each read by itself."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from operators.data.pairs import Batch, Pairs, Samples
+from operators.data import Batch, Pairs, Samples
 from operators.training.memory import keep_memory
 from operators.training.step import Acceleration, Step
 from operators.transforms import Predictor
@@ -59,8 +58,8 @@ class Steps:
         )  # fmt: skip
         self.seed = 0
 
-    def __call__(self, a: Tensor, u: Tensor) -> Tensor:
-        loss = self.gradient(a, u, self.seed)
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        loss = self.gradient(batch, self.seed)
         self.optimizer.step()
         self.schedule.step()
         self.seed += 1
@@ -68,5 +67,5 @@ class Steps:
 
     def peak_bytes(self, batch: Batch) -> int:
         """Of tensors alive at once in a step; what is alive before it counts."""
-        self(*batch)
-        return peak_bytes(self.predictor, self.optimizer, lambda: self(*batch), batch[0].device)
+        self(batch)
+        return peak_bytes(self.predictor, self.optimizer, lambda: self(batch), batch.a.device)

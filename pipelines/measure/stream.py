@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from operators.data.pairs import Batch
+from operators.data import Batch
 from operators.training.step import Acceleration
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.measure.steps import Steps
@@ -104,14 +104,14 @@ def _training(pairs: SolvedPairs, steps: Steps, batch: int, clock: Clock) -> tup
             waited += perf_counter() - asked
             if samples is None:
                 return clock() - start, waited
-            steps(*samples)
+            steps(samples)
 
 
 def _stepping(batches: Sequence[Batch], steps: Steps, clock: Clock) -> float:
     """Seconds of the same steps on samples that are there."""
     start = clock()
     for samples in batches:
-        steps(*samples)
+        steps(samples)
     return clock() - start
 
 

@@ -112,7 +112,7 @@ class Training:
         _forget(device)
         known = {name: way for name, way in ways(device).items() if self.only in name}
         pairs = random_pairs(experiment, device)
-        a, u = batch = pairs.a[: case.batch], pairs.u[: case.batch]
+        batch = pairs.all[: case.batch]
         jobs: dict[str, Callable[[], object]] = {}
         rows: dict[str, Any] = {}
         notes: dict[str, Step] = {}
@@ -123,13 +123,13 @@ class Training:
             steps = Steps(experiment, pairs, replace(way, graphed=False))
             peaks[name] = steps.peak_bytes(batch) - taken
             steps.gradient.acceleration = way
-            jobs[name] = lambda steps=steps: steps(a, u)
+            jobs[name] = lambda steps=steps: steps(batch)
             notes[name] = steps.gradient
             if way.precision in rows:
                 continue
             # the same products, however they are launched: noted as written
             plain = Steps(experiment, pairs, replace(way, compiled=False, graphed=False))
-            products = products_of(lambda plain=plain: plain(a, u))
+            products = products_of(lambda plain=plain: plain(batch))
             floor = replace(way, compiled=False, graphed=device.type == "cuda")
             matrices = [p for p in products if not p.convolves]
             rows[way.precision] = {"matrix products": counted(matrices)}
@@ -150,7 +150,7 @@ class Training:
             **ours,
             "floors": rows,
             "share of a step": traced(jobs[list(known)[-1]], device, trace),
-            "batch, MB": rounded(sum(v.nbytes for v in batch) / 1e6),
+            "batch, MB": rounded(batch.nbytes / 1e6),
         }
 
     def growth(self, device: torch.device) -> dict[str, Any]:
@@ -161,8 +161,8 @@ class Training:
             experiment = case.load()
             pairs = random_pairs(experiment, device)
             steps = Steps(experiment, pairs, way)
-            a, u = pairs.a[: case.batch], pairs.u[: case.batch]
-            jobs[str(case.points)] = lambda steps=steps, a=a, u=u: steps(a, u)
+            batch = pairs.all[: case.batch]
+            jobs[str(case.points)] = lambda steps=steps, batch=batch: steps(batch)
         seconds = interleaved(jobs, self.rounds, clock=clock_of(device))
         points = np.log([case.points for case in self.slope])
         times = np.log([median(times) for times in seconds.values()])

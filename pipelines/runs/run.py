@@ -255,10 +255,10 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
     except ValueError as error:
         raise SchemaError(str(error)) from None
     torch.manual_seed(settings.seed)
-    a, u = pairs.first()
-    check_memory(experiment, a.device, pairs)
+    first = pairs.first()
+    check_memory(experiment, first.a.device, pairs)
     try:
-        operator = build_operator(operator_description(experiment, pairs)).to(a.device)
+        operator = build_operator(operator_description(experiment, pairs)).to(first.a.device)
         of_the_square = {
             "symmetries of the square": isinstance(settings.augment, SquareSymmetries),
             "the loss weighted-h1": isinstance(settings.loss, WeightedH1),
@@ -269,7 +269,7 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
         if isinstance(settings.augment, SquareSymmetries):
             settings.augment.check(pairs.x)
         with torch.no_grad():
-            settings.loss(operator.eval()(a, pairs.x, pairs.y), u, a)
+            settings.loss(operator.eval()(first.a, pairs.x, pairs.y), first.u, first.a)
     except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
         short = isinstance(error, RuntimeError) and is_out_of_memory(error)
         reason = "one sample needs more memory than there is" if short else error

@@ -16,14 +16,15 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from operators.data import Samples, Subsample
-from operators.data.pairs import Batch, check_rank
+from operators.data import Batch, Samples, Subsample
+from operators.data.pairs import check_rank
 from operators.data.variables import GridKind, Reduction, Values
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -98,11 +99,11 @@ class SolvedPairs(Samples):
 
     @property
     def inputs(self) -> Iterable[Tensor]:
-        return _Blocks(self, 0)
+        return _Blocks(self, "a")
 
     @property
     def targets(self) -> Iterable[Tensor]:
-        return _Blocks(self, 1)
+        return _Blocks(self, "u")
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
@@ -120,8 +121,8 @@ class SolvedPairs(Samples):
         skipped = first % together
         blocks = _cut(whole[(first - skipped) * batch :], together * batch)
         with closing(self._solved(blocks)) as solved:
-            for a, u in solved:
-                yield from islice(zip(a.split(batch), u.split(batch), strict=True), skipped, None)
+            for block in solved:
+                yield from islice(block.split(batch), skipped, None)
                 skipped = 0
 
     def _first_epoch(self, block: int) -> Iterator[range]:
@@ -152,13 +153,13 @@ class SolvedPairs(Samples):
             return functions, cuda.record_event()
 
     def _received(self, future: Future[Solved]) -> Batch:
-        (a, u), done = future.result()
+        batch, done = future.result()
         if done is not None:
             current = torch.cuda.current_stream(self.device)
             current.wait_event(done)
-            for values in (a, u):  # which the allocator must not give away before they are used
+            for values in batch.tensors():  # which the allocator gives away once they are used
                 values.record_stream(current)
-        return a.to(self.device), u.to(self.device)
+        return batch.to(self.device)
 
     def _functions(self, numbers: range) -> Batch:
         values = self.recipe.problem.solve(self.recipe.seed, numbers, self.on)
@@ -167,7 +168,7 @@ class SolvedPairs(Samples):
         if self.altered is not None:
             altered = self.altered(a.cpu().numpy(), numbers)
             a = torch.from_numpy(altered).to(a.device)
-        return a, u
+        return Batch(a, u)
 
     def _function(self, values: Values, reduction: Reduction) -> Float[Tensor, "block *grid c"]:
         dim = self.x.shape[-1]
@@ -183,15 +184,15 @@ def _beside(device: str | None) -> torch.cuda.Stream:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """All inputs (0) or targets (1) of the first epoch in blocks, each time they are iterated."""
+    """All inputs or targets of the first epoch in blocks, each time they are iterated."""
 
     pairs: SolvedPairs
-    which: int
+    which: Literal["a", "u"]
 
     def __iter__(self) -> Iterator[Float[Tensor, "block *grid c"]]:
         with closing(self.pairs.parts(self.pairs.block)) as parts:
             for part in parts:
-                yield part[self.which]
+                yield getattr(part, self.which)
 
 
 def _cut(numbers: range, size: int) -> Iterator[range]:

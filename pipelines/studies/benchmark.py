@@ -400,10 +400,10 @@ class BenchmarkRun:
         torch.set_num_threads(row.provenance["threads"])
         try:
             steps = Steps(experiment, pairs, AS_WRITTEN)  # its operations are seen one by one
-            cost = step_cost(lambda: steps(*batch), steps.predictor, steps.optimizer, device)
+            cost = step_cost(lambda: steps(batch), steps.predictor, steps.optimizer, device)
             if how != AS_WRITTEN:
                 steps = Steps(experiment, pairs, how)
-                cost = replace(cost, seconds=step_seconds(lambda: steps(*batch), device))
+                cost = replace(cost, seconds=step_seconds(lambda: steps(batch), device))
         except _NO_MEMORY:
             return
         finally:

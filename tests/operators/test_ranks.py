@@ -13,6 +13,7 @@ from operators.training.ranks import RankError, torchrun
 
 STEPS = """
 import json, sys, torch
+from operators.data import Batch
 from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1
 from operators.training.ranks import torchrun
@@ -34,7 +35,7 @@ with torchrun(torch.device("cpu")) as ranks:
     for k in range(8):
         if k == 3 and ranks.rank == 1 and "fail" in sys.argv:
             raise ValueError("one process fails")
-        losses.append(float(ranks.mean(step(a[own], u[own], k))))
+        losses.append(float(ranks.mean(step(Batch(a[own], u[own]), k))))
         optimizer.step()
     assert ranks.any(ranks.rank == ranks.count - 1) and not ranks.any(False)
     if ranks.first:

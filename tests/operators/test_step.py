@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.base import Operator
+from operators.data import Batch
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.nn import spectral
@@ -53,7 +54,7 @@ def trained(predictor, acceleration, steps=5, **options):
     losses = []
     for k in range(steps):
         a, u, _ = batch(k)
-        losses.append(float(step(a, u, seed=k)))
+        losses.append(float(step(Batch(a, u), seed=k)))
         optimizer.step()
     return losses, predictor.state_dict(), step
 
@@ -73,10 +74,10 @@ def test_a_step_is_recorded_when_that_is_asked_for_later():
     """So the memory of its kernels is measured before, one by one."""
     predictor, (a, u, x) = small(), batch()
     step = Step(predictor.train(), x, None, RelativeH1(), 1.0)
-    step(a, u, seed=0)
+    step(Batch(a, u), seed=0)
     assert step._recorded is None
     step.acceleration = RECORDED
-    step(a, u, seed=0)
+    step(Batch(a, u), seed=0)
     assert step._recorded is not None
 
 
@@ -85,7 +86,7 @@ def test_the_gradient_is_clipped_to_its_largest_norm(largest):
     def norms(clip):
         predictor = small().train()
         a, u, x = batch()
-        Step(predictor, x, None, RelativeH1(), clip, None)(a, u, seed=0)
+        Step(predictor, x, None, RelativeH1(), clip, None)(Batch(a, u), seed=0)
         return torch.cat([p.grad.flatten() for p in predictor.parameters()])
 
     whole, clipped = norms(1e9), norms(largest)
@@ -142,7 +143,7 @@ def gradient(acceleration, predictor=None, **size):
     a, u, x = batch(**size)
     predictor = predictor or small()
     step = Step(predictor, x, None, RelativeH1(), 1e9, acceleration=acceleration)
-    loss = step(a, u, seed=0)
+    loss = step(Batch(a, u), seed=0)
     return float(loss), torch.cat([p.grad.flatten() for p in predictor.parameters()])
 
 
@@ -400,7 +401,7 @@ def test_a_capture_that_fails_leaves_no_graph_and_no_captured_generator(monkeypa
     cuda = FakeCuda()
     calls = iter(range(10))
 
-    def function(a, u):
+    def function(batch):
         if next(calls) == step_module._WARM_UP:
             raise RuntimeError("operation not permitted when stream is capturing")
 
@@ -414,7 +415,7 @@ def test_a_capture_that_fails_leaves_no_graph_and_no_captured_generator(monkeypa
     monkeypatch.setattr(torch, "cuda", cuda)
     monkeypatch.setattr(torch, "Generator", Fresh)
     with pytest.raises(RuntimeError, match="previous error") as raised:
-        step_module.Recorded(function, OnCuda(), OnCuda())
+        step_module.Recorded(function, Batch(OnCuda(), OnCuda()))
     monkeypatch.undo()
     assert cuda.done == ["end", "reset", "fresh"]
     step = Step(small(), batch()[2], None, RelativeH1(), 1.0)
@@ -454,7 +455,7 @@ def test_every_step_is_compiled_however_many_there_were(monkeypatch):
         steps.append(step)
     a, u, _ = batch()
     for step in steps:  # what was compiled before is kept
-        step(a, u, seed=0)
+        step(Batch(a, u), seed=0)
     assert len(traces) == 10
 
 
@@ -509,7 +510,7 @@ def test_out_of_memory_ends_with_the_batch_that_fits(tmp_path):
 
 
 def test_not_even_one_sample(tmp_path, train_pairs, test_pairs, monkeypatch):
-    def full(self, loss_of, a, u):
+    def full(self, loss_of, batch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(Step, "_gradient_of", full)

@@ -63,7 +63,8 @@ def streamed(url, window=3, **changes):
 def seen(batches):
     """The numbers of the samples of each batch, which must have the targets that are theirs."""
     found = []
-    for a, u in batches:
+    for batch in batches:
+        a, u = batch.a, batch.u
         assert torch.equal(u[:, 0, 0], a[:, 0, 0] + 1000)
         found.append(a[:, 0, 0, 0].int().tolist())
     return found
@@ -322,7 +323,8 @@ def test_inputs_are_altered_by_place_and_epoch(gaps):
     pairs = streamed(gaps, altered=squared)
     numbers = pairs.samples
     for epoch, shift in ((1, 0), (2, 1_000_000)):
-        for a, u in pairs.batches(0, epoch, 4):
+        for batch in pairs.batches(0, epoch, 4):
+            a, u = batch.a, batch.u
             number = u[:, 0, 0, 0].numpy() - 1000
             place = np.searchsorted(numbers, number)
             assert np.array_equal(a[:, 2, 2, 0], number + 1000 * place + shift)

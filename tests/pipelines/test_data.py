@@ -50,7 +50,7 @@ def read_as(experiment: Experiment, reading: str, **changes: Any) -> Experiment:
 
 def by_target(batches: Any) -> dict[bytes, torch.Tensor]:
     """The input of each sample, by the bytes of its target."""
-    return {v.numpy().tobytes(): w for a, u in batches for w, v in zip(a, u, strict=True)}
+    return {v.numpy().tobytes(): w for b in batches for w, v in zip(b.a, b.u, strict=True)}
 
 
 def assert_same_inputs(first: dict[bytes, torch.Tensor], second: dict[bytes, torch.Tensor]) -> None:

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data import Pairs, Passes, read_pairs
-from operators.data.pairs import Batch
+from operators.data import Batch, Pairs, Passes, read_pairs
 from operators.training.fit import Stopped
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.problem import Burgers
@@ -66,8 +65,8 @@ def of(experiment: Experiment, samples: int = 24, **changes: Any) -> SolvedPairs
 def keys(batches: Iterable[Batch]) -> list[list[bytes]]:
     """The bytes of each sample, input and target."""
     return [
-        [v.numpy().tobytes() + w.numpy().tobytes() for v, w in zip(a, u, strict=True)]
-        for a, u in batches
+        [v.numpy().tobytes() + w.numpy().tobytes() for v, w in zip(b.a, b.u, strict=True)]
+        for b in batches
     ]
 
 
@@ -90,7 +89,8 @@ def test_samples_are_those_of_the_recipe_with_numbers_that_no_store_has(
     assert recipe
     pairs = of(experiment, on=on)
     for seed, epoch in ((0, 0), (0, 1), (3, 2)):
-        a, u = (torch.cat(v) for v in zip(*pairs.batches(seed, epoch, 4), strict=True))
+        batches = list(pairs.batches(seed, epoch, 4))
+        a, u = (torch.cat([getattr(b, name) for b in batches]) for name in "au")
         first = (1 + seed) * 2**32 + 24 * epoch
         assert first > recipe.samples
         wanted = compute(recipe, range(first, first + 24), on)
@@ -122,7 +122,7 @@ def test_functions_are_those_that_a_store_of_the_samples_gives(
     # other solver, same problem: up to its tolerance of 1e-8, in float32
     torch.testing.assert_close(torch.cat(list(on_device.inputs)), stored.a, rtol=1e-5, atol=1e-8)
     torch.testing.assert_close(torch.cat(list(on_device.targets)), stored.u)
-    assert torch.equal(solved.first()[0], stored.a[:1])
+    assert torch.equal(solved.first().a, stored.a[:1])
 
 
 def test_times_are_channels(trajectories: str) -> None:
@@ -200,7 +200,7 @@ def test_what_cannot_be_solved_is_raised_with_its_number(
 
     monkeypatch.setattr(Burgers, "solve", fails)
     batches = of(experiment, threads=2, block=4).batches(0, 0, 4)
-    assert len(next(batches)[0]) == len(next(batches)[0]) == 4
+    assert len(next(batches)) == len(next(batches)) == 4
     with pytest.raises(SampleError, match="sample 4294967305: by hand"):
         next(batches)
     assert not solving()
@@ -216,17 +216,17 @@ def test_noise_is_that_of_the_store_and_new_for_every_sample(
     sigma = source.deviation(noisy)
     drawn = []
     for epoch in (0, 1):
-        for (a, u), (b, v) in zip(
-            noisy.batches(0, epoch, 8), clean.batches(0, epoch, 8), strict=True
-        ):
-            assert torch.equal(u, v)
-            drawn.append(((a - b)[..., 0].double().numpy() / (0.1 * sigma)).reshape(8, -1))
+        for one, other in zip(noisy.batches(0, epoch, 8), clean.batches(0, epoch, 8), strict=True):
+            assert torch.equal(one.u, other.u)
+            drawn.append(
+                ((one.a - other.a)[..., 0].double().numpy() / (0.1 * sigma)).reshape(8, -1)
+            )
     xi = np.concatenate(drawn)
     assert abs(xi.mean()) < 5 / np.sqrt(xi.size)  # standard normal, to five deviations
     assert abs(xi.var() - 1) < 5 * np.sqrt(2 / xi.size)
     correlation = np.corrcoef(xi) - np.eye(len(xi))
     assert np.abs(correlation).max() < 6 / np.sqrt(xi.shape[1])  # the largest of 496
-    whole = torch.cat([a for a, _ in noisy.batches(0, 0, 8)])
+    whole = torch.cat([batch.a for batch in noisy.batches(0, 0, 8)])
     assert torch.equal(torch.cat(list(noisy.inputs)), whole)  # what normalisers see
 
 
@@ -235,7 +235,7 @@ def test_published_noise_goes_by_the_place_in_the_stream(
 ) -> None:
     published = inverse.with_overrides({"noise.kind": "published"})
     source, clean = Source(inverse_store, published), of(inverse, samples=16)
-    (a, _), (b, _) = (next(p.batches(0, 1, 8)) for p in (source.training(CPU), clean))
+    a, b = (next(p.batches(0, 1, 8)).a for p in (source.training(CPU), clean))
     sigma, model = source.deviation(clean), published.noise and published.noise.build()
     assert model
     assert published.noise
@@ -347,8 +347,8 @@ def test_passes_are_the_samples_that_they_are_of(store: str) -> None:
     assert torch.equal(passes.inputs, pairs.a)  # type: ignore[arg-type]
     assert torch.equal(passes.targets, pairs.u)  # type: ignore[arg-type]
     assert passes.channels == (1, 1)
-    assert torch.equal(passes.first()[0], pairs.a[:1])
-    assert torch.equal(torch.cat([u for _, u in passes.parts(5)]), pairs.u)
+    assert torch.equal(passes.first().a, pairs.a[:1])
+    assert torch.equal(torch.cat([b.u for b in passes.parts(5)]), pairs.u)
     assert passes.reading == "resident, 8 an epoch of 20"
 
 

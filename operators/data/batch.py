@@ -1,0 +1,74 @@
+"""Some samples of a task: functions, and what differs from sample to sample beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Inputs and targets, with the points, weights and parameters that each sample has of its own.
+
+    Args:
+        a: Inputs, shape (batch, *grid, c_in).
+        u: Targets, shape (batch, *target_grid, c_out).
+        x, y: Positions of the points of inputs and of targets, shape (batch, *grid, dim); None
+            where all samples share those of `Samples`.
+        weight: Quadrature weights of the targets, shape (batch, *target_grid); None where all
+            samples share those of `Samples`.
+        mask: Which points a sample has, shape (batch, *grid); the others are padding. None where
+            it has all.
+        parameters: Numbers of a sample, shape (batch, p).
+
+    >>> batch = Batch(torch.zeros(4, 8, 1), torch.ones(4, 8, 2))
+    >>> len(batch), len(batch[:3]), batch.channels
+    (4, 3, (1, 2))
+    """
+
+    a: Float[Tensor, "batch *grid c_in"]
+    u: Float[Tensor, "batch *target_grid c_out"]
+    x: Float[Tensor, "batch *grid dim"] | None = None
+    y: Float[Tensor, "batch *target_grid dim"] | None = None
+    weight: Float[Tensor, " batch *target_grid"] | None = None
+    mask: Bool[Tensor, " batch *grid"] | None = None
+    parameters: Float[Tensor, "batch p"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+    def __getitem__(self, rows: slice | Tensor) -> Batch:
+        """Some of the samples."""
+        return self.map(lambda v: v[rows])
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Of inputs and of targets."""
+        return self.a.shape[-1], self.u.shape[-1]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(v.nbytes for v in self.tensors())
+
+    def tensors(self) -> list[Tensor]:
+        """All that there are, in the order of the fields."""
+        return [v for name in NAMES if (v := getattr(self, name)) is not None]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch of what a function makes of each tensor."""
+        own = {name: function(v) for name in NAMES if (v := getattr(self, name)) is not None}
+        return Batch(**own)
+
+    def to(self, device: torch.device | str) -> Batch:
+        return self.map(lambda v: v.to(device))
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Batches of at most so many samples."""
+        return (self[start : start + size] for start in range(0, len(self), size))
+
+
+NAMES = tuple(field.name for field in fields(Batch))
