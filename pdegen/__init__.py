@@ -1,3 +1,26 @@
-"""Recipes into trusted, chunked datasets of PDE solutions. NumPy, SciPy, Zarr, Dask."""
+"""Recipes into trusted, chunked datasets of PDE solutions. NumPy, SciPy, Zarr, Dask.
 
-__version__ = "0.1.0"
+>>> import pdegen
+>>> "burgers-r10" in pdegen.recipes()
+True
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pdegen.version import __version__
+
+if TYPE_CHECKING:
+    from pdegen.api import generate, open, recipes, verify
+
+__all__ = ["__version__", "generate", "open", "recipes", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """The public functions, imported when they are first asked for: commands start without them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pdegen import api
+
+    return getattr(api, name)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-import pdegen
 from pdegen.recipe import Recipe
 from pdegen.store.layout import Coordinate, Layout
+from pdegen.version import __version__
 
 
 def layout(recipe: Recipe, device: str | None = None) -> Layout:
@@ -49,7 +49,7 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
 def provenance() -> dict[str, Any]:
     """The software that makes it; never when or where, so that two makings are the same bytes."""
     return {
-        "pdegen": pdegen.__version__,
+        "pdegen": __version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
         **{name: _version(name) for name in ("numpy", "scipy", "zarr", "dask")},

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-import pdegen
 from pdegen.equations.base import SampleError
 from pdegen.equations.darcy.fenicsx.client import WorkerError
 from pdegen.making import place
@@ -33,6 +32,7 @@ from pdegen.store.layout import ROOT, Layout
 from pdegen.store.objects import Objects, causes
 from pdegen.store.record import job_of
 from pdegen.store.store import Store, StoreError, described_by
+from pdegen.version import __version__
 
 _NOTES = 1000  # that a log keeps at most
 _ATTEMPTS = 3  # at a shard whose solver process dies
@@ -398,7 +398,7 @@ def _logged(objects: Objects, options: Options) -> Iterator[dict[str, Any]]:
         "scheduler": options.scheduler,
         "workers": options.workers,
         "machine": platform.machine(),
-        "pdegen": pdegen.__version__,
+        "pdegen": __version__,
         "shards": 0,
         "notes": [],
     }

@@ -1,0 +1,116 @@
+"""What the package does, as functions: list recipes, generate, open, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pdegen.making import generate as generating
+from pdegen.making import verify as verifying
+from pdegen.making.verify import Verification
+from pdegen.recipe import Recipe, default_store, load_recipe, recipe_names
+from pdegen.store.store import StoreError, open_sealed
+
+Place = str | PathLike[str]
+
+
+def recipes() -> dict[str, str]:
+    """The recipes that come with the package, by name, with their summaries.
+
+    Example:
+        >>> recipes()["burgers-quick"]
+        'A small burgers-r10 for a first run: seconds'
+    """
+    return {name: load_recipe(name).summary for name in recipe_names()}
+
+
+def generate(
+    recipe: Place | Recipe,
+    *,
+    out: Place | None = None,
+    samples: int | None = None,
+    resolution: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    **options: Any,
+) -> str:
+    """Write the dataset of a recipe to a sealed store; returns its path or URL.
+
+    Args:
+        recipe: Name of a recipe, a TOML file, or a `pdegen.recipe.Recipe`.
+        out: Path or URL of the store; by default a place for each fingerprint, below data/.
+        samples: Number of samples.
+        resolution: Points of the output grid.
+        overrides: Other values at dotted keys of the recipe, such as {"viscosity": 0.02}.
+        device: "cuda" solves on a GPU; by default NumPy on the CPU.
+        options: The fields of `pdegen.making.generate.Options`: workers, scheduler, resume,
+            overwrite, take_over, skip_failed, progress.
+
+    Raises:
+        SchemaError: On an unknown recipe or key, or an impossible value.
+        StoreError, OSError, SampleError, ...: See `pdegen.making.generate.write`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     generate("burgers-quick", samples=8, out=f"{folder}/s.zarr").removeprefix(folder)
+        '/s.zarr'
+    """
+    declared = recipe if isinstance(recipe, Recipe) else load_recipe(fspath(recipe))
+    given = {"samples": samples, "problem.resolution": resolution}
+    asked = {key: value for key, value in given.items() if value is not None}
+    declared = declared.with_overrides({**(overrides or {}), **asked})
+    url = default_store(declared) if out is None else fspath(out)
+    return generating.generate(declared, url, device, **options).url
+
+
+def open(url: Place, split: str | None = None) -> xr.Dataset:
+    """A sealed store as an xarray dataset, whose values are read where they are used.
+
+    Args:
+        url: Path or URL of the store.
+        split: Name of a split, such as "train"; its samples are taken, except skipped ones. By
+            default all samples are.
+
+    Raises:
+        StoreError: If there is no sealed store, or no such split.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = generate("burgers-quick", samples=8, out=f"{folder}/s.zarr")
+        ...     open(store, "test").u.sel(x=0.5).shape
+        (1,)
+    """
+    store = open_sealed(fspath(url))
+    dataset = xr.open_zarr(store.url)
+    if split is None:
+        return dataset
+    splits = store.attributes["splits"]
+    if split not in splits:
+        raise StoreError(f"{store.url} has no split {split!r}: known are {', '.join(splits)}")
+    samples = np.setdiff1d(np.arange(*splits[split]), list(store.skipped))
+    return dataset.isel(sample=samples)
+
+
+def verify(url: Place, *, deep: int = 0) -> Verification:
+    """Check a sealed store: every byte, finite values, statistics, and the law of its recipe.
+
+    Args:
+        url: Path or URL of the store.
+        deep: How many samples to compute again and compare, bit for bit.
+
+    Returns:
+        What was found; a sound store has no `faults`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     verify(generate("burgers-quick", samples=8, out=f"{folder}/s.zarr")).faults
+        []
+    """
+    return verifying.verify(fspath(url), deep=deep)
