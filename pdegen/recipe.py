@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.equations.burgers.problem import Burgers
-from pdegen.equations.darcy.problem import Darcy
+from pdegen.equations.base import Problem
+from pdegen.equations.registry import Registered, source_of
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
 from pdegen.store.format import SAMPLES
 from pdegen.store.layout import check_sizes
@@ -63,7 +63,7 @@ class Recipe(Strict):
     samples: Annotated[Count, Field(le=SAMPLES)]
     seed: Annotated[int, Field(ge=0, lt=2**64)]
     shard: Count
-    problem: Annotated[Burgers | Darcy, Field(discriminator="equation")]
+    problem: Annotated[Problem, Registered]
     splits: Splits
     codec: Literal["lz4", "zstd", "none"] = "lz4"
 
@@ -82,11 +82,18 @@ class Recipe(Strict):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over all that the numbers depend on, and the layout; 64 hexadecimal digits."""
+        """SHA-256 over all that the numbers depend on, and the layout; 64 hexadecimal digits.
+
+        The code of an equation enters by its number `algorithm`; that of one from a file
+        (--equation) by the SHA-256 of the file too, so that any change there is another dataset.
+        """
         content = self.model_dump(mode="json", exclude={"name", "summary"})
         if self.codec == "lz4":  # recipes had no codec once
             del content["codec"]
         content["algorithm"] = self.problem.algorithm
+        source = source_of(type(self.problem))
+        if source is not None:  # nobody raises the number of a file that is being written
+            content["source"] = source.digest
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Recipe:

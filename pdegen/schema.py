@@ -60,6 +60,11 @@ class Strict(BaseModel):
     """Keys whose replacement takes all others of the table away: those stand for it as a whole."""
 
     @classmethod
+    def variants(cls) -> tuple[type[Strict], ...]:
+        """What may be declared where this is asked for: itself, unless it is open to others."""
+        return (cls,)
+
+    @classmethod
     def parse(cls, content: Mapping[str, Any], where: str) -> Self:
         """Build from a dictionary; `where` names it in errors.
 
@@ -205,7 +210,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 def _models(annotation: Any) -> Iterator[type[Strict]]:
     if isinstance(annotation, type) and issubclass(annotation, Strict):
-        yield annotation
+        yield from annotation.variants()
     for argument in get_args(annotation):
         yield from _models(argument)
 

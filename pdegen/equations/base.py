@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from collections.abc import Callable
 from threading import Lock
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import psutil
 
+from pdegen.domains import Domain
+from pdegen.equations.registry import loaded, restored, source_of, word_of
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, to_numpy, torch
 from pdegen.schema import Count, SchemaError, Strict
-from pdegen.store.layout import Coordinate, Variable
+from pdegen.store.format import Physics
+from pdegen.store.variables import Coordinate, Variable
+
+Inversion = Callable[[np.ndarray, np.ndarray], np.ndarray]  # data, their deviation -> input
 
 # One task computes on a device while others copy and write: a block may fill its memory.
 _on_device = Lock()
@@ -35,9 +42,27 @@ class Problem(Strict):
 
     # enters the fingerprint: raised when a change of code changes the numbers of a recipe
     algorithm: ClassVar[int] = 1
+    takes_device: ClassVar[bool] = False  # whether `solve` can use a device of PyTorch
     compared: ClassVar[int] = 0  # the first samples, whose labels are compared to a reference
 
     resolution: Count
+
+    @classmethod
+    def variants(cls) -> tuple[type[Strict], ...]:
+        """All registered ones in place of what they have in common."""
+        return loaded() if cls is Problem else (cls,)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """One from a file takes the file along to other processes."""
+        source = source_of(type(self))
+        if source is None:
+            return super().__reduce_ex__(protocol)
+        return restored, (source, type(self).__qualname__, self.model_dump())
+
+    @property
+    def word(self) -> str:
+        """How recipes name the equation."""
+        return word_of(type(self))
 
     @property
     @abstractmethod
@@ -48,9 +73,28 @@ class Problem(Strict):
     def variables(self) -> tuple[Variable, ...]:
         """What a store holds of every sample."""
 
+    @property
     @abstractmethod
+    def domain(self) -> Domain:
+        """Where its functions live; the coordinates of space follow from it."""
+
     def coordinates(self) -> tuple[Coordinate, ...]:
-        """What it holds once."""
+        """What a store holds once, beside the numbers of the samples and the domain: times."""
+        return ()
+
+    def physics(self) -> Physics:
+        """What readers who do not know the equation should know of its fields."""
+        return Physics()
+
+    def inversion(self, n: int, x: np.ndarray, weight: float) -> Inversion | None:
+        """A classical way from noisy targets back to the input; None where there is none.
+
+        Args:
+            n: Cells along each axis that the input is sought on.
+            x: Points of the data along each axis.
+            weight: Of the regularisation.
+        """
+        return None
 
     @abstractmethod
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
@@ -80,9 +124,10 @@ class Problem(Strict):
         """What the values of a store must follow, to be checked once, sample by sample."""
 
     @property
-    @abstractmethod
     def needed(self) -> int:
-        """Numbers in float64 that are in memory, at most, to sample and solve one sample."""
+        """Numbers in float64 that are in memory, at most, to sample and solve one sample; twenty
+        times those that a store keeps of it, unless an equation knows better."""
+        return 20 * sum(math.prod(variable.shape) for variable in self.variables())
 
     def check_solver(self, device: str | None = None) -> None:
         """Raise an error where the solver, or this machine, cannot do what is asked."""
@@ -91,6 +136,10 @@ class Problem(Strict):
             raise SchemaError(
                 f"one sample takes some {need / 1e9:,.0f} GB of memory, this machine has "
                 f"{there / 1e9:,.0f} GB: choose a smaller resolution of the solver, or fewer modes"
+            )
+        if device is not None and not self.takes_device:
+            raise SchemaError(
+                f"{self.word} is solved with NumPy alone, got device {device!r}: use cpu"
             )
         if device is not None and device.startswith("cuda") and not torch().cuda.is_available():
             raise SchemaError(

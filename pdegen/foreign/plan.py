@@ -11,7 +11,8 @@ import numpy as np
 
 from pdegen.domains import CellGrid, NodalGrid
 from pdegen.foreign.arrays import Array, ForeignError
-from pdegen.store.layout import Coordinate, Variable
+from pdegen.store.variables import Coordinate, Variable
+from pdegen.store.variables import times as times
 
 GridKind = Literal["periodic", "cell", "nodal"]
 
@@ -231,15 +232,6 @@ def axis(dim: str, values: np.ndarray, kind: GridKind, long_name: str = "") -> C
     }[kind]  # fmt: skip
     text = long_name or f"position {dim}, {where}"
     return Coordinate(dim, (dim,), values, {"long_name": text, "units": "1", "grid": kind})
-
-
-def times(values: np.ndarray | list[float]) -> Coordinate:
-    """The coordinate time: without an axis where there is one time."""
-    values = np.asarray(values)
-    attributes = {"long_name": "time", "units": "1"}
-    if values.size == 1:
-        return Coordinate("time", (), values.reshape(()), attributes)
-    return Coordinate("time", ("time",), values, attributes)
 
 
 def numbers(samples: int) -> Coordinate:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from pdegen.recipe import Recipe
-from pdegen.store.layout import Coordinate, Layout
+from pdegen.store.layout import Layout
+from pdegen.store.variables import Coordinate, positions
 from pdegen.version import __version__
 
 
@@ -24,16 +25,18 @@ def layout(recipe: Recipe, device: str | None = None) -> Layout:
         samples=recipe.samples,
         shard=min(recipe.shard, recipe.samples),
         variables=problem.variables(),
-        coordinates=(number, *problem.coordinates()),
+        coordinates=(number, *positions(problem.domain), *problem.coordinates()),
         attributes={
             "title": recipe.summary,
             "equation": problem.formula,
+            **({"physics": said} if (said := problem.physics().attributes()) else {}),
             "recipe": recipe.model_dump(mode="json"),
             "fingerprint": recipe.fingerprint,
             "splits": {k: list(v) for k, v in recipe.splits.ranges(recipe.samples).items()},
             "provenance": {**provenance(), **({"device": device} if device else {})},
         },
         codec=recipe.codec,
+        domain=problem.domain,
     )
 
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from pdegen.equations.base import SampleError
-from pdegen.equations.darcy.fenicsx.client import WorkerError
 from pdegen.making import place
 from pdegen.making.contents import compute, layout
 from pdegen.making.engines import Pool, check, pool
 from pdegen.making.label_error import label_error
+from pdegen.numerics.failure import WorkerError
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store import lock
@@ -199,7 +199,7 @@ def generate(recipe: Recipe, url: str, device: str | None = None, **options: Any
 
     Raises:
         SchemaError: If the recipe cannot be.
-        MissingDolfinxError: If the recipe needs dolfinx, and no Python here has it.
+        MissingSolverError: If the recipe's solver is not installed.
         StoreError, OSError, SampleError, ...: As `write`.
     """
     checked = Recipe.parse(recipe.model_dump(), f"recipe {recipe.name}")  # a copy need not be sound

@@ -1,4 +1,4 @@
-"""How a solver says that it cannot solve a sample."""
+"""How a solver says that it cannot solve a sample, or anything."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ class SolveError(ArithmeticError):
         super().__init__(f"sample {row} of the batch: {reason}")
         self.row = row
         self.reason = reason
+
+
+class MissingSolverError(RuntimeError):
+    """A solver that is asked for is not installed; one line says how to install it."""
+
+
+class WorkerError(RuntimeError):
+    """The process of a solver died, kept silent for too long, or could not answer."""

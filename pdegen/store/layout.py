@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,10 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.errors import ZarrUserWarning
 from zarr.storage import MemoryStore
 
+from pdegen.domains import Domain
 from pdegen.schema import SchemaError
 from pdegen.store.format import CHUNK_BYTES, FORMAT, FORMAT_VERSION, SAMPLES, SHARD_BYTES
+from pdegen.store.variables import Coordinate, Variable, check_domain
 
 ROOT = "zarr.json"
 _CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
@@ -29,39 +31,11 @@ _COMPRESSORS = {
 
 
 @dataclass(frozen=True)
-class Variable:
-    """An array with a value for every sample.
-
-    Args:
-        name: Name in the store.
-        dims: Names of its dimensions after `sample`.
-        shape: Sizes of these.
-        dtype: Type on disk.
-        attributes: long_name, units and what else a reader should know.
-    """
-
-    name: str
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Coordinate:
-    """An array shared by all samples, such as the grid points."""
-
-    name: str
-    dims: tuple[str, ...]
-    values: np.ndarray
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Layout:
     """What a store will hold: variables, coordinates and attributes; and how it is cut.
 
     Args:
+        domain: Where the variables are functions, unless the attributes say it.
         codec: How chunks of variables are compressed: "lz4", "zstd" (both within Blosc, after a
             shuffle of bytes) or "none". `python -m benchmarks.codecs` has sizes and speeds.
 
@@ -75,9 +49,12 @@ class Layout:
     coordinates: tuple[Coordinate, ...]
     attributes: Mapping[str, Any]
     codec: str = "lz4"
+    domain: Domain | None = None
 
     def __post_init__(self) -> None:
         check_sizes(self.samples, self.shard, self.variables)
+        if self.domain is not None:
+            check_domain(self.domain, self.variables)
         held = sum(coordinate.values.nbytes for coordinate in self.coordinates)
         if held > CHUNK_BYTES:
             raise SchemaError(
@@ -112,6 +89,7 @@ class Layout:
                 "samples": self.samples,
                 "shard": self.shard,
                 "variables": [v.name for v in self.variables],
+                **({} if self.domain is None else {"domain": self.domain.attributes()}),
                 **self.attributes,
             },
         )

@@ -30,7 +30,7 @@ WRONG_REQUEST = {
     "operators.training.files.FileError",
     "operators.data.metadata.DataError",
     "operators.training.step.AccelerationError",
-    "pdegen.equations.darcy.fenicsx.client.MissingDolfinxError",
+    "pdegen.numerics.failure.MissingSolverError",
     "pdegen.making.engines.EngineError",
     "pdegen.foreign.arrays.ForeignError",
     "pdegen.store.lock.LockedError",
@@ -43,7 +43,7 @@ WRONG_REQUEST = {
 FAILED = {
     "operators.training.ranks.RankError",
     "operators.training.fit.TrainingError",
-    "pdegen.equations.darcy.fenicsx.client.WorkerError",
+    "pdegen.numerics.failure.WorkerError",
     "pdegen.making.engines.WorkerLostError",
     "pdegen.equations.base.SampleError",
     "pipelines.cli.common.Failed",

@@ -23,6 +23,25 @@ app = typer.Typer(
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
 ]
+
+
+def _run_files(paths: list[str] | None) -> list[str] | None:
+    from pdegen.equations.registry import load_file
+
+    for path in paths or ():
+        load_file(path)
+    return paths
+
+
+Equation = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--equation",
+        metavar="FILE.py",
+        callback=_run_files,
+        help="Run a Python file that registers an equation of your own; repeatable.",
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue what was interrupted.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 Stream = Annotated[

@@ -15,6 +15,7 @@ from pdegen.reasons import reason
 from pdegen.schema import SchemaError, parse_override
 from pipelines.cli.common import (
     Device,
+    Equation,
     Failed,
     Overwrite,
     Reporter,
@@ -82,6 +83,7 @@ def generate_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and the SLURM job script.")
     ] = False,
+    equation: Equation = None,
 ) -> None:
     """Make a dataset from a recipe."""
     from pdegen.making.generate import Options
@@ -174,7 +176,7 @@ def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
 def _kept(url: str) -> Iterator[None]:
     """Say what an interruption leaves, and where a place cannot be written."""
     from pdegen.equations.base import SampleError
-    from pdegen.equations.darcy.fenicsx.client import WorkerError
+    from pdegen.numerics.failure import WorkerError
 
     try:
         yield
@@ -343,6 +345,7 @@ def verify_command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     take_over: TakeOver = False,
+    equation: Equation = None,
 ) -> None:
     """Check a store: every byte, finite values, statistics, and the law of its recipe."""
     result = verified(store, deep=samples if deep else 0, repair=repair, take_over=take_over)

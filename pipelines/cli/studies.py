@@ -14,6 +14,7 @@ import typer
 from pdegen.schema import SchemaError
 from pipelines.cli.common import (
     Device,
+    Equation,
     Interrupts,
     On,
     Only,
@@ -48,6 +49,7 @@ def benchmark_command(
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    equation: Equation = None,
 ) -> None:
     """Train operators on datasets at one protocol, and write one table of all."""
     from pipelines.declared.benchmark import load_benchmark, load_quick_profile
@@ -173,6 +175,7 @@ def study_resolution_command(
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    equation: Equation = None,
 ) -> None:
     """Train operators on one grid, and evaluate them on others without training again."""
     from pipelines.declared.benchmark import Benchmark, load_benchmark
@@ -208,6 +211,7 @@ def study_samples_command(
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    equation: Equation = None,
 ) -> None:
     """Train on more and more distinct samples, without end by a stream, at equal steps."""
     from pipelines.reports.samples_report import write_samples_report
@@ -235,6 +239,7 @@ def study_noise_command(
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    equation: Equation = None,
 ) -> None:
     """Train an inverse problem at some noise levels and test it at others, with baselines."""
     from operators.training.fit import Epoch, Stopped

@@ -13,6 +13,7 @@ from pdegen.schema import SchemaError
 from pipelines.cli.common import (
     Compile,
     Device,
+    Equation,
     Interrupts,
     Overwrite,
     Precision,
@@ -41,6 +42,7 @@ def train_command(
     compiled: Compile = "auto",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    equation: Equation = None,
 ) -> None:
     """Train an experiment, or a model on a store; or on samples that are solved meanwhile."""
     from pdegen.schema import near
@@ -191,6 +193,7 @@ def run_command(
     compiled: Compile = "auto",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    equation: Equation = None,
 ) -> None:
     """Generate (if absent), verify, train, evaluate and report an experiment."""
     from pipelines.declared.experiment import load_experiment
@@ -215,6 +218,7 @@ def report_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     data: Annotated[str | None, typer.Option(help="Its store; default: where it was.")] = None,
     device: Device = "cpu",
+    equation: Equation = None,
 ) -> None:
     """Write report.html and report.md of a finished run again."""
     from pipelines.reports.report import write_report

@@ -84,7 +84,7 @@ class Source:
         held = held.get("problem", {}).get("equation")
         if held is None or recipe not in recipe_names():
             return
-        meant = load_recipe(recipe).problem.equation
+        meant = load_recipe(recipe).problem.word
         if held != meant:
             raise SchemaError(
                 f"{self.url} holds samples of {held}, the experiment {self.experiment.name} is of "

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from pdegen.equations.registry import source_of
 from pdegen.schema import SchemaError, parse_override
 from pdegen.store.store import Store
 from pipelines.declared.experiment import Experiment, load_experiment
@@ -19,7 +20,10 @@ def reproduction(experiment: Experiment, store: Store) -> str:
     else from its declaration in experiment.toml."""
     words = ["pdegen", "run", *(overriding(experiment) or ["experiment.toml"])]
     try:
-        made_here = experiment.data.load_recipe().fingerprint == store.attributes["fingerprint"]
+        recipe = experiment.data.load_recipe()
+        made_here = recipe.fingerprint == store.attributes["fingerprint"]
+        source = source_of(type(recipe.problem))
+        words += ["--equation", source.path] if source is not None else []
     except SchemaError:  # the store's recipe does not come with the project
         made_here = False
     if not made_here:

@@ -225,7 +225,7 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
         SchemaError: If the recipe has not what the experiment asks for, its solver cannot run on
             the device, or the numbers of samples do not suffice.
         DataError: If the grid that the experiment asks for is no part of the recipe's.
-        MissingDolfinxError: If the recipe needs dolfinx, and no Python here has it.
+        MissingSolverError: If the recipe's solver is not installed.
     """
     training, stream = experiment.training, experiment.data.stream
     assert stream is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -14,16 +14,18 @@ from pydantic import (
     model_validator,
 )
 
-from pdegen.domains import PeriodicGrid
+from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.burgers.law import burgers_law
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
+from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import Count, NonNegative, Positive, Strict
-from pdegen.store.layout import Coordinate, Variable
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
 _BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _ARRAYS, _ARRAYS_A_TIME = 20, 4  # that a device holds at most for a sample, each of n float64
@@ -37,6 +39,13 @@ class PeriodicGaussian(Strict):
     tau: NonNegative
     alpha: Annotated[float, Field(gt=0.5, allow_inf_nan=False)]
     modes: Count
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on the circle of "
+            f"length 1, without its mean, {self.modes} modes"
+        )
 
     def build(self) -> PeriodicGaussianField:
         return PeriodicGaussianField(self.sigma, self.tau, self.alpha, self.modes)
@@ -69,8 +78,11 @@ class ETDRK4Method(Strict):
         return ETDRK4(PeriodicGrid(self.resolution), viscosity, self.dt, self.tolerance)
 
 
+@equation
 class Burgers(Problem):
     """uₜ + u uₓ = viscosity uₓₓ on the circle of length 1: the map u(0) -> u(times)."""
+
+    takes_device: ClassVar[bool] = True
 
     equation: Literal["burgers"]
     viscosity: Positive
@@ -105,32 +117,29 @@ class Burgers(Problem):
     def formula(self) -> str:
         return "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
 
+    @property
+    def domain(self) -> Box:
+        return Box.periodic(self.resolution)
+
     def variables(self) -> tuple[Variable, ...]:
-        n, one_time = self.resolution, len(self.times) == 1
-        u_dims, u_shape = (("x",), (n,)) if one_time else (("time", "x"), (len(self.times), n))
-        parameters = {"viscosity": self.viscosity, "units": "1"}
+        domain, viscosity = self.domain, self.viscosity
         return (
-            Variable("a", ("x",), (n,), "float32", {
-                "long_name": "initial value u(x, 0)", "role": "input", **parameters}),
-            Variable("u", u_dims, u_shape, "float32", {
-                "long_name": "solution u(x, t)", "role": "target", "coordinates": "time",
-                **parameters}),
-            Variable("error", (), (), "float64", {
-                "long_name": "estimate of the relative L2 error of u by the solver",
-                "role": "quality", "units": "1"}),
-        )  # fmt: skip
+            function(domain, "a", "input", "initial value u(x, 0)", viscosity=viscosity),
+            function(
+                domain, "u", "target", "solution u(x, t)", times=self.times, viscosity=viscosity
+            ),
+            scalar("error", "quality", "estimate of the relative L2 error of u by the solver"),
+        )
 
     def coordinates(self) -> tuple[Coordinate, ...]:
-        times = np.array(self.times)
-        one_time = len(times) == 1
-        return (
-            Coordinate("x", ("x",), PeriodicGrid(self.resolution).x, {
-                "long_name": "position on the circle of length 1", "units": "1",
-                "grid": "periodic"}),
-            Coordinate("time", () if one_time else ("time",),
-                       times.reshape(()) if one_time else times,
-                       {"long_name": "time", "units": "1"}),
-        )  # fmt: skip
+        return (times(self.times),)
+
+    def physics(self) -> Physics:
+        return Physics(
+            symmetries=("shift", "odd-reflection"),
+            sentences={"initial": self.initial.sentence},
+            drawing={"a": Drawing("a"), "u": Drawing("u")},
+        )
 
     @property
     def needed(self) -> int:

@@ -9,17 +9,19 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import AfterValidator, Field
 
-from pdegen.domains import CellGrid
-from pdegen.equations.base import Problem, SampleError
+from pdegen.domains import Box, CellGrid
+from pdegen.equations.base import Inversion, Problem, SampleError
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.law import Solved, darcy_law
+from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
 from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
-from pdegen.store.layout import Coordinate, Variable
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Variable, function, scalar
 
 if TYPE_CHECKING:  # solvers are imported where they are built: their compiler takes a while
     from pdegen.equations.darcy.finite_element import FiniteElement
@@ -54,6 +56,15 @@ class SquareGaussian(Strict):
     alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
     modes: Annotated[Count, Field(ge=2)]
 
+    @property
+    def sentence(self) -> str:
+        law = f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on (0, 1)², "
+        walls = {
+            "neumann-gaussian": "normal derivative 0 at the walls, without its mean, ",
+            "dirichlet-gaussian": "0 at the walls, ",
+        }[self.law]
+        return f"{law}{walls}{self.modes} modes in each direction"
+
     def build(self) -> SquareGaussianField:
         boundary: Any = self.law.removesuffix("-gaussian")
         return SquareGaussianField(boundary, self.sigma, self.tau, self.alpha, self.modes)
@@ -66,6 +77,19 @@ class TwoPhaseCoefficient(Strict):
     above: Positive
     below: Positive
 
+    @property
+    def phases(self) -> tuple[float, float] | None:
+        """The smaller and the larger value; None of equal ones."""
+        low, high = sorted((self.above, self.below))
+        return (low, high) if low < high else None
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"two phases: a = {self.above:.6g} where the field is ≥ 0, a = {self.below:.6g} "
+            "elsewhere"
+        )
+
     def build(self) -> TwoPhase:
         return TwoPhase(self.above, self.below)
 
@@ -75,6 +99,14 @@ class LogNormalCoefficient(Strict):
 
     kind: Literal["log-normal"]
     scale: Positive = 1.0
+
+    @property
+    def phases(self) -> None:
+        return None
+
+    @property
+    def sentence(self) -> str:
+        return f"log-normal: a = {self.scale:.6g} exp(field)"
 
     def build(self) -> LogNormal:
         return LogNormal(self.scale)
@@ -153,6 +185,7 @@ class Solver(Protocol):
     def solve(self, a: Any, f: float) -> Solution: ...
 
 
+@equation
 class Darcy(Problem):
     """-div(a grad u) = source on (0,1)², u = 0 on the boundary: the map a -> u.
 
@@ -160,6 +193,7 @@ class Darcy(Problem):
     """
 
     algorithm: ClassVar[int] = 2  # sums sines by FFT where that is faster
+    takes_device: ClassVar[bool] = True
     compared: ClassVar[int] = 4
 
     equation: Literal["darcy"]
@@ -179,27 +213,36 @@ class Darcy(Problem):
     def grid(self) -> CellGrid:
         return CellGrid(self.resolution)
 
-    def variables(self) -> tuple[Variable, ...]:
-        dims, shape = ("x", "y"), (self.resolution, self.resolution)
-        return (
-            Variable("a", dims, shape, "float32", {
-                "long_name": "coefficient a, constant on each cell", "role": "input",
-                "units": "1"}),
-            Variable("u", dims, shape, "float32", {
-                "long_name": "solution u at the cell centre", "role": "target",
-                "source": self.source, "units": "1"}),
-            Variable("residual", (), (), "float64", {
-                "long_name": "relative residual of the discrete equations", "role": "quality",
-                "units": "1"}),
-        )  # fmt: skip
+    @property
+    def domain(self) -> Box:
+        return Box.cell(self.resolution, self.resolution)
 
-    def coordinates(self) -> tuple[Coordinate, ...]:
-        return tuple(
-            Coordinate(name, (name,), self.grid.x, {
-                "long_name": f"position {name}, cell centres of (0, 1)", "units": "1",
-                "grid": "cell"})
-            for name in ("x", "y")
-        )  # fmt: skip
+    def variables(self) -> tuple[Variable, ...]:
+        domain = self.domain
+        return (
+            function(domain, "a", "input", "coefficient a, constant on each cell"),
+            function(domain, "u", "target", "solution u at the cell centre", source=self.source),
+            scalar("residual", "quality", "relative residual of the discrete equations"),
+        )
+
+    def physics(self) -> Physics:
+        phases = self.coefficient.phases
+        return Physics(
+            boundary={"u": 0.0},
+            symmetries=("square",),
+            loss_weight="a",
+            phases={} if phases is None else {"a": phases},
+            sentences={"field": self.field.sentence, "coefficient": self.coefficient.sentence},
+            drawing={"a": Drawing("a", "phases", log=True), "u": Drawing("u")},
+        )
+
+    def inversion(self, n: int, x: np.ndarray, weight: float) -> Inversion | None:
+        from pdegen.equations.darcy.inversion import TotalVariation
+
+        phases = self.coefficient.phases
+        if phases is None:
+            return None
+        return TotalVariation(CellGrid(n), x, phases, weight, source=self.source)
 
     @property
     def needed(self) -> int:

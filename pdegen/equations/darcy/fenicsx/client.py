@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.failure import MissingSolverError, SolveError, WorkerError
 
 PROTOCOL = 1
 VARIABLE = "PDEGEN_DOLFINX_PYTHON"
@@ -35,7 +35,7 @@ _LEAST_SHARED = 2**28  # bytes free in shared memory, to use it
 _OF_AN_OUTER_MPI = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "HYDRA_", "HYDI_")
 
 
-class MissingDolfinxError(RuntimeError):
+class MissingDolfinxError(MissingSolverError):
     """No Python with dolfinx was found; the message is one line and says how to install it."""
 
     def __init__(self, tried: list[str]) -> None:
@@ -45,10 +45,6 @@ class MissingDolfinxError(RuntimeError):
             "conda install -c conda-forge fenics-dolfinx (conda), "
             f"or let {VARIABLE} name a Python that has it"
         )
-
-
-class WorkerError(RuntimeError):
-    """The worker process died, kept silent for too long, or could not answer."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,283 @@
+"""The equations that recipes may name: rooms of the project, installed packages, files of a user.
+
+The room `pdegen/equations/NAME/` registers the equation NAME when its module `problem` is imported,
+an installed package when its entry point `NAME` of the group `pdegen.equations` is loaded. Both are
+imported when a recipe names them. A file is run only where a user names it (`load_file`); neither
+a store nor a recipe can.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pkgutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from threading import RLock
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
+
+from pdegen.reasons import reason
+from pdegen.schema import SchemaError, brief, explained
+
+if TYPE_CHECKING:
+    from pdegen.equations.base import Problem
+
+GROUP = "pdegen.equations"  # of entry points
+_ROOMS = Path(__file__).parent
+_MOST_BYTES = 2**22  # of a file
+_P = TypeVar("_P", bound="type[Problem]")
+_registered: dict[str, type[Problem]] = {}
+_sources: dict[str, Source] = {}  # of modules made of files, by their names
+_lock = RLock()
+
+
+def equation(problem: _P) -> _P:
+    """Registers a problem under the one word that its field `equation` takes.
+
+    Raises:
+        SchemaError: If it has no such field, or another problem has that word.
+
+    >>> from pdegen.equations.burgers.problem import Burgers
+    >>> equation(Burgers) is find("burgers")
+    True
+    """
+    word, module = word_of(problem), problem.__module__
+    with _lock:
+        there = _registered.get(word)
+        origin = there.__module__ if there is not None else _room(word) if _is_shipped(word) else ""
+        if origin and origin != module:
+            source = _sources.get(origin)
+            where = f"comes from {source.path}" if source else "is known already"
+            raise SchemaError(f"the equation {word} {where}: choose another name")
+        _registered[word] = problem
+    return problem
+
+
+def word_of(problem: type[Problem]) -> str:
+    """How recipes name a problem.
+
+    Raises:
+        SchemaError: If its field `equation` does not take exactly one word.
+    """
+    field = problem.model_fields.get("equation")
+    words = get_args(field.annotation) if field is not None else ()
+    if len(words) != 1 or not isinstance(words[0], str):
+        raise SchemaError(
+            f'{problem.__qualname__} needs the field equation: Literal["name"], its name in recipes'
+        )
+    return words[0]
+
+
+def names() -> list[str]:
+    """All equations that recipes may name here."""
+    rooms = [m.name for m in pkgutil.iter_modules([str(_ROOMS)]) if m.ispkg]
+    shipped = sorted(name.replace("_", "-") for name in rooms)
+    installed = [point.name for point in entry_points(group=GROUP)]
+    return list(dict.fromkeys([*shipped, *_registered, *installed]))
+
+
+def find(word: str) -> type[Problem] | None:
+    """The problem of a word; None where there is none.
+
+    Raises:
+        SchemaError: If an installed package says that it has it, and has not.
+    """
+    if word not in _registered and _is_shipped(word):
+        import_module(_room(word))
+    elif word not in _registered:
+        for point in entry_points(group=GROUP, name=word):
+            try:
+                point.load()
+            except Exception as error:  # of somebody else's package
+                said = str(error).partition("\n")[0]
+                raise SchemaError(f"equation {word} of {point.value}: {said}") from error
+            if word not in _registered:
+                raise SchemaError(f"equation {word}: {point.value} does not register it")
+    return _registered.get(word)
+
+
+def loaded() -> tuple[type[Problem], ...]:
+    """The problems of the project, and those that were registered from elsewhere."""
+    for module in pkgutil.iter_modules([str(_ROOMS)]):
+        if module.ispkg:
+            find(module.name.replace("_", "-"))
+    return tuple(_registered[word] for word in names() if word in _registered)
+
+
+def _room(word: str) -> str:
+    return f"{__package__}.{word.replace('-', '_')}.problem"
+
+
+def _is_shipped(word: str) -> bool:
+    name = word.replace("-", "_")
+    return name.isidentifier() and (_ROOMS / name / "problem.py").is_file()
+
+
+class Registered:
+    """The annotation of a field that is a problem of any registered equation."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(parsed)
+
+
+def parsed(content: Any) -> Problem:
+    """The problem that a table declares, by its key `equation`.
+
+    Raises:
+        ValidationError: If it names no equation, or declares what cannot be.
+    """
+    if not isinstance(content, Mapping):
+        if type(content) in _registered.values():
+            return content
+        raise _refused({"type": "dict_type", "input": content})
+    word = content.get("equation")
+    problem = find(word) if isinstance(word, str) else None
+    if problem is not None:
+        return _validator(problem).validate_python(content)
+    said = "is missing" if "equation" not in content else f"unknown {brief(word)}"
+    hint = f"{said}, known: {', '.join(names())}; one of your own needs --equation FILE.py"
+    raise _refused(
+        {
+            "type": "value_error",
+            "loc": ("equation",),
+            "input": word,
+            "ctx": {"error": ValueError(hint)},
+        }
+    )
+
+
+@cache
+def _validator(problem: type[Problem]) -> SchemaValidator:
+    """Errors of it name the equation, as those of a union do."""
+    choice = core_schema.no_info_plain_validator_function(problem.model_validate)
+    return SchemaValidator(core_schema.tagged_union_schema({word_of(problem): choice}, "equation"))
+
+
+def _refused(*errors: InitErrorDetails) -> ValidationError:
+    return ValidationError.from_exception_data("Problem", list(errors))
+
+
+# equations in files
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file with equations.
+
+    Args:
+        path: Where it lay.
+        code: Its bytes.
+    """
+
+    path: str
+    code: bytes
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the bytes."""
+        return hashlib.sha256(self.code).hexdigest()
+
+    @property
+    def module(self) -> str:
+        """The name of the module that is made of it: one for each content."""
+        return f"pdegen_equation_{self.digest[:16]}"
+
+    def run(self) -> ModuleType:
+        """The module, whose equations are registered; run once in each process.
+
+        Raises:
+            SchemaError: If the code raises an error.
+        """
+        with _lock:
+            if self.module in _sources:
+                return sys.modules[self.module]
+            module = ModuleType(self.module)
+            module.__file__ = self.path
+            sys.modules[self.module], _sources[self.module] = module, self
+            try:
+                exec(compile(self.code, self.path, "exec"), vars(module))
+            except BaseException as error:
+                del sys.modules[self.module], _sources[self.module]
+                _forget(self.module)
+                if isinstance(error, SchemaError):
+                    raise SchemaError(f"{self.path}: {error}") from error
+                if not isinstance(error, Exception):
+                    raise
+                raise SchemaError(
+                    f"{self.path}{_line(error, self.path)}: {_said(error)}"
+                ) from error
+            return module
+
+
+def load_file(path: str) -> None:
+    """Run a Python file that registers equations. Only a user's own word may lead here.
+
+    Raises:
+        SchemaError: If it cannot be read or raises an error, registers no equation, or one whose
+            name is taken.
+    """
+    try:
+        with open(path, "rb") as file:
+            code = file.read(_MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        said = reason(error) if isinstance(error, OSError) else brief(path)
+        raise SchemaError(f"cannot read {said}") from None
+    if len(code) > _MOST_BYTES:
+        raise SchemaError(f"{path} has more than {_MOST_BYTES:,} bytes: it is no equation")
+    source = Source(str(Path(path).absolute()), code)
+    source.run()
+    if not any(problem.__module__ == source.module for problem in _registered.values()):
+        raise SchemaError(f"{path} registers no equation: decorate its problem with @equation")
+
+
+def source_of(problem: type[Problem]) -> Source | None:
+    """The file that a problem comes from; None for those of packages."""
+    return _sources.get(problem.__module__)
+
+
+def restored(source: Source, name: str, content: dict[str, Any]) -> Problem:
+    """A problem of a file in a process that it was sent to.
+
+    The code travels with the problem: a worker may have another disk, and the file may have changed
+    meanwhile. A worker that has served another version of the file has both.
+    """
+    with _lock:
+        if source.module not in _sources:
+            for module in list(_sources):
+                _forget(module)
+        problem: type[Problem] = getattr(source.run(), name)
+    return problem.model_validate(content)
+
+
+def _forget(module: str) -> None:
+    for word, problem in list(_registered.items()):
+        if problem.__module__ == module:
+            del _registered[word]
+
+
+def _line(error: BaseException, path: str) -> str:
+    """Where in a file an error arose."""
+    if isinstance(error, SyntaxError) and error.filename == path:
+        return f", line {error.lineno}"
+    frames, found = error.__traceback__, ""
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename == path:
+            found = f", line {frames.tb_lineno}"
+        frames = frames.tb_next
+    return found
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return explained(error)
+    text = error.msg if isinstance(error, SyntaxError) else str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,203 @@
+"""Equations by name: those of the project, of files, of installed packages."""
+
+import importlib
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pdegen.equations import registry
+from pdegen.equations.registry import find, load_file, names
+from pdegen.recipe import Recipe, load_recipe
+from pdegen.schema import SchemaError
+
+FILE, RECIPE = "docs/examples/my_equation.py", "docs/examples/my_heat.toml"
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """What a test registers ends with it."""
+    registry.loaded()
+    for name in ("_registered", "_sources"):
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+
+
+@pytest.fixture
+def own(root, tmp_path):
+    """A copy of the example, and of its recipe."""
+    return tuple(shutil.copy(root / name, tmp_path) for name in (FILE, RECIPE))
+
+
+def changed(path, old, new):
+    text = Path(path).read_text("utf-8")
+    assert old in text
+    Path(path).write_text(text.replace(old, new), "utf-8")
+
+
+def test_rooms_are_found_by_their_folders(root):
+    rooms = (root / "pdegen/equations").glob("*/problem.py")
+    assert {room.parent.name.replace("_", "-") for room in rooms} <= set(names())
+    assert find("darcy").__name__ == "Darcy"
+
+
+def test_a_room_is_imported_only_when_a_recipe_names_it():
+    code = (
+        "import sys; from pdegen.recipe import load_recipe; load_recipe('burgers-quick');"
+        "print(*[m for m in sys.modules if m.startswith('pdegen.equations.darcy')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_file_brings_its_equation(own):
+    file, recipe = own
+    with pytest.raises(SchemaError) as error:
+        load_recipe(recipe)
+    said = "problem.equation: unknown 'heat', known: burgers, darcy; one of your own needs --equat"
+    assert said in str(error.value)
+    load_file(file)
+    assert load_recipe(recipe).problem.word == "heat"
+
+
+def test_keys_and_values_of_ones_own_are_as_strict(own):
+    file, recipe = own
+    load_file(file)
+    heat = load_recipe(recipe)
+    assert heat.with_overrides({"diffusivity": 0.5}).problem.diffusivity == 0.5
+    for overrides, said in (
+        ({"diffusivity": -1.0}, "problem.diffusivity: must be greater than 0, got -1.0"),
+        ({"problem.diffusivty": 1.0}, "did you mean problem.diffusivity"),
+        ({"problem.viscosity": 1.0}, "key 'problem.viscosity' does not apply to heat"),
+    ):
+        with pytest.raises(SchemaError) as error:
+            heat.with_overrides(overrides)
+        assert said in str(error.value)
+
+
+def test_a_recipe_is_refused_where_it_names_no_equation(own):
+    file, recipe = own
+    load_file(file)
+    content = load_recipe(recipe).model_dump()
+    for problem, said in (
+        (3, "problem: must be a table, got 3"),
+        ({"resolution": 3}, "problem.equation: is missing, known: burgers, darcy, heat; one of"),
+        ({"equation": 3}, "problem.equation: unknown 3, known: burgers"),
+        ({"equation": "../heat"}, "problem.equation: unknown '../heat', known: burgers"),
+    ):
+        with pytest.raises(SchemaError) as error:
+            Recipe.parse({**content, "problem": problem}, "here")
+        assert str(error.value).startswith(f"here: {said}")
+
+
+def test_the_file_is_a_part_of_the_fingerprint(own):
+    file, recipe = own
+    load_file(file)
+    before = load_recipe(recipe)
+    registry._forget(type(before.problem).__module__)
+    changed(file, "sigma=50.0", "sigma=60.0")
+    load_file(file)
+    assert load_recipe(recipe).fingerprint != before.fingerprint
+    assert load_recipe(recipe).model_dump() == before.model_dump()
+
+
+def test_an_equation_of_the_project_keeps_its_fingerprint():
+    """As of commit 8be8823: stores that were made then are found and resumed."""
+    made = {"burgers-quick": "aecef38cca2d", "darcy-quick": "128d3e7623fc"}
+    assert {name: load_recipe(name).fingerprint[:12] for name in made} == made
+
+
+def test_a_worker_gets_the_file_with_the_recipe(own, tmp_path):
+    """In another process, where nobody has run the file and it is not there any more."""
+    file, recipe = own
+    load_file(file)
+    sent = tmp_path / "sent"
+    heat = load_recipe(recipe)
+    sent.write_bytes(pickle.dumps(heat))
+    (tmp_path / "my_equation.py").unlink()
+    code = (
+        "import pickle, sys; r = pickle.load(open(sys.argv[1], 'rb'));"
+        "print(r.fingerprint, r.problem.compute(r.seed, range(2))['u'].sum())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(sent)], capture_output=True, text=True, check=True
+    )
+    here = heat.problem.compute(heat.seed, range(2))["u"].sum()
+    assert done.stdout.split() == [heat.fingerprint, str(here)]
+
+
+def test_a_worker_serves_two_versions_of_a_file(own):
+    """A scheduler that is there already has workers that have seen an earlier one."""
+    file, recipe = own
+    sent = []
+    for old, new in (("sigma=50.0", "sigma=50.0"), ("sigma=50.0", "sigma=100.0")):
+        changed(file, old, new)
+        load_file(file)
+        heat = load_recipe(recipe)
+        sent.append(pickle.dumps(heat.problem))
+        registry._forget(type(heat.problem).__module__)
+        registry._sources.clear()
+    first, second, again = (pickle.loads(one) for one in (*sent, sent[0]))
+    assert second.source.sigma == 2 * first.source.sigma
+    assert again.source.sigma == first.source.sigma
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('Literal["heat"]', 'Literal["burgers"]', "the equation burgers is known already: choose"),
+        ("@equation\n", "", "registers no equation: decorate its problem with @equation"),
+        ('Literal["heat"]', "str", "Heat needs the field equation: Literal"),
+        ("import numpy as np", "import nunpy as np", "line 6: ModuleNotFoundError: No module nam"),
+        ("class Heat", "clas Heat", "line 21: SyntaxError: invalid syntax"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(own, old, new, said):
+    file, _ = own
+    changed(file, old, new)
+    with pytest.raises(SchemaError) as error:
+        load_file(file)
+    assert said in str(error.value)
+    assert str(error.value).startswith(file)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "absent.py", "a\0b"):
+        with pytest.raises(SchemaError, match="cannot read"):
+            load_file(str(path))
+    with open(tmp_path / "large.py", "wb") as file:
+        file.truncate(2**23)
+    with pytest.raises(SchemaError, match="it is no equation"):
+        load_file(str(tmp_path / "large.py"))
+
+
+def test_two_files_cannot_have_one_name(own, tmp_path):
+    file, _ = own
+    load_file(file)
+    load_file(file)  # the same once more
+    second = shutil.copy(file, tmp_path / "second.py")
+    changed(second, "sigma=50.0", "sigma=60.0")
+    with pytest.raises(SchemaError, match=r"the equation heat comes from .*my_equation.py: choose"):
+        load_file(second)
+
+
+def test_an_installed_package_brings_its_equation(own, tmp_path, monkeypatch):
+    file, recipe = own
+    shutil.copy(file, tmp_path / "heat_of_a_package.py")
+    folder = tmp_path / "heat_of_a_package-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: heat-of-a-package\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(
+        "[pdegen.equations]\nheat = heat_of_a_package\nabsent = no_such_module\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    assert {"heat", "absent"} <= set(names())
+    heat = load_recipe(recipe)
+    assert type(heat.problem).__module__ == "heat_of_a_package"
+    assert "source" not in registry._sources  # its code enters by its number alone
+    with pytest.raises(SchemaError, match="equation absent of no_such_module: No module named"):
+        heat.with_overrides({"problem.equation": "absent"})
