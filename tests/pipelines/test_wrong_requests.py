@@ -211,7 +211,8 @@ def test_samples_in_no_split_are_named(pdegen):
 def test_an_unknown_equation_names_the_known_ones(refused, tmp_path):
     path = written(tmp_path / "mine.toml", equation='"heat"')
     line = refused("generate", path)
-    assert line == f"pdegen: {path}: problem.equation: unknown 'heat', known: burgers, darcy"
+    said = "unknown 'heat', known: burgers, darcy; one of your own needs --equation FILE.py"
+    assert line == f"pdegen: {path}: problem.equation: {said}"
 
 
 def test_no_refusal_speaks_of_the_library_that_found_it(refused, tmp_path):
