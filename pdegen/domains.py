@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 NAMES = ("x", "y", "z")  # of the coordinates of space
-GRIDS = ("periodic", "cell", "nodal")
 
 
 class DomainError(ValueError):
@@ -188,7 +187,7 @@ class NodalGrid(Grid):
         return ends
 
 
-_GRIDS: dict[str, type[Grid]] = {g.kind: g for g in (PeriodicGrid, CellGrid, NodalGrid)}
+GRIDS: dict[str, type[Grid]] = {g.kind: g for g in (PeriodicGrid, CellGrid, NodalGrid)}
 _D = TypeVar("_D", bound="Domain")
 KINDS: dict[str, type[Domain]] = {}
 
@@ -558,7 +557,7 @@ def from_attributes(
         kind = content["kind"]
         if kind == "box":
             grids = [
-                _GRIDS[axis["grid"]](axis["n"], axis["length"], axis["start"])
+                GRIDS[axis["grid"]](axis["n"], axis["length"], axis["start"])
                 for axis in content["axes"]
             ]
             domain: Domain = Box(tuple(grids))

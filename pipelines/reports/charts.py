@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 from matplotlib.colors import Normalize
@@ -10,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from operators.training.fit import Epoch
+from pipelines.reports.fields import Functions, Look, Panel, few, line, sheet
 from pipelines.reports.figures import (
     ERROR,
     HALF,
@@ -24,6 +28,8 @@ from pipelines.reports.figures import (
     time_bar,
 )
 from pipelines.reports.wording import scientific
+
+FEW = 3  # channels of a sample that are drawn
 
 
 @styled
@@ -68,49 +74,142 @@ def ranked(errors: np.ndarray) -> dict[str, int]:
     return {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
 
 
-@styled
-def best_median_worst(
-    x: np.ndarray,
-    target: np.ndarray,
-    prediction: np.ndarray,
+def predictions(
+    inputs: Functions,
+    truth: Functions,
+    predicted: np.ndarray,
     errors: np.ndarray,
     samples: Sequence[int],
-    times: Sequence[float],
+    noisy: bool = False,
 ) -> Figure:
-    """The best, the median and the worst prediction over the truth, and p - u beneath.
+    """Truth u and prediction p of the best, the median and the worst sample, and p - u.
 
     Args:
-        x: Grid points, shape (n,).
-        target, prediction: u and p, shape (samples, n, times).
+        inputs: Drawn beside them, where they are no curves.
+        truth: u; of many channels a few are drawn.
+        predicted: p, of the shape of the values of u.
         errors: Relative L² error of each sample.
         samples: Their numbers in the store.
-        times: Time of each channel; of more than four, four are drawn.
+        noisy: The inputs have noise.
     """
-    figure = Figure(figsize=(WIDE, 4.6))
-    axes = figure.subplots(2, 3, sharex=True, height_ratios=[2, 1])
-    drawn = np.unique(np.linspace(0, len(times) - 1, 4).round().astype(int))
+    titles = {
+        name: f"{name}: sample {samples[i]}{{}}error {scientific(float(errors[i]))}"
+        for name, i in ranked(errors).items()
+    }
+    drawn = _on_a_line if truth.domain.dim == 1 else partial(_in_panels, inputs, noisy)
+    return drawn(truth, predicted, dict(zip(titles.values(), ranked(errors).values(), strict=True)))
+
+
+@styled
+def _on_a_line(truth: Functions, predicted: np.ndarray, titles: dict[str, int]) -> Figure:
+    """A column for each sample, two rows for each component: u and p, and p - u beneath."""
+    components, times = list(truth.components.items())[:FEW], truth.times
     several = len(times) > 1
     colour = Normalize(times[0], times[-1]) if several else None
-    for column, (name, i) in enumerate(ranked(errors).items()):
-        above, below = axes[:, column]
-        for channel in drawn:
-            ink = TIMES(colour(times[channel])) if colour else TRUTH
-            u, p = target[i, :, channel], prediction[i, :, channel]
-            above.plot(x, u, color=ink, lw=1.6, alpha=0.5 if several else 1.0)
-            above.plot(x, p, color=ink if several else MODEL, ls="--", lw=1.3)
-            below.plot(x, p - u, color=ink if several else ERROR, lw=1.0)
-        above.set_title(f"{name}: sample {samples[i]}, error {scientific(float(errors[i]))}")
-        below.axhline(0, color=QUIET, lw=0.6)
-        below.set(xlabel="x", xlim=(x[0], x[-1]))
-    axes[0, 0].set_ylabel("u")
-    axes[1, 0].set_ylabel("error, p − u")
+    rows = 2 * len(components)
+    figure = Figure(figsize=(WIDE, 0.4 + 2.1 * rows))
+    axes = figure.subplots(
+        rows, len(titles), sharex=truth.positions is None, height_ratios=[2, 1] * len(components)
+    )
+    for row, (component, channels) in enumerate(components):
+        for column, (title, i) in enumerate(titles.items()):
+            above, below = axes[2 * row : 2 * row + 2, column]
+            for time in few(list(channels), 4):
+                ink = TIMES(colour(time)) if colour and time is not None else TRUTH
+                p = replace(truth, values=predicted).of(i, channels[time])
+                x, u = line(truth.place(i), truth.of(i, channels[time]))
+                p = line(truth.place(i), p)[1]
+                above.plot(x, u, color=ink, lw=1.6, alpha=0.5 if several else 1.0)
+                above.plot(x, p, color=ink if several else MODEL, ls="--", lw=1.3)
+                below.plot(x, p - u, color=ink if several else ERROR, lw=1.0)
+                below.set(xlim=(x[0], x[-1]))
+            if row == 0:
+                above.set_title(title.format(", "))
+            below.axhline(0, color=QUIET, lw=0.6)
+        axes[2 * row, 0].set_ylabel(component)
+        axes[2 * row + 1, 0].set_ylabel(f"error, p − {component}")
+    for cell in axes[-1]:
+        cell.set_xlabel("x")
     if colour:
         time_bar(figure, axes, colour)
-    ink = TIMES(0.5) if several else TRUTH
-    axes[0, 0].plot([], [], color=ink, alpha=0.5 if several else 1.0, label="truth u")
-    axes[0, 0].plot([], [], color=ink if several else MODEL, ls="--", label="prediction p")
-    axes[0, 0].plot([], [], color=ink if several else ERROR, lw=1.0, label="error p − u")
-    legend(figure, axes[0, 0])
+    name, ink = truth.look.name, TIMES(0.5) if several else TRUTH
+    first = axes[0, 0]
+    first.plot([], [], color=ink, alpha=0.5 if several else 1.0, label=f"truth {name}")
+    first.plot([], [], color=ink if several else MODEL, ls="--", label="prediction p")
+    first.plot([], [], color=ink if several else ERROR, lw=1.0, label=f"error p − {name}")
+    legend(figure, first)
+    return figure
+
+
+def _in_panels(
+    inputs: Functions, noisy: bool, truth: Functions, predicted: np.ndarray, titles: dict[str, int]
+) -> Figure:
+    """Input, truth, prediction and error beside each other, a row for each of a few channels;
+    truth and prediction of a component of a sample have one scale of colours."""
+    found = replace(truth, values=predicted)
+    error = replace(
+        truth, values=predicted - truth.values,
+        look=Look(f"p − {truth.look.name}", "diverging"),
+    )  # fmt: skip
+    rows, names = [], []
+    for title, i in titles.items():
+        for k, (a, u) in enumerate(zip_longest(inputs.chosen(FEW), truth.chosen(FEW))):
+            first = not rows
+            row: list[Panel | None] = [None] * 4
+            if a is not None:
+                one = inputs.names[a] if len(inputs.names) > 1 else inputs.look.name
+                words = f"input {one}{' with noise' if noisy else ''}"
+                row[0] = inputs.panel(i, a, title=words if first or len(inputs.names) > 1 else "")
+            if u is not None:
+                several = len(truth.names) > 1
+                one = truth.names[u] if several else truth.look.name
+                words = (f"truth {one}", "prediction p", f"error p − {one}")
+                like = truth.like(u)
+                scale = truth.look.scale(truth.of(i, like), found.of(i, like))
+                of_error = error.look.scale(error.of(i, like))
+                for place, (f, s, word) in enumerate(zip(
+                    (truth, found, error), (scale, scale, of_error), words, strict=True
+                )):  # fmt: skip
+                    row[1 + place] = f.panel(i, u, s, word if first or several else "")
+            rows.append(row)
+            names.append(title.format("\n") if k == 0 else "")
+    return sheet(rows, names)
+
+
+def mean_error(truth: Functions, error: np.ndarray) -> Figure:
+    """Mean of |p - u| over the samples and times at each point, a panel for each component.
+
+    Args:
+        truth: u, on the same points in all samples.
+        error: p - u, of the shape of its values.
+    """
+    mean, panels = np.abs(error).mean(axis=0), []
+    for name, channels in list(truth.components.items())[:FEW]:
+        values = mean[..., list(channels.values())].mean(axis=-1)
+        scale = Normalize(0, float(values.max()) or 1.0)
+        label = f"mean |p − {name}|"
+        panels.append(Panel(truth.domain, values, Look(name, "error"), scale, label=label))
+    return sheet([panels], width=HALF if len(panels) == 1 else WIDE)
+
+
+@styled
+def error_by_time(times: Sequence[float], errors: Mapping[str, np.ndarray]) -> Figure:
+    """Mean relative L² error at each time, and the range of nine in ten samples.
+
+    Args:
+        times: The times, or the steps of a rollout.
+        errors: By component, shape (samples, times).
+    """
+    figure = Figure(figsize=(HALF, 3.5))
+    axes = figure.subplots()
+    for number, (name, error) in enumerate(errors.items()):
+        ink, dashes = (MODEL, ERROR, TRUTH, QUIET)[number % 4], ("-", "--", "-.", ":")[number % 4]
+        low, high = np.quantile(error, [0.05, 0.95], axis=0)
+        axes.fill_between(times, low, high, color=ink, alpha=0.15, lw=0)
+        axes.plot(times, error.mean(axis=0), color=ink, ls=dashes, marker="o", ms=3, label=name)
+    axes.set(xlabel="time t", ylabel="relative L² error")
+    logarithmic(axes, "y", np.concatenate([np.maximum(e, 1e-16) for e in errors.values()]))
+    legend(figure, axes)
     return figure
 
 
@@ -120,7 +219,7 @@ def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None
 
     Args:
         target, prediction: Shape (samples, n, channels), on a periodic grid.
-        modes: Modes 0 ... modes - 1 that the decoder keeps, to be marked; None for none.
+        modes: Modes 0 ... modes - 1 that the operator keeps, to be marked where it keeps some.
     """
     spectra = [
         np.abs(np.fft.rfft(values, axis=1, norm="forward")).mean(axis=(0, 2))[1:]

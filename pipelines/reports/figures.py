@@ -50,16 +50,6 @@ styled = style.context(["default", _STYLE])
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def closed(x: np.ndarray) -> np.ndarray:
-    """The points of a periodic grid and the end of its circle, where the first point is again."""
-    return np.append(x, 2 * x[-1] - x[-2])
-
-
-def periodic(values: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Values on a periodic grid, for the points of `closed`."""
-    return np.concatenate([values, values.take([0], axis=axis)], axis=axis)
-
-
 def time_bar(figure: Figure, axes: np.ndarray, colour: Normalize) -> None:
     """The scale of the colours of curves at several times."""
     figure.colorbar(

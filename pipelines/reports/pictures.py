@@ -1,59 +1,35 @@
-"""Pictures of the samples of a store."""
+"""Pictures of the samples of a store, on any domain."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import Literal, cast
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from pdegen.domains import GRIDS, NAMES, Box, Domain, from_attributes
 from pdegen.schema import SchemaError
 from pdegen.store.store import Store, StoreError, open_sealed
-from pipelines.reports import fields
-from pipelines.reports.fields import Look
-from pipelines.reports.figures import (
-    MODEL,
-    QUIET,
-    TIMES,
-    WIDE,
-    closed,
-    legend,
-    periodic,
-    save,
-    styled,
-    time_bar,
-)
-from pipelines.runs.interfaces import two_phases
+from pipelines.declared.physics import physics_of
+from pipelines.reports.fields import Functions, Look, Panel, in_columns, line, sheet, wrapped
+from pipelines.reports.figures import MODEL, QUIET, TIMES, WIDE, legend, save, styled, time_bar
+from pipelines.runs.finished import FinishedRun
 
 FORMATS = (".png", ".svg", ".pdf")
-
-
-@dataclass(frozen=True)
-class _Samples:
-    """Some samples of a store, and what is written on a picture of them."""
-
-    numbers: range
-    x: np.ndarray
-    times: np.ndarray
-    a: np.ndarray  # (samples, n)
-    u: np.ndarray  # (samples, times, n)
-    title: str
-    input: str
-    target: str
-
-    @property
-    def trajectory(self) -> bool:
-        return len(self.times) > 1
+_ROWS = 4  # channels of a variable that are drawn
 
 
 def plot_store(url: str, sample: int | None, out: Path) -> Path:
     """Draw samples of a sealed store into a file.
 
-    One sample, or without a number the first ones, on one- or two-dimensional grids. Of a store
-    with several noise levels, one sample at every level.
+    One sample, or without a number the first ones: curves on a line, elsewhere a panel for each of
+    a few times and channels. Of a store with several noise levels, one sample at every level.
 
     Args:
         url: The store.
@@ -71,191 +47,262 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
     store = open_sealed(url)
     if sample is not None and not 0 <= sample < store.samples:
         raise StoreError(f"{url} has samples 0 to {store.samples - 1}, got {sample}")
-    plane = "y" in store.group
-    if "level" in store.group:
-        draw = _plane_levels if plane else _levels
-        figure = draw(store, sample or 0)
-    elif plane:
-        figure = _plane(store, _numbers(store, sample, 4))
+    if sample in store.skipped:
+        raise StoreError(f"{url} has no values of sample {sample}: it was skipped")
+    names, curves = drawn_variables(store), domain_of(store).dim == 1
+    noisy = next((name for name in names if "level" in dims_of(store, name)), None)
+    most = 1 if noisy else 6 if curves else 4
+    there = (i for i in range(store.samples) if i not in store.skipped)
+    numbers = list(islice(there, most)) if sample is None else [sample]
+    prefix = f"sample {numbers[0]} of " if noisy or sample is not None else ""
+    title = f"{prefix}{_title(store, names[-1])}"
+    found = [functions(store, name, numbers) for name in names]
+    columns = [f"sample {i}" for i in numbers]
+    if noisy:
+        columns, found = _at_levels(store, names, noisy, numbers[0])
+    if curves:
+        inks = {name: MODEL if name == (noisy or names[-1]) else QUIET for name in names}
+        figure = _curves(found, columns, [_named(store, name) for name in names], inks, title)
     else:
-        drawn = _samples(store, _numbers(store, sample, 6))
-        figure = _panel(drawn) if sample is None else _one_sample(drawn)
+        figure = _panels(found, columns, title, names.index(noisy) if noisy else None)
     save(figure, out)
     return out
 
 
-def _numbers(store: Store, sample: int | None, most: int) -> range:
-    """The sample that is asked for, or the first ones."""
-    return range(min(most, store.samples)) if sample is None else range(sample, sample + 1)
+def dims_of(store: Store, name: str) -> tuple[str, ...]:
+    """Names of the axes of a variable."""
+    return tuple(map(str, getattr(store.array(name).metadata, "dimension_names", None) or ()))
 
 
-def _title(store: Store) -> str:
-    """Title of the store, and the constants of its target."""
+def drawn_variables(store: Store) -> list[str]:
+    """The functions of a store, inputs first."""
+    axes, order = set(domain_of(store).axes), {"input": 0, "target": 1}
+    roles = {name: str(store.array(name).attrs.get("role", "")) for name in store.variables}
+    found = [n for n in store.variables if roles[n] in order and axes <= {*dims_of(store, n)}]
+    if not found:
+        raise StoreError(f"{store.url} has no inputs and targets to draw")
+    return sorted(found, key=lambda name: order[roles[name]])
+
+
+def look_of(store: Store, name: str) -> Look:
+    """How a variable of a store is drawn: as its equation says, else by its role."""
+    physics, attributes = physics_of(store), store.array(name).attrs.asdict()
+    how, phases = physics.drawing.get(name), physics.phases.get(name)
+    medium = attributes.get("role") == "input"
+    symbol = name if how is None else how.symbol or name
+    if how is None or phases is not None:
+        return Look(symbol, "phases" if medium or phases else "sequential", medium, phases)
+    return Look(symbol, cast(Literal["sequential", "diverging", "phases"], how.colours), how.log)
+
+
+def functions(store: Store, name: str, numbers: Sequence[int], level: int = 0) -> Functions:
+    """A variable of some samples of a store, at one of its noise levels."""
+    domain, dims = domain_of(store), dims_of(store, name)
+
+    def values(variable: str) -> np.ndarray:
+        return np.concatenate([store.values(variable, range(i, i + 1)) for i in numbers])
+
+    found = values(name).astype(float)
+    found = found[:, level] if "level" in dims else found
+    array = store.array(name)
+    channels = [name]
+    if "channel" in dims:
+        own = cast("list[str]", array.attrs.get("channels", []))
+        count = array.shape[dims.index("channel")]
+        channels = [f"{name}_{k}" for k in (own or range(count))]
+    times = [""]
+    if "time" in dims:
+        times = [f", t = {t:.6g}" for t in np.atleast_1d(store.array("time")[...]).tolist()]
+    names = tuple(channel + time for time in times for channel in channels)
+    found = np.moveaxis(found.reshape(len(numbers), len(names), *domain.shape), 1, -1)
+    roles = {str(store.array(n).attrs.get("role", "")): n for n in store.variables}
+    places = [axis for axis in NAMES if axis in store.variables]
+    brief = str(array.attrs.get("long_name", name)).partition(",")[0]
+    return Functions(
+        replace(look_of(store, name), name=brief), found, names, domain,
+        np.stack([values(axis) for axis in places], axis=-1) if domain.moves else None,
+        values(roles["count"]) if "count" in roles else None,
+    )  # fmt: skip
+
+
+def functions_of(run: FinishedRun) -> tuple[Functions, Functions]:
+    """Inputs and targets of the test samples of a run, as the model sees them."""
+    pairs, data = run.pairs, run.experiment.data
+    times = np.atleast_1d(run.store.array("time")[...]) if "time" in run.store.arrays else []
+
+    def of(name: str, values: np.ndarray, points: np.ndarray) -> Functions:
+        several = values.shape[-1] > 1
+        names = tuple(f"{name}, t = {t:.6g}" for t in times) if several else (name,)
+        axes = [np.moveaxis(points, k, 0)[(slice(None), *[0] * (points.ndim - 2), k)]
+                for k in range(points.shape[-1])]  # fmt: skip
+        kind = GRIDS[pairs.grid]
+        grids = []
+        for x in axes:
+            h = (x[-1] - x[0]) / (len(x) - 1)
+            probe = kind(len(x))
+            grids.append(kind(len(x), h * probe.intervals, x[0] - h * probe.offset))
+        return Functions(look_of(run.store, name), values, names, Box(tuple(grids)))
+
+    return (
+        of(data.input, pairs.a.numpy(), pairs.x.double().numpy()),
+        of(data.target, pairs.u.numpy(), pairs.target_points.double().numpy()),
+    )
+
+
+def domain_of(store: Store) -> Domain:
+    """Where the functions of a store live."""
+    said = store.attributes.get("domain")
+    if said is None:
+        names = [name for name in NAMES if name in store.arrays]
+        arrays = [store.array(name) for name in names]
+        return Box(tuple(GRIDS[str(a.attrs["grid"])].through(np.asarray(a[:])) for a in arrays))
+    positions = None
+    if said.get("moves") is False:
+        names = [name for name in NAMES if name in store.arrays]
+        positions = np.stack([np.asarray(store.array(name)[...]) for name in names], axis=-1)
+    cells, edge = (
+        np.asarray(store.array(name)[...]) if name in store.arrays else None
+        for name in ("cells", "edge")
+    )
+    return from_attributes(said, positions, cells, edge)
+
+
+def _title(store: Store, name: str) -> str:
+    """Title of the store, and the constants of a variable."""
     constants = [
         f"{key} = {value:.4g}"
-        for key, value in store.array("u").attrs.asdict().items()
+        for key, value in store.array(name).attrs.asdict().items()
         if isinstance(value, int | float)
     ]
     return f"{store.attributes['title']}\n{', '.join(constants)}"
 
 
 def _named(store: Store, name: str) -> str:
-    array = store.array(name)
-    return f"{array.attrs.get('role', 'variable')} {name}: {array.attrs.get('long_name', '')}"
+    """A variable in words, with its time where there is one for all values."""
+    attributes, time = store.array(name).attrs, ""
+    if "time" in str(attributes.get("coordinates", "")) and "time" in store.arrays:
+        times = np.atleast_1d(store.array("time")[...])
+        time = f" at t = {times[0]:.4g}" if len(times) == 1 else ""
+    return f"{attributes.get('role')} {name}: {attributes.get('long_name', '')}{time}"
 
 
-def _look(store: Store, name: str) -> Look:
-    brief = str(store.array(name).attrs.get("long_name", name)).partition(",")[0]
-    return Look(brief, True, two_phases(store)) if name == "a" else Look(brief)
-
-
-def _plane(store: Store, numbers: range) -> Figure:
-    """Inputs above targets."""
-    a, u = (store.values(name, numbers).astype(float) for name in ("a", "u"))
-    titles = [f"sample {i}" for i in numbers]
-    return fields.pairs(
-        a,
-        u,
-        np.asarray(store.array("x")[:]),
-        (_look(store, "a"), _look(store, "u")),
-        titles,
-        _title(store),
-    )
-
-
-def _noisy(store: Store) -> tuple[str, str, list[str]]:
-    """The variable that has noise levels, the other one, and the levels in words."""
-    noisy = [name for name in store.variables if "level" in _dims(store, name)]
-    if len(noisy) != 1:
-        raise StoreError(f"{store.url} has {len(noisy)} variables with noise levels, not one")
+def _at_levels(
+    store: Store, names: list[str], noisy: str, number: int
+) -> tuple[list[str], list[Functions]]:
+    """One sample at every noise level in place of several samples, and the levels in words."""
     kind = store.attributes.get("noise", {}).get("kind", "")
-    words = [f"{kind} noise {v:g}".strip() for v in np.asarray(store.array("level")[:]).tolist()]
-    return noisy[0], "u" if noisy[0] == "a" else "a", words
+    levels = np.asarray(store.array("level")[:]).tolist()
+
+    def stacked(name: str) -> Functions:
+        at = [functions(store, name, [number], k) for k in range(len(levels))]
+        return replace(
+            at[0],
+            values=np.concatenate([one.values for one in at]),
+            positions=_repeated(at[0].positions, len(levels)),
+            counts=_repeated(at[0].counts, len(levels)),
+        )
+
+    return [f"{kind} noise {v:g}".strip() for v in levels], [stacked(name) for name in names]
 
 
-def _dims(store: Store, name: str) -> tuple[str, ...]:
-    return tuple(map(str, getattr(store.array(name).metadata, "dimension_names", None) or ()))
+def _repeated(values: np.ndarray | None, times: int) -> np.ndarray | None:
+    return None if values is None else np.repeat(values, times, axis=0)
 
 
-def _plane_levels(store: Store, sample: int) -> Figure:
-    """One sample at every noise level."""
-    name, other, words = _noisy(store)
-    values, clean = (
-        store.values(variable, range(sample, sample + 1))[0].astype(float)
-        for variable in (name, other)
+def _panels(
+    found: list[Functions], columns: list[str], title: str, noisy: int | None = None
+) -> Figure:
+    """Inputs above targets, a column for each sample; one sample, or the noise levels of one,
+    beside each other."""
+    if noisy is not None:
+        first = [one.panel(0, 0, title=one.look.name) for one in found if one is not found[noisy]]
+        one = found[noisy]
+        levels = [one.panel(k, 0, one.scale(0), word) for k, word in enumerate(columns)]
+        return sheet(wrapped([*first, *levels]), title=title)
+    if len(columns) > 1:
+        rows, names = in_columns(found, _ROWS, columns)
+        return sheet(rows, names, title)
+    panels = [[_labelled(one, channel) for channel in one.chosen(_ROWS)] for one in found]
+    together = [panel for row in panels for panel in row]
+    return sheet([together] if len(together) <= _ROWS else panels, title=title)
+
+
+def _labelled(one: Functions, channel: int) -> Panel:
+    several = len(one.names) > 1
+    panel = one.panel(0, channel, one.scale(channel), one.names[channel] if several else "")
+    return replace(panel, label=one.look.name)
+
+
+@styled
+def _curves(
+    found: list[Functions], columns: list[str], labels: list[str], inks: dict[str, str], title: str
+) -> Figure:
+    """Curves of all variables in one panel for each sample; where some have several components, a
+    row for each of these. The curves of a trajectory are coloured by time."""
+    components = [(k, name) for k, one in enumerate(found) for name in one.components]
+    alone = len(components) > len(found)
+    across = list(range(min(3 if alone else 6, len(columns))))
+    layout = (
+        [([component], across) for component in components]
+        if alone
+        else [(components, across[k : k + 3]) for k in range(0, len(across), 3)]
     )
-    return fields.levels(
-        values, clean, np.asarray(store.array("x")[:]), (_look(store, name), _look(store, other)),
-        [f"{name}, {level}" for level in words], f"sample {sample} of {_title(store)}",
+    times = sorted({time for one in found for time in one.times})
+    colour = Normalize(times[0], times[-1]) if len(times) > 1 else None
+    image = colour is not None and len(columns) == 1
+    figure = Figure(figsize=(WIDE, (4.0 if len(columns) == 1 else 3.2) + 2.2 * (len(layout) - 1)))
+    axes = figure.subplots(
+        len(layout), 2 if image else len(layout[0][1]), squeeze=False,
+        sharex=found[0].positions is None, sharey=False if image else "row" if alone else True,
     )  # fmt: skip
-
-
-@styled
-def _levels(store: Store, sample: int) -> Figure:
-    """One sample at every noise level, as curves."""
-    name, other, words = _noisy(store)
-    x = np.asarray(store.array("x")[:])
-    values, clean = (
-        store.values(variable, range(sample, sample + 1))[0].astype(float)
-        for variable in (name, other)
-    )
-    columns = min(3, len(words))
-    rows = -(-len(words) // columns)
-    figure = Figure(figsize=(WIDE, 1.0 + 2.2 * rows))
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for k, cell in enumerate(axes.flat):
-        if k >= len(words):
-            cell.set_axis_off()
-            continue
-        cell.plot(x, clean.reshape(-1, len(x)).T, color=QUIET, ls="--", lw=1.2)
-        cell.plot(x, values[k].reshape(-1, len(x)).T, color=MODEL, lw=1.0)
-        cell.set(title=words[k], xlim=(x[0], x[-1]))
+    for row, (drawn, samples) in zip(axes, layout, strict=True):
+        for cell, i in zip(row, samples, strict=False):
+            for k, name in drawn:
+                _draw(cell, found[k], name, i, list(inks.values())[k], colour)
+            if len(columns) > 1:
+                cell.set_title(columns[i])
+        for cell in row[len(samples) :]:
+            if image:
+                _against_time(figure, cell, *[(found[k], name) for k, name in drawn][-1])
+            else:
+                cell.set_axis_off()
+        row[0].set_ylabel(", ".join(name for _, name in drawn))
     for cell in axes[-1]:
         cell.set_xlabel("x")
-    for cell in axes[:, 0]:
-        cell.set_ylabel("a, u")
-    axes[0, 0].plot([], [], color=MODEL, label=_named(store, name))
-    axes[0, 0].plot([], [], color=QUIET, ls="--", label=_named(store, other))
-    figure.suptitle(f"sample {sample} of {_title(store)}", x=0.01, ha="left", fontsize=10.5)
+    for one, label, ink in zip(found, labels, inks.values(), strict=True):
+        ink = TIMES(0.6) if len(one.times) > 1 else ink
+        dashes = "--" if ink == QUIET else "-"
+        axes[0, 0].plot([], [], color=ink, ls=dashes, label=label)
+    if colour:
+        time_bar(figure, axes[:, :1] if image else axes, colour)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10.5)
     legend(figure, axes[0, 0], below=True)
     return figure
 
 
-def _samples(store: Store, numbers: range) -> _Samples:
-    x = store.array("x")
-    points = np.asarray(x[:])
-    inputs, targets = (store.values(name, numbers).astype(float) for name in ("a", "u"))
-    if x.attrs["grid"] == "periodic":
-        points, inputs, targets = closed(points), periodic(inputs), periodic(targets)
-    return _Samples(
-        numbers=numbers,
-        x=points,
-        times=np.atleast_1d(store.array("time")[...]) if "time" in store.arrays else np.empty(0),
-        a=inputs,
-        u=targets.reshape(len(numbers), -1, len(points)),
-        title=_title(store),
-        input=_named(store, "a"),
-        target=_named(store, "u"),
-    )
+def _draw(
+    axes: Axes, one: Functions, name: str, i: int, ink: str, colour: Normalize | None
+) -> None:
+    """A component of one sample, at all times."""
+    for time, channel in one.components[name].items():
+        x, values = line(one.place(i), one.of(i, channel))
+        shade = ink if time is None or colour is None else TIMES(colour(time))
+        axes.plot(x, values, color=shade, ls="--" if shade == QUIET else "-", lw=1.2)
+        axes.set_xlim(x[0], x[-1])
 
 
-@styled
-def _panel(drawn: _Samples) -> Figure:
-    columns = min(3, len(drawn.numbers))
-    rows = -(-len(drawn.numbers) // columns)
-    figure = Figure(figsize=(WIDE, 1.0 + 2.2 * rows))
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for i, cell in enumerate(axes.flat):
-        if i >= len(drawn.numbers):
-            cell.set_axis_off()
-            continue
-        _draw(cell, drawn, i)
-        cell.set_title(f"sample {drawn.numbers[i]}")
-    _finish(figure, axes, drawn)
-    return figure
-
-
-@styled
-def _one_sample(drawn: _Samples) -> Figure:
-    figure = Figure(figsize=(WIDE, 4.0))
-    axes = figure.subplots(1, 2 if drawn.trajectory else 1, squeeze=False)
-    _draw(axes[0, 0], drawn, 0)
-    if drawn.trajectory:
-        image, u = axes[0, 1], drawn.u[0]
-        size = np.abs(u).max()
-        mesh = image.pcolormesh(
-            drawn.x, drawn.times, u, cmap="RdBu_r", vmin=-size, vmax=size,
-            shading="nearest", rasterized=True,
-        )  # fmt: skip
-        image.set(xlabel="x", ylabel="time t")
-        image.grid(False)
-        figure.colorbar(mesh, ax=image, label="u")
-    _finish(figure, axes[:, :1], drawn, f"sample {drawn.numbers[0]} of ")
-    return figure
-
-
-def _draw(axes: Axes, drawn: _Samples, i: int) -> None:
-    """Input and target of the i-th sample; the curves of a trajectory are coloured by time."""
-    axes.plot(drawn.x, drawn.a[i], color=QUIET, ls="--", lw=1.2)
-    colours = [MODEL]
-    if drawn.trajectory:
-        colours = TIMES(Normalize(drawn.times[0], drawn.times[-1])(drawn.times))
-    for colour, u in zip(colours, drawn.u[i], strict=True):
-        axes.plot(drawn.x, u, color=colour, lw=1.2)
-    axes.set_xlim(drawn.x[0], drawn.x[-1])
-
-
-def _finish(figure: Figure, axes: np.ndarray, drawn: _Samples, prefix: str = "") -> None:
-    """Axis labels, title, legend and colour bar that the samples share."""
-    for cell in axes[-1]:
-        cell.set_xlabel("x")
-    for cell in axes[:, 0]:
-        cell.set_ylabel("a, u")
-    at = f" at t = {drawn.times[0]:.4g}" if len(drawn.times) == 1 else ""
-    ink = TIMES(0.6) if drawn.trajectory else MODEL
-    axes[0, 0].plot([], [], color=QUIET, ls="--", label=drawn.input)
-    axes[0, 0].plot([], [], color=ink, label=drawn.target + at)
-    if drawn.trajectory:
-        time_bar(figure, axes, Normalize(drawn.times[0], drawn.times[-1]))
-    figure.suptitle(prefix + drawn.title, x=0.01, ha="left", fontsize=10.5)
-    legend(figure, axes[0, 0], below=True)
+def _against_time(figure: Figure, axes: Axes, one: Functions, name: str) -> None:
+    """A component of the first sample on the plane of x and t."""
+    channels = {t: c for t, c in one.components[name].items() if t is not None}
+    if len(channels) < 2:
+        axes.set_axis_off()
+        return
+    x, values = line(one.place(0), one.of(0, list(channels.values())))
+    size = np.abs(values).max()
+    mesh = axes.pcolormesh(
+        x, list(channels), values.T, cmap="RdBu_r", vmin=-size, vmax=size, shading="nearest",
+        rasterized=True,
+    )  # fmt: skip
+    axes.set(ylabel="time t")
+    axes.grid(False)
+    figure.colorbar(mesh, ax=axes, label=name)

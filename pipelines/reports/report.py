@@ -9,10 +9,12 @@ import torch
 from matplotlib.figure import Figure
 
 from operators.norms import relative_l2
-from pipelines.reports import charts, fields
+from pipelines.reports import charts
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.facts import distinct, facts
-from pipelines.reports.figures import closed, periodic, svg
+from pipelines.reports.fields import Functions
+from pipelines.reports.figures import svg
+from pipelines.reports.pictures import functions_of
 from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.baselines import compared
 from pipelines.runs.finished import FinishedRun, read_finished
@@ -158,8 +160,38 @@ def _prediction_section(run: FinishedRun) -> Section:
         f"{name} (sample {numbers[i]}) {scientific(errors[i])}"
         for name, i in charts.ranked(errors).items()
     )
-    drawn = _on_the_square if run.dimension == 2 else _on_the_line
-    found = drawn(run, errors, f"Relative L² error: {named}.")
+    inputs, truth = functions_of(run)
+    predicted = run.prediction.numpy()
+    noisy = run.experiment.noise is not None
+    figure = charts.predictions(inputs, truth, predicted, errors, numbers.tolist(), noisy)
+    u = truth.look.name
+    explained = (
+        f"Prediction p over the truth {u}, and beneath it the error p − {u} on its own scale."
+    )
+    if truth.domain.dim > 1:
+        explained = (
+            f"Input, truth {u}, prediction p and error p − {u} on its own scale; truth and "
+            "prediction of a sample have the same one. x points to the right, y upwards. The "
+            f"input is drawn {'with the noise that the model sees' if noisy else 'as the model '}"
+            f"{'' if noisy else 'sees it'}."
+        )
+    drawn = ", ".join(truth.names[c] for c in truth.chosen(charts.FEW))
+    few = (
+        f" Of {len(truth.names)} channels these are drawn: {drawn}." if len(truth.names) > 1 else ""
+    )
+    found = [_picture(
+        figure, "predictions", f"{explained}{few} Relative L² error: {named}."
+    )]  # fmt: skip
+    if truth.domain.dim == 1 and run.pairs.periodic:
+        found.append(_spectrum(run))
+    elif truth.domain.dim > 1 and not truth.domain.moves:
+        found.append(_where(run, truth, predicted - truth.values))
+    if len(truth.times) > 1:
+        found.append(_picture(
+            charts.error_by_time(truth.times, _by_time(truth, predicted)), "error-by-time",
+            "Relative L² error at each time: the mean over the test samples, and the range of nine "
+            "in ten of them.", half=True,
+        ))  # fmt: skip
     found.append(_picture(
         charts.error_histogram(errors), "error-histogram",
         f"Errors of the {len(errors)} test samples: median {scientific(float(np.median(errors)))}, "
@@ -172,55 +204,38 @@ def _prediction_section(run: FinishedRun) -> Section:
     return Section("Predictions and their errors", (text,), pictures=tuple(found))
 
 
-def _on_the_line(run: FinishedRun, errors: np.ndarray, named: str) -> list[Picture]:
-    """Predictions as curves, and their spectrum where the data are periodic."""
-    u, p, x = run.pairs.u.numpy(), run.prediction.numpy(), run.pairs.x[:, 0].numpy()
-    times = np.atleast_1d(run.store.array("time")[...]).tolist()
-    curves = (closed(x), periodic(u, 1), periodic(p, 1)) if run.pairs.periodic else (x, u, p)
-    found = [_picture(
-        charts.best_median_worst(*curves, errors, run.pairs.samples.tolist(), times), "predictions",
-        "Prediction p over the truth u, and beneath it the error p − u on its own scale. "
-        f"{named}",
-    )]  # fmt: skip
-    if run.pairs.periodic:
-        modes = getattr(run.experiment.model, "modes", None)  # of the operators that have some
-        kept = "" if modes is None else f" The decoder keeps the modes below {modes}."
-        found.append(_picture(
-            charts.error_spectrum(u, p, modes), "error-spectrum",
-            f"Spectrum: mean size of the Fourier coefficients of target and error.{kept}",
-            half=True,
-        ))  # fmt: skip
-    return found
+def _by_time(truth: Functions, predicted: np.ndarray) -> dict[str, np.ndarray]:
+    """Relative L² errors of each component, shape (samples, times)."""
+
+    def errors(channel: int) -> np.ndarray:
+        pair = (torch.from_numpy(v[..., [channel]]).double() for v in (predicted, truth.values))
+        return relative_l2(*pair).numpy()
+
+    return {
+        name: np.stack([errors(channels[time]) for time in truth.times], axis=1)
+        for name, channels in truth.components.items()
+    }
 
 
-def _on_the_square(run: FinishedRun, errors: np.ndarray, named: str) -> list[Picture]:
-    """Predictions as fields, and where the error sits."""
-    data = run.experiment.data
-    a, u, p = (v[..., 0].numpy() for v in (run.pairs.a, run.pairs.u, run.prediction))
-    x, y = (grid[:, 0, 0].numpy() for grid in (run.pairs.x, run.pairs.target_points))
-    medium = fields.Look("a", True, run.phases)
-    looks = tuple(
-        medium if name == "a" else fields.Look(name) for name in (data.input, data.target)
-    )
-    noisy = run.experiment.noise is not None
-    of_samples = fields.best_median_worst(
-        a, u, p, (x, y), (looks[0], looks[1]), errors, run.pairs.samples.tolist(), noisy
-    )
-    error = np.abs(p - u).astype(float)
-    return [
-        _picture(
-            of_samples, "predictions",
-            f"Input, truth {data.target}, prediction p and error p − {data.target} on its own "
-            "scale; truth and prediction of a sample have the same one. x points to the right, y "
-            "upwards. The input is drawn "
-            f"{'with the noise that the model sees' if noisy else 'as the model sees it'}. {named}",
-        ),
-        _picture(
-            fields.mean_error(y, error, data.target), "mean-error",
-            f"Where the errors sit: |p − {data.target}| at each point, the mean over the "
-            f"{len(error)} test samples. {_at_the_interface(run, error)}".strip(), half=True,
-        ),
-    ]  # fmt: skip
+def _spectrum(run: FinishedRun) -> Picture:
+    """On a circle, of the operators that keep some modes with what they keep."""
+    modes = getattr(run.experiment.model, "modes", None)
+    kept = "" if modes is None else f" The decoder keeps the modes below {modes}."
+    return _picture(
+        charts.error_spectrum(run.pairs.u.numpy(), run.prediction.numpy(), modes), "error-spectrum",
+        f"Spectrum: mean size of the Fourier coefficients of target and error.{kept}", half=True,
+    )  # fmt: skip
+
+
+def _where(run: FinishedRun, truth: Functions, error: np.ndarray) -> Picture:
+    u = truth.look.name
+    mean = "" if len(truth.times) < 2 else " and times"
+    return _picture(
+        charts.mean_error(truth, error), "mean-error",
+        f"Where the errors sit: |p − {u}| at each point, the mean over the {len(error)} test "
+        f"samples{mean}. {_at_the_interface(run, np.abs(error[..., 0]))}".strip(),
+        half=len(truth.components) == 1,
+    )  # fmt: skip
 
 
 def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:

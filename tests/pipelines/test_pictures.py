@@ -13,6 +13,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from operators.training.fit import Epoch
+from pdegen.domains import Box
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
 from pdegen.making.contents import layout
@@ -21,7 +22,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import StoreError, lay_out
 from pipelines.reports import charts, fields, figures
-from pipelines.reports.fields import Look
+from pipelines.reports.fields import Functions, Look
 from pipelines.reports.pictures import plot_store
 
 
@@ -57,10 +58,16 @@ def test_a_sample_is_drawn_with_its_title_parameters_and_time(store: str, tmp_pa
     assert "at t = 0.1592" in words
 
 
-def a_wedge(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cell centres, and values that are 7 in the corner x near 1, y near 0, and 2 elsewhere."""
+def a_wedge(n: int) -> tuple[Box, np.ndarray]:
+    """Cells, and values that are 7 in the corner x near 1, y near 0, and 2 elsewhere."""
     x = (np.arange(n) + 0.5) / n
-    return x, np.where((x[:, None] > 0.5) & (x < 0.5), 7.0, 2.0)
+    return Box.cell(n, n), np.where((x[:, None] > 0.5) & (x < 0.5), 7.0, 2.0)
+
+
+def functions(values: np.ndarray, look: Look, names: tuple[str, ...] | None = None) -> Functions:
+    """On cells of the unit box; without names a channel that has the name of the look."""
+    values = values[..., None] if names is None else values
+    return Functions(look, values, names or (look.name,), Box.cell(*values.shape[1:-1]))
 
 
 def drawn_images(figure: Figure) -> list[np.ndarray]:
@@ -82,9 +89,10 @@ def test_a_store_without_times_is_drawn(tmp_path: Path) -> None:
 
 
 def test_x_points_to_the_right_and_y_upwards() -> None:
-    x, values = a_wedge(8)
+    domain, values = a_wedge(8)
     axes = Figure().subplots()
-    image = fields.show(axes, values, x, "viridis", Normalize(0, 10))
+    fields.show(axes, domain, values, "viridis", Normalize(0, 10))
+    image = axes.images[0]
     corner = np.asarray(image.get_array())[0, -1]  # the last x, the first y
     assert corner == 7
     assert image.origin == "lower"
@@ -93,8 +101,10 @@ def test_x_points_to_the_right_and_y_upwards() -> None:
 
 
 def test_a_field_is_not_smoothed_and_keeps_its_two_values() -> None:
-    x, values = a_wedge(421)
-    image = fields.show(Figure().subplots(), values, x, "viridis", Normalize(0, 10))
+    domain, values = a_wedge(421)
+    axes = Figure().subplots()
+    fields.show(axes, domain, values, "viridis", Normalize(0, 10))
+    image = axes.images[0]
     shown = np.asarray(image.get_array())
     assert set(np.unique(shown)) == {2.0, 7.0}
     assert image.get_interpolation() == "none"
@@ -102,21 +112,20 @@ def test_a_field_is_not_smoothed_and_keeps_its_two_values() -> None:
 
 
 def test_pictures_of_fine_grids_are_bounded() -> None:
-    rng, x = np.random.default_rng(0), (np.arange(421) + 0.5) / 421
-    u = rng.normal(size=(3, 421, 421))
-    looks = Look("a", True), Look("u")
-    figure = fields.best_median_worst(u, u, u + 0.1, (x, x), looks, np.array([0.1] * 3), range(3))
+    u = np.random.default_rng(0).normal(size=(3, 421, 421))
+    inputs, truth = functions(u, Look("a", "phases", True)), functions(u, Look("u"))
+    figure = charts.predictions(inputs, truth, truth.values + 0.1, np.array([0.1] * 3), range(3))
     # noise in every point is the worst case: twelve images of 141 x 141 points
     assert len(figures.svg(figure, "p", "x")) < 1_500_000
 
 
 def test_truth_and_prediction_have_one_scale_and_the_error_is_centred() -> None:
-    x, values = a_wedge(8)
+    _, values = a_wedge(8)
     u = np.stack([values, values, values])
     p = u + np.array([0.1, 0.2, 3.0])[:, None, None]
-    looks = Look("u"), Look("a", True, (2.0, 7.0))
-    figure = fields.best_median_worst(
-        u, u, p, (x, x), looks, np.array([0.1, 0.2, 3.0]), range(100, 103)
+    truth = functions(u, Look("a", "phases", phases=(2.0, 7.0)))
+    figure = charts.predictions(
+        functions(u, Look("u")), truth, p[..., None], np.array([0.1, 0.2, 3.0]), range(100, 103)
     )
     images = [axes.images[0] for axes in figure.axes]
     for row in range(3):
@@ -130,31 +139,30 @@ def test_truth_and_prediction_have_one_scale_and_the_error_is_centred() -> None:
 
 
 def test_a_two_phase_coefficient_is_marked_at_its_phases() -> None:
-    x, values = a_wedge(8)
+    domain, values = a_wedge(8)
     figure = Figure()
-    look = Look("a", True, (2.0, 7.0))
-    image = fields.show(figure.subplots(), values, x, look.colours, look.scale(values))
-    fields.bar(image, phases=look.phases)
+    look, axes = Look("a", "phases", phases=(2.0, 7.0)), figure.subplots()
+    fields.bar(fields.show(axes, domain, values, look.map, look.scale(values)), axes, look)
     labels = [text.get_text() for text in figure.axes[0].child_axes[0].get_yticklabels()]
     assert labels == ["2", "7"]
 
 
 def test_a_coefficient_over_magnitudes_has_a_logarithmic_scale() -> None:
     wide, narrow = np.array([[1e-3, 1.0]]), np.array([[3.0, 12.0]])
-    assert isinstance(Look("a", True).scale(wide), LogNorm)
-    assert not isinstance(Look("a", True).scale(narrow), LogNorm)
+    assert isinstance(Look("a", log=True).scale(wide), LogNorm)
+    assert not isinstance(Look("a", log=True).scale(narrow), LogNorm)
     assert not isinstance(Look("u").scale(wide), LogNorm)
-    x, figure = np.array([0.25, 0.75]), Figure()
-    image = fields.show(figure.subplots(), np.diag([0.01, 0.99]) + 0.01, x, "viridis", LogNorm())
-    fields.bar(image)
+    figure, values = Figure(), np.diag([0.01, 0.99]) + 0.01
+    axes = figure.subplots()
+    image = fields.show(axes, Box.cell(2, 2), values, "viridis", LogNorm())
+    fields.bar(image, axes, Look("a", log=True))
     labels = [text.get_text() for text in figure.axes[0].child_axes[0].get_yticklabels()]
     assert labels == ["0.01", "0.1", "1"]
 
 
 def test_the_mean_error_is_that_of_the_samples() -> None:
-    x = (np.arange(4) + 0.5) / 4
     error = np.stack([np.full((4, 4), -1.0), np.full((4, 4), 3.0)])
-    figure = fields.mean_error(x, error, "u")
+    figure = charts.mean_error(functions(error, Look("u")), error[..., None])
     np.testing.assert_allclose(drawn_images(figure)[0], 2.0)
 
 
@@ -225,9 +233,9 @@ def test_the_learning_curve_says_what_was_watched() -> None:
 
 def test_best_median_and_worst_are_those_of_the_errors() -> None:
     x, errors = np.linspace(0, 1, 16), np.array([0.3, 0.1, 0.2])
-    u = np.ones((3, 16, 1)) * np.sin(x)[:, None]
-    figure = charts.best_median_worst(
-        x, u, u + errors[:, None, None], errors, range(100, 103), [0.5]
+    truth = functions(np.ones((3, 16)) * np.sin(x), Look("u"))
+    figure = charts.predictions(
+        truth, truth, truth.values + errors[:, None, None], errors, range(100, 103)
     )
     titles = [axes.get_title(loc="left") for axes in figure.axes[:3]]
     assert titles == [
@@ -240,9 +248,11 @@ def test_best_median_and_worst_are_those_of_the_errors() -> None:
 
 
 def test_predictions_of_many_times_are_drawn_at_four_of_them() -> None:
-    x, times = np.linspace(0, 1, 16), [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-    u = np.random.default_rng(0).normal(size=(3, 16, 6))
-    figure = charts.best_median_worst(x, u, u + 0.1, np.array([0.1, 0.2, 0.3]), range(3), times)
+    names = tuple(f"u, t = {t}" for t in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
+    truth = functions(np.random.default_rng(0).normal(size=(3, 16, 6)), Look("u"), names)
+    figure = charts.predictions(
+        truth, truth, truth.values + 0.1, np.array([0.1, 0.2, 0.3]), range(3)
+    )
     beneath = figure.axes[3].lines[:-1]  # the last line is zero
     assert len(beneath) == 4
     assert figure.axes[-1].get_ylabel() == "time t"
