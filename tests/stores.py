@@ -12,7 +12,8 @@ import pytest
 
 from pdegen.making.generate import Job
 from pdegen.making.verify import verify
-from pdegen.store.record import Record, Seal, mark, sha256
+from pdegen.store.record import Record, Seal
+from pdegen.store.signed import mark, sha256
 from pdegen.store.store import Store
 
 

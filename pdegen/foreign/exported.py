@@ -62,7 +62,7 @@ def description(store: Store) -> Exported:
                 dtype=array["data_type"],
                 attributes=dict(array["attributes"]),
             )
-            for name, array in sorted(store.arrays.items())
+            for name, array in sorted(store.description.metadata.items())
         },
         attributes=store.attributes,
     )

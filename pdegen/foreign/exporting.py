@@ -70,8 +70,7 @@ def export(
     _check_free(path, format, overwrite)
     text = encoded(description(store))
     arrays = {
-        name: Declared(tuple(array["shape"]), np.dtype(array["data_type"]))
-        for name, array in sorted(store.arrays.items())
+        name: Declared(array.shape, array.dtype) for name, array in sorted(store.arrays.items())
     }
     need = sum(array.bytes for array in arrays.values()) * (2 if format == "pt" else 1)
     if format != "npy":

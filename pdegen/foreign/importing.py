@@ -193,11 +193,11 @@ class ImportJob(Job):
         return {i: why for i, why in self.plan.skipped.items() if i in samples}
 
     def difference(self, store: Store) -> str:
-        there = store.attributes.get("imported")
+        there = store.said.imported
         names = ", ".join(source.path.name for source in self.sources)
         if there is None:
             return f"{store.url} was not imported from {names}"
-        known = [one["sha256"] for one in there["files"]]
+        known = [one.sha256 for one in there.files]
         if known == [source.sha256 for source in self.sources]:
             return f"{store.url} was imported from {names} otherwise declared"
         return f"{store.url} was imported from other files than {names}"

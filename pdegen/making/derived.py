@@ -106,12 +106,12 @@ class NoiseJob(Job):
 
     @property
     def fingerprint(self) -> str:
-        attributes = open_sealed(self.parent).attributes
+        said = open_sealed(self.parent).said
         content = {
-            "parent": [attributes["fingerprint"], attributes["content"]],
+            "parent": [said.fingerprint, said.content],
             "variable": self.variable,
             "noises": [noise.model_dump(mode="json") for noise in self.noises],
-            "shard": self._shard(attributes["shard"]),
+            "shard": self._shard(said.shard),
             "algorithm": ALGORITHM_VERSION,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -125,7 +125,7 @@ class NoiseJob(Job):
         parent = open_sealed(self.parent)
         sound = not parent.missing()
         if sound:
-            sound = parent.summary().content == parent.attributes["content"]
+            sound = parent.summary().content == parent.said.content
         if not sound:
             raise StoreError(f"{self.parent} is damaged: pdegen verify names the shards")
 
@@ -208,7 +208,7 @@ class NoiseJob(Job):
 
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
         parent = open_sealed(self.parent)
-        if parent.attributes["content"] != store.attributes["parent"]["content"]:
+        if store.said.parent is None or parent.said.content != store.said.parent.content:
             raise StoreError(self.difference(store))
         deviation = _deviation(store)
         values = {name: parent.values(name, samples) for name in parent.variables}
@@ -233,20 +233,20 @@ class NoiseJob(Job):
     def _numbers(self, parent: Store) -> list[int]:
         """The numbers of all samples in the random stream; each split counts for itself."""
         numbers = np.arange(parent.samples)
-        for start, stop in parent.attributes["splits"].values():
+        for start, stop in parent.said.splits.values():
             numbers[start:stop] = self.noises[0].build().numbers(range(start, stop))
         return numbers.tolist()
 
     def difference(self, store: Store) -> str:
-        origin, parent = store.attributes.get("parent"), open_sealed(self.parent).attributes
+        origin, parent = store.said.parent, open_sealed(self.parent).said
         if origin is None:
             return f"{store.url} is not a store with noise made from {self.parent}"
-        if origin["fingerprint"] != parent["fingerprint"]:
+        if origin.fingerprint != parent.fingerprint:
             return (
-                f"{store.url} was made from another store ({origin['recipe']}, fingerprint "
-                f"{origin['fingerprint'][:12]}, not {parent['fingerprint'][:12]})"
+                f"{store.url} was made from another store ({origin.recipe}, fingerprint "
+                f"{origin.fingerprint[:12]}, not {parent.fingerprint[:12]})"
             )
-        if origin["content"] != parent["content"]:
+        if origin.content != parent.content:
             return f"{self.parent} has changed since {store.url} was made from it"
         there = {k: v for k, v in store.attributes["noise"].items() if k != "deviation"}
         return f"{store.url} was made with other noise: {json.dumps(there)}"
@@ -264,7 +264,7 @@ def _coordinates(parent: Store) -> Iterator[Coordinate]:
 
 def _training_blocks(parent: Store) -> Iterator[range]:
     """The training samples, shard by shard."""
-    start, stop = parent.attributes["splits"]["train"]
+    start, stop = parent.said.splits["train"]
     for shard in range(parent.shards):
         samples = parent.shard_range(shard)
         if samples.start < stop and start < samples.stop:
@@ -287,7 +287,7 @@ def _deviation(store: Store) -> np.ndarray:
         deviation = np.asarray(store.array("deviation")[...])
     except Exception as error:  # zarr raises many kinds on damaged data
         raise StoreError(damaged) from error
-    if _digest(deviation) != store.attributes["noise"]["deviation"]:
+    if store.said.noise is None or _digest(deviation) != store.said.noise.deviation:
         raise StoreError(damaged)
     return deviation
 

@@ -27,10 +27,9 @@ from pdegen.numerics.failure import WorkerError
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store import lock
-from pdegen.store.format import FORMAT_VERSION
-from pdegen.store.layout import ROOT, Layout
+from pdegen.store.format import FORMAT_VERSION, ROOT, job_of
+from pdegen.store.layout import Layout
 from pdegen.store.objects import Objects, causes
-from pdegen.store.record import job_of
 from pdegen.store.store import Store, StoreError, described_by
 from pdegen.version import __version__
 
@@ -93,7 +92,7 @@ class Job(ABC):
 
     def made(self, store: Store) -> bool:
         """Whether the store is of this job, so that it may go on there."""
-        return job_of(store.attributes) == self.identity
+        return store.said.job == self.identity
 
     @abstractmethod
     def difference(self, store: Store) -> str:
@@ -114,15 +113,15 @@ class RecipeJob(Job):
         Raises:
             SchemaError: If it was not made from a recipe, or not from one of this version.
         """
-        if store.derived or "imported" in store.attributes:
+        if store.command != "generate":
             raise SchemaError(
                 f"{store.url} was made from other data, not from a recipe: its samples are made "
                 "again by the command that made it, with --resume"
             )
         recipe = Recipe.parse(store.attributes["recipe"], f"the recipe of {store.url}")
-        if recipe.fingerprint != store.attributes["fingerprint"]:
+        if recipe.fingerprint != store.said.fingerprint:
             raise SchemaError(f"{store.url}: the recipe does not have the store's fingerprint")
-        return cls(recipe, store.attributes["provenance"].get("device"))
+        return cls(recipe, store.said.provenance.device or None)
 
     @property
     def fingerprint(self) -> str:
@@ -142,14 +141,13 @@ class RecipeJob(Job):
 
     @property
     def identity(self) -> str:
-        device = {"device": self.device} if self.device else {}
-        return job_of({"fingerprint": self.fingerprint, "provenance": device})
+        return job_of(self.fingerprint, self.device)
 
     def difference(self, store: Store) -> str:
-        if store.attributes["fingerprint"] == self.fingerprint:
-            device = store.attributes["provenance"].get("device", "cpu")
+        if store.said.fingerprint == self.fingerprint:
+            device = store.said.provenance.device or "cpu"
             return f"{store.url} was begun with --device {device}: resume it with that"
-        there = store.attributes["fingerprint"]
+        there = store.said.fingerprint
         own, others = self.recipe.model_dump(mode="json"), store.attributes["recipe"]
         same = {key for key in own if own[key] == others.get(key)}
         if own.keys() - same - {"name", "summary"} == {"splits"}:
@@ -284,7 +282,7 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
     """The task: compute one shard and write it, where the store is of this job, which still holds
     the lock. Notes say what was tried again or skipped."""
     store = Store(url)
-    if job_of(store.attributes) != mine.job:  # its records would name the other one
+    if store.said.job != mine.job:  # its records would name the other one
         raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
     lock.check(store.objects, mine.token)
     samples = store.shard_range(shard)
@@ -314,7 +312,7 @@ def values_of(
     values = {}
     for name in store.variables:
         array = store.arrays[name]
-        values[name] = np.full((len(samples), *array["shape"][1:]), np.nan, array["data_type"])
+        values[name] = np.full((len(samples), *array.shape[1:]), np.nan, array.dtype)
         for piece, computed in pieces:
             values[name][piece.start - samples.start : piece.stop - samples.start] = computed[name]
     return values
@@ -347,7 +345,7 @@ def _to_do(store: Store, job: str, workers: Pool) -> list[int]:
 
 def _is_sound(url: str, job: str, shard: int) -> bool:
     store = Store(url)
-    return job_of(store.attributes) == job and not store.faults_of(shard)
+    return store.said.job == job and not store.faults_of(shard)
 
 
 def _found(job: Job, objects: Objects, options: Options) -> Store | None:

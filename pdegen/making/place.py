@@ -10,8 +10,7 @@ from contextlib import suppress
 
 from pdegen.store import lock
 from pdegen.store.card import CARD, CROISSANT
-from pdegen.store.format import BEGUN, METADATA_BYTES
-from pdegen.store.layout import ROOT
+from pdegen.store.format import BEGUN, METADATA_BYTES, ROOT
 from pdegen.store.objects import Objects, TooLargeError
 from pdegen.store.record import Record, Seal
 from pdegen.store.store import Store, StoreError

@@ -19,10 +19,10 @@ from pdegen.making.place import strangers
 from pdegen.schema import SchemaError
 from pdegen.store import lock
 from pdegen.store.card import CARD, CROISSANT, documents
-from pdegen.store.format import METADATA_BYTES, MetadataError, parse
-from pdegen.store.layout import ROOT
+from pdegen.store.format import METADATA_BYTES, ROOT, MetadataError, parse
 from pdegen.store.objects import Objects, TooLargeError
-from pdegen.store.record import Record, Seal, sample_moments, sha256
+from pdegen.store.record import Record, Seal, sample_moments
+from pdegen.store.signed import sha256
 from pdegen.store.store import Fault, Store, StoreError, finished
 
 Mend = tuple[str, bytes]  # the key of an object and what is written there
@@ -139,7 +139,7 @@ def _opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
         fault = str(error)
     else:
         try:
-            unsealed = not parse(objects.read(ROOT, at_most=METADATA_BYTES))["attributes"]["sealed"]
+            unsealed = not parse(objects.read(ROOT, at_most=METADATA_BYTES)).said.sealed
         except (OSError, MetadataError):
             unsealed = False
         if unsealed:  # it is being written again
@@ -200,7 +200,7 @@ def _check_again(store: Store, job: RecipeJob, count: int, result: Verification)
     """Samples that are computed again, with NumPy, against those that are stored."""
     chosen = sorted(random.sample(range(store.samples), min(count, store.samples)))
     exact, job = job.device is None, replace(job, device=None)
-    roles = {name: store.arrays[name]["attributes"].get("role") for name in store.variables}
+    roles = {name: store.arrays[name].said.role for name in store.variables}
     for sample in chosen:
         shard = sample // store.shard_size
         _, sound, _ = store.inspect(shard)
@@ -312,7 +312,7 @@ def _mended_fixed(
 def _mended_layout(store: Store, job: RecipeJob) -> Iterator[Mend]:
     """The same without a seal, by the recipe, which itself is read from `zarr.json`."""
     made = job.layout().objects(store.version)
-    if json.loads(made[ROOT])["consolidated_metadata"]["metadata"] != store.arrays:
+    if json.loads(made[ROOT])["consolidated_metadata"]["metadata"] != store.description.metadata:
         return
     for key in store.fixed_keys():
         if store.fixed(key)[0] != made[key]:
@@ -341,7 +341,7 @@ def _mended_records(
     except StoreError:  # there are others that could not be mended
         return
     known = (seal.records, summary.records) if seal else (
-        store.attributes["content"], summary.content
+        store.said.content, summary.content
     )  # fmt: skip
     if known[0] != known[1]:
         return

@@ -10,63 +10,59 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pdegen.store.croissant import LICENCE, croissant
+from pdegen.store.format import Attributes, Description
 
 CARD, CROISSANT = "README.md", "croissant.json"
 
 
-def documents(description: Mapping[str, Any], root_digest: str) -> dict[str, bytes]:
+def documents(store: Description, root_digest: str) -> dict[str, bytes]:
     """The card and the Croissant metadata, by their keys in the store.
 
     Args:
-        description: The content of the sealed store's `zarr.json`.
-        root_digest: SHA-256 of its bytes.
+        store: What the sealed store says of itself.
+        root_digest: SHA-256 of the bytes of its `zarr.json`.
     """
-    metadata = json.dumps(croissant(description, root_digest), indent=2, ensure_ascii=False)
-    return {CARD: card(description).encode(), CROISSANT: metadata.encode()}
+    metadata = json.dumps(croissant(store, root_digest), indent=2, ensure_ascii=False)
+    return {CARD: card(store).encode(), CROISSANT: metadata.encode()}
 
 
-def card(description: Mapping[str, Any]) -> str:
-    """The card of a store that was made from a recipe, with noise from another one, or imported.
-
-    Args:
-        description: The content of the sealed store's `zarr.json`.
-    """
-    attributes = description["attributes"]
+def card(store: Description) -> str:
+    """The card of a store that was made from a recipe, with noise from another one, or imported."""
     sections = (
-        _facts(attributes),
-        _arrays(attributes["variables"], description["consolidated_metadata"]["metadata"]),
-        _splits(attributes),
-        _use(attributes),
-        _checks(attributes),
-        _origin(attributes),
+        _facts(store),
+        _arrays(store),
+        _splits(store.said),
+        _use(store.said),
+        _checks(store.said),
+        _origin(store.attributes),
     )
-    lines = [f"# {_plain(attributes['title'])}", ""]
+    lines = [f"# {_plain(store.said.title)}", ""]
     for section in sections:
         lines += [*section, ""]
     return "\n".join(lines)
 
 
-def _facts(attributes: Mapping[str, Any]) -> Iterator[str]:
+def _facts(store: Description) -> Iterator[str]:
     """What it is, in a table."""
+    said = store.said
     yield "| | |"
     yield "|---|---|"
-    yield f"| equation | {_plain(attributes['equation'])} |"
-    for name, text in _declared(attributes["recipe"].get("problem", {})):
+    yield f"| equation | {_plain(said.equation)} |"
+    for name, text in _declared(said.recipe.problem):
         yield f"| {name} | {text} |"
-    if "noise" in attributes:
-        yield f"| noise | {_pairs(attributes['noise'])} |"
-    yield f"| samples | {attributes['samples']} |"
-    yield f"| made | {_made(attributes)} |"
-    if "label_error" in attributes:
-        error = attributes["label_error"]
-        worst = f"up to {max(error['relative_l2']):.2e} in relative L2"
-        yield f"| label error | {worst}, from {_plain(error['reference'])} |"
-    if "imported" in attributes:
+    if said.noise:
+        yield f"| noise | {_pairs(store.attributes['noise'])} |"
+    yield f"| samples | {said.samples} |"
+    yield f"| made | {_made(said)} |"
+    if said.label_error:
+        worst = f"up to {max(said.label_error.relative_l2):.2e} in relative L2"
+        yield f"| label error | {worst}, from {_plain(said.label_error.reference)} |"
+    if said.imported:
         yield "| licence | that of its source |"
     else:
         yield f"| licence | CC BY 4.0, <{LICENCE}> |"
-    yield f"| fingerprint | `{attributes['fingerprint']}`: SHA-256 of what it was made from |"
-    yield f"| content | `{attributes['content']}`: SHA-256 of the data |"
+    yield f"| fingerprint | `{said.fingerprint}`: SHA-256 of what it was made from |"
+    yield f"| content | `{said.content}`: SHA-256 of the data |"
 
 
 def _declared(problem: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -79,52 +75,47 @@ def _declared(problem: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield _plain(name), _pairs(value)
 
 
-def _made(attributes: Mapping[str, Any]) -> str:
-    by = f"pdegen {_plain(attributes['provenance']['pdegen'])}"
-    if "parent" in attributes:
-        parent = attributes["parent"]
-        return f"by {by} from the dataset {_plain(parent['recipe'])}, content `{parent['content']}`"
-    if "imported" in attributes:
-        files = ", ".join(_plain(one["name"]) for one in attributes["imported"]["files"])
+def _made(said: Attributes) -> str:
+    by = f"pdegen {_plain(said.provenance.pdegen)}"
+    if parent := said.parent:
+        return f"by {by} from the dataset {_plain(parent.recipe)}, content `{parent.content}`"
+    if said.imported:
+        files = ", ".join(_plain(one.name) for one in said.imported.files)
         return f"from {files} by {by}, in the type of the file"
-    device = attributes["provenance"].get("device")
+    device = said.provenance.device
     where = f" on {_plain(device)}" if device else ""
     return f"by {by}{where}: solved in float64, rounded once; dimensionless"
 
 
-def _arrays(variables: list[str], arrays: Mapping[str, Any]) -> Iterator[str]:
+def _arrays(store: Description) -> Iterator[str]:
     yield from ("## Arrays", "")
     yield "| array | dimensions | shape | type | meaning | units |"
     yield "|---|---|---|---|---|---|"
-    for name in [*variables, *sorted(arrays.keys() - set(variables))]:
-        array = arrays[name]
-        own = array["attributes"]
-        row = [
-            f"`{name}`", ", ".join(array.get("dimension_names") or []) or "none",
-            " x ".join(map(str, array["shape"])) or "1", array["data_type"],
-            _plain(own.get("long_name", "")), _plain(own.get("units", "")),
-        ]  # fmt: skip
-        yield f"| {' | '.join(row)} |"
+    for name in [*store.variables, *sorted(store.coordinates)]:
+        array = store.arrays[name]
+        dims, shape = ", ".join(array.dims) or "none", " x ".join(map(str, array.shape)) or "1"
+        own, said = array.said, [f"`{name}`", dims, shape, array.dtype.name]
+        yield f"| {' | '.join([*said, _plain(own.long_name), _plain(own.units)])} |"
 
 
-def _splits(attributes: Mapping[str, Any]) -> Iterator[str]:
+def _splits(said: Attributes) -> Iterator[str]:
     yield from ("## Splits", "")
-    for name, (start, stop) in attributes["splits"].items():
+    for name, (start, stop) in said.splits.items():
         yield f"- {name}: samples {start} to {stop - 1}"
-    if attributes.get("skipped"):
-        skipped = ", ".join(map(str, attributes["skipped"]))
+    if said.skipped:
+        skipped = ", ".join(map(str, said.skipped))
         yield f"- in no split, for they could not be computed: samples {skipped}"
     yield from ("", "Over the training split:", "")
-    for name, values in attributes["statistics"].items():
+    for name, values in said.statistics.items():
         yield f"- `{name}`: mean {values['mean']:.6g}, standard deviation {values['std']:.6g}"
 
 
-def _use(attributes: Mapping[str, Any]) -> Iterator[str]:
+def _use(said: Attributes) -> Iterator[str]:
     yield from ("## Use", "")
     yield "This folder is a Zarr v3 group. With xarray:"
     yield from ("", "```python", "import xarray as xr", "")
     yield 'dataset = xr.open_zarr("PATH OR URL OF THIS FOLDER")'
-    yield f'print(dataset["{attributes["variables"][0]}"].sel(sample=0))'
+    yield f'print(dataset["{said.variables[0]}"].sel(sample=0))'
     yield from ("```", "", "With pdegen:", "", "```sh", "pdegen info PATH")
     yield from (
         "pdegen plot PATH --out picture.png",
@@ -133,11 +124,11 @@ def _use(attributes: Mapping[str, Any]) -> Iterator[str]:
     yield "```"
 
 
-def _checks(attributes: Mapping[str, Any]) -> Iterator[str]:
+def _checks(said: Attributes) -> Iterator[str]:
     yield from ("## Checks", "")
     yield "`records/` and `seal.json` hold the SHA-256 of all objects. `pdegen verify PATH` checks:"
     yield from ("", "- every byte against them, and that all values are finite;")
-    if "parent" in attributes or "imported" in attributes:
+    if said.parent or said.imported:
         yield "- that the statistics above follow from the values."
         return
     yield "- that the statistics above follow from the values;"

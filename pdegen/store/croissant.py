@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pdegen.store.format import Array, Description
+
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data that pdegen has made
 
 _TYPES = {"bool": "sc:Boolean"} | {
@@ -35,7 +37,7 @@ _CONTEXT = {
 }  # fmt: skip
 
 
-def croissant(description: Mapping[str, Any], root_digest: str) -> dict[str, Any]:
+def croissant(store: Description, root_digest: str) -> dict[str, Any]:
     """Metadata of a store by the Croissant format 1.1.
 
     A file set is all objects of an array and a record set its rows, one for each sample, or a
@@ -44,25 +46,22 @@ def croissant(description: Mapping[str, Any], root_digest: str) -> dict[str, Any
     no date, so that two makings are the same bytes.
 
     Args:
-        description: The content of the sealed store's `zarr.json`.
-        root_digest: SHA-256 of its bytes.
+        store: What the sealed store says of itself.
+        root_digest: SHA-256 of the bytes of its `zarr.json`.
 
     References: Croissant Format Specification 1.1, https://docs.mlcommons.org/croissant/.
     """
-    attributes = description["attributes"]
-    arrays = description["consolidated_metadata"]["metadata"]
-    variables = attributes["variables"]
-    names = [*variables, *sorted(arrays.keys() - set(variables))]
-    name, content = attributes["recipe"]["name"], attributes["content"]
-    made = "imported" not in attributes
+    arrays, said = store.arrays, store.said
+    names = [*store.variables, *sorted(store.coordinates)]
+    name, content = said.recipe.name, said.content
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": name,
-        "description": f"{attributes['title']}: {attributes['equation']}",
+        "description": f"{said.title}: {said.equation}",
         **({"license": LICENCE, "citeAs": f"{name}, a dataset made by pdegen, content {content}"}
-           if made else {}),
+           if not said.imported else {}),
         "version": f"1.0.0+{content[:12]}",
         "distribution": [
             {
@@ -81,22 +80,22 @@ def croissant(description: Mapping[str, Any], root_digest: str) -> dict[str, Any
                     "name": f"objects-of-{name}",
                     "description": f"the Zarr array {name}",
                     "encodingFormat": "application/vnd.zarr",
-                    "includes": f"{name}/c/**" if arrays[name]["shape"] else f"{name}/c",
+                    "includes": f"{name}/c/**" if arrays[name].shape else f"{name}/c",
                 }
                 for name in names
             ),
         ],
         "recordSet": [
-            *(_array(name, arrays[name], name in variables) for name in names),
-            _splits(attributes["splits"]),
+            *(_array(arrays[name], name in store.variables) for name in names),
+            _splits(said.splits),
         ],
     }  # fmt: skip
 
 
-def _array(name: str, array: Mapping[str, Any], by_sample: bool) -> dict[str, Any]:
-    shape = array["shape"][1:] if by_sample else array["shape"]
-    own = array["attributes"]
-    meaning = own.get("long_name", name)
+def _array(array: Array, by_sample: bool) -> dict[str, Any]:
+    shape = array.shape[1:] if by_sample else array.shape
+    name, units = array.name, array.said.units
+    meaning = array.said.long_name or name
     return {
         "@type": "cr:RecordSet",
         "@id": name,
@@ -107,8 +106,8 @@ def _array(name: str, array: Mapping[str, Any], by_sample: bool) -> dict[str, An
                 "@type": "cr:Field",
                 "@id": f"{name}/values",
                 "name": f"{name}/values",
-                "description": f"{meaning}, unit {own['units']}" if "units" in own else meaning,
-                "dataType": _TYPES[array["data_type"]],
+                "description": f"{meaning}, unit {units}" if units else meaning,
+                "dataType": _TYPES[array.dtype.name],
                 **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
                 "source": {
                     "fileSet": {"@id": f"objects-of-{name}"},
@@ -119,7 +118,7 @@ def _array(name: str, array: Mapping[str, Any], by_sample: bool) -> dict[str, An
     }
 
 
-def _splits(splits: Mapping[str, Any]) -> dict[str, Any]:
+def _splits(splits: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
     kinds = {"name": "sc:Text", "first": "cr:Int64", "end": "cr:Int64"}
     return {
         "@type": "cr:RecordSet",

@@ -6,18 +6,16 @@ shards of a process share. Here each thread encodes its own. A test compares the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import google_crc32c
 import numpy as np
 from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]: compiled
 
+from pdegen.store.format import BLOSC, Array, Values
+
 _ABSENT = 2**64 - 1  # offset and size, in the index, of a chunk that was not written
-_SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
 
 
-def encoded_shard(array: Mapping[str, Any], rows: np.ndarray) -> bytes:
+def encoded_shard(array: Array, rows: Values) -> bytes:
     """The object of a shard.
 
     Chunks lie one after another along the first axis; a chunk that is not full ends in fill values,
@@ -25,24 +23,22 @@ def encoded_shard(array: Mapping[str, Any], rows: np.ndarray) -> bytes:
     chunk, with its checksum.
 
     Args:
-        array: Zarr's metadata of the variable, as `pdegen.store.format` accepts them.
+        array: The variable.
         rows: The values of its samples; fewer than the shard has room for in the last shard.
     """
-    sharding, fill = array["codecs"][0]["configuration"], _fill(array)
-    size, *shape = sharding["chunk_shape"]
-    stored = np.ascontiguousarray(rows, dtype=np.dtype(array["data_type"]).newbyteorder("<"))
-    shard = array["chunk_grid"]["configuration"]["chunk_shape"][0]
-    index = np.full((shard // size, 2), _ABSENT, dtype="<u8")
+    size, fill = array.chunk[0], array.fill
+    stored = np.ascontiguousarray(rows, dtype=array.dtype.newbyteorder("<"))
+    index = np.full((array.shard[0] // size, 2), _ABSENT, dtype="<u8")
     parts, offset = list[bytes](), 0
     for number, start in enumerate(range(0, len(stored), size)):
         values = stored[start : start + size]
         if len(values) < size:
-            whole = np.full((size, *shape), fill, dtype=stored.dtype)
+            whole = np.full(array.chunk, fill, dtype=stored.dtype)
             whole[: len(values)] = values
             values = whole
         if _is_all(values, fill):
             continue
-        chunk = _chunk(values, sharding["codecs"])
+        chunk = _chunk(values, array)
         index[number] = offset, sum(map(len, chunk))
         offset += int(index[number, 1])
         parts += chunk
@@ -50,29 +46,22 @@ def encoded_shard(array: Mapping[str, Any], rows: np.ndarray) -> bytes:
     return b"".join([*parts, described, _checksum(described)])
 
 
-def _chunk(values: np.ndarray, codecs: list[dict[str, Any]]) -> list[bytes]:
+def _chunk(values: Values, array: Array) -> list[bytes]:
     """The parts of an encoded chunk."""
-    names = {codec["name"]: codec.get("configuration") for codec in codecs}
-    if by := names.get("blosc"):
-        data = blosc.compress(  # it takes the size of an item from the array
-            values, by["cname"].encode(), by["clevel"], _SHUFFLES[by["shuffle"]], by["blocksize"]
-        )
-    else:
+    if array.compressor == "none":
         data = values.tobytes()
-    return [data, _checksum(data)] if "crc32c" in names else [data]
+    else:  # it takes the size of an item from the array
+        level, shuffle, blocks = BLOSC["clevel"], blosc.SHUFFLE, BLOSC["blocksize"]
+        data = blosc.compress(values, array.compressor.encode(), level, shuffle, blocks)
+    return [data, _checksum(data)] if array.checksums else [data]
 
 
 def _checksum(data: bytes) -> bytes:
     return google_crc32c.value(data).to_bytes(4, "little")
 
 
-def _fill(array: Mapping[str, Any]) -> Any:
-    """What is read where nothing was written."""
-    fill = array["fill_value"]
-    return np.nan if fill == "NaN" else fill
-
-
-def _is_all(values: np.ndarray, fill: Any) -> bool:
+def _is_all(values: Values, fill: float) -> bool:
     """Whether all values are the fill value; of almost all arrays the first one tells."""
-    same = np.isnan if values.dtype.kind == "f" else lambda some: some == fill
-    return bool(same(values.flat[0])) and bool(np.all(same(values)))
+    if values.dtype.kind == "f":
+        return bool(np.isnan(values.flat[0])) and bool(np.isnan(values).all())
+    return bool(values.flat[0] == fill) and bool((values == fill).all())

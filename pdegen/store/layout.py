@@ -18,10 +18,16 @@ from zarr.storage import MemoryStore
 
 from pdegen.domains import Domain
 from pdegen.schema import SchemaError
-from pdegen.store.format import CHUNK_BYTES, FORMAT, FORMAT_VERSION, SAMPLES, SHARD_BYTES
+from pdegen.store.format import (
+    CHUNK_BYTES,
+    FORMAT,
+    FORMAT_VERSION,
+    ROOT,
+    SAMPLES,
+    SHARD_BYTES,
+)
 from pdegen.store.variables import Coordinate, Variable, check_domain
 
-ROOT = "zarr.json"
 _CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
 _COMPRESSORS = {
     "lz4": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")],

@@ -14,43 +14,9 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from pdegen.schema import explained
+from pdegen.store.signed import mark, sha256, signed, unsigned
 
 _BLOCK = 2**15  # points whose float64 copy stays in a core's cache
-MARK = 16  # digits of SHA-256 by which the seal knows a record
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def mark(record: bytes) -> str:
-    """What the seal knows a record by."""
-    return sha256(record)[:MARK]
-
-
-def job_of(attributes: Mapping[str, Any]) -> str:
-    """What makes a store's samples, to the bit: the fingerprint, and a device that is not NumPy."""
-    device = attributes["provenance"].get("device")
-    return f"{attributes['fingerprint']}@{device}" if device else attributes["fingerprint"]
-
-
-def _signed(content: dict[str, Any]) -> bytes:
-    """JSON with the digest of the rest as its last entry: a change of any byte is seen."""
-    text = json.dumps(content, separators=(",", ":")).encode()
-    return b'%s,"sha256":"%s"}' % (text[:-1], sha256(text).encode())
-
-
-def _unsigned(data: bytes) -> dict[str, Any]:
-    """The content of what `_signed` has made; ValueError on anything else."""
-    try:
-        content = json.loads(data)
-        content.pop("sha256")
-        sound = _signed(content) == data
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise ValueError(f"it is damaged: {error!r}") from None
-    if not sound:
-        raise ValueError("it differs from its own digest")
-    return content
 
 
 def _entries(content: Record | Seal, optional: str) -> dict[str, Any]:
@@ -101,13 +67,13 @@ class Record:
         return int(digits) if Record.key(int(digits)) == f"records/{name}" else None
 
     def encode(self) -> bytes:
-        return _signed(_entries(self, "job"))
+        return signed(_entries(self, "job"))
 
     @classmethod
     def parse(cls, data: bytes) -> Record:
         """Raises ValueError on bytes that are no record, or where any of them was changed."""
         try:
-            return _validator(cls).validate_python(_unsigned(data))
+            return _validator(cls).validate_python(unsigned(data))
         except ValidationError as error:
             raise ValueError(f"it is no record: {explained(error)}") from None
 
@@ -199,13 +165,13 @@ class Seal:
         )
 
     def encode(self) -> bytes:
-        return _signed(_entries(self, "shards"))
+        return signed(_entries(self, "shards"))
 
     @classmethod
     def parse(cls, data: bytes) -> Seal:
         """Raises ValueError on bytes that are no seal, or where any of them was changed."""
         try:
-            seal: Seal = _validator(cls).validate_python(_unsigned(data))
+            seal: Seal = _validator(cls).validate_python(unsigned(data))
         except ValidationError as error:
             raise ValueError(f"it is no seal: {explained(error)}") from None
         for key, text in seal.metadata.items():

@@ -9,7 +9,6 @@ no valid record.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,10 +20,21 @@ import zarr
 
 from pdegen.store.card import CARD, CROISSANT, documents
 from pdegen.store.encoding import encoded_shard
-from pdegen.store.format import BEGUN, METADATA_BYTES, BegunError, MetadataError, parse
-from pdegen.store.layout import ROOT, Layout, in_memory
+from pdegen.store.format import (
+    BEGUN,
+    METADATA_BYTES,
+    ROOT,
+    Array,
+    Attributes,
+    BegunError,
+    Description,
+    MetadataError,
+    parse,
+)
+from pdegen.store.layout import Layout, in_memory
 from pdegen.store.objects import Objects, TooLargeError
-from pdegen.store.record import MARK, Record, Seal, Summary, job_of, mark, sample_moments, sha256
+from pdegen.store.record import Record, Seal, Summary, sample_moments
+from pdegen.store.signed import MARK, mark, sha256
 
 _AT_ONCE = 256  # records read at a time
 _KNOWN = 2**14  # shards that a process remembers to be sound
@@ -109,8 +119,8 @@ class Store:
         return Objects(self.url)
 
     @cached_property
-    def description(self) -> dict[str, Any]:
-        """The content of `zarr.json`: attributes, and the metadata of all arrays."""
+    def description(self) -> Description:
+        """What `zarr.json` says: attributes, and all arrays."""
         try:
             return parse(_root_bytes(self.objects) if self.root is None else self.root)
         except MetadataError as error:
@@ -155,60 +165,66 @@ class Store:
         return zarr.open_group(place, mode="r", zarr_format=3)
 
     @property
+    def said(self) -> Attributes:
+        """What the group says."""
+        return self.description.said
+
+    @property
     def attributes(self) -> dict[str, Any]:
-        return self.description["attributes"]
+        """The same, as JSON."""
+        return self.description.attributes
 
     @property
     def sealed(self) -> bool:
-        return self.attributes["sealed"]
+        return self.said.sealed
 
     @property
     def version(self) -> int:
         """Of the format."""
-        return self.attributes["format_version"]
+        return self.description.version
 
     @property
     def job(self) -> str | None:
         """What every record must name; None in version 2, where records name nothing."""
-        return None if self.version == 2 else job_of(self.attributes)
+        return self.description.job
 
     @property
     def derived(self) -> bool:
         """Whether it was made from another store, its parent (`pdegen.making.derived`)."""
-        return "parent" in self.attributes
+        return self.said.parent is not None
 
     @property
     def command(self) -> str:
         """The command that made it."""
         if self.derived:
             return "noise"
-        return "import" if "imported" in self.attributes else "generate"
+        return "import" if self.said.imported else "generate"
 
     @property
     def samples(self) -> int:
-        return self.attributes["samples"]
+        return self.said.samples
 
     @property
     def shard_size(self) -> int:
-        return self.attributes["shard"]
+        return self.said.shard
 
     @property
     def shards(self) -> int:
-        return math.ceil(self.samples / self.shard_size)
+        return self.description.shards
 
     @property
     def variables(self) -> list[str]:
-        return self.attributes["variables"]
+        return [*self.said.variables]
 
     @property
     def skipped(self) -> list[int]:
         """Samples that could not be computed; their values are NaN."""
-        return self.attributes.get("skipped", [])
+        return [*self.said.skipped]
 
     @property
-    def arrays(self) -> dict[str, dict[str, Any]]:
-        """Zarr's metadata of all arrays, by name."""
-        return self.description["consolidated_metadata"]["metadata"]
+    def arrays(self) -> Mapping[str, Array]:
+        """All arrays, by name."""
+        return self.description.arrays
 
     def array(self, name: str) -> zarr.Array:
         array = self.group[name]
@@ -244,7 +260,7 @@ class Store:
             identity = self.objects.identity(self.key(name, shard))
         except (FileNotFoundError, NotADirectoryError):
             return Fault.of_shard(shard, "the data are missing", name)
-        sealed_by = (self.attributes.get("content"), self.marks is None)
+        sealed_by = (self.said.content, self.marks is None)
         place = (self.url, sealed_by, name, shard, identity)
         if place not in _sound():
             faults = self.inspect(shard, [name])[2]
@@ -293,12 +309,11 @@ class Store:
         for name in self.variables:
             if name not in values:
                 raise ValueError(f"{name}: no values are given")
-            shape, dtype = self.arrays[name]["shape"], self.arrays[name]["data_type"]
-            data = stored[name] = np.asarray(values[name], dtype=dtype)
-            if data.shape != (len(samples), *shape[1:]):
-                raise ValueError(
-                    f"{name}: expected shape {(len(samples), *shape[1:])}, got {data.shape}"
-                )
+            array = self.arrays[name]
+            data = stored[name] = np.asarray(values[name], dtype=array.dtype)
+            expected = (len(samples), *array.shape[1:])
+            if data.shape != expected:
+                raise ValueError(f"{name}: expected shape {expected}, got {data.shape}")
             moments[name] = sample_moments(data)
             # where all means are finite, all values are
             if not np.isfinite(np.array(moments[name][0], dtype=float)).all():
@@ -321,7 +336,7 @@ class Store:
 
     def key(self, name: str, shard: int) -> str:
         """The key of the object that holds a variable's shard."""
-        return "/".join([name, "c", str(shard), *["0"] * (len(self.arrays[name]["shape"]) - 1)])
+        return self.arrays[name].key(shard)
 
     def has_place_for(self, key: str) -> bool:
         """Whether it is the key of an object that a store of this layout has, beside its lock and
@@ -344,9 +359,7 @@ class Store:
 
     def limit(self, name: str) -> int:
         """Bytes that an object of an array cannot exceed, compressed or not."""
-        array = self.arrays[name]
-        chunk = array["chunk_grid"]["configuration"]["chunk_shape"]
-        return 2**20 + 2 * math.prod(chunk) * np.dtype(array["data_type"]).itemsize
+        return self.arrays[name].limit
 
     def decode(self, name: str, shard: int, data: bytes) -> np.ndarray:
         """The values of a variable's shard in the bytes of its object.
@@ -355,7 +368,7 @@ class Store:
             StoreError: If they are damaged.
         """
         key = self.key(name, shard).removeprefix(f"{name}/")
-        memory = in_memory({ROOT: json.dumps(self.arrays[name]).encode(), key: data})
+        memory = in_memory({ROOT: json.dumps(self.description.metadata[name]).encode(), key: data})
         samples = self.shard_range(shard)
         try:
             array = zarr.open_array(memory, mode="r", zarr_format=3)
@@ -468,7 +481,7 @@ class Store:
         Raises:
             StoreError: If a record is missing or damaged, or no training sample is left.
         """
-        split = tuple(self.attributes["splits"]["train"])
+        split = self.said.splits["train"]
         records = self.records()
         if replaced:
             records = (replaced.get(k) or self.record(k) for k in range(self.shards))
@@ -490,8 +503,8 @@ class Store:
             StoreError: If a shard has no record, or no training sample is left.
         """
         summary = self.summary()
-        description = dict(self.description)
-        description["attributes"] = {
+        content = dict(self.description.raw)
+        content["attributes"] = {
             **self.attributes,
             **measured,
             "statistics": summary.statistics,
@@ -500,8 +513,8 @@ class Store:
             "sealed": True,
         }
         objects = {key: self.objects.read(key) for key in self.fixed_keys()}
-        objects[ROOT] = json.dumps(description, indent=2).encode()
-        written = documents(description, sha256(objects[ROOT]))
+        objects[ROOT] = json.dumps(content, indent=2).encode()
+        written = documents(parse(objects[ROOT]), sha256(objects[ROOT]))
         marks = None if self.version == 2 else summary.shards
         seal = Seal.of({**objects, **written}, summary.records, marks)
         return {**written, Seal.KEY: seal.encode(), ROOT: objects[ROOT]}
@@ -603,9 +616,9 @@ class Store:
         summary, found = self.summary(), []
         if seal is not None and summary.records != seal.records:
             found.append(Fault("records", "differ from the seal"))
-        if summary.statistics != self.attributes.get("statistics"):
+        if summary.statistics != self.said.statistics:
             found.append(Fault("statistics", "differ from the recorded samples"))
-        if summary.content != self.attributes.get("content"):
+        if summary.content != self.said.content:
             found.append(Fault("content", "the digest differs from the records"))
         if summary.skipped != self.skipped:
             found.append(Fault("skipped", "differs from the records"))
@@ -613,10 +626,7 @@ class Store:
 
     def fixed_keys(self) -> list[str]:
         """The keys of what does not change after the layout: metadata of arrays, coordinates."""
-        coordinates = [name for name in self.arrays if name not in self.variables]
-        chunks = [
-            "/".join([name, "c", *["0"] * len(self.arrays[name]["shape"])]) for name in coordinates
-        ]
+        chunks = [array.key() for array in self.description.coordinates.values()]
         return sorted([*(f"{name}/{ROOT}" for name in self.arrays), *chunks])
 
 
@@ -669,7 +679,7 @@ def finished(url: str) -> Store:
     store = Store(url)
     if not store.sealed:
         done = len(store.recorded())
-        recipe = f" {store.attributes['recipe']['name']}" if store.command == "generate" else ""
+        recipe = f" {store.said.recipe.name}" if store.command == "generate" else ""
         raise StoreError(
             f"{url} is not sealed ({done} of {store.shards} shards are written): finish it by "
             f"the command that made it, pdegen {store.command}{recipe} ... "

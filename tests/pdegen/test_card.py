@@ -12,7 +12,7 @@ from pdegen.foreign.importing import import_files
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
 from pdegen.store.card import CARD, CROISSANT
-from pdegen.store.record import sha256
+from pdegen.store.signed import sha256
 from pdegen.store.store import Store
 from tests.stores import objects_of
 
@@ -57,12 +57,9 @@ def test_the_card_has_what_each_array_says_of_itself(finished):
             rows[name.strip("`")] = cells
     assert rows.keys() == finished.arrays.keys()
     for name, array in finished.arrays.items():
-        own = array["attributes"]
-        assert rows[name] == [
-            ", ".join(array.get("dimension_names") or []) or "none",
-            " x ".join(map(str, array["shape"])) or "1", array["data_type"],
-            own.get("long_name", ""), own.get("units", ""),
-        ]  # fmt: skip
+        dims, shape = ", ".join(array.dims) or "none", " x ".join(map(str, array.shape)) or "1"
+        said = [array.dtype.name, array.said.long_name, array.said.units]
+        assert rows[name] == [dims, shape, *said]
     assert rows["u"][-1] == rows["x"][-1] == "1"
 
 
@@ -96,9 +93,9 @@ def test_croissant_is_valid_and_names_arrays_and_splits(store):
     sets = {one["@id"]: one for one in content["distribution"]}
     objects = objects_of(store)
     for name, array in store.arrays.items():
-        shape = array["shape"][1:] if name in store.variables else array["shape"]
+        shape = array.shape[1:] if name in store.variables else array.shape
         assert fields[name].get("arrayShape", "") == ",".join(map(str, shape))
-        assert fields[name]["dataType"].lower().endswith(array["data_type"])
+        assert fields[name]["dataType"].lower().endswith(array.dtype.name)
         pattern = sets[fields[name]["source"]["fileSet"]["@id"]]["includes"]
         assert any(key.startswith(pattern.removesuffix("**")) for key in objects)
     assert ("license" in content) == (store.command != "import")

@@ -9,17 +9,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from pydantic import TypeAdapter
 
 from pdegen.making.contents import layout
 from pdegen.recipe import Recipe, load_recipe
+from pdegen.store.arrays import Metadata
 from pdegen.store.encoding import encoded_shard
-from pdegen.store.layout import ROOT, Variable, contents, in_memory
+from pdegen.store.format import ROOT, Array
+from pdegen.store.layout import Variable, contents, in_memory
 from pdegen.store.record import sample_moments
 from pdegen.store.store import Store, lay_out
 
 SAMPLES, SHARD = 44, 16  # the last shard is not full, and its last chunk neither
 SHAPES = {"number": (), "line": (700,), "square": (9, 11), "wide": (2, 70000)}
 TYPES = ("float32", "float64", "int16", "uint8", "bool")
+
+
+def encoded(array: dict, rows: np.ndarray) -> bytes:
+    """A shard of the variable that Zarr's metadata describe."""
+    checksum = {"name": "crc32c"} in array["codecs"][0]["configuration"]["codecs"]
+    said = TypeAdapter(Metadata).validate_json(json.dumps(array))
+    cut = array["shape"][0], array["chunk_grid"]["configuration"]["chunk_shape"][0]
+    return encoded_shard(Array.of("v", said, 3 if checksum else 2, cut), rows)
 
 
 def by_zarr(array: dict, samples: range, data: np.ndarray) -> bytes:
@@ -56,7 +67,7 @@ def test_a_shard_has_the_bytes_that_zarr_writes(codec, version, dtype, small):
             rows = (100 * rng.standard_normal((len(samples), *SHAPES[name]))).astype(dtype)
             if rows.dtype.kind == "f":
                 rows[3] = np.nan  # a sample that was skipped
-            assert encoded_shard(array, rows) == by_zarr(array, samples, rows), name
+            assert encoded(array, rows) == by_zarr(array, samples, rows), name
 
 
 def test_chunks_of_fill_values_are_left_out_as_by_zarr(small):
@@ -66,20 +77,20 @@ def test_chunks_of_fill_values_are_left_out_as_by_zarr(small):
             rows = np.ones((SHARD, *SHAPES[name]), dtype=dtype)
             if size < SHARD:
                 rows[:size] = fill
-                assert encoded_shard(array, rows) == by_zarr(array, range(SHARD), rows), name
+                assert encoded(array, rows) == by_zarr(array, range(SHARD), rows), name
 
 
 def test_zeros_are_values(small):
     for name, array in arrays("lz4", 3, "float32", small).items():
         rows = np.zeros((SHARD, *SHAPES[name]), dtype=np.float32)
-        assert encoded_shard(array, rows) == by_zarr(array, range(SHARD), rows), name
+        assert encoded(array, rows) == by_zarr(array, range(SHARD), rows), name
 
 
 def test_a_shard_of_skipped_samples_is_an_index_that_zarr_reads_as_nothing(small):
     for name, array in arrays("lz4", 3, "float32", small).items():
         rows = np.full((SHARD, *SHAPES[name]), np.nan, dtype=np.float32)
         key = "/".join(["c", "0", *["0"] * len(SHAPES[name])])
-        memory = in_memory({ROOT: json.dumps(array).encode(), key: encoded_shard(array, rows)})
+        memory = in_memory({ROOT: json.dumps(array).encode(), key: encoded(array, rows)})
         read = zarr.open_array(memory, mode="r", zarr_format=3)
         assert np.isnan(np.asarray(read[:SHARD])).all()
 
@@ -88,7 +99,7 @@ def test_a_shard_may_be_skipped_as_a_whole(small, tmp_path: Path):
     store = lay_out(str(tmp_path / "store.zarr"), layout(small))
     samples = store.shard_range(0)
     values = {
-        name: np.full((len(samples), *store.arrays[name]["shape"][1:]), np.nan)
+        name: np.full((len(samples), *store.arrays[name].shape[1:]), np.nan)
         for name in store.variables
     }
     store.write_shard(0, values, dict.fromkeys(samples, "no solution"))
@@ -99,8 +110,8 @@ def test_a_shard_may_be_skipped_as_a_whole(small, tmp_path: Path):
 def test_rows_in_another_order_of_memory_give_the_same_bytes(small):
     array = arrays("lz4", 3, "float32", small)["square"]
     rows = np.random.default_rng(0).standard_normal((SHARD, 9, 11)).astype(np.float32)
-    assert encoded_shard(array, np.asfortranarray(rows)) == encoded_shard(array, rows)
-    assert encoded_shard(array, rows.astype(">f4")) == encoded_shard(array, rows)
+    assert encoded(array, np.asfortranarray(rows)) == encoded(array, rows)
+    assert encoded(array, rows.astype(">f4")) == encoded(array, rows)
 
 
 @pytest.mark.parametrize("name", ["burgers-r10", "darcy-85", "burgers-trajectory"])
@@ -109,10 +120,10 @@ def test_shards_of_recipes_have_the_bytes_that_zarr_writes(name, tmp_path: Path)
     last, rng = store.shards - 1, np.random.default_rng(0)
     samples = store.shard_range(last)
     for variable in store.variables:
-        array = store.arrays[variable]
+        array = store.description.metadata[variable]
         shape = (len(samples), *array["shape"][1:])
         rows = rng.standard_normal(shape).cumsum(axis=-1).astype(array["data_type"])
-        assert encoded_shard(array, rows) == by_zarr(array, samples, rows), variable
+        assert encoded(array, rows) == by_zarr(array, samples, rows), variable
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from pdegen.making.generate import RecipeJob, generate
 from pdegen.making.verify import repair, verify
 from pdegen.schema import SchemaError
 from pdegen.store.lock import LockedError, locked
-from pdegen.store.record import Record, Seal, _signed, sha256
+from pdegen.store.record import Record, Seal
+from pdegen.store.signed import sha256, signed
 from pdegen.store.store import StoreError
 from tests.stores import faults, interrupted, objects_of, resealed, unseal, with_attributes
 
@@ -336,7 +337,7 @@ def forged(store, **changes):
     del content["sha256"]
     for key, value in changes.items():
         content[key] = {**content[key], **value} if isinstance(value, dict) else value
-    change(store, "seal.json", _signed(content))
+    change(store, "seal.json", signed(content))
 
 
 def test_a_forged_seal_writes_and_reads_nothing_outside(store):
@@ -372,7 +373,7 @@ def test_a_record_of_another_form_is_a_fault(store, digest):
     key = "records/000001.json"
     content = json.loads((Path(store.url) / key).read_bytes())
     del content["sha256"]
-    change(store, key, _signed({**content, "digest": digest}))
+    change(store, key, signed({**content, "digest": digest}))
     (fault,) = verify(store.url).faults
     assert fault.where == "shard 1"
     assert "it is no record: digest" in fault.what

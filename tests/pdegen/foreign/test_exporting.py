@@ -80,8 +80,8 @@ def mixed(request, tmp_path_factory):
 def assert_same(store, expected):
     assert faults(store) == []
     assert set(store.arrays) == set(expected.arrays)
-    for name, array in expected.arrays.items():
-        there = store.arrays[name]
+    for name, array in expected.description.metadata.items():
+        there = store.description.metadata[name]
         for key in ("shape", "data_type", "dimension_names", "attributes"):
             assert there.get(key) == array.get(key), (name, key)
         assert value(store, name).tobytes() == value(expected, name).tobytes(), name
