@@ -48,7 +48,7 @@ def arrays(codec: str, version: int, dtype: str, small: Recipe) -> dict[str, dic
         Variable(name, tuple("xy"[: len(shape)]), shape, dtype) for name, shape in SHAPES.items()
     )
     objects = replace(
-        layout(small), samples=SAMPLES, shard=SHARD, variables=variables, codec=codec
+        layout(small), samples=SAMPLES, shard=SHARD, variables=variables, codec=codec, domain=None
     ).objects(version)
     found = {name: json.loads(objects[f"{name}/{ROOT}"]) for name in SHAPES}
     for array in found.values():
