@@ -1,14 +1,13 @@
-"""Arrays of a file, read slice by slice; and what is refused of any file."""
+"""Arrays of a file, mapped and read slice by slice; and what is refused of any file."""
 
 from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +17,7 @@ Index = tuple[slice, ...]
 LARGEST_EXPANSION = 1100
 SMALL_BYTES = 2**24  # of an array that is read as a whole, such as a coordinate
 MOST_ARRAYS = 10_000
+REAL = "arrays of real numbers can be imported"
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_ .,=+-]{0,127}"
 _NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
@@ -28,23 +28,42 @@ class ForeignError(ValueError):
 
 
 @dataclass(frozen=True)
-class Array(ABC):
-    """An array of a file; nothing of it is in memory before it is read.
+class Place:
+    """Numbers that lie in a file one after the other.
+
+    Args:
+        file: The file; that of the array, or one that the array was unpacked to.
+        offset: The first byte.
+        order: "C", the last axis is the fastest; or "F", the first one.
+        stored: Type of the numbers, in the byte order of the file.
+    """
+
+    file: Path
+    offset: int
+    order: Literal["C", "F"]
+    stored: np.dtype
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of a file; no value of it is in memory before it is read.
 
     Args:
         path: The file.
         name: Name in the file.
         shape, dtype: As in the file; the dtype in the byte order of this machine.
+        place: Where the numbers lie; None before they are unpacked.
 
     Raises:
-        ForeignError: If the name could be taken for a path, or the numbers are of another kind
-            than bool, integer and float.
+        ForeignError: If the name could be taken for a path, the numbers are of another kind than
+            bool, integer and float, or the file is shorter than the array.
     """
 
     path: Path
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
+    place: Place | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -58,6 +77,14 @@ class Array(ABC):
             )
         if any(n < 0 for n in self.shape):
             raise ForeignError(f"{self.where} has the impossible shape {self.shape}")
+        if self.place is not None:
+            need = self.place.offset + math.prod(self.shape) * self.place.stored.itemsize
+            size = self.place.file.stat().st_size
+            if need > size:
+                raise ForeignError(
+                    f"{self.where} of shape {self.shape} ends at byte {need:,}, the file has "
+                    f"{size:,}: it is cut off"
+                )
 
     @property
     def where(self) -> str:
@@ -68,33 +95,22 @@ class Array(ABC):
     def bytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
-    @abstractmethod
     def read(self, index: Index) -> np.ndarray:
-        """The values of a slice of each axis.
-
-        Raises:
-            ForeignError: If the file is damaged.
-        """
-
-    def ready(self, folder: Path) -> Array:
-        """The same array, checked as a whole and fit to be read in slices.
-
-        Args:
-            folder: Where an array that cannot be read in slices from its file is unpacked.
-
-        Raises:
-            ForeignError: If the file is damaged, or unpacks to more than it says.
-            OSError: If the folder has no room.
-        """
-        return self
+        """The values of a slice of each axis."""
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)[index]
+        assert self.place is not None, f"{self.where} is not unpacked"
+        at = self.place
+        values = np.memmap(at.file, at.stored, "r", at.offset, self.shape, at.order)
+        return values[index].astype(self.dtype)
 
     def values(self) -> np.ndarray:
         """All values of a small array, such as a coordinate.
 
         Raises:
-            ForeignError: If it is large, or the file is damaged.
+            ForeignError: If it is large.
         """
-        if self.bytes > SMALL_BYTES:
+        if self.bytes > SMALL_BYTES or self.place is None:
             raise ForeignError(
                 f"{self.where} has {self.bytes:,} bytes: a coordinate has at most {SMALL_BYTES:,}"
             )
@@ -102,44 +118,6 @@ class Array(ABC):
 
     def __str__(self) -> str:
         return f"{self.name} {self.shape} {self.dtype}"
-
-
-@dataclass(frozen=True)
-class FlatArray(Array):
-    """An array whose numbers lie in the file one after the other.
-
-    Args:
-        stored: Type in the file, if another than `dtype` (MATLAB writes whole numbers short).
-        offset: Where they begin, in bytes.
-        order: "C", the last axis is the fastest; or "F", the first one.
-
-    Raises:
-        ForeignError: If the file is shorter.
-    """
-
-    offset: int = 0
-    order: Literal["C", "F"] = "C"
-    stored: np.dtype | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        need = self.offset + math.prod(self.shape) * self._stored.itemsize
-        size = self.path.stat().st_size
-        if need > size:
-            raise ForeignError(
-                f"{self.where} of shape {self.shape} ends at byte {need:,}, the file has {size:,}: "
-                "it is cut off"
-            )
-
-    @property
-    def _stored(self) -> np.dtype:
-        return self.stored if self.stored is not None else self.dtype
-
-    def read(self, index: Index) -> np.ndarray:
-        if 0 in self.shape:
-            return np.empty(self.shape, self.dtype)[index]
-        values = np.memmap(self.path, self._stored, "r", self.offset, self.shape, self.order)
-        return values[index].astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -158,7 +136,7 @@ class Contents:
     format: str
     arrays: Mapping[str, Array]
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, str | float] = field(default_factory=dict)
 
     def array(self, name: str) -> Array:
         """An array by name.
@@ -183,10 +161,20 @@ class Contents:
         return f"{self.path.name} ({self.format}) holds {', '.join(shown) or 'nothing'}{rest}"
 
 
-def check_proportion(where: str, logical: int, physical: int) -> None:
-    """Raise ForeignError where so many bytes cannot come from so few in a file."""
-    if logical > LARGEST_EXPANSION * max(physical, 1):
+def check_proportion(array: Array, held: int) -> None:
+    """Raise ForeignError where the values of an array cannot come from so few bytes of a file."""
+    if array.bytes > LARGEST_EXPANSION * max(held, 1):
         raise ForeignError(
-            f"{where} claims {logical:,} bytes from {physical:,} in the file: at most "
+            f"{array.where} claims {array.bytes:,} bytes from {held:,} in the file: at most "
             f"{LARGEST_EXPANSION} times as many are unpacked"
         )
+
+
+def printable(text: object) -> str:
+    """A text of a file in one line for people.
+
+    >>> printable("two\\nlines")
+    'two lines'
+    """
+    line = " ".join(str(text).split())[:200]
+    return line if line.isprintable() else ascii(line)

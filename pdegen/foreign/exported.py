@@ -93,7 +93,7 @@ def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
     arrays: dict[str, Array] = {
         name: npy(file).array(name) for name, file in zip(names, files, strict=True)
     }
-    attributes = {KEY: text}
+    attributes = {KEY: text.decode("utf-8", "replace")}
     return Contents(folder, "NumPy", arrays, attributes=attributes), [*files, folder / FILE]
 
 
@@ -115,7 +115,7 @@ def exported(files: Sequence[Contents]) -> Plan | None:
     """
     contents = files[0]
     if KEY in contents.attributes:
-        text = contents.attributes[KEY]
+        text = str(contents.attributes[KEY])
     elif KEY in contents.arrays and contents.arrays[KEY].dtype == np.uint8:
         text = contents.array(KEY).values().tobytes()
     else:
@@ -131,7 +131,7 @@ def exported(files: Sequence[Contents]) -> Plan | None:
         raise _damaged(contents.path.name, repr(error)) from None
 
 
-def _parsed(text: bytes, where: str) -> Exported:
+def _parsed(text: bytes | str, where: str) -> Exported:
     try:
         found = Exported.parse(json.loads(text), where)
     except (ValueError, RecursionError, SchemaError) as error:

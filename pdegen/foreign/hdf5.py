@@ -1,37 +1,42 @@
-"""HDF5 files, MATLAB's version 7.3 among them: datasets read slice by slice.
+"""HDF5 files, MATLAB's version 7.3 among them. Runs in the child process of
+`pdegen.foreign.sandbox`.
 
-Nothing is followed out of the file: external links, external storage and virtual datasets are
-refused, and so are filters that would load a plugin. Each compressed chunk of a dataset that is
-imported is unpacked once with a bound before HDF5 sees it, for HDF5 itself sets none. The library
-still parses the file's structure in this process; it cannot promise more than it does there.
+Nothing is followed out of the file: links, external storage and virtual datasets are refused, and
+so are filters that would load a plugin. HDF5 does not look at how much a compressed chunk unpacks
+to, and hands out memory that it never wrote where that is too little: so each is unpacked once with
+a bound before HDF5 sees it.
 
 MATLAB reverses the order of the axes when it writes HDF5; here they are as in MATLAB.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5o, h5z  # pyright: ignore[reportAttributeAccessIssue]
+from h5py import h5o, h5t, h5z  # pyright: ignore[reportAttributeAccessIssue]
 
 from pdegen.foreign.arrays import (
     MOST_ARRAYS,
+    REAL,
     Array,
     Contents,
     ForeignError,
     Index,
+    Place,
     check_proportion,
 )
+from pdegen.foreign.sandbox import Request
 
 _LARGEST_CHUNK = 2**28
+_BLOCK = 2**26  # bytes that are read at a time, if a chunk is no larger
 _LZF = 32000
 _KNOWN_FILTERS = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32, _LZF}
 _OWN_OF_MATLAB = {"#refs#", "#subsystem#"}
@@ -41,48 +46,40 @@ _NUMBERS_OF_MATLAB = {
 }  # fmt: skip
 _DEEPEST = 8
 
+_Node = h5py.Group | h5py.Dataset
 
-def hdf5(path: Path) -> Contents:
+
+def read(request: Request) -> Contents:
     """The datasets of a file, by their path in it.
 
     Raises:
-        ForeignError: If it is damaged, refers to other files, or claims more than it can hold.
+        Exception: If it is damaged, refers to other files, or claims more than it can hold.
     """
-    with path.open("rb") as file:
-        matlab = file.read(10) == b"MATLAB 7.3"
+    path = request.file
+    with path.open("rb") as head:
+        matlab = head.read(10) == b"MATLAB 7.3"
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
-    attributes: dict[str, Any] = {}
-    with _opened(path) as file:
-        attributes.update(_attributes("", file))
-        for name, found in _walked(path, file, "", set()):
+    with h5py.File(path, "r", locking=False) as file:
+        datasets: dict[str, h5py.Dataset] = {}
+        attributes = _attributes("", file)
+        for name, found in _walked(file, path.name, "", set()):
             attributes.update(_attributes(name, found))
             if isinstance(found, h5py.Dataset):
                 reason = _unreadable(found)
                 if reason:
                     unreadable[name] = reason
                 else:
+                    datasets[name] = found
                     arrays[name] = _array(path, name, found, matlab)
+        for name in request.wanted(arrays.values()):
+            arrays[name] = _unpacked(request, arrays[name], datasets[name], matlab)
     return Contents(path, "MATLAB 7.3" if matlab else "HDF5", arrays, unreadable, attributes)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[h5py.File]:
-    """The file; what HDF5 says of a damaged one, as one line."""
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            yield file
-    except ForeignError:
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise ForeignError(
-            f"{path.name} cannot be read as HDF5: {' '.join(str(error).split())[:200]}"
-        ) from None
-
-
 def _walked(
-    path: Path, group: h5py.Group, prefix: str, seen: set[Any]
-) -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
+    group: h5py.Group, file: str, prefix: str, seen: set[int]
+) -> Iterator[tuple[str, _Node]]:
     """All groups and datasets below a group; links that leave it are refused."""
     for key in group:
         name = f"{prefix}{key}"
@@ -91,25 +88,25 @@ def _walked(
         link = group.get(key, getlink=True)
         if not isinstance(link, h5py.HardLink):
             raise ForeignError(
-                f"{path.name}: {name[:80]!r} is a link to elsewhere ({type(link).__name__}): a "
-                "file that is imported holds its data itself"
+                f"{file}: {name[:80]!r} is a link to elsewhere ({type(link).__name__}): a file "
+                "that is imported holds its data itself"
             )
         if key in (".", "..") or len(seen) == MOST_ARRAYS or name.count("/") == _DEEPEST:
-            raise ForeignError(f"{path.name}: {name[:80]!r}: no such name, depth or number of them")
+            raise ForeignError(f"{file}: {name[:80]!r}: no such name, depth or number of them")
         found = group[key]
         place = h5o.get_info(found.id).addr
         if place in seen:
             continue
         seen.add(place)
-        if isinstance(found, (h5py.Group, h5py.Dataset)):
+        if isinstance(found, _Node):
             yield name, found
         if isinstance(found, h5py.Group):
-            yield from _walked(path, found, f"{name}/", seen)
+            yield from _walked(found, file, f"{name}/", seen)
 
 
-def _attributes(name: str, found: h5py.Group | h5py.Dataset) -> dict[str, Any]:
+def _attributes(name: str, found: _Node) -> dict[str, str | float]:
     """Its attributes that are a text or a number."""
-    result = {}
+    result: dict[str, str | float] = {}
     for key in found.attrs:
         try:
             if found.attrs.get_id(key).shape != ():
@@ -118,8 +115,9 @@ def _attributes(name: str, found: h5py.Group | h5py.Dataset) -> dict[str, Any]:
         except (OSError, RuntimeError, TypeError, ValueError):  # of a type that h5py does not know
             continue
         value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-        if isinstance(value, (str, np.generic, int, float)):
-            result[f"{name}@{key}"] = value[:1000] if isinstance(value, str) else value
+        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, (str, int, float)):
+            result[f"{name}@{key}"[:1000]] = value[:1000] if isinstance(value, str) else value
     return result
 
 
@@ -128,41 +126,51 @@ def _unreadable(dataset: h5py.Dataset) -> str | None:
     kind = dataset.attrs.get("MATLAB_class")
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else None
     if kind is not None and kind not in _NUMBERS_OF_MATLAB:
-        return f"is {kind}: arrays of real numbers can be imported"
+        return f"is {kind}: {REAL}"
     try:
         dtype = dataset.dtype
     except (TypeError, ValueError):
-        return "is of a type that NumPy does not have: arrays of real numbers can be imported"
+        return f"is of a type that NumPy does not have: {REAL}"
     if dtype.kind not in "biuf" or dataset.shape is None:
         what = "objects or texts of any length" if dtype.hasobject else str(dtype)
-        return f"holds {what}: arrays of real numbers can be imported"
+        return f"holds {what}: {REAL}"
     return None
 
 
-def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> HdfArray:
+def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
+    """A dataset; in place, if its numbers lie in the file one after the other."""
+    reverse = _is_reversed(dataset, matlab)
+    logical = dataset.attrs.get("MATLAB_class") == b"logical"
+    array = Array(
+        path,
+        name,
+        dataset.shape[::-1] if reverse else dataset.shape,
+        np.dtype(bool) if logical else dataset.dtype.newbyteorder("="),
+    )
     if dataset.is_virtual or dataset.external is not None:
         what = "a virtual dataset" if dataset.is_virtual else "stored in another file"
-        raise ForeignError(f"{path.name}: {name} is {what}: it would read other files")
-    claimed = math.prod(dataset.shape) * dataset.dtype.itemsize
-    held = min(dataset.id.get_storage_size(), path.stat().st_size)
-    check_proportion(f"{path.name}: {name}", claimed, held)
-    if dataset.chunks is not None:
-        chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize
-        if chunk > _LARGEST_CHUNK:
-            raise ForeignError(
-                f"{path.name}: {name} has chunks of {chunk:,} bytes: at most {_LARGEST_CHUNK:,}"
-            )
+        raise ForeignError(f"{array.where} is {what}: it would read other files")
+    check_proportion(array, min(dataset.id.get_storage_size(), path.stat().st_size))
+    chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+    if chunk > _LARGEST_CHUNK:
+        raise ForeignError(
+            f"{array.where} has chunks of {chunk:,} bytes: at most {_LARGEST_CHUNK:,}"
+        )
     unknown = set(_filters(dataset)) - _KNOWN_FILTERS
     if unknown:
         raise ForeignError(
-            f"{path.name}: {name} has the filter {min(unknown)}: gzip, lzf, shuffle and fletcher32 "
-            "are read"
+            f"{array.where} has the filter {min(unknown)}: gzip, lzf, shuffle and fletcher32 are "
+            "read"
         )
-    reverse = matlab or "MATLAB_class" in dataset.attrs
-    shape = dataset.shape[::-1] if reverse else dataset.shape
-    logical = dataset.attrs.get("MATLAB_class") == b"logical"
-    dtype = np.dtype(bool) if logical else dataset.dtype.newbyteorder("=")
-    return HdfArray(path, name, shape, dtype, reverse)
+    offset = dataset.id.get_offset()
+    plain = dataset.id.get_type().equal(h5t.py_create(dataset.dtype, logical=True))
+    if offset is None or not plain or dataset.chunks is not None:
+        return array
+    return replace(array, place=Place(path, offset, "F" if reverse else "C", dataset.dtype))
+
+
+def _is_reversed(dataset: h5py.Dataset, matlab: bool) -> bool:
+    return matlab or "MATLAB_class" in dataset.attrs
 
 
 def _filters(dataset: h5py.Dataset) -> list[int]:
@@ -170,58 +178,56 @@ def _filters(dataset: h5py.Dataset) -> list[int]:
     return [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
 
 
-@dataclass(frozen=True)
-class HdfArray(Array):
-    """A dataset.
+def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: bool) -> Array:
+    """The array in a file of its own, block by block."""
+    filters, target = _filters(dataset), request.target()
+    if h5z.FILTER_DEFLATE in filters:
+        _check_chunks(array, dataset, filters)
+    if array.bytes:
+        stored = array.dtype if array.dtype != bool else dataset.dtype.newbyteorder("=")
+        values = np.memmap(target, stored, "w+", shape=dataset.shape or (1,))
+        for index in _blocks(dataset):
+            values[index] = dataset[index]
+        values.flush()
+    else:
+        target.touch()
+        stored = array.dtype
+    order = "F" if _is_reversed(dataset, matlab) else "C"
+    return replace(array, place=Place(target, 0, order, stored))
 
-    Args:
-        reverse: Whether the order of its axes is reversed to that in HDF5.
-    """
 
-    reverse: bool
+def _blocks(dataset: h5py.Dataset) -> Iterator[Index]:
+    """Slices that cut no chunk, of _BLOCK bytes or a chunk."""
+    if not dataset.shape:
+        yield (slice(None),)
+        return
+    sizes = list(dataset.chunks or [1] * len(dataset.shape))
+    for axis in reversed(range(len(sizes))):
+        rest = math.prod(sizes) * dataset.dtype.itemsize
+        sizes[axis] *= max(1, min(_BLOCK // rest, -(-dataset.shape[axis] // sizes[axis])))
+    starts = [range(0, n, size) for n, size in zip(dataset.shape, sizes, strict=True)]
+    for corner in itertools.product(*starts):
+        yield tuple(slice(k, k + size) for k, size in zip(corner, sizes, strict=True))
 
-    def read(self, index: Index) -> np.ndarray:
-        with _opened(self.path) as file:
-            dataset = self._dataset(file)
-            if self.reverse:
-                return np.asarray(dataset[index[::-1]], self.dtype).T
-            return np.asarray(dataset[index], self.dtype)
 
-    def _dataset(self, file: h5py.File) -> h5py.Dataset:
-        dataset = file[self.name]
-        assert isinstance(dataset, h5py.Dataset)
-        return dataset
-
-    def ready(self, folder: Path) -> HdfArray:
-        """Checks every compressed chunk: it unpacks to one chunk and no more."""
-        with _opened(self.path) as file:
-            dataset = self._dataset(file)
-            filters = _filters(dataset)
-            if h5z.FILTER_DEFLATE in filters:
-                self._check_chunks(dataset, filters)
-        return self
-
-    def _check_chunks(self, dataset: h5py.Dataset, filters: list[int]) -> None:
-        assert dataset.chunks is not None  # filters work on chunks
-        position = filters.index(h5z.FILTER_DEFLATE)
-        if set(filters[position + 1 :]) - {h5z.FILTER_FLETCHER32}:
-            raise ForeignError(f"{self.where} has filters after gzip, which cannot be checked")
-        size = math.prod(dataset.chunks) * dataset.dtype.itemsize
-        # what filters before gzip may add: a checksum
-        allowed = size + 4 * filters[:position].count(h5z.FILTER_FLETCHER32)
-        chunks: list[Any] = []
-        dataset.id.chunk_iter(chunks.append)
-        for chunk in chunks:
-            if chunk.size > 2 * size + 1024:
-                raise ForeignError(f"{self.where}: a chunk of {size:,} bytes takes {chunk.size:,}")
-            if chunk.filter_mask >> position & 1:
-                continue
-            _, packed = dataset.id.read_direct_chunk(chunk.chunk_offset)
-            unpacker = zlib.decompressobj()
-            try:
-                unpacked = len(unpacker.decompress(packed, allowed + 1))
-            except zlib.error as error:
-                raise ForeignError(f"{self.where}: a chunk is damaged ({error})") from None
-            if unpacked != allowed:
-                what = "more" if unpacked > allowed else "less"
-                raise ForeignError(f"{self.where}: a chunk unpacks to {what} than {size:,} bytes")
+def _check_chunks(array: Array, dataset: h5py.Dataset, filters: list[int]) -> None:
+    """Raise ForeignError where a compressed chunk unpacks to more or less than a chunk."""
+    assert dataset.chunks is not None  # filters work on chunks
+    position = filters.index(h5z.FILTER_DEFLATE)
+    if set(filters[position + 1 :]) - {h5z.FILTER_FLETCHER32}:
+        raise ForeignError(f"{array.where} has filters after gzip, which cannot be checked")
+    size = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    # what filters before gzip may add: a checksum
+    allowed = size + 4 * filters[:position].count(h5z.FILTER_FLETCHER32)
+    chunks: list[Any] = []
+    dataset.id.chunk_iter(chunks.append)
+    for chunk in chunks:
+        if chunk.size > 2 * size + 1024:
+            raise ForeignError(f"{array.where}: a chunk of {size:,} bytes takes {chunk.size:,}")
+        if chunk.filter_mask >> position & 1:
+            continue
+        _, packed = dataset.id.read_direct_chunk(chunk.chunk_offset)
+        unpacked = len(zlib.decompressobj().decompress(packed, allowed + 1))
+        if unpacked != allowed:
+            what = "more" if unpacked > allowed else "less"
+            raise ForeignError(f"{array.where}: a chunk unpacks to {what} than {size:,} bytes")

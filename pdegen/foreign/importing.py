@@ -18,7 +18,7 @@ from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.declared import declared
 from pdegen.foreign.exported import exported, folder_contents
 from pdegen.foreign.known import known
-from pdegen.foreign.opening import Source, merged, opened
+from pdegen.foreign.opening import Source, merged, opened, unpacked
 from pdegen.foreign.plan import Plan
 from pdegen.making.contents import provenance
 from pdegen.making.generate import Job, Options, write
@@ -60,22 +60,23 @@ def import_files(
     paths = [Path(file).absolute() for file in files]
     if not paths:
         raise ForeignError("there are no files to import")
-    contents, sources = _read(paths)
-    plan = _plan(contents, declaration)
     # what cannot be read in slices from its file is unpacked here, for as long as it takes
-    with tempfile.TemporaryDirectory(prefix="pdegen-import-") as folder:
-        ready = plan.ready(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="pdegen-import-") as name:
+        folder = Path(name)
+        contents, sources = _read(paths, folder)
+        plan = _plan(contents, declaration)
+        ready = plan.reading(unpacked(plan.arrays, folder))
         job = ImportJob(ready, tuple(sources), _summary(contents, sources, plan))
         return write(job, url, Options(**options))
 
 
-def _read(paths: list[Path]) -> tuple[list[Contents], list[Source]]:
+def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[Source]]:
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
             raise ForeignError("a folder is imported by itself")
         contents, files = folder_contents(paths[0])
         return [contents], [Source.of(file) for file in files]
-    return merged([opened(path) for path in paths]), [Source.of(path) for path in paths]
+    return merged([opened(path, folder) for path in paths]), [Source.of(path) for path in paths]
 
 
 def _plan(contents: list[Contents], declaration: Declaration) -> Plan:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import h5py
-
-from pdegen.foreign import npy, pt
-from pdegen.foreign.arrays import Contents, ForeignError
-from pdegen.foreign.hdf5 import hdf5
-from pdegen.foreign.mat import mat5
+from pdegen.foreign import sandbox
+from pdegen.foreign.arrays import Array, Contents, ForeignError
+from pdegen.foreign.npy import MAGIC, npy
 
 _BLOCK = 2**22
 
@@ -56,8 +54,12 @@ class Source:
             raise ForeignError(f"{self.path.name} has changed while it was imported")
 
 
-def opened(path: Path) -> Contents:
+def opened(path: Path, folder: Path) -> Contents:
     """What a file holds.
+
+    Args:
+        path: The file.
+        folder: Where small arrays are unpacked to that do not lie in the file as they are.
 
     Raises:
         ForeignError: If it is of no known format, or not sound.
@@ -65,16 +67,39 @@ def opened(path: Path) -> Contents:
     """
     if not path.is_file():
         raise ForeignError(f"{path} is no file" if path.exists() else f"{path}: no such file")
+    reader = _reader(path)
+    return npy(path) if reader == "npy" else sandbox.opened(path, reader, folder)
+
+
+def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
+    """Arrays of any files, each where it can be read in slices.
+
+    Raises:
+        ForeignError: If a file is damaged, or unpacks to more than it says.
+        OSError: If the folder has no room.
+    """
+    ready: dict[Array, Array] = {}
+    arrays = list(dict.fromkeys(arrays))
+    for path in dict.fromkeys(array.path for array in arrays):
+        of_file = [array for array in arrays if array.path == path]
+        ready |= sandbox.unpacked(of_file, _reader(path), folder)
+    return ready
+
+
+def _reader(path: Path) -> str:
+    """The module that reads a file, by its content."""
     with path.open("rb") as file:
         head = file.read(128)
-    if head.startswith(npy.MAGIC):
-        return npy.npy(path)
-    if head.startswith(pt.MAGIC):
-        return pt.pt(path)
-    if h5py.is_hdf5(path):
-        return hdf5(path)
+        if head.startswith(MAGIC):
+            return "npy"
+        if head.startswith(b"PK\x03\x04"):
+            return "pt"
+        for place in (0, *(2**k for k in range(9, 32))):  # HDF5 looks there, too
+            file.seek(place)
+            if file.read(8) == b"\x89HDF\r\n\x1a\n":
+                return "hdf5"
     if head[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
-        return mat5(path)
+        return "mat"
     if head[:1] == b"\x80" or head[2:4] == b"\x8a\x0a":
         raise ForeignError(
             f"{path.name} is a pickle, which executes code when it is read: write tensors with "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -145,11 +144,6 @@ class Field:
             first += count
         return np.concatenate(parts).astype(self.variable.dtype, copy=False)
 
-    def ready(self, folder: Path) -> Field:
-        """The same, each array fit to be read in slices."""
-        views = tuple(replace(view, array=view.array.ready(folder)) for view in self.views)
-        return replace(self, views=views)
-
 
 def _shape(view: View) -> tuple[int, ...]:
     return tuple(view.sizes[dim] for dim in view.dims)
@@ -200,9 +194,19 @@ class Plan:
     def samples(self) -> int:
         return self.fields[0].samples
 
-    def ready(self, folder: Path) -> Plan:
-        """The same, each array fit to be read in slices."""
-        return replace(self, fields=tuple(field.ready(folder) for field in self.fields))
+    @property
+    def arrays(self) -> list[Array]:
+        """What the variables are read from."""
+        return [view.array for field in self.fields for view in field.views]
+
+    def reading(self, arrays: Mapping[Array, Array]) -> Plan:
+        """The same, of other arrays."""
+        return replace(self, fields=tuple(
+            replace(field, views=tuple(
+                replace(view, array=arrays[view.array]) for view in field.views
+            ))
+            for field in self.fields
+        ))  # fmt: skip
 
 
 def points(kind: GridKind, dims: Sequence[str], shape: Sequence[int]) -> tuple[Coordinate, ...]:

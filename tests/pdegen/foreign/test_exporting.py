@@ -99,6 +99,7 @@ def test_a_store_comes_back_bit_for_bit(mixed, tmp_path, format):
 
 
 @EVERY
+@pytest.mark.usefixtures("forked")
 def test_a_recipe_and_its_noisy_store_come_back(finished, tmp_path, format):
     noisy = add_noise(finished.url, "u", at_levels({}, [0.0, 0.1]), str(tmp_path / "n.zarr"))
     for k, parent in enumerate((finished, noisy)):
@@ -141,6 +142,7 @@ def test_the_files_are_plain_ones_of_their_formats(mixed, tmp_path):
 
 
 @EVERY
+@pytest.mark.usefixtures("forked")
 def test_what_is_there_is_replaced_only_when_asked(mixed, tmp_path, format):
     file = export(mixed.url, format, tmp_path / "out")
     with pytest.raises(ForeignError, match="exists: use --overwrite"):
@@ -215,6 +217,7 @@ def test_an_exported_file_needs_no_declaration(mixed, tmp_path):
         imported(tmp_path, file, declaration=Declaration(grid="cell"))
 
 
+@pytest.mark.usefixtures("forked")
 def test_skipped_samples_stay_skipped(mixed, tmp_path):
     class Skipping(Mixed):
         def values(self):

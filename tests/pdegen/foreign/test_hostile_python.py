@@ -4,7 +4,6 @@ import io
 import os
 import pickle
 import struct
-import time
 import zipfile
 from collections import OrderedDict
 
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from pdegen.foreign.arrays import ForeignError
+from pdegen.foreign import sandbox
 from pdegen.foreign.opening import opened
 from tests.pdegen.foreign.files import (
     PAIR,
@@ -56,7 +55,7 @@ def test_a_pt_file_that_would_execute_is_not_executed(tmp_path, legacy):
     marker = tmp_path / "executed"
     torch.save({"p": Executed(marker)}, tmp_path / "p.pt",
                _use_new_zipfile_serialization=not legacy)  # fmt: skip
-    refused(tmp_path / "p.pt", match="executes code" if legacy else "would execute 'posix system'")
+    refused(tmp_path / "p.pt", match="executes code" if legacy else "would execute .* posix.system")
     assert not marker.exists()
 
 
@@ -83,10 +82,10 @@ def test_no_pickle_in_an_archive_is_executed(tmp_path, protocol):
 
 
 def test_a_pickle_that_allocates_is_not_executed(tmp_path):
-    """`torch.load(weights_only=True)` makes the bytes that it asks for."""
+    """`torch.load(weights_only=True)` makes the bytes that it asks for: more than there may be."""
     data = b"\x80\x02cbuiltins\nbytearray\n\x8a\x05\x00\x00\x00\x00\x10\x85R."
     file = rewritten(tensors(tmp_path / "p.pt"), {"data.pkl": lambda _: data})
-    refused(file, match="would execute 'builtins bytearray'")
+    refused(file, match="takes more than .* bytes of memory")
 
 
 def text(value):
@@ -99,7 +98,7 @@ def whole(number):
 
 FLOATS = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + whole(2)
 DOUBLING = b"".join(b"q%ch%c\x86" % (i, i) for i in range(60))  # 2⁶⁰ steps to a hash
-UNENDING = b"".join(b"q%c(h%ch%ct" % (i, i, i) for i in range(60))
+MARKED = b"".join(b"q%c(h%ch%ct" % (i, i, i) for i in range(60))
 
 
 def rebuilt(offset=b"K\x00", shape=b"K\x02\x85", stride=b"K\x01\x85", storage=FLOATS + b"tQ",
@@ -112,110 +111,108 @@ def rebuilt(offset=b"K\x00", shape=b"K\x02\x85", stride=b"K\x01\x85", storage=FL
 def pickled(path, code):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("p/data.pkl", b"\x80\x02" + code + b".")
+        archive.writestr("p/version", "3\n")
         archive.writestr("p/data/0", np.arange(2, dtype="f4").tobytes())
     return path
 
 
-HOSTILE = {
-    "deep": (b"})" + b"\x85" * 3_000_000 + b"Ns", "more than 8 deep"),
-    "laugh": (b"})" + DOUBLING + b"Ns", "more than 8 deep"),
-    "laugh-marked": (b"})" + UNENDING + b"Ns", "more than 8 deep"),
-    "mem": (rebuilt(shape=whole(2**32) + b"\x85", stride=text("zz") + b"\x85"), "no whole number"),
-    "mem-tuple": (rebuilt(shape=whole(2**32) + b"\x85", stride=b"K\x01\x85\x85"),
-                  "no whole number"),
-}  # fmt: skip
+UNENDING = {
+    "deep": b"})" + b"\x85" * 3_000_000 + b"Ns",
+    "laugh": b"})" + DOUBLING + b"Ns",
+}
 
 
-@pytest.mark.parametrize(("code", "match"), HOSTILE.values(), ids=HOSTILE)
-def test_a_pickle_without_end_is_refused_at_once(tmp_path, code, match):
-    file = pickled(tmp_path / "p.pt", code)
-    begin = time.process_time()
-    with pytest.raises(ForeignError, match=match):
-        opened(file)
-    assert time.process_time() - begin < 1
-    refused(file, match=match)
+@pytest.mark.parametrize("code", UNENDING.values(), ids=UNENDING)
+def test_a_pickle_without_end_is_ended(tmp_path, monkeypatch, code):
+    """PyTorch hashes keys, which ends its process or takes for ever."""
+    monkeypatch.setattr(sandbox, "SECONDS", 1)
+    refused(pickled(tmp_path / "p.pt", code), match="damaged, or hostile")
 
 
-@pytest.mark.parametrize(
-    ("code", "match"),
-    [
-        (b"})" + b"\x85" * 7 + b"Ns", "a key of a dictionary is a tuple"),
-        (b"}cbuiltins\nfloat\nNs", "would execute"),
-        (b"}]Ns", "a key of a dictionary is a list"),
-        (b"}" + text("x" * 3_000_000) + b"Ns", "a key of a dictionary is a str, or long"),
-        (b"}" + text("p") + b"N" + text("p") + b"Nu", "damaged"),
-        (b"}(" + text("p") + b"N" + text("p") + b"Nu", "a name is there twice"),
-        (b"N" * 600_000, "more than 524,288 opcodes"),
-        (b"(" * 1000, "damaged"),
-        (b"NNNs", "values are given to keys of a NoneType"),
-        (b"}Na", "values are appended to a dict"),
-        (b"N)R", "a NoneType is called"),
-        (b"h\x07", "damaged"),
-        (b"NQ", "no storage"),
-        (rebuilt(storage=b"(" * 5 + b"tttttQ"), "no storage"),
-        (rebuilt(storage=FLOATS.replace(text("storage"), text("module")) + b"tQ"), "no storage"),
-        (rebuilt(storage=FLOATS.replace(text("0"), b"N") + b"tQ"), "no name"),
-        (rebuilt(storage=FLOATS[:-11] + b"G" + bytes(8) + b"tQ"), "no number of elements"),
-        (rebuilt(storage=b"N"), "no storage, or no type"),
-        (rebuilt(version=3, rest=text("f8")), "no storage, or no type"),
-        (rebuilt(rest=b"}"), "may be conjugate or negative"),
-        (rebuilt(offset=b"G" + bytes(8)), "no whole number"),
-        (rebuilt(offset=whole(-1)), "no whole number"),
-        (rebuilt(offset=whole(2**60)), "no whole number"),
-        (rebuilt(shape=b"\x88\x85"), "no whole number"),
-        (rebuilt(shape=whole(-2) + b"\x85"), "no whole number"),
-        (rebuilt(shape=text("2")), "the shape or stride of a tensor is a str"),
-        (rebuilt(stride=b"(" + b"K\x01" * 100_000 + b"t"), "is a tuple, or long"),
-        (rebuilt(stride=b"K\x02K\x01\x86"), "damaged: zip"),
-        (rebuilt(shape=b"K\x00" + 2 * whole(2**40) + b"\x87", stride=b"K\x00" * 3 + b"\x87"),
-         "claims"),
-        (rebuilt(shape=b"K\x03\x85"), "p claims 12 bytes of 8"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-def test_a_pickle_of_anything_else_is_refused(tmp_path, code, match):
-    refused(pickled(tmp_path / "p.pt", code), match=match)
+REFUSED = {
+    "laugh-marked": b"})" + MARKED + b"Ns",
+    "shape": rebuilt(shape=whole(2**32) + b"\x85", stride=text("zz") + b"\x85"),
+    "stride": rebuilt(shape=whole(2**32) + b"\x85", stride=b"K\x01\x85\x85"),
+    "key-tuple": b"})" + b"\x85" * 7 + b"Ns",
+    "key-global": b"}cbuiltins\nfloat\nNs",
+    "key-list": b"}]Ns",
+    "key-long": b"}" + text("x" * 3_000_000) + b"Ns",
+    "odd": b"}(" + text("p") + b"N" + text("p") + b"u",
+    "key-twice": b"}(" + text("p") + b"N" + text("p") + b"Nu",
+    "opcodes": b"N" * 600_000,
+    "marks": b"(" * 1000,
+    "set-none": b"NNNs",
+    "append-dict": b"}Na",
+    "call-none": b"N)R",
+    "memo": b"h\x07",
+    "id-none": b"NQ",
+    "id-tuple": rebuilt(storage=b"(" * 5 + b"tttttQ"),
+    "id-module": rebuilt(storage=FLOATS.replace(text("storage"), text("module")) + b"tQ"),
+    "id-unnamed": rebuilt(storage=FLOATS.replace(text("0"), b"N") + b"tQ"),
+    "id-float": rebuilt(storage=FLOATS[:-11] + b"G" + bytes(8) + b"tQ"),
+    "no-storage": rebuilt(storage=b"N"),
+    "no-type": rebuilt(version=3, rest=text("f8")),
+    "offset-float": rebuilt(offset=b"G" + bytes(8)),
+    "offset-negative": rebuilt(offset=whole(-1)),
+    "offset-large": rebuilt(offset=whole(2**60)),
+    "shape-bool": rebuilt(shape=b"\x88\x85"),
+    "shape-negative": rebuilt(shape=whole(-2) + b"\x85"),
+    "shape-text": rebuilt(shape=text("2")),
+    "stride-long": rebuilt(stride=b"(" + b"K\x01" * 100_000 + b"t"),
+    "stride-two": rebuilt(stride=b"K\x02K\x01\x86"),
+    "empty": rebuilt(shape=b"K\x00" + 2 * whole(2**40) + b"\x87", stride=b"K\x00" * 3 + b"\x87"),
+    "short": rebuilt(shape=b"K\x03\x85"),
+    "no-opcode": bytes(2**22),
+}
 
 
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("code", REFUSED.values(), ids=REFUSED)
+def test_a_pickle_of_anything_else_is_refused(tmp_path, code):
+    refused(pickled(tmp_path / "p.pt", code), match="p.pt")
+
+
+@pytest.mark.usefixtures("forked")
 def test_the_hand_written_pickle_is_read_where_it_is_sound(tmp_path):
-    array = opened(pickled(tmp_path / "p.pt", rebuilt())).array("p")
+    array = opened(pickled(tmp_path / "p.pt", rebuilt()), tmp_path).array("p")
     np.testing.assert_array_equal(array.values(), [0, 1])
 
 
+@pytest.mark.usefixtures("forked")
 def test_other_values_and_keys_beside_tensors_are_left_alone(tmp_path):
     ordered = OrderedDict(a=1, b=(2, [3.5, None, True]))
     ordered["self"] = [ordered]
     content = {"p": torch.ones(2), 7: torch.zeros(3), "o": ordered, "l": [{0: {1: "x"}}], "t": ()}
-    contents = opened(tensors(tmp_path / "p.pt", content))
+    contents = opened(tensors(tmp_path / "p.pt", content), tmp_path)
     np.testing.assert_array_equal(contents.array("p").values(), np.ones(2))
     np.testing.assert_array_equal(contents.array("7").values(), np.zeros(3))
     kinds = {name: why.split(":")[0] for name, why in contents.unreadable.items()}
     assert kinds == {"o": "is OrderedDict", "l": "is list", "t": "is tuple"}
 
 
+@pytest.mark.usefixtures("forked")
 def test_an_ordered_dictionary_is_one_of_tensors(tmp_path):
     content = OrderedDict((f"p{i}", torch.full((2,), i)) for i in range(300))
-    contents = opened(tensors(tmp_path / "p.pt", content))
+    contents = opened(tensors(tmp_path / "p.pt", content), tmp_path)
     assert list(contents.arrays) == list(content)
     np.testing.assert_array_equal(contents.array("p299").values(), [299, 299])
 
 
-def test_a_large_pickle_is_not_read(tmp_path):
-    refused(pickled(tmp_path / "p.pt", bytes(2**22)), match=r"data.pkl has more than 4,194,304")
-
-
+@pytest.mark.usefixtures("forked")
 def test_a_deflated_pt_file_is_refused_before_it_is_unpacked(tmp_path):
     file = tensors(tmp_path / "p.pt")
     rewritten(file, {"data/0": lambda _: bytes(2**26)}, zipfile.ZIP_DEFLATED)
     refused(file, match="torch.save compresses nothing")
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_tensor_that_claims_more_than_its_bytes_is_refused(tmp_path):
     file = tensors(tmp_path / "p.pt")
-    refused(rewritten(file, {"data/0": lambda data: data[:8]}), match="p claims 384 bytes of 8")
-    refused(rewritten(tensors(file), {"data/1": lambda _: None}), match="damaged: 'data/1'")
+    refused(rewritten(file, {"data/0": lambda data: data[:8]}), match="p claims 384 bytes")
+    refused(rewritten(tensors(file), {"data/1": lambda _: None}), match="damaged")
 
 
+@pytest.mark.usefixtures("forked")
 def test_views_are_refused_unless_all_their_numbers_are_there(tmp_path):
     expanded = torch.zeros(1).expand(2**20, 2**20)
     refused(tensors(tmp_path / "p.pt", {"p": expanded, "q": expanded}), match="is a view of")
@@ -223,29 +220,36 @@ def test_views_are_refused_unless_all_their_numbers_are_there(tmp_path):
     refused(tensors(tmp_path / "q.pt", {"p": every_other, "q": every_other}), match="contiguous")
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bool", "uint8", "uint16"])
 def test_views_that_are_whole_are_read(tmp_path, dtype):
     a = random(8, 12).astype(dtype)
     tensor = torch.from_numpy(a).T[2:8]  # columns first, and not from the beginning
     file = tensors(tmp_path / "p.pt", {"p": torch.from_numpy(a)[2:], "q": tensor.contiguous()})
-    assert opened(file).array("p").values().tobytes() == a[2:].tobytes()
-    assert opened(file).array("q").values().tobytes() == np.ascontiguousarray(a.T[2:8]).tobytes()
+    assert opened(file, tmp_path).array("p").values().tobytes() == a[2:].tobytes()
+    assert (
+        opened(file, tmp_path).array("q").values().tobytes()
+        == np.ascontiguousarray(a.T[2:8]).tobytes()
+    )
     turned = tensors(tmp_path / "q.pt", {"p": torch.from_numpy(a).T})
-    np.testing.assert_array_equal(opened(turned).array("p").values(), a.T)
+    np.testing.assert_array_equal(opened(turned, tmp_path).array("p").values(), a.T)
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("content", [[torch.zeros(3)], {"p": 3, "q": "text"}, {"p": {}}, {}])
 def test_what_is_no_dictionary_of_tensors_is_refused(tmp_path, content):
     refused(tensors(tmp_path / "p.pt", content), match="p.pt")
 
 
+@pytest.mark.usefixtures("forked")
 def test_sparse_and_other_tensors_are_refused(tmp_path):
     sparse = torch.eye(3).to_sparse()
-    refused(tensors(tmp_path / "p.pt", {"p": sparse, "q": sparse}), match="would execute")
+    refused(tensors(tmp_path / "p.pt", {"p": sparse, "q": sparse}), match="p is torch.sparse_coo")
     complex_ = torch.zeros(6, 8, dtype=torch.complex64)
-    refused(tensors(tmp_path / "q.pt", {"p": complex_, "q": complex_}), match="would execute")
+    refused(tensors(tmp_path / "q.pt", {"p": complex_, "q": complex_}), match="p is complex")
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("keep", [0.2, 0.7, 0.99])
 def test_a_cut_off_pt_file_is_refused(tmp_path, keep):
     file = tensors(tmp_path / "p.pt")
@@ -262,7 +266,7 @@ def test_another_archive_is_refused(tmp_path):
 def test_an_array_of_objects_is_not_executed(tmp_path):
     marker = tmp_path / "executed"
     np.save(tmp_path / "p.npy", np.array([Executed(marker)], dtype=object), allow_pickle=True)
-    refused(tmp_path / "p.npy", match="holds Python objects")
+    refused(tmp_path / "p.npy", match="Python objects")
     assert not marker.exists()
 
 
@@ -275,8 +279,8 @@ def npy(path, header, data=b""):
 @pytest.mark.parametrize(
     ("header", "match"),
     [
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (1048576, 1048576)}", "claims shape"),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}", "claims shape"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (1048576, 1048576)}", "cut off"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}", "cut off"),
         ("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}", "impossible|can be read"),
         ("{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "of type complex64"),
         ("{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (1,)}", "type"),
@@ -301,6 +305,7 @@ def test_a_cut_off_npy_file_is_refused(tmp_path):
     refused(tmp_path / "p.npy", match="cut off")
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "..", "x\ny", "", "x" * 500])
 def test_names_with_parts_of_paths_are_refused(tmp_path, name):
     if name:

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from pdegen.equations.base import SampleError
-from pdegen.foreign import importing
+from pdegen.foreign import arrays, importing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import ImportJob, import_files
@@ -231,6 +231,7 @@ def test_nothing_unpacked_is_left_behind(tmp_path, monkeypatch):
 
 def test_no_room_to_unpack_is_reported_before_it_is_tried(tmp_path, monkeypatch):
     file = mat5_compressed(tmp_path / "f.mat", {"p": random(10, 8), "q": random(10, 8)})
+    monkeypatch.setattr(arrays, "SMALL_BYTES", 0)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 10))
     with pytest.raises(OSError, match="no room to unpack p"):
         imported(tmp_path, file, declaration=BY_HAND)

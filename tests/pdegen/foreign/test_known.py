@@ -53,7 +53,7 @@ def test_burgers_r10_is_read_from_every_version_of_matlab(burgers, tmp_path, wri
 def test_splits_are_those_of_the_literature(tmp_path):
     file = mat5(tmp_path / "r10.mat", {"a": np.zeros((2048, 8192), "u1")} | {
         "u": np.zeros((2048, 8192), "u1")})  # fmt: skip
-    plan = known([opened(file)], Declaration())
+    plan = known([opened(file, tmp_path)], Declaration())
     assert plan is not None
     assert plan.splits == {"train": (0, 1024), "validation": (1848, 1948), "test": (1948, 2048)}
 
