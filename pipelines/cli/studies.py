@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,6 +29,16 @@ from pipelines.cli.common import (
 from pipelines.cli.stores import generated
 from pipelines.cli.terminal import note, redraw, say
 
+if TYPE_CHECKING:  # what a command does is imported when it runs: all others start without it
+    from operators.training.fit import Epoch
+    from pipelines.declared.benchmark import Benchmark
+    from pipelines.studies.runner import Study
+
+Quick = Annotated[bool, typer.Option("--quick", help="Its small version, for two cores.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the study.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Trainings of each case.")]
+Store = Annotated[str | None, typer.Option(help="Store; default: made where absent.")]
+
 
 @app.command("benchmark")
 def benchmark_command(
@@ -37,9 +47,7 @@ def benchmark_command(
     only: Only = None,
     on: On = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Trainings of each operator.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Its small version, for two cores.")
-    ] = False,
+    quick: Quick = False,
     data: Annotated[
         list[str] | None,
         typer.Option(metavar="DATASET=STORE", help="Default: made where absent; repeatable."),
@@ -52,33 +60,33 @@ def benchmark_command(
     equation: Equation = None,
 ) -> None:
     """Train operators on datasets at one protocol, and write one table of all."""
-    from pipelines.declared.benchmark import load_benchmark, load_quick_profile
+    from pipelines.declared.benchmark import load_benchmark
     from pipelines.declared.profile import Profile
     from pipelines.reports.benchmark_report import write_benchmark_report
 
+    how = _How(workers, device, resume, overwrite)
     benchmark = load_benchmark(name)
     if isinstance(benchmark, Profile):
-        if only or on or seeds or data or set_ or resume or workers > 1:
+        if only or on or seeds or data or set_ or workers > 1:
             raise SchemaError(
-                f"{name} is a profile: it takes --quick, --out, --device and --overwrite"
+                f"{name} is a profile: it takes --quick, --out, --device, --resume and --overwrite"
             )
-        _profile(load_quick_profile(benchmark) if quick else benchmark, out, device, overwrite)
+        _profile(benchmark, quick, out, how)
         return
     benchmark = _chosen(benchmark, quick, only, on, set_)
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
-    folder = out or Path("runs") / f"benchmark-{benchmark.name}"
-    stores = benchmark.stores(data or [])
-    _benchmark(
-        benchmark, folder, stores, workers, device, resume, overwrite, write_benchmark_report,
-        only or [],
-    )  # fmt: skip
+    folder, stores = out or Path("runs") / f"benchmark-{benchmark.name}", data or []
+    how.benchmark(benchmark, folder, benchmark.stores(stores), write_benchmark_report, only or [])
 
 
 def _chosen(
-    benchmark: Any, quick: bool, only: list[str] | None, on: list[str] | None,
+    benchmark: Benchmark,
+    quick: bool,
+    only: list[str] | None,
+    on: list[str] | None,
     set_: list[str] | None,
-) -> Any:  # fmt: skip
+) -> Benchmark:
     """The part of a benchmark that is asked for, at the settings that are asked for."""
     small = benchmark.quickly() if quick else benchmark
     return small.only(only or [], on or []).with_overrides(parsed(set_))
@@ -90,71 +98,93 @@ def _command() -> str:
     return shlex.join(["pdegen", *words])
 
 
-def _profile(profile: Any, out: Path | None, device: str, overwrite: bool) -> None:
-    from pipelines.measure.profile import check_place, measure
-    from pipelines.reports.profile_report import write_profile
-    from pipelines.runs.run import check_device
+class _How:
+    """How a study is run, and whether what is there is continued or replaced."""
 
-    place, folder = check_device(device), out or Path("runs") / profile.name
-    check_place(folder, overwrite)
-    report, started = Reporter(f"profile {profile.name}", every=0), time.monotonic()
-    found = measure(
-        profile, place,
-        lambda what, done, total: report(done, total, time.monotonic() - started, f", {what}"),
-    )  # fmt: skip
-    say(write_profile(profile, found, folder, place, _command()))
+    def __init__(self, workers: int, device: str, resume: bool, overwrite: bool) -> None:
+        if resume and overwrite:
+            raise SchemaError("--resume and --overwrite exclude each other")
+        self.workers, self.device = workers, device
+        self.resume, self.overwrite = resume, overwrite
+
+    def place(self) -> Any:
+        from pipelines.runs.run import check_device
+
+        return check_device(self.device)
+
+    def study(self, study: Study[Any], what: str) -> None:
+        """Run a study to its end."""
+        from operators.training.fit import Stopped
+
+        report, started = Reporter(what, every=0), time.monotonic()
+
+        def on_epoch(epoch: Epoch) -> None:
+            if sys.stderr.isatty():
+                redraw(f"epoch {epoch.epoch}: {epoch.score:.3e}")
+
+        def progress(said: str, done: int, total: int) -> None:
+            report(done, total, time.monotonic() - started, f", {said}")
+
+        with Interrupts() as interrupts:
+            try:
+                study.run(
+                    self.place(),
+                    workers=self.workers,
+                    resume=self.resume,
+                    overwrite=self.overwrite,
+                    progress=progress,
+                    on_epoch=on_epoch,
+                    stop=interrupts.asked,
+                )
+            except Stopped as stopped:
+                note("")
+                note(f"{stopped}: finished rows are kept, continue with --resume")
+                raise KeyboardInterrupt from None
+
+    def benchmark(
+        self,
+        benchmark: Benchmark,
+        folder: Path,
+        given: Mapping[str, str],
+        write: Callable[[Any, Any, str], Path],
+        wanted: Collection[str] = (),
+    ) -> None:
+        """Train and evaluate a benchmark on given stores, or those of its recipes, and report it.
+
+        `wanted` are operators that were asked for by name, and may not be left out.
+        """
+        from pipelines.runs.data import Source
+        from pipelines.runs.stream import check_data
+        from pipelines.studies.benchmark import BenchmarkRun, check_cases, check_place
+
+        place = self.place()
+        check_place(benchmark.name, folder, self.resume, self.overwrite)
+        experiments = {name: dataset.load() for name, dataset in benchmark.datasets.items()}
+        absent = [name for name in experiments if name not in given]
+        dims = {
+            name: check_data(one, place) if name in absent else Source(given[name], one).dim
+            for name, one in experiments.items()
+        }
+        check_cases(benchmark, dims, wanted)
+        recipes = {name: experiments[name].data.load_recipe() for name in absent}
+        distinct = {recipe.fingerprint: recipe for recipe in recipes.values()}
+        made = {fingerprint: generated(recipe) for fingerprint, recipe in distinct.items()}
+        stores = {**given, **{name: made[recipe.fingerprint] for name, recipe in recipes.items()}}
+        run = BenchmarkRun(benchmark, stores, folder)
+        self.study(run, f"benchmark {benchmark.name}")
+        say(write(run, place, _command()))
 
 
-def _benchmark(
-    benchmark: Any, folder: Path, given: Mapping[str, str], workers: int, device: str,
-    resume: bool, overwrite: bool, write: Callable[[Any, Any, str], Path],
-    wanted: Collection[str] = (),
-) -> None:  # fmt: skip
-    """Train and evaluate a benchmark on given stores, or those of its recipes, and report it.
+def _profile(profile: Any, quick: bool, out: Path | None, how: _How) -> None:
+    from pipelines.declared.benchmark import load_quick_profile
+    from pipelines.reports.profile_report import write_profile_report
+    from pipelines.studies.profile import HOLDING, ProfileRun
 
-    `wanted` are operators that were asked for by name, and may not be left out.
-    """
-    from operators.training.fit import Epoch, Stopped
-    from pipelines.runs.data import Source
-    from pipelines.runs.run import check_device
-    from pipelines.runs.stream import check_data
-    from pipelines.studies.benchmark import BenchmarkRun, check_cases, check_place
-
-    if resume and overwrite:
-        raise SchemaError("--resume and --overwrite exclude each other")
-    place = check_device(device)
-    check_place(benchmark.name, folder, resume, overwrite)
-    experiments = {name: dataset.load() for name, dataset in benchmark.datasets.items()}
-    absent = [name for name in experiments if name not in given]
-    dims = {
-        name: check_data(one, place) if name in absent else Source(given[name], one).dim
-        for name, one in experiments.items()
-    }
-    check_cases(benchmark, dims, wanted)
-    recipes = {name: experiments[name].data.load_recipe() for name in absent}
-    distinct = {recipe.fingerprint: recipe for recipe in recipes.values()}
-    made = {fingerprint: generated(recipe) for fingerprint, recipe in distinct.items()}
-    stores = {**given, **{name: made[recipe.fingerprint] for name, recipe in recipes.items()}}
-    run = BenchmarkRun(benchmark, stores, folder)
-    report, started = Reporter(f"benchmark {benchmark.name}", every=0), time.monotonic()
-
-    def on_epoch(epoch: Epoch) -> None:
-        if sys.stderr.isatty():
-            redraw(f"epoch {epoch.epoch}: {epoch.score:.3e}")
-
-    with Interrupts() as interrupts:
-        try:
-            run.run(
-                place, workers=workers, resume=resume, overwrite=overwrite, on_epoch=on_epoch,
-                stop=interrupts.asked,
-                progress=lambda what, done, total: report(
-                    done, total, time.monotonic() - started, f", {what}"),
-            )  # fmt: skip
-        except Stopped as stopped:
-            note("")
-            note(f"{stopped}: finished rows are kept, continue with --resume")
-            raise KeyboardInterrupt from None
-    say(write(run, place, _command()))
+    profile = load_quick_profile(profile) if quick else profile
+    run = ProfileRun(profile, out or Path("runs") / profile.name)
+    HOLDING.check(run.folder, how.resume, how.overwrite)
+    how.study(run, f"profile {profile.name}")
+    say(write_profile_report(run, _command()))
 
 
 study_app = typer.Typer(help="Studies: many trainings, one report.", rich_markup_mode=None)
@@ -164,12 +194,10 @@ app.add_typer(study_app, name="study")
 @study_app.command("resolution")
 def study_resolution_command(
     name: Annotated[str, typer.Argument(help="A benchmark on several grids.")] = "resolution",
-    out: Annotated[Path | None, typer.Option(help="Folder of the study.")] = None,
+    out: Out = None,
     only: Only = None,
     on: On = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Its small version, for two cores.")
-    ] = False,
+    quick: Quick = False,
     set_: Set = None,
     workers: Trainings = 1,
     device: Device = "cpu",
@@ -200,12 +228,12 @@ def study_samples_command(
         str | None,
         typer.Option(help="Numbers of training samples; default: 1024,8192,unlimited."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings with each number.")] = 1,
+    seeds: Seeds = 1,
     quick: Annotated[
         bool, typer.Option("--quick", help="An experiment and numbers for two cores.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of the study.")] = None,
-    data: Annotated[str | None, typer.Option(help="Store; default: made where absent.")] = None,
+    out: Out = None,
+    data: Store = None,
     set_: Set = None,
     workers: Trainings = 1,
     device: Device = "cpu",
@@ -224,7 +252,8 @@ def study_samples_command(
     study = samples_study(name, parse_numbers(numbers), seeds, parsed(set_))
     folder = out or Path("runs") / f"{study.name}-study"
     given = {} if data is None else dict.fromkeys(study.datasets, data)
-    _benchmark(study, folder, given, workers, device, resume, overwrite, write_samples_report)
+    how = _How(workers, device, resume, overwrite)
+    how.benchmark(study, folder, given, write_samples_report)
 
 
 @study_app.command("noise")
@@ -232,49 +261,28 @@ def study_noise_command(
     experiment: Annotated[str, typer.Argument(help="An inverse experiment, or a TOML file.")],
     train_levels: Annotated[str, typer.Option(help="Noise levels to train at.")] = "0,0.01,0.1",
     test_levels: Annotated[str, typer.Option(help="Levels to test at.")] = "0,0.01,0.05,0.1",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings at each level.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder of the study.")] = None,
-    data: Annotated[str | None, typer.Option(help="Store; default: made where absent.")] = None,
+    seeds: Seeds = 1,
+    out: Out = None,
+    data: Store = None,
     set_: Set = None,
+    workers: Trainings = 1,
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
     """Train an inverse problem at some noise levels and test it at others, with baselines."""
-    from operators.training.fit import Epoch, Stopped
     from pipelines.declared.experiment import load_experiment
-    from pipelines.reports.study_report import write_study_report
+    from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
-    from pipelines.runs.run import check_device
     from pipelines.studies.noise import NoiseStudy, parse_levels
 
     declared = load_experiment(experiment).with_overrides(parsed(set_))
-    place = check_device(device)
-    folder = out or Path("runs") / f"{declared.name}-noise-study"
-    if resume and overwrite:
-        raise SchemaError("--resume and --overwrite exclude each other")
+    how = _How(workers, device, resume, overwrite)
+    place, folder = how.place(), out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)
     levels = parse_levels(train_levels), parse_levels(test_levels)
     store = data or generated(declared.data.load_recipe())
     study = NoiseStudy(declared, store, folder, *levels, seeds)
-    report, started = Reporter(f"studying {declared.name}, steps", every=0), time.monotonic()
-
-    def on_epoch(epoch: Epoch) -> None:
-        if sys.stderr.isatty():
-            total = declared.training.epochs
-            redraw(f"epoch {epoch.epoch}/{total}")
-
-    with Interrupts() as interrupts:
-        try:
-            study.run(
-                place, resume=resume, overwrite=overwrite, on_epoch=on_epoch,
-                stop=interrupts.asked,
-                progress=lambda what, done, total: report(
-                    done, total, time.monotonic() - started, f", {what}"),
-            )  # fmt: skip
-        except Stopped as stopped:
-            note("")
-            note(f"{stopped}: finished cells are kept, continue with --resume")
-            raise KeyboardInterrupt from None
-    say(write_study_report(study, place))
+    how.study(study, f"studying {declared.name}, steps")
+    say(write_noise_report(study, place))

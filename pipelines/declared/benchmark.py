@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -129,33 +129,27 @@ class Benchmark(Strict):
 
     def check(self) -> None:
         """Raise SchemaError where a dataset, or what an operator overrides of it, cannot be."""
+        search = f"benchmark {self.name}: a search"
         for name, dataset in self.datasets.items():
             experiment = dataset.load()
-            for case in (case for case in self.cases() if case.dataset == name):
-                own = self.operators[case.operator].overrides
-                for key in own:
-                    if _full(experiment, key).startswith("model."):
+            labels = [case.operator for case in self.cases() if case.dataset == name]
+            changed = {label: self.operators[label].overrides for label in labels}
+            for what, keys in [*changed.items(), (search, self.search)]:
+                for key in keys:
+                    full = key if ".overrides." in key else experiment.full_key(key)
+                    if full.startswith(("data.recipe", "data.overrides")):
                         raise SchemaError(
-                            f"{case.operator}: {key} is said in its model, not overridden"
+                            f"{what}: {key} is said by the dataset, for all operators"
                         )
-                _check_data(experiment, own, case.operator)
-            for key in self.search:
-                full = _full(experiment, key)
-                if full.startswith("model.") or full == "training.seed":
-                    raise SchemaError(
-                        f"benchmark {self.name}: a search is over settings of the training, "
-                        f"got {key}"
-                    )
-            _check_data(experiment, self.search, f"benchmark {self.name}: a search")
+                    if what == search and (full.startswith("model.") or full == "training.seed"):
+                        raise SchemaError(f"{what} is over settings of the training, got {key}")
+                    if full.startswith("model."):
+                        raise SchemaError(f"{what}: {key} is said in its model, not overridden")
             if self.search and experiment.training.protocol == "published":
                 raise SchemaError(
-                    f"benchmark {self.name}: a search is by the validation error, the protocol "
-                    "published has none"
+                    f"{search} is by the validation error, the protocol published has none"
                 )
-            of_cases = (
-                self.operators[c.operator].overrides for c in self.cases() if c.dataset == name
-            )
-            for overrides in [own for own in (*of_cases, *self.searched()) if own]:
+            for overrides in filter(None, [*changed.values(), *self.searched()]):
                 experiment.with_overrides(overrides)
 
     def searched(self) -> list[dict[str, Any]]:
@@ -211,34 +205,32 @@ class Benchmark(Strict):
         Raises:
             SchemaError: If one is unknown, or a chosen operator is on no chosen dataset.
         """
-        parts: dict[str, tuple[list[str], dict[str, Any]]] = {
-            "operator": (operators, self.operators),
-            "dataset": (datasets, self.datasets),
+        known: dict[str, list[str]] = {
+            "operator": list(self.operators),
+            "dataset": list(self.datasets),
         }
-        update = {}
-        for what, (wanted, there) in parts.items():
-            for label in wanted:
-                if label not in there:
-                    raise SchemaError(
-                        f"benchmark {self.name} has no {what} {label!r}: {near(label, list(there))}"
-                    )
-            update[f"{what}s"] = {label: there[label] for label in wanted or there}
+        for (what, there), wanted in zip(known.items(), (operators, datasets), strict=True):
+            for label in (label for label in wanted if label not in there):
+                raise SchemaError(
+                    f"benchmark {self.name} has no {what} {label!r}: {near(label, there)}"
+                )
+        entries = {label: self.operators[label] for label in operators or self.operators}
         if datasets:
-            update["quick"] = None
-            update["operators"] = {
-                label: entry.on(datasets) for label, entry in update["operators"].items()
+            entries = {
+                label: entry.on(datasets)
+                for label, entry in entries.items()
                 if entry.model is not None or entry.models.keys() & set(datasets)
-            }  # fmt: skip
-        chosen = self.model_copy(update=update)
-        declared = {case.operator for case in chosen.cases()}
-        for label in (label for label in operators if label not in declared):
+            }
+        for label in (label for label in operators if label not in entries):
             raise SchemaError(
                 f"operator {label!r} of benchmark {self.name} is on "
                 f"{', '.join(self.operators[label].models)}, not on {', '.join(datasets)}"
             )
-        if not declared:
+        if not entries:
             raise SchemaError(f"benchmark {self.name} has no operator on {', '.join(datasets)}")
-        return chosen
+        parts = {label: self.datasets[label] for label in datasets or self.datasets}
+        quick = None if datasets else self.quick
+        return self.model_copy(update={"operators": entries, "datasets": parts, "quick": quick})
 
     def quickly(self) -> Benchmark:
         """The small version, under a name of its own; nothing published compares with it.
@@ -304,13 +296,10 @@ class Benchmark(Strict):
             name: dataset.model_copy(update={"overrides": {**dataset.overrides, **overrides}})
             for name, dataset in self.datasets.items()
         }
-        operators = {
-            label: entry.model_copy(
-                update={"overrides": {k: v for k, v in entry.overrides.items()
-                                      if k not in overrides}}
-            )
-            for label, entry in self.operators.items()
-        }  # fmt: skip
+        operators = {}
+        for label, entry in self.operators.items():
+            own = {key: v for key, v in entry.overrides.items() if key not in overrides}
+            operators[label] = entry.model_copy(update={"overrides": own})
         changed = self.model_copy(update={"datasets": datasets, "operators": operators})
         changed.check()
         return changed
@@ -361,18 +350,6 @@ def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Data
         for name in named - datasets.keys():
             raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
     _check_slugs(operators, "operators")
-
-
-def _full(experiment: Experiment, key: str) -> str:
-    """The full key of an experiment, or of a recipe in it."""
-    return key if ".overrides." in key else experiment.full_key(key)
-
-
-def _check_data(experiment: Experiment, overrides: Iterable[str], what: str) -> None:
-    """Raise SchemaError where another recipe is asked for than the dataset's."""
-    for key in overrides:
-        if _full(experiment, key).startswith(("data.recipe", "data.overrides")):
-            raise SchemaError(f"{what}: {key} is said by the dataset, for all operators")
 
 
 def _check_slugs(names: Collection[str], what: str) -> None:

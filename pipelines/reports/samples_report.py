@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import mean, median
 
 import torch
-from matplotlib.figure import Figure
 
-from operators.training.files import write
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
-from pipelines.reports import benchmark_charts, study_charts
-from pipelines.reports.document import Picture, Report, Section, Table, markdown
-from pipelines.reports.figures import svg
+from pipelines.reports import study_charts as charts
+from pipelines.reports.benchmark_report import learning
+from pipelines.reports.document import Picture, Report, Section, Table
+from pipelines.reports.studies import Facts, error, of_data, picture, reproduction, write_tables
 from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.reproduction import toml
-from pipelines.studies.benchmark import BenchmarkRun, Row, baseline, by_case
+from pipelines.studies.benchmark import BenchmarkRun, baseline
+from pipelines.studies.row import Row, by_case, mean_and_spread
+
+_TITLE = "Error against the number of samples"
 
 
 def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) -> Path:
@@ -31,142 +35,138 @@ def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) 
         The path of report.html, which needs no other file.
     """
     rows = [row for row in run.rows() if not row.failed]
-    found = {case.dataset: own for case, own in by_case(rows)}
-    errors = {name: mean(row.mean for row in own) for name, own in found.items()}
-    main = _main_section(run, found, errors)
+    part = _Part(run, {dataset: own for (dataset, _), own in by_case(rows).items()})
     missing = len(run.cases) * run.benchmark.seeds - len(rows)
+    declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
+    said = "This command runs it again; what it declares is below."
     report = Report(
         title=f"Study {run.benchmark.name}",
         summary=run.benchmark.summary,
         notice=f"{missing} trainings failed or are not finished." if missing else "",
-        headline=[(f"mean relative L² error, {name}", scientific(e)) for name, e in errors.items()],
-        sections=[_what_section(run), main, _reproduction_section(run, rows, command)],
+        headline=[
+            (f"mean relative L² error, {name}", scientific(e)) for name, e in part.errors.items()
+        ],
+        sections=[part.what(), part.main(), reproduction(rows, said, command, declared)],
     )
-    bare = Section(main.title, main.text, main.tables)
-    table = markdown(Report(report.title, report.summary, report.notice, report.headline, [bare]))
-    write(run.folder / "table.md", table.encode())
+    write_tables(report, run.folder, _TITLE)
     return report.write(run.folder)
 
 
-def _experiments(run: BenchmarkRun) -> dict[str, Experiment]:
-    return {name: dataset.load() for name, dataset in run.benchmark.datasets.items()}
+@dataclass(frozen=True)
+class _Part:
+    """What a report says of finished rows, by the name of their dataset."""
 
+    run: BenchmarkRun
+    found: dict[str, list[Row]]
 
-def _steps(experiment: Experiment) -> int:
-    epoch, training = experiment.data.epoch_samples, experiment.training
-    assert epoch is not None
-    return training.epochs * (epoch // training.batch)
+    @cached_property
+    def experiments(self) -> dict[str, Experiment]:
+        return {name: dataset.load() for name, dataset in self.run.benchmark.datasets.items()}
 
+    @cached_property
+    def errors(self) -> dict[str, float]:
+        return {name: mean_and_spread(own)[0] for name, own in self.found.items()}
 
-def _what_section(run: BenchmarkRun) -> Section:
-    name, experiment = next(iter(_experiments(run).items()))
-    attributes = open_sealed(run.stores[name]).attributes
-    splits = {k: stop - start for k, (start, stop) in attributes["splits"].items()}
-    training, data = experiment.training, experiment.data
-    dim = run.source(name).streamed("test").x.shape[-1]
-    model = experiment.model.model_dump(mode="json", exclude_defaults=True)
-    facts: list[tuple[str, ...]] = [
-        ("Data", f"{attributes['recipe']['name']}: {attributes['title']}"),
-        ("Map", f"{data.input} → {data.target} on {points(data.resolution, dim)} points"),
-        ("Model", settings({"name": experiment.model.name, **model})),
-        ("Steps", f"{_steps(experiment):,} with each number of samples, "
-                  f"{training.batch} samples a step, evaluated {training.epochs} times"),
-        ("Training", settings(training.model_dump(mode="json", exclude={"seed"}))),
-        ("The same for all", f"{splits['validation']:,} validation and {splits['test']:,} test "
-                             "samples of one store"),
-        ("Stored samples", "the first ones of its training split, in random order, pass by pass"),
-        ("Unlimited", "solved while training, with numbers that no store has; each is used once"),
-        ("Seeds", str(run.benchmark.seeds)),
-    ]  # fmt: skip
-    return Section("What was studied", tables=(Table(facts),))
+    @property
+    def any(self) -> Experiment:
+        """What is the same for all is read from one."""
+        return next(iter(self.experiments.values()))
 
+    @property
+    def steps(self) -> int:
+        epoch, training = self.any.data.epoch_samples, self.any.training
+        assert epoch is not None
+        return training.epochs * (epoch // training.batch)
 
-def _main_section(
-    run: BenchmarkRun, found: dict[str, list[Row]], errors: dict[str, float]
-) -> Section:
-    experiments = _experiments(run)
-    seen = {name: _steps(e) * e.training.batch for name, e in experiments.items()}
-    table = []
-    for name, own in found.items():
-        number = experiments[name].data.samples
-        spread = f" ± {scientific(stdev(r.mean for r in own))}" if len(own) > 1 else ""
-        losses = [run.history(row)[-1].loss for row in own]
-        table.append((
-            f"{number:,}" if number else f"unlimited ({seen[name]:,})",
-            f"{seen[name] / number:.3g}" if number else "1",
-            f"{scientific(errors[name])}{spread}",
-            scientific(median(e for row in own for e in row.errors)),
-            scientific(mean(losses)),
-            duration(mean(row.training_seconds for row in own)),
-        ))  # fmt: skip
-    if found:
-        reference = scientific(baseline(run.source(next(iter(found)))))
-        table.append(("mean of the targets", "", reference, "", "", ""))
-    header = (
-        "distinct samples",
-        "passes",
-        "mean error",
-        "median",
-        "last training loss",
-        "training",
-    )
-    loss = next(iter(experiments.values())).training.loss.name
-    text = (
-        "Relative L² error of the test samples, of the checkpoint that the protocol reports"
-        + (", mean ± deviation over the seeds" if run.benchmark.seeds > 1 else "")
-        + f". The training loss is {loss}, the mean over the last epoch."
-    )
-    return Section(
-        "Error against the number of samples", (text, *_lessons(experiments, errors)),
-        (Table(table, header),), tuple(_pictures(run, found, errors, experiments, seen)),
-    )  # fmt: skip
+    @property
+    def seen(self) -> int:
+        """Samples in all steps, those that are seen again included."""
+        return self.steps * self.any.training.batch
 
+    def what(self) -> Section:
+        name, experiment = next(iter(self.experiments.items()))
+        store, data, training = self.run.stores[name], experiment.data, experiment.training
+        splits = open_sealed(store).attributes["splits"]
+        size = {split: stop - start for split, (start, stop) in splits.items()}
+        model = experiment.model.model_dump(mode="json", exclude_defaults=True)
+        grid = points(data.resolution, self.run.source(name).dim)
+        facts: Facts = [
+            *of_data(store, f"{data.input} → {data.target} on {grid} points"),
+            ("Model", settings({"name": experiment.model.name, **model})),
+            (
+                "Steps",
+                f"{self.steps:,} with each number of samples, "
+                f"{training.batch} samples a step, evaluated {training.epochs} times",
+            ),
+            ("Training", settings(training.model_dump(mode="json", exclude={"seed"}))),
+            (
+                "The same for all",
+                f"{size['validation']:,} validation and {size['test']:,} test samples of one store",
+            ),
+            ("Stored samples", "the first of its training split, in random order, pass by pass"),
+            ("Unlimited", "solved while training, with numbers that no store has; each used once"),
+            ("Seeds", str(self.run.benchmark.seeds)),
+        ]
+        return Section("What was studied", tables=(Table(facts),))
 
-def _lessons(experiments: dict[str, Experiment], errors: dict[str, float]) -> list[str]:
-    """A sentence that the numbers themselves give."""
-    stored = {name: n for name in errors if (n := experiments[name].data.samples) is not None}
-    streamed = [name for name in errors if name not in stored]
-    if not stored or not streamed:
-        return []
-    least, most = min(stored, key=stored.__getitem__), max(stored, key=stored.__getitem__)
-    ratios = [
-        f"{errors[name] / errors[streamed[0]]:.2f} times with {name}"
-        for name in dict.fromkeys((least, most))
-    ]
-    return [f"After as many steps the error is {' and '.join(ratios)} that of the stream."]
+    def main(self) -> Section:
+        table: Facts = []
+        for name, own in self.found.items():
+            number = self.experiments[name].data.samples
+            table.append(
+                (
+                    f"{number:,}" if number else f"unlimited ({self.seen:,})",
+                    f"{self.seen / number:.3g}" if number else "1",
+                    error(own),
+                    scientific(median(e for row in own for e in row.errors)),
+                    scientific(mean(self.run.history(row)[-1].loss for row in own)),
+                    duration(mean(row.training_seconds for row in own)),
+                )
+            )
+        if self.found:
+            reference = scientific(baseline(self.run.source(next(iter(self.found)))))
+            table.append(("mean of the targets", "", reference, "", "", ""))
+        header = ("distinct samples", "passes", "mean error", "median", "last training loss")
+        seeds = ", mean ± deviation over the seeds" if self.run.benchmark.seeds > 1 else ""
+        text = (
+            "Relative L² error of the test samples, of the checkpoint that the protocol reports"
+            f"{seeds}. The training loss is {self.any.training.loss.name}, the mean over the last "
+            "epoch."
+        )
+        tables = (Table(table, (*header, "training")),)
+        return Section(_TITLE, (text, *self._lessons()), tables, tuple(self._pictures()))
 
+    @property
+    def _stored(self) -> dict[int, str]:
+        numbers = {self.experiments[name].data.samples: name for name in self.errors}
+        return {n: numbers[n] for n in sorted(n for n in numbers if n is not None)}
 
-def _pictures(
-    run: BenchmarkRun, found: dict[str, list[Row]], errors: dict[str, float],
-    experiments: dict[str, Experiment], seen: dict[str, int],
-) -> list[Picture]:  # fmt: skip
-    if not found:
-        return []
-    stored = sorted((n, errors[k]) for k in errors if (n := experiments[k].data.samples))
-    streamed = next(
-        ((seen[k], errors[k]) for k in errors if experiments[k].data.samples is None), None
-    )
-    curves = {name: [e.score for e in run.history(own[0])] for name, own in found.items()}
-    watched = next(iter(experiments.values())).training.selection_split
-    return [
-        _picture(study_charts.error_by_samples(
-            [n for n, _ in stored], [e for _, e in stored], streamed), "samples",
-            "Mean test error against the number of distinct samples, at equal steps."),
-        _picture(benchmark_charts.learning_curves(curves, watched), "learning",
-                 "Learning curves, seed 0."),
-    ]  # fmt: skip
+    @property
+    def _streamed(self) -> float | None:
+        """The error where no number limits the samples."""
+        unlimited = (e for name, e in self.errors.items() if name not in self._stored.values())
+        return next(unlimited, None)
 
+    def _lessons(self) -> list[str]:
+        """A sentence that the numbers themselves give."""
+        names = list(self._stored.values())
+        if not names or self._streamed is None:
+            return []
+        ratios = [
+            f"{self.errors[name] / self._streamed:.2f} times with {name}"
+            for name in dict.fromkeys((names[0], names[-1]))
+        ]
+        return [f"After as many steps the error is {' and '.join(ratios)} that of the stream."]
 
-def _picture(figure: Figure, name: str, caption: str) -> Picture:
-    return Picture(name, caption, svg(figure, name, caption))
-
-
-def _reproduction_section(run: BenchmarkRun, rows: list[Row], command: str) -> Section:
-    made = dict.fromkeys(settings(row.provenance) for row in rows if row.provenance)
-    declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
-    return Section(
-        "How to reproduce it",
-        ("This command runs it again; what it declares is below.",),
-        (Table([("Run", one) for one in made]),),
-        code=(command, declared),
-    )
+    def _pictures(self) -> list[Picture]:
+        if not self.found:
+            return []
+        errors = [self.errors[name] for name in self._stored.values()]
+        streamed = None if self._streamed is None else (self.seen, self._streamed)
+        figure = charts.error_by_samples(list(self._stored), errors, streamed)
+        caption = "Mean test error against the number of distinct samples, at equal steps."
+        watched = self.any.training.selection_split
+        return [
+            picture(figure, "samples", caption),
+            learning(self.run, self.found, watched, "learning"),
+        ]

@@ -1,39 +1,174 @@
-"""Charts of studies: errors by noise level and by number of samples, reconstructions."""
+"""Charts of studies: curves of errors, errors against costs, matrices, fields of one sample."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from pipelines.reports.figures import QUIET, WIDE, logarithmic, styled
+from pipelines.reports.figures import ERROR, QUIET, TRUTH, WIDE, logarithmic, styled
+from pipelines.reports.wording import scientific
+
+MEAN_ERROR = "mean relative L² error"
+_DASHES = ("-", "--", "-.", ":")
+_MARKERS = "osD^vP*X<>hp"
+
+
+def _inks(names: Sequence[str]) -> list[Any]:
+    """A colour for each name; with more names than eight, neighbours stay apart by their dashes."""
+    return list(colormaps["turbo"](np.linspace(0.05, 0.92, max(2, len(names)))))
+
+
+def _single(names: int) -> tuple[Figure, Axes]:
+    """Axes beside a legend of so many lines."""
+    figure = Figure(figsize=(WIDE, max(3.4, 0.3 + 0.165 * names)))
+    return figure, figure.subplots()
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+
+
+def _panels(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of so many axes, in rows of an equal height."""
+    rows = -(-count // columns)
+    figure = Figure(figsize=(WIDE, height * rows + 0.3))
+    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes[:count]
+
+
+def _image(axes: Axes, field: np.ndarray, title: str = "", **words: Any) -> Any:
+    """A field u(x, y), or a matrix given as its transpose, without ticks."""
+    axes.set(xticks=[], yticks=[])
+    axes.grid(False)
+    axes.set_title(title, fontsize=7.5, loc="center")
+    return axes.imshow(field.T, origin="lower", interpolation="nearest", **words)
+
+
+@styled
+def curves(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    x: str,
+    y: str = MEAN_ERROR,
+    *,
+    ticks: Mapping[int, str] | None = None,
+    spreads: Sequence[Sequence[float]] | None = None,
+    markers: bool = True,
+    trained: float | None = None,
+    log: bool = False,
+) -> Figure:
+    """A curve of positive values for each name.
+
+    Args:
+        series: Name -> places and values.
+        x, y: What the axes show.
+        ticks: Places with labels, in place of those that matplotlib finds.
+        spreads: Of the values of each curve.
+        markers: Whether values are marked.
+        trained: A place that a dotted line marks.
+        log: Whether places are on a logarithmic axis.
+    """
+    figure, axes = _single(len(series))
+    for i, (ink, (name, (places, values))) in enumerate(
+        zip(_inks(list(series)), series.items(), strict=False)
+    ):
+        marker = _MARKERS[i % len(_MARKERS)] if markers else ""
+        look = {"color": ink, "label": name, "lw": 1.1, "ms": 4, "marker": marker}
+        error = None if spreads is None or not any(spreads[i]) else spreads[i]
+        axes.errorbar(places, values, error, ls=_DASHES[i % 4], capsize=2, **look)
+    axes.set(xlabel=x, ylabel=y)
+    if trained is not None:
+        axes.axvline(trained, color=QUIET, lw=0.9, ls=":")
+    if log:
+        axes.set_xscale("log")
+    if ticks is not None:
+        axes.set_xticks(list(ticks), list(ticks.values()), minor=False)
+        axes.set_xticks([], minor=True)
+    logarithmic(axes, "y", np.concatenate([values for _, values in series.values()]))
+    _legend(axes)
+    return figure
+
+
+@styled
+def errors_against_costs(
+    costs: Mapping[str, Mapping[str, float]], errors: Mapping[str, float], baseline: float
+) -> Figure:
+    """A panel for each cost; operators are numbered in the order of `errors`.
+
+    Args:
+        costs: What it is -> operator -> its value.
+        errors: Operator -> mean relative L² error.
+        baseline: The error of the mean of the training targets.
+    """
+    figure = Figure(figsize=(WIDE, max(4.2, 0.3 + 0.165 * (len(errors) + 1))))
+    axes = figure.subplots(1, len(costs), sharey=True)
+    for axis, (what, values) in zip(axes, costs.items(), strict=True):
+        for i, (ink, (name, error)) in enumerate(
+            zip(_inks(list(errors)), errors.items(), strict=False)
+        ):
+            marker, label = _MARKERS[i % len(_MARKERS)], f"{i + 1} {name}"
+            axis.plot(values[name], error, marker, color=ink, ms=5, label=label)
+            place = {"xytext": (3, 3), "textcoords": "offset points", "fontsize": 6.5}
+            axis.annotate(str(i + 1), (values[name], error), **place)
+        axis.axhline(baseline, color=QUIET, lw=0.9, ls="--", label="mean of the targets")
+        axis.set(xlabel=what)
+        logarithmic(axis, "x", np.array(list(values.values())))
+        logarithmic(axis, "y", np.array([*errors.values(), baseline]))
+    axes[0].set(ylabel=MEAN_ERROR)
+    _legend(axes[-1])
+    return figure
+
+
+@styled
+def error_by_samples(
+    samples: Sequence[int], errors: Sequence[float], streamed: tuple[int, float] | None
+) -> Figure:
+    """Mean error against the number of distinct training samples.
+
+    Args:
+        samples, errors: Of the trainings on stored samples, which see them again and again.
+        streamed: Of the one that sees each of its samples once.
+    """
+    figure, axes = _single(2)
+    axes.plot(samples, errors, marker="o", ms=5, label="stored samples, in several passes")
+    ends = np.array([samples, errors])
+    if streamed is not None:
+        axes.plot(*streamed, ls="", marker="D", ms=7, label="a stream, each sample once")
+        axes.axhline(streamed[1], lw=0.8, ls=":", color=QUIET)
+        ends = np.column_stack([ends, streamed])
+    axes.set(xlabel="distinct training samples", ylabel=f"{MEAN_ERROR}, test")
+    for direction, end in zip("xy", ends, strict=True):
+        logarithmic(axes, direction, end)
+    _legend(axes)
+    return figure
 
 
 @styled
 def heat_map(
-    means: np.ndarray, spreads: np.ndarray, rows: Sequence[str], levels: Sequence[float], title: str
+    means: np.ndarray, spreads: np.ndarray, rows: Sequence[str], columns: Sequence[str], x: str
 ) -> Figure:
-    """Mean and spread of an error for each method (rows) and test level (columns)."""
+    """Mean and spread of an error for each method (rows) and condition (columns)."""
     figure = Figure(figsize=(WIDE, 0.9 + 0.42 * len(rows)))
     axes = figure.subplots()
-    image = axes.imshow(
-        means, cmap="cividis_r", norm=LogNorm(means.min(), means.max() * 1.001), aspect="auto"
-    )
-    axes.set(
-        xticks=range(len(levels)), xticklabels=[f"{level:g}" for level in levels],
-        yticks=range(len(rows)), yticklabels=rows, xlabel="noise level of the test samples",
-        title=title,
-    )  # fmt: skip
+    scale = LogNorm(means.min(), means.max() * 1.001)
+    image = axes.imshow(means, cmap="cividis_r", norm=scale, aspect="auto")
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set(xlabel=x, title=MEAN_ERROR)
     axes.grid(False)
     axes.spines[:].set_visible(False)
     for (i, j), mean in np.ndenumerate(means):
         spread = f" ± {spreads[i, j]:.2g}" if spreads[i, j] > 0 else ""
         red, green, blue, _ = image.cmap(image.norm(mean))
-        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
-        axes.text(j, i, f"{mean:.3g}{spread}", ha="center", va="center",
-                  color="white" if dark else "black")  # fmt: skip
+        colour = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
+        axes.text(j, i, f"{mean:.3g}{spread}", ha="center", va="center", color=colour)
     bar = figure.colorbar(image, ax=axes, pad=0.01)
     bar.ax.minorticks_off()
     logarithmic(bar.ax, "y", means)
@@ -48,66 +183,58 @@ def reconstructions(
     values: tuple[float, float],
 ) -> Figure:
     """Fields in rows; the first column has a scale of its own, the others that of the phases."""
-    height = 0.35 + 1.02 * WIDE / len(titles) * len(rows)
-    figure = Figure(figsize=(WIDE, height))
-    axes = figure.subplots(len(rows), len(titles), squeeze=False)
-    for i, row in enumerate(fields):
-        for j, field in enumerate(row):
-            low, high = (None, None) if j == 0 else values
-            axes[i, j].imshow(
-                field.T, origin="lower", cmap="viridis" if j == 0 else "cividis",
-                vmin=low, vmax=high, interpolation="nearest",
-            )  # fmt: skip
-            axes[i, j].set(xticks=[], yticks=[])
-            axes[i, j].grid(False)
-            if i == 0:
-                axes[i, j].set_title(titles[j], loc="center")
-        axes[i, 0].set_ylabel(rows[i])
+    figure, axes = _panels(len(rows) * len(titles), len(titles), 1.02 * WIDE / len(titles))
+    looks = {"cmap": "cividis", "vmin": values[0], "vmax": values[1]}
+    for k, axis in enumerate(axes):
+        i, j = divmod(k, len(titles))
+        _image(axis, fields[i][j], "" if i else titles[j], **(looks if j else {"cmap": "viridis"}))
+        axis.set_ylabel("" if j else rows[i])
     return figure
 
 
 @styled
-def error_by_level(
-    levels: Sequence[float], means: np.ndarray, spreads: np.ndarray, rows: Sequence[str]
+def predictions_on_a_line(
+    x: np.ndarray, truth: np.ndarray, predicted: Mapping[str, np.ndarray]
 ) -> Figure:
-    """Mean error of each method against the noise level of the test samples."""
-    figure = Figure(figsize=(WIDE, 3.2))
-    axes = figure.subplots()
-    styles = ["-", "--", "-.", ":"]
-    for i, row in enumerate(rows):
-        axes.errorbar(
-            range(len(levels)), means[i], spreads[i], label=row, marker="o", ms=4,
-            ls=styles[i % 4], capsize=2,
-        )  # fmt: skip
-    axes.set(
-        xticks=range(len(levels)), xticklabels=[f"{level:g}" for level in levels],
-        xlabel="noise level of the test samples", ylabel="mean relative L² error",
-    )  # fmt: skip
-    logarithmic(axes, "y", means)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    """The truth and p - u of each operator on one sample, each error on a scale of its own."""
+    figure, axes = _panels(len(predicted) + 1, 3, 1.35)
+    axes[0].plot(x, truth, color=TRUTH)
+    axes[0].set_title("truth u", fontsize=8)
+    for axis, (name, p) in zip(axes[1:], predicted.items(), strict=True):
+        axis.plot(x, p - truth, color=ERROR, lw=0.9)
+        axis.axhline(0, color=QUIET, lw=0.6)
+        error = float(np.linalg.norm(p - truth) / np.linalg.norm(truth))
+        axis.set_title(f"{name}: p − u, {scientific(error)}", fontsize=8)
     return figure
 
 
 @styled
-def error_by_samples(
-    samples: Sequence[int], errors: Sequence[float], streamed: tuple[int, float] | None
-) -> Figure:
-    """Mean error against the number of distinct training samples.
+def predictions_on_a_square(truth: np.ndarray, predicted: Mapping[str, np.ndarray]) -> Figure:
+    """The truth, predictions and error maps of one sample; all errors have one scale."""
+    figure, axes = _panels(2 * len(predicted) + 2, 6, WIDE / 6)
+    largest = float(np.quantile([np.abs(p - truth).max() for p in predicted.values()], 0.75))
+    values = {"cmap": "viridis", "vmin": truth.min(), "vmax": truth.max()}
+    _image(axes[0], truth, "truth u", **values)
+    axes[1].set_axis_off()
+    for axis, error, (name, p) in zip(axes[2::2], axes[3::2], predicted.items(), strict=True):
+        _image(axis, p, name, **values)
+        image = _image(error, p - truth, "p − u", cmap="RdBu_r", vmin=-largest, vmax=largest)
+    figure.colorbar(image, ax=axes, label="p − u", aspect=40, pad=0.01)
+    return figure
+
+
+@styled
+def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
+    """|∂u(y)/∂a(x)| of each operator, y upwards and x to the right, by decades below its largest.
 
     Args:
-        samples, errors: Of the trainings on stored samples, which see them again and again.
-        streamed: Of the one that sees each of its samples once.
+        matrices: Operator -> matrix [y, x].
     """
-    figure = Figure(figsize=(WIDE, 3.4))
-    axes = figure.subplots()
-    axes.plot(samples, errors, marker="o", ms=5, label="stored samples, in several passes")
-    ends = np.array([samples, errors])
-    if streamed is not None:
-        axes.plot(*streamed, ls="", marker="D", ms=7, label="a stream, each sample once")
-        axes.axhline(streamed[1], lw=0.8, ls=":", color=QUIET)
-        ends = np.column_stack([ends, streamed])
-    axes.set(xlabel="distinct training samples", ylabel="mean relative L² error, test")
-    for direction, end in zip("xy", ends, strict=True):
-        logarithmic(axes, direction, end)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    decades = 3
+    figure, axes = _panels(len(matrices), 7, 1.5)
+    for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):
+        size = np.abs(matrix) / np.abs(matrix).max()
+        values = np.log10(np.maximum(size, 10.0**-decades))
+        image = _image(axis, values.T, name, aspect="auto", vmin=-decades, vmax=0)
+    figure.colorbar(image, ax=axes, label="log₁₀ |∂u(y)/∂a(x)| / largest", aspect=40, pad=0.01)
     return figure

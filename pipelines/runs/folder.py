@@ -19,7 +19,7 @@ from operators.training.files import (
     write_json,
 )
 
-_DECLARATIONS = {"run.json", "benchmark.json", "study.json"}
+_DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profile")}
 
 
 class RunError(ValueError):

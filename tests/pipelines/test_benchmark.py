@@ -18,13 +18,14 @@ from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
 from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import benchmark_names
-from pipelines.measure.profile import measure
 from pipelines.reports.benchmark_report import _line, write_benchmark_report
-from pipelines.reports.profile_report import write_profile
+from pipelines.reports.profile_report import write_profile_report
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import RunError, evaluate
 from pipelines.studies import benchmark as module
+from pipelines.studies import runner
 from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.profile import ProfileRun
 
 CPU = torch.device("cpu")
 SMALL = {"samples": 12, "shard": 5, "resolution": 32, "modes": 31, "train": 8, "validation": 2,
@@ -95,7 +96,7 @@ def test_every_training_is_a_row(finished):
 
 
 def test_finished_rows_are_not_made_again(finished, stores, monkeypatch):
-    monkeypatch.setattr(module, "train_part", None)
+    monkeypatch.setattr(runner, "train_part", None)
     BenchmarkRun(declared(), stores, finished.folder).run(CPU, resume=True)
 
 
@@ -149,14 +150,14 @@ def test_a_stopped_benchmark_goes_on_to_the_same_rows(finished, stores, tmp_path
 
 
 def test_a_training_that_diverges_is_a_row_that_says_so(stores, tmp_path, monkeypatch):
-    trained = module.train_part
+    trained = runner.train_part
 
     def diverging(experiment, *arguments, **options):
         if experiment.model.name == "fno":
             raise TrainingError("the loss is not finite in epoch 1: use a smaller lr")
         return trained(experiment, *arguments, **options)
 
-    monkeypatch.setattr(module, "train_part", diverging)
+    monkeypatch.setattr(runner, "train_part", diverging)
     run = BenchmarkRun(declared(seeds=1), stores, tmp_path / "run")
     run.run(CPU)
     failed, other = run.rows()
@@ -173,7 +174,7 @@ def test_want_of_memory_is_tried_again(stores, tmp_path, monkeypatch):
         raise MemoryError("64 GiB were asked for")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "train_part", small_machine)
+        patch.setattr(runner, "train_part", small_machine)
         run.run(CPU)
     assert run.rows()[0].failed == "not enough memory: 64 GiB were asked for"
     with monkeypatch.context() as patch:
@@ -423,14 +424,16 @@ def test_a_profile_measures_every_operator(tmp_path):
     profile = Profile.parse(
         {"name": "p", "summary": "s", "points": 512, "batch": 2, "operators": operators}, "p"
     )
-    found = measure(profile, CPU, lambda what, done, total: None)
+    run = ProfileRun(profile, tmp_path / "p")
+    run.run(CPU)
+    found = {row.operator: row for row in run.rows()}
     linear, quadratic = (found[name].cost for name in ("galerkin", "softmax"))
     # QKᵀ and AV, and five such products of n x n with d = 16 (8 features and x, padded) backward
     of_attention = 7 * 2 * 2 * 512**2 * 16  # of two samples
     assert quadratic.flops - linear.flops == pytest.approx(of_attention, rel=0.01)
     assert min(linear.seconds, linear.peak_bytes) > 0
-    write_profile(profile, found, tmp_path / "p", CPU, "pdegen benchmark p.toml")
+    write_profile_report(run, "pdegen benchmark p.toml")
     table = (tmp_path / "p/table.csv").read_text("utf-8").splitlines()
     assert len(table) == 3
     assert json.loads(json.dumps(profile.model_dump(mode="json")))["points"] == 512
-    assert replace(found["galerkin"]).parameters > 0
+    assert found["galerkin"].parameters > 0

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 from functools import partial
 from xml.etree import ElementTree
 
@@ -18,12 +19,16 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pipelines import cli
 from pipelines.declared.experiment import load_experiment
-from pipelines.reports.study_report import write_study_report
+from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.run import RunError
 from pipelines.studies import noise as noise_study
-from pipelines.studies.noise import Cell, NoiseStudy, mean_and_spread, parse_levels
+from pipelines.studies import runner
+from pipelines.studies.noise import Cell, NoiseStudy, parse_levels
+from pipelines.studies.row import Row, mean_and_spread
+from pipelines.studies.runner import How
 
 CPU = torch.device("cpu")
+HOW = How(CPU)
 DATA = {"samples": 20, "shard": 20, "resolution": 13, "modes": 16, "refinement": 1,
         "train": 12, "validation": 4, "test": 4}  # fmt: skip
 MODEL = {
@@ -64,7 +69,7 @@ def a_study(experiment, store, folder, train=(0.0, 0.1), test=(0.0, 0.05, 0.1), 
 def finished(experiment, store, tmp_path_factory):
     study = a_study(experiment, store, tmp_path_factory.mktemp("study") / "s")
     study.run(CPU)
-    write_study_report(study, CPU)
+    write_noise_report(study, CPU)
     return study
 
 
@@ -81,8 +86,8 @@ def test_every_cell_of_the_matrix_is_there(finished):
 
 
 def test_the_errors_are_those_of_the_reported_checkpoint(finished):
-    cell = finished.model_cell(0.1, 1, 0.05, CPU)
-    found = finished.predicted(0.1, 1, 0.05, CPU)
+    cell = finished.row(Cell(0.1, 1, 0.05), HOW)
+    found = finished.predicted(Cell(0.1, 1, 0.05), CPU)
     truth = finished.source.clean("test").u[..., 0].double().numpy()
     expected = [
         np.linalg.norm(p - q) / np.linalg.norm(q) for p, q in zip(found, truth, strict=True)
@@ -96,12 +101,12 @@ def test_the_constant_is_the_mean_of_the_training_targets(finished):
     truth = finished.truth
     expected = np.linalg.norm(truth - mean, axis=(1, 2)) / np.linalg.norm(truth, axis=(1, 2))
     for level in finished.test_levels:
-        assert finished.method_cell("constant", level).errors == pytest.approx(expected)
+        assert finished.row(Cell("constant", at=level), HOW).errors == pytest.approx(expected)
 
 
 def test_total_variation_beats_the_constant(finished):
-    classical = finished.method_cell("total variation", 0.0)
-    constant = finished.method_cell("constant", 0.0)
+    classical = finished.row(Cell("total variation", at=0.0), HOW)
+    constant = finished.row(Cell("constant", at=0.0), HOW)
     assert re.fullmatch(r"weight (0\.1|1), first 2 test samples", classical.note)
     assert np.mean(classical.errors) < 0.5 * np.mean(constant.errors[:2])
 
@@ -113,23 +118,21 @@ def test_test_noise_is_the_same_for_every_model_and_not_that_of_training(finishe
     xi = (first.a - clean) / 0.1
     half = (finished.test_pairs(0.05).a - clean) / 0.05  # the same noise scaled
     assert torch.allclose(half, xi, atol=1e-6 * float(clean.std()) / 0.05)
-    train = finished.source.noisy("train", noise=finished._noise(0.1))
+    train = finished.source.noisy("train", noise=finished.noise(0.1))
     xi_train = (train.a - finished.source.clean("train").a) / 0.1
     assert not torch.allclose(xi_train[: len(xi)], xi, rtol=0.1)
 
 
 def test_seeds_differ_and_levels_are_trained_for(finished):
-    errors = {
-        (level, seed): finished.model_cell(level, seed, 0.0, CPU).errors
-        for level, seed in finished.models
-    }
+    errors = {cell: finished.row(replace(cell, at=0.0), HOW).errors for cell in finished.models}
     assert len({tuple(v) for v in errors.values()}) == 4
-    run = json.loads((finished._run_folder(0.1, 1) / "run.json").read_text())["experiment"]
+    folder = finished.training(Cell(0.1, 1)).folder
+    run = json.loads((folder / "run.json").read_text())["experiment"]
     assert (run["noise"]["level"], run["training"]["seed"], run["noise"]["fresh"]) == (0.1, 1, True)
 
 
 def test_mean_and_spread():
-    two = [Cell(made_from="", errors=e, iou=[1], hausdorff=[0]) for e in ([1, 3], [4, 6])]
+    two = [Row(made_from="", errors=e, iou=[1], hausdorff=[0]) for e in ([1, 3], [4, 6])]
     assert mean_and_spread(two, "errors") == (3.5, pytest.approx(np.sqrt(4.5)))
     assert mean_and_spread(two[:1], "errors") == (2, 0)
 
@@ -149,7 +152,7 @@ def test_a_stopped_study_goes_on_to_the_same_cells(experiment, store, finished, 
     assert not (study.folder / "cells").exists()
     study.run(CPU, resume=True)
     for name, content in cells(finished).items():
-        there, expected = (Cell.model_validate_json(c) for c in (cells(study)[name], content))
+        there, expected = (Row.model_validate_json(c) for c in (cells(study)[name], content))
         assert there.errors == expected.errors, name
 
 
@@ -159,7 +162,7 @@ def test_finished_cells_are_not_computed_again(experiment, store, finished, monk
     def computed(*arguments, **words):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(noise_study, "train_part", computed)
+    monkeypatch.setattr(runner, "train_part", computed)
     monkeypatch.setattr(noise_study, "predictions", computed)
     monkeypatch.setattr(NoiseStudy, "inverted", computed)
     a_study(experiment, store, finished.folder).run(CPU, resume=True)
@@ -169,7 +172,7 @@ def test_finished_cells_are_not_computed_again(experiment, store, finished, monk
 def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monkeypatch):
     folder = shutil.copytree(finished.folder, tmp_path / "s")
     trained = []
-    monkeypatch.setattr(noise_study, "train_part", lambda *a, **k: trained.append(1))
+    monkeypatch.setattr(runner, "train_part", lambda *a, **k: trained.append(1))
     a_study(experiment, store, folder, test=(0.0, 0.2)).run(CPU, resume=True)
     assert trained == []
     assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 + 2
@@ -180,13 +183,13 @@ def test_a_damaged_or_stale_cell_is_computed_again(finished, tmp_path):
     good = place.read_text()
     for bad in ("{", json.dumps({**json.loads(good), "made_from": "other", "errors": [9.0]})):
         place.write_text(bad)
-        finished.model_cell(0.0, 0, 0.0, CPU)
+        finished.row(Cell(0.0, 0, 0.0), HOW)
         assert place.read_text() == good
 
 
 def test_a_damaged_model_is_trained_again(experiment, store, finished, tmp_path):
     study = a_study(experiment, store, shutil.copytree(finished.folder, tmp_path / "s"))
-    path = study.checkpoint(0.0, 0)
+    path = study.training(Cell(0.0, 0)).checkpoint
     right = path.read_bytes()
     path.write_bytes(right[:-1])
     study.run(CPU, resume=True)
@@ -214,7 +217,7 @@ def test_the_report_shows_matrix_measures_and_reconstructions(finished):
         svg = (finished.folder / "pictures" / f"{name}.svg").read_text()
         ElementTree.fromstring(svg)
         assert f'id="{name}-' in page
-    mean = np.mean([np.mean(finished.model_cell(0.0, s, 0.1, CPU).errors) for s in (0, 1)])
+    mean = np.mean([np.mean(finished.row(Cell(0.0, s, 0.1), HOW).errors) for s in (0, 1)])
     numbers = json.loads((finished.folder / "matrix.json").read_text())
     assert numbers["errors"]["trained at 0"][2][0] == pytest.approx(mean)
     assert f"{mean:.3g}" in (finished.folder / "pictures" / "matrix.svg").read_text()

@@ -1,0 +1,204 @@
+"""What a report says of a noise study."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from operators.training.files import write
+from pdegen.store.store import open_sealed
+from pipelines.reports import study_charts as charts
+from pipelines.reports.document import Report, Section, Table
+from pipelines.reports.studies import Facts, of_data, picture, reproduction
+from pipelines.reports.wording import settings
+from pipelines.runs import reproduction as again
+from pipelines.runs.run import provenance
+from pipelines.studies.noise import CONSTANT, TOTAL_VARIATION, Cell, NoiseStudy
+from pipelines.studies.row import Row, mean_and_spread
+from pipelines.studies.runner import How
+
+_MEASURES = {
+    "errors": ("Relative L² error", "‖p − a‖/‖a‖ of the coefficient on the target's cells."),
+    "iou": ("Intersection over union", "Of each phase, |P ∩ Q|/|P ∪ Q|; the mean of both phases."),
+    "hausdorff": (
+        "Hausdorff distance of the interfaces",
+        "The side of the square is 1; √2 where no interface was found.",
+    ),
+}
+_LEVEL = "noise level of the test samples"
+
+
+def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
+    """Write report.html, report.md, pictures/*.svg and matrix.json (means) of a finished study.
+
+    Returns:
+        The path of report.html, which needs no other file.
+    """
+    part, experiment = _Part(study, device), study.experiment
+    means = {measure: part.pairs(measure).tolist() for measure in _MEASURES}
+    numbers = {
+        "test_levels": study.test_levels,
+        **{m: dict(zip(part.rows, pairs, strict=True)) for m, pairs in means.items()},
+    }
+    write(study.folder / "matrix.json", json.dumps(numbers, indent=1).encode())
+    errors = part.pairs("errors")[..., 0]
+    best = [list(part.rows)[i] for i in errors.argmin(axis=0)]
+    report = Report(
+        title=f"Noise study of {experiment.name}",
+        summary=experiment.summary,
+        notice="",
+        headline=[
+            (f"smallest mean error at test level {level:g} ({name})", f"{mean:.3g}")
+            for level, name, mean in zip(study.test_levels, best, errors.min(axis=0), strict=True)
+        ],
+        sections=[
+            part.what(),
+            part.matrix(),
+            *(part.measured(measure) for measure in ("iou", "hausdorff")),
+            part.reconstructions(),
+            part.reproduction(),
+        ],
+    )
+    return report.write(study.folder)
+
+
+def _listed(levels: tuple[float, ...], separator: str = ", ") -> str:
+    return separator.join(f"{level:g}" for level in levels)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a report says of a finished study."""
+
+    study: NoiseStudy
+    device: torch.device
+
+    @cached_property
+    def rows(self) -> dict[str, list[list[Row]]]:
+        """Those of each method: at each test level, one for each seed."""
+        study, how = self.study, How(self.device)
+        return {
+            Cell(method).name: [[study.row(c, how) for c in cells] for cells in study.cells(method)]
+            for method in (*study.train_levels, CONSTANT, TOTAL_VARIATION)
+        }
+
+    def pairs(self, measure: str) -> np.ndarray:
+        """Mean and spread, [method, test level, 2]."""
+        rows = self.rows.values()
+        return np.array([[mean_and_spread(seeds, measure) for seeds in row] for row in rows])
+
+    def what(self) -> Section:
+        study, experiment = self.study, self.study.experiment
+        assert experiment.noise is not None
+        noise = experiment.noise.model_dump(mode="json", exclude={"level"}, exclude_none=True)
+        fresh, data = noise.pop("fresh"), experiment.data
+        classical = [seeds[0] for seeds in self.rows[TOTAL_VARIATION]]
+        notes = "; ".join(sorted({row.note for row in classical}))
+        target = data.target_resolution or data.resolution
+        learned = f"{data.input} on {data.resolution}² points → {data.target} on {target}² cells"
+        facts: Facts = [
+            *of_data(study.store, learned),
+            ("Noise", settings(noise)),
+            ("In training", "fresh in every epoch" if fresh else "frozen: drawn once"),
+            ("In validation and test", "frozen, of other samples than the training noise"),
+            (
+                "Trainings",
+                f"levels {_listed(study.train_levels)}, {study.seeds} seeds each, "
+                f"{experiment.training.epochs} epochs",
+            ),
+            ("Epoch reported", "chosen on validation samples with the noise of training"),
+            (
+                "Test samples",
+                f"{len(study.truth)}; {TOTAL_VARIATION} on the first {len(classical[0].errors)}",
+            ),
+            (CONSTANT.capitalize(), "the mean coefficient of the training samples"),
+            (
+                TOTAL_VARIATION.capitalize(),
+                "L-BFGS with adjoint gradients, the phases as bounds, noise level known; " + notes,
+            ),
+        ]
+        return Section("What was studied", tables=(Table(facts),))
+
+    def matrix(self) -> Section:
+        title, meaning = _MEASURES["errors"]
+        means, spreads = np.moveaxis(self.pairs("errors"), -1, 0)
+        words, names = [f"{level:g}" for level in self.study.test_levels], list(self.rows)
+        places = range(len(words))
+        series = {name: (places, row) for name, row in zip(names, means.tolist(), strict=True)}
+        ticks = dict(zip(places, words, strict=True))
+        figure = charts.curves(series, _LEVEL, ticks=ticks, spreads=spreads.tolist())
+        heat = charts.heat_map(means, spreads, names, words, _LEVEL)
+        said = "Mean over the test samples and seeds ± deviation over the seeds."
+        return Section(
+            "Trained at one level, tested at another",
+            (f"{title}: {meaning} {said}", *self._lessons(means)),
+            pictures=(
+                picture(heat, "matrix", "Mean relative L² error by training and test level."),
+                picture(figure, "levels", "The same against the noise level of the test samples."),
+            ),
+        )
+
+    def _lessons(self, means: np.ndarray) -> list[str]:
+        """Sentences that the numbers themselves give."""
+        levels, tests = self.study.train_levels, self.study.test_levels
+        worst, first = tests.index(max(tests)), tests.index(min(tests))
+        least, most = levels.index(min(levels)), levels.index(max(levels))
+        if least == most:
+            return []
+        return [
+            f"Tested at {tests[worst]:g}, the model trained at {levels[least]:g} errs "
+            f"{means[least, worst] / means[most, worst]:.2g} times as much as the one trained at "
+            f"{levels[most]:g}; tested at {tests[first]:g}, the latter errs "
+            f"{means[most, first] / means[least, first]:.2g} times as much as the former."
+        ]
+
+    def measured(self, measure: str) -> Section:
+        title, meaning = _MEASURES[measure]
+        table: Facts = [
+            (name, *(f"{mean:.3g} ± {s:.2g}" if s else f"{mean:.3g}" for mean, s in row))
+            for name, row in zip(self.rows, self.pairs(measure).tolist(), strict=True)
+        ]
+        header = ("method", *(f"tested at {level:g}" for level in self.study.test_levels))
+        return Section(title, (meaning,), (Table(table, header),))
+
+    def reconstructions(self) -> Section:
+        study, sample, fields = self.study, 0, []
+        for level, (row,) in zip(study.test_levels, self.rows[TOTAL_VARIATION], strict=True):
+            pairs, weight = study.test_pairs(level), float(row.note.split()[1].rstrip(","))
+            models = [Cell(trained, 0, level) for trained in study.train_levels]
+            fields.append(
+                [
+                    pairs.a[sample, ..., 0].numpy(),
+                    study.truth[sample],
+                    *(study.predicted(model, self.device)[sample] for model in models),
+                    study.inverted(pairs, level, weight, 1)[0],
+                ]
+            )
+        models = [Cell(trained).name for trained in study.train_levels]
+        titles = ["data u", "truth a", *models, "TV"]
+        levels = [f"noise {level:g}" for level in study.test_levels]
+        figure = charts.reconstructions(fields, titles, levels, study.values)
+        number = study.test_pairs(study.test_levels[0]).samples[sample]
+        caption = f"Test sample {number} at every noise level; models of seed 0."
+        return Section("Reconstructions", pictures=(picture(figure, "reconstructions", caption),))
+
+    def reproduction(self) -> Section:
+        study, experiment = self.study, self.study.experiment
+        run = again.reproduction(experiment, open_sealed(study.store))
+        options = {
+            "--train-levels": _listed(study.train_levels, ","),
+            "--test-levels": _listed(study.test_levels, ","),
+            "--seeds": str(study.seeds),
+        }
+        words = shlex.join(word for pair in options.items() for word in pair)
+        command = f"{run.replace('pdegen run', 'pdegen study noise', 1)} {words}"
+        content = again.toml(experiment.model_dump(mode="json", exclude_none=True))
+        rows = [Row(provenance=provenance(self.device))]
+        said = "This command runs it again."
+        return reproduction(rows, said, command, f"# experiment\n{content}")

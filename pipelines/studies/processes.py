@@ -1,0 +1,111 @@
+"""Parts of a study in processes of Dask on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from dask import config
+
+from operators.training.fit import Stopped
+from pdegen.making.engines import Cluster, pool
+from pipelines.runs.folder import RunError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_POLL = 0.5  # seconds between looks at whether to stop
+_CONFIG = {  # a training may take more than its share of the memory, and is not tried again
+    "distributed.scheduler.allowed-failures": 0,
+    **{f"distributed.worker.memory.{what}": False for what in ("pause", "spill", "target")},
+    "distributed.worker.memory.terminate": False,
+}
+
+
+class Processes:
+    """Calls a function in processes, which start with the first call; each on its share of cores.
+
+    Args:
+        call: Takes an argument, and a function that says whether to stop.
+        workers: Number of processes.
+        stop: Asked again and again, in this process.
+    """
+
+    def __init__(
+        self, call: Callable[[Any, Callable[[], bool]], Any], workers: int, stop: Callable[[], bool]
+    ) -> None:
+        self.call, self.workers, self.stop = call, workers, stop
+        self._stack, self._client = ExitStack(), None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def __call__(self, arguments: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        """Arguments and results, as they are ready.
+
+        Raises:
+            Stopped: If it was asked to; every call has ended then.
+            RunError: If a process was killed.
+            Exception: The first that a call raises, after the results that are ready.
+        """
+        from distributed import wait
+        from distributed.scheduler import KilledWorker
+
+        client = self._started()
+        threads = max(1, len(os.sched_getaffinity(0)) // self.workers)
+        call = partial(_called, self.call, self._halt, threads)
+        pending = dict(zip(client.map(call, arguments, pure=False), arguments, strict=True))
+        try:
+            while pending:
+                with suppress(TimeoutError), client.as_current():
+                    wait(list(pending), _POLL, "FIRST_COMPLETED")
+                for future in [one for one in pending if one.status == "finished"]:
+                    yield pending.pop(future), future.result()
+                for future in [one for one in pending if one.status == "error"]:
+                    pending.pop(future).result()
+                if self.stop():
+                    raise Stopped("the study was stopped")
+        except KilledWorker:
+            raise RunError(
+                "a training was killed, perhaps for want of memory: what is finished is kept, "
+                "continue with --resume and fewer --workers"
+            ) from None
+        finally:
+            if pending:
+                self._halt.touch()
+                with client.as_current():
+                    wait(list(pending))
+
+    def _started(self) -> Client:
+        if self._client is None:
+            self._halt = Path(self._stack.enter_context(TemporaryDirectory())) / "halt"
+            self._stack.enter_context(config.set(_CONFIG))
+            cluster = self._stack.enter_context(pool("processes", self.workers))
+            assert isinstance(cluster, Cluster)
+            self._client = cluster.client
+            self._client.run(_ignore_signals)
+        return self._client
+
+
+def _ignore_signals() -> None:
+    """In a worker process: the parent alone hears what is typed."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _called(call: Callable[[Any, Any], Any], halt: Path, threads: int, argument: Any) -> Any:
+    """A call in a worker process."""
+    if halt.exists():
+        raise Stopped("the study was stopped")
+    torch.set_num_threads(threads)
+    return call(argument, halt.exists)

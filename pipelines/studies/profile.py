@@ -1,0 +1,100 @@
+"""A profile in its folder: what training steps of operators cost on one grid."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from operators.base import Operator
+from operators.norms import RelativeL2
+from operators.training.memory import is_out_of_memory
+from pdegen.schema import SchemaError
+from pipelines.declared.models import build_operator
+from pipelines.declared.profile import Profile
+from pipelines.measure.cost import step_cost
+from pipelines.runs.folder import Holding
+from pipelines.runs.run import provenance
+from pipelines.studies.row import Row
+from pipelines.studies.runner import How, Study
+
+HOLDING = Holding("profile", "profile.json", "use --overwrite, or --resume to finish it")
+
+
+@dataclass(frozen=True)
+class ProfileRun(Study[str]):
+    """A profile in its folder; its parts are the names of operators.
+
+    Args:
+        profile: What.
+        folder: Where rows and the report are kept.
+    """
+
+    profile: Profile
+    folder: Path
+
+    def check(self, device: torch.device) -> None:
+        a, _, x = self._functions(device)
+        for label, entry in self.profile.operators.items():
+            try:
+                with torch.no_grad():
+                    self._operator(label, device).eval()(a[:1], x)
+            except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
+                if isinstance(error, RuntimeError) and is_out_of_memory(error):
+                    raise
+                where = f"{label} in profile {self.profile.name}"
+                raise SchemaError(f"{where}: model {entry.model.name}: {error}") from error
+
+    def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
+        HOLDING.check(self.folder, resume, overwrite)
+        if resume:
+            self.check_device(device)
+        declared = self.profile.model_dump(mode="json")
+        HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
+
+    def stages(self) -> Sequence[Sequence[str]]:
+        return [list(self.profile.operators)]
+
+    def place(self, part: str) -> Path:
+        return self.folder / "rows" / f"{list(self.profile.operators).index(part)}.json"
+
+    def digest(self, part: str) -> str:
+        return hashlib.sha256(f"{part} {self.profile.model_dump_json()}".encode()).hexdigest()
+
+    def said(self, part: str, row: Row) -> str:
+        return f"{part}: {row.step_seconds:.3g} s"
+
+    def make(self, part: str, how: How) -> Row:
+        a, u, x = self._functions(how.device)
+        operator, loss = self._operator(part, how.device).train(), RelativeL2()
+        optimizer = torch.optim.Adam(operator.parameters(), lr=1e-6, fused=True)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            loss(operator(a, x), u, a).backward()
+            optimizer.step()
+
+        row = Row(
+            made_from=self.digest(part),
+            operator=part,
+            parameters=operator.parameter_count,
+            provenance=provenance(how.device),
+        )
+        row.cost = step_cost(step, operator, optimizer, how.device)
+        return row
+
+    def _functions(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Random a and u, and the points x of the circle."""
+        torch.manual_seed(0)
+        n = self.profile.points
+        x = (torch.arange(n, device=device) / n)[:, None]
+        a, u = torch.randn(2, self.profile.batch, n, 1, device=device)
+        return a, u, x
+
+    def _operator(self, label: str, device: torch.device) -> Operator:
+        model = self.profile.operators[label].model.model_dump(mode="json")
+        described = {"model": model, "in_channels": 1, "out_channels": 1, "dim": 1}
+        return build_operator(described).to(device)

@@ -1,0 +1,96 @@
+"""What came of one part of a study; the only record of all studies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from pydantic import BaseModel
+
+from pipelines.measure.cost import Cost
+
+NO_MEMORY = "not enough memory"
+
+
+class Row(BaseModel):
+    """A method, trained with one seed or not trained, on the test samples.
+
+    Args:
+        made_from: Digest of what it was computed from; another one makes it stale.
+        dataset, operator, seed: Which.
+        chosen: What the search found.
+        parameters: Trainable real numbers.
+        epoch: The one that is reported.
+        best, best_epoch: Mean error of the epoch that is best on the test samples, where the
+            protocol watches them.
+        errors: Relative L² error of each test sample, on the training grid.
+        iou, hausdorff: Intersection over union of the phases, and distance of the interfaces, of
+            each sample, where the target has two phases.
+        means: Mean of the errors on every grid, where the operator can.
+        refused: Why it cannot, by grid.
+        training_seconds: Evaluations on the selection samples included.
+        step_seconds, step_bytes, step_flops: `pipelines.measure.cost.Cost`, measured alone.
+        failed: Why there are no errors; empty where there are.
+        note: What a reader should know, such as a parameter that was chosen.
+        provenance: Software and hardware.
+    """
+
+    made_from: str = ""
+    dataset: str = ""
+    operator: str = ""
+    seed: int = 0
+    chosen: dict[str, Any] = {}
+    parameters: int = 0
+    epoch: int = 0
+    best: float | None = None
+    best_epoch: int = 0
+    errors: list[float] = []
+    iou: list[float] = []
+    hausdorff: list[float] = []
+    means: dict[int, float] = {}
+    refused: dict[int, str] = {}
+    training_seconds: float = 0.0
+    step_seconds: float = 0.0
+    step_bytes: int = 0
+    step_flops: int = 0
+    failed: str = ""
+    note: str = ""
+    provenance: dict[str, Any] = {}
+
+    @property
+    def mean(self) -> float:
+        return mean(self.errors)
+
+    @property
+    def cost(self) -> Cost:
+        """Of one training step."""
+        return Cost(self.step_seconds, self.step_bytes, self.step_flops)
+
+    @cost.setter
+    def cost(self, cost: Cost) -> None:
+        self.step_seconds, self.step_bytes = cost.seconds, cost.peak_bytes
+        self.step_flops = cost.flops
+
+    @property
+    def again(self) -> bool:
+        """Whether a study that is resumed makes it again: memory was short."""
+        return self.failed.startswith(NO_MEMORY)
+
+
+def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float, float]:
+    """Mean over samples and seeds, and the deviation over the seeds of the means over samples.
+
+    >>> mean_and_spread([Row(errors=[1, 3]), Row(errors=[3, 5])])
+    (3.0, 1.4142135623730951)
+    """
+    means = [mean(getattr(row, measure)) for row in rows]
+    return float(mean(means)), stdev(means) if len(means) > 1 else 0.0
+
+
+def by_case(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
+    """(dataset, operator) -> its rows, one for each seed."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.dataset, row.operator), []).append(row)
+    return found

@@ -1,0 +1,239 @@
+"""One runner of all studies: trainings of cases and seeds, tested under conditions; rows are kept
+as they are made."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import torch
+from pydantic import ValidationError
+
+from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
+from operators.training.files import DamagedError, FileError, read, read_json, write, write_json
+from operators.training.fit import Epoch, Stopped, read_history
+from operators.transforms import Predictor
+from pdegen.store.store import open_sealed
+from pipelines.declared.experiment import Experiment
+from pipelines.declared.models import build_operator
+from pipelines.runs.folder import RunError
+from pipelines.runs.run import train_part
+from pipelines.studies.processes import Processes
+from pipelines.studies.row import Row
+
+Part = TypeVar("Part")
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class How:
+    """What makes a part of a study.
+
+    Args:
+        device: Of trainings and evaluations.
+        on_epoch: Called after each epoch.
+        stop: Asked again and again.
+    """
+
+    device: torch.device
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None
+    stop: Callable[[], bool] = lambda: False
+
+    def check(self) -> None:
+        """Raise Stopped where it was asked to stop."""
+        if self.stop():
+            raise Stopped("the study was stopped")
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training of a study: an ordinary run folder, and the file `done` in it."""
+
+    experiment: Experiment
+    store: str
+    folder: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The one that is reported."""
+        return self.folder / f"{self.experiment.training.reported[0]}.safetensors"
+
+    def predictor(self, device: torch.device) -> Predictor:
+        return load_checkpoint(self.checkpoint, build_operator)[0].to(device)
+
+    def finished(self) -> list[Epoch] | None:
+        """Its epochs; None where it is not finished, is damaged, or of another declaration."""
+        try:
+            if read(self.folder / "done") != self._made_from():
+                return None
+            for name in self.experiment.training.reported:
+                check_checkpoint(self.folder / f"{name}.safetensors")
+            return read_history(self.folder)
+        except (FileNotFoundError, FileError, CheckpointError):
+            return None
+
+    def run(self, how: How) -> list[Epoch]:
+        """Its epochs; trained from where it was, where it is not finished."""
+        history = self.finished()
+        if history is None:
+            history = train_part(
+                self.experiment, self.store, self.folder, how.device,
+                on_epoch=how.on_epoch, stop=how.stop,
+            )  # fmt: skip
+            write(self.folder / "done", self._made_from())
+        return history
+
+    def _made_from(self) -> bytes:
+        text = f"{content(self.store)}\n{self.experiment.model_dump_json()}"
+        return hashlib.sha256(text.encode()).hexdigest().encode()
+
+
+class Study(ABC, Generic[Part]):
+    """A study in its folder. A subclass declares parts, and how a row is made of one.
+
+    Args:
+        folder: Where trainings, rows and the report are kept.
+    """
+
+    folder: Path
+
+    @abstractmethod
+    def check(self, device: torch.device) -> None:
+        """Raise SchemaError or DataError where a part cannot be made."""
+
+    @abstractmethod
+    def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
+        """Take the folder. Raises RunError where it holds something else."""
+
+    @abstractmethod
+    def stages(self) -> Sequence[Sequence[Part]]:
+        """All parts; those of a stage are made when all of the stages before it are."""
+
+    @abstractmethod
+    def place(self, part: Part) -> Path:
+        """The file of a row."""
+
+    @abstractmethod
+    def digest(self, part: Part) -> str:
+        """Of all that a row is computed from."""
+
+    @abstractmethod
+    def make(self, part: Part, how: How) -> Row:
+        """Compute a row."""
+
+    @abstractmethod
+    def said(self, part: Part, row: Row) -> str:
+        """A part in a line of progress."""
+
+    def finish(self, how: How, progress: Callable[[str], None]) -> None:
+        """What is done when all rows are made."""
+
+    def run(
+        self,
+        device: torch.device,
+        *,
+        workers: int = 1,
+        resume: bool = False,
+        overwrite: bool = False,
+        progress: Progress = lambda what, done, total: None,
+        on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Make the rows that are not there yet; with `overwrite` all, from the start.
+
+        Args:
+            device: What trains and evaluates.
+            workers: Parts at a time; more than one are made in processes, each on its share of the
+                cores.
+            resume, overwrite: Continue what is in the folder, or replace it.
+            progress: Called after each row with what it says, its number and the number of all.
+            on_epoch: Called after each epoch; not with several workers.
+            stop: Asked again and again.
+
+        Raises:
+            SchemaError, DataError: If a part cannot be made; before anything is written.
+            RunError: If the folder holds something else, or is there and not to be resumed.
+            Stopped: If it was asked to; `resume` continues it.
+        """
+        self.check(device)
+        self.claim(device, resume, overwrite)
+        how, stages, done = How(device, on_epoch, stop), self.stages(), 0
+        total = sum(map(len, stages))
+        with Processes(_Maker(self, device), workers, stop) as processes:
+            for stage in stages:
+                for part, row in self._rows(stage, how, processes):
+                    done += 1
+                    progress(self.said(part, row), done, total)
+        self.finish(how, lambda what: progress(what, done, total))
+
+    def rows(self) -> list[Row]:
+        """The rows that are finished and not stale."""
+        parts = [part for stage in self.stages() for part in stage]
+        return [row for row in map(self.kept, parts) if row is not None]
+
+    def check_device(self, device: torch.device) -> None:
+        """Raise RunError where rows were made on another device."""
+        finished = [row for row in self.rows() if not row.failed]
+        made = {row.provenance["device"].split()[0] for row in finished}
+        if made - {device.type}:
+            raise RunError(f"{self.folder} was made on {made.pop()}: resume it there")
+
+    def row(self, part: Part, how: How) -> Row:
+        """A row: read, or made where it is absent, damaged or stale."""
+        row = self.kept(part)
+        return self.made(part, how) if row is None else row
+
+    def made(self, part: Part, how: How) -> Row:
+        """Make a row, and keep it."""
+        row = self.make(part, how)
+        self.keep(part, row)
+        return row
+
+    def kept(self, part: Part) -> Row | None:
+        """A row from its file; None where that is absent, damaged or stale."""
+        try:
+            row = Row.model_validate(read_json(self.place(part)))
+            return row if row.made_from == self.digest(part) else None
+        except (FileNotFoundError, DamagedError, ValidationError):
+            return None
+
+    def keep(self, part: Part, row: Row) -> None:
+        write_json(self.place(part), row.model_dump(mode="json", exclude_defaults=True))
+
+    def _rows(
+        self, stage: Sequence[Part], how: How, processes: Processes
+    ) -> Iterator[tuple[Part, Row]]:
+        """All rows of a stage, those that are there first."""
+        missing = []
+        for part in stage:
+            row = self.kept(part)
+            if row is None or row.again:
+                missing.append(part)
+            else:
+                yield part, row
+        if processes.workers > 1 and missing:
+            yield from processes(missing)
+            return
+        for part in missing:
+            how.check()
+            yield part, self.made(part, how)
+
+
+@dataclass(frozen=True)
+class _Maker(Generic[Part]):
+    """Makes a row in a worker process."""
+
+    study: Study[Part]
+    device: torch.device
+
+    def __call__(self, part: Part, stop: Callable[[], bool]) -> Row:
+        return self.study.made(part, How(self.device, stop=stop))
+
+
+def content(store: str) -> str:
+    """The digest of what a store holds."""
+    return open_sealed(store).attributes["content"]
