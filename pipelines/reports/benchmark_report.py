@@ -7,7 +7,7 @@ import io
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from operators.data import Pairs
-from operators.training.evaluate import predictions
 from operators.training.files import write
 from operators.transforms import Predictor
 from pdegen.store.store import open_sealed
@@ -179,7 +178,7 @@ class _Part:
 
     @cached_property
     def baseline(self) -> float:
-        return baseline(self.run.source(self.dataset))
+        return baseline(self.run.training_of(next(iter(self.found.values()))[0]))
 
     @property
     def headline(self) -> tuple[str, str]:
@@ -223,8 +222,9 @@ class _Part:
             _shown(_line(run, Case(self.dataset, name), own), own)
             for name, own in self.found.items()
         ]
-        reference = ("mean of the training targets", "", scientific(self.baseline))
-        table.append((*reference, *[""] * (len(_SHOWN) - len(reference))))
+        if table:
+            reference = ("mean of the training targets", "", scientific(self.baseline))
+            table.append((*reference, *[""] * (len(_SHOWN) - len(reference))))
         # a column that says nothing is left out
         used = [i for i in range(len(_SHOWN)) if any(line[i] for line in table)]
         table = [tuple(line[i] for i in used) for line in table]
@@ -322,21 +322,19 @@ class _Part:
         """Predictions of one test sample, and on a line how each depends on the input."""
         every = self.run.source(self.dataset).noisy("test")
         number = int(np.argsort(next(iter(self.found.values()))[0].errors)[len(every) // 2])
-        one = slice(number, number + 1)
-        pairs = replace(every, a=every.a[one], u=every.u[one], samples=every.samples[one])
-        pairs = pairs.to(self.device)
-        truth = pairs.u[0, ..., 0].cpu().numpy()
+        a, truth = every.a[number : number + 1], every.u[number, ..., 0].numpy()
         predicted, matrices = {}, {}
         for name, own in self.found.items():
-            predictor = self.run.training_of(own[0]).predictor(self.device)
-            predicted[name] = predictions(predictor, pairs)[0, ..., 0].cpu().numpy()
+            training = self.run.training_of(own[0])
+            predicted[name] = training.predicted(every, self.device)[number, ..., 0].numpy()
             if truth.ndim == 1:
-                matrices[name] = _jacobian(predictor, pairs)
-        which = f"Test sample {pairs.samples[0]}, the median of the operator with the smallest"
+                predictor, x = training.predictor(self.device), every.x.to(self.device)
+                matrices[name] = _jacobian(predictor, a.to(self.device), x, every.y)
+        which = f"Test sample {every.samples[number]}, the median of the operator with the smallest"
         if truth.ndim != 1:
             figure = charts.predictions_on_a_square(truth, predicted)
             return [self._picture(figure, "predictions", f"{which} error; seed 0.")]
-        x = pairs.target_points[:, 0].cpu().numpy()
+        x = every.target_points[:, 0].numpy()
         figure = charts.predictions_on_a_line(x, truth, predicted)
         caption = (
             "How the trained operators couple points: derivative of the predicted u(y) by a(x) at "
@@ -356,10 +354,10 @@ def learning(run: BenchmarkRun, found: Mapping[str, list[Row]], watched: str, na
     return picture(figure, name, "Learning curves, seed 0.")
 
 
-def _jacobian(predictor: Predictor, pairs: Pairs) -> np.ndarray:
+def _jacobian(predictor: Predictor, a: Tensor, x: Tensor, y: Tensor | None) -> np.ndarray:
     """∂u(y)/∂a(x) of the first channels at a sample on a line, [y, x]; at 128 points y or fewer."""
-    a = pairs.a[:1].clone().requires_grad_(True)
-    u = predictor(a, pairs.x, pairs.y)[0, :, 0]
+    a = a.clone().requires_grad_(True)
+    u = predictor(a, x, None if y is None else y.to(a.device))[0, :, 0]
     values = u[:: -(-len(u) // 128)]
     rows = [torch.autograd.grad(value, a, retain_graph=True)[0][0, :, 0] for value in values]
     return torch.stack(rows).cpu().numpy()

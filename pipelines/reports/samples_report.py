@@ -124,7 +124,8 @@ class _Part:
                 )
             )
         if self.found:
-            reference = scientific(baseline(self.run.source(next(iter(self.found)))))
+            first = next(iter(self.found.values()))[0]
+            reference = scientific(baseline(self.run.training_of(first)))
             table.append(("mean of the targets", "", reference, "", "", ""))
         header = ("distinct samples", "passes", "mean error", "median", "last training loss")
         seeds = ", mean ± deviation over the seeds" if self.run.benchmark.seeds > 1 else ""

@@ -23,6 +23,7 @@ from pipelines.measure.cost import step_cost, step_seconds
 from pipelines.measure.steps import Steps
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding, RunError
+from pipelines.runs.predictions import kept_mean
 from pipelines.runs.run import checked_operator, evaluate_run, provenance
 from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import How, Study, Training, content
@@ -279,9 +280,9 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     _HOLDING.check(folder, resume, overwrite)
 
 
-def baseline(source: Source) -> float:
+def baseline(training: Training) -> float:
     """Mean relative L² test error of the mean training target, which does not look at the input."""
-    train, test = source.streamed("train"), source.clean("test")
-    total = sum(block.sum(dim=0, dtype=torch.float64) for block in train.targets)
-    mean = torch.as_tensor(total) / len(train)
+    source = Source(training.store, training.experiment)
+    test = source.clean("test")
+    mean = kept_mean(training.folder, test.source, lambda: source.streamed("train"))
     return float(relative_l2(mean.expand_as(test.u), test.u.double()).mean())

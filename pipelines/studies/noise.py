@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +15,6 @@ import torch
 
 from operators.data import Pairs, averaging_weights
 from operators.norms import relative_l2
-from operators.training.evaluate import predictions
 from operators.training.files import read
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.inversion import TotalVariation
@@ -28,6 +26,7 @@ from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
 from pipelines.runs.interfaces import hausdorff, intersection_over_union, phases
+from pipelines.runs.predictions import kept_mean
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, Training, content
 
@@ -220,15 +219,15 @@ class NoiseStudy(Study[Cell]):
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
         """What a model makes of noisy test samples, shape (samples, m, m)."""
         assert cell.at is not None
-        predictor, pairs = self.training(cell).predictor(device), self.test_pairs(cell.at)
-        return predictions(predictor, pairs.to(device))[..., 0].double().cpu().numpy()
+        training, pairs = self.training(cell), self.test_pairs(cell.at)
+        found = training.predicted(pairs, device, training.folder / f"at-{cell.at:g}")
+        return found[..., 0].double().numpy()
 
     def _constant(self) -> np.ndarray:
         """The mean coefficient of the training samples, whatever the data."""
-        blocks = self.source.streamed("train").targets
-        sums = [(float(block.sum(dtype=torch.float64)), block.numel()) for block in blocks]
-        mean = math.fsum(total for total, _ in sums) / sum(count for _, count in sums)
-        return np.full_like(self.truth, mean)
+        folder, test = self.training(self.models[0]).folder, self.source.streamed("test")
+        mean = kept_mean(folder, test.source, lambda: self.source.streamed("train"))
+        return np.full_like(self.truth, float(mean.mean()))
 
     def _inverted(self, level: float) -> Row:
         """Total variation on the first test samples, its weight chosen on validation samples."""

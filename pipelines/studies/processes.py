@@ -72,7 +72,8 @@ class Processes:
                 for future in [one for one in pending if one.status == "finished"]:
                     yield pending.pop(future), future.result()
                 for future in [one for one in pending if one.status == "error"]:
-                    pending.pop(future).result()
+                    del pending[future]
+                    future.result()
                 if self.stop():
                     raise Stopped("the study was stopped")
         except KilledWorker:

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
+from jaxtyping import Float
 from pydantic import ValidationError
+from torch import Tensor
 
+from operators.data import Pairs
 from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
+from operators.training.evaluate import predictions
 from operators.training.files import DamagedError, FileError, read, read_json, write, write_json
 from operators.training.fit import Epoch, Stopped, read_history
 from operators.transforms import Predictor
@@ -21,6 +25,7 @@ from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import build_operator
 from pipelines.runs.folder import RunError
+from pipelines.runs.predictions import kept_predictions
 from pipelines.runs.run import train_part
 from pipelines.studies.processes import Processes
 from pipelines.studies.row import Row
@@ -64,6 +69,17 @@ class Training:
 
     def predictor(self, device: torch.device) -> Predictor:
         return load_checkpoint(self.checkpoint, build_operator)[0].to(device)
+
+    def predicted(
+        self, pairs: Pairs, device: torch.device, folder: Path | None = None
+    ) -> Float[Tensor, "samples *grid c"]:
+        """What it predicts of test samples: what the run, or another folder, keeps of it."""
+        return kept_predictions(
+            folder or self.folder,
+            self.checkpoint,
+            pairs,
+            lambda: predictions(self.predictor(device), pairs.to(device)),
+        )
 
     def finished(self) -> list[Epoch] | None:
         """Its epochs; None where it is not finished, is damaged, or of another declaration."""

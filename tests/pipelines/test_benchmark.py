@@ -18,11 +18,13 @@ from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
 from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import benchmark_names
+from pipelines.measure.cost import Cost
 from pipelines.reports.benchmark_report import _line, write_benchmark_report
 from pipelines.reports.profile_report import write_profile_report
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import RunError, evaluate
 from pipelines.studies import benchmark as module
+from pipelines.studies import profile as profile_module
 from pipelines.studies import runner
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.profile import ProfileRun
@@ -316,6 +318,13 @@ def test_the_report_has_the_table_in_three_forms(finished):
     assert len(list((finished.folder / "pictures").glob("burgers-*.svg"))) == 5
 
 
+def test_the_report_reads_predictions_that_are_kept(finished, monkeypatch):
+    write_benchmark_report(finished, CPU)
+    page = (finished.folder / "report.html").read_bytes()
+    monkeypatch.setattr(runner, "predictions", None)
+    assert write_benchmark_report(finished, CPU).read_bytes() == page
+
+
 def test_an_operator_that_cannot_act_on_the_grid_is_refused_before_anything(stores, tmp_path):
     coarse = {"FNO": {"model": {"name": "fno", "modes": 12}}}
     run = BenchmarkRun(declared(operators=coarse), stores, tmp_path / "run")
@@ -413,6 +422,35 @@ def test_unknown_words_name_the_near_ones():
         declared().stores(["burger=x"])
     with pytest.raises(SchemaError, match="--data is DATASET=STORE, got 'x'"):
         declared().stores(["x"])
+
+
+def test_a_half_written_declaration_is_in_nobodys_way(stores, tmp_path):
+    """As a kill leaves it."""
+    (tmp_path / "benchmark.json.partial").write_text("{")
+    BenchmarkRun(declared(), stores, tmp_path).claim(CPU, False, False)
+    assert read_json(tmp_path / "benchmark.json")["name"] == "small"
+
+
+def test_a_profile_goes_on_with_what_is_not_measured(tmp_path, monkeypatch):
+    operators = {name: {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}
+                 for name in ("A", "B")}  # fmt: skip
+    profile = Profile.parse(
+        {"name": "p", "summary": "s", "points": 16, "batch": 2, "operators": operators}, "p"
+    )
+    run, costs = ProfileRun(profile, tmp_path / "p"), iter([Cost(1.0, 1, 1), KeyboardInterrupt()])
+
+    def measured(*arguments):
+        cost = next(costs)
+        if isinstance(cost, BaseException):
+            raise cost
+        return cost
+
+    monkeypatch.setattr(profile_module, "step_cost", measured)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(CPU)
+    monkeypatch.setattr(profile_module, "step_cost", lambda *arguments: Cost(2.0, 1, 1))
+    run.run(CPU, resume=True)
+    assert [row.step_seconds for row in run.rows()] == [1.0, 2.0]
 
 
 def test_a_profile_measures_every_operator(tmp_path):

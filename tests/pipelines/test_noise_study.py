@@ -1,6 +1,7 @@
 """A noise study end to end, small; interrupted and resumed; wrong requests."""
 
 import json
+import pickle
 import re
 import shutil
 import sys
@@ -163,10 +164,21 @@ def test_finished_cells_are_not_computed_again(experiment, store, finished, monk
         raise AssertionError("computed again")
 
     monkeypatch.setattr(runner, "train_part", computed)
-    monkeypatch.setattr(noise_study, "predictions", computed)
+    monkeypatch.setattr(runner, "predictions", computed)
     monkeypatch.setattr(NoiseStudy, "inverted", computed)
     a_study(experiment, store, finished.folder).run(CPU, resume=True)
     assert cells(finished) == before
+
+
+def test_the_report_reads_predictions_that_are_kept(finished, monkeypatch):
+    page = (finished.folder / "report.html").read_bytes()
+    monkeypatch.setattr(runner, "predictions", None)
+    write_noise_report(finished, CPU)
+    assert (finished.folder / "report.html").read_bytes() == page
+
+
+def test_another_process_is_sent_the_same_study(finished):
+    assert pickle.loads(pickle.dumps(finished)) == finished
 
 
 def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monkeypatch):
