@@ -244,6 +244,11 @@ def source_of(problem: type[Problem]) -> Source | None:
     return _sources.get(problem.__module__)
 
 
+def sources() -> tuple[Source, ...]:
+    """The files that were run in this process."""
+    return tuple(_sources.values())
+
+
 def restored(source: Source, name: str, content: dict[str, Any]) -> Problem:
     """A problem of a file in a process that it was sent to.
 

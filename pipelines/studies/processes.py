@@ -15,6 +15,7 @@ import torch
 from dask import config
 
 from operators.training.fit import Stopped
+from pdegen.equations.registry import Source, sources
 from pdegen.making.engines import Cluster, pool
 from pipelines.runs.folder import RunError
 
@@ -63,7 +64,7 @@ class Processes:
 
         client = self._started()
         threads = max(1, len(os.sched_getaffinity(0)) // self.workers)
-        call = partial(_called, self.call, self._halt, threads)
+        call = partial(_called, self.call, self._halt, threads, sources())
         pending = dict(zip(client.map(call, arguments, pure=False), arguments, strict=True))
         try:
             while pending:
@@ -104,9 +105,17 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _called(call: Callable[[Any, Any], Any], halt: Path, threads: int, argument: Any) -> Any:
-    """A call in a worker process."""
+def _called(
+    call: Callable[[Any, Any], Any],
+    halt: Path,
+    threads: int,
+    equations: Sequence[Source],
+    argument: Any,
+) -> Any:
+    """A call in a worker process, which knows the equations of this one."""
     if halt.exists():
         raise Stopped("the study was stopped")
+    for source in equations:
+        source.run()
     torch.set_num_threads(threads)
     return call(argument, halt.exists)

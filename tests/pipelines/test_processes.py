@@ -1,24 +1,42 @@
-"""Parts of studies in processes: what is finished, killed, stopped."""
+"""Parts of studies in processes: what is finished, killed, known."""
 
 import os
 import signal
 
 import pytest
 
+from pdegen.equations import registry
+from pdegen.equations.registry import find, load_file
 from pipelines.runs.folder import RunError
 from pipelines.studies.processes import Processes
 
+EQUATION = """
+from typing import Literal
+from pdegen.equations.base import Problem
+from pdegen.equations.registry import equation
+
+@equation
+class Told(Problem):
+    equation: Literal["told-to-workers"]
+"""
+
 
 def ends(argument, stop):
-    """A call that is killed, where its argument is negative."""
+    """A call that is killed, where its argument is negative; a word is that of an equation."""
+    if isinstance(argument, str):
+        return find(argument) is not None
     if argument < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGINT)  # typed at the terminal: the parent alone hears it
     return argument**2
 
 
-def test_results_come_as_they_are_ready_and_a_killed_call_ends_all():
+def test_results_come_as_they_are_ready_and_a_killed_call_ends_all(tmp_path, monkeypatch):
+    for name in ("_registered", "_sources"):  # of this test alone
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    (tmp_path / "told.py").write_text(EQUATION)
+    load_file(str(tmp_path / "told.py"))
     with Processes(ends, 1, lambda: False) as processes:
-        assert dict(processes([2, 3])) == {2: 4, 3: 9}
+        assert dict(processes([2, 3, "told-to-workers"])) == {2: 4, 3: 9, "told-to-workers": True}
         with pytest.raises(RunError, match="a training was killed, perhaps for want of memory"):
             dict(processes([-1]))
