@@ -17,6 +17,7 @@ from operators.training.fit import Settings
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Name, Positive, SchemaError, Strict, is_name
 from pdegen.store.store import open_sealed
+from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import (
     AdamOptimizer,
     InputNoise,
@@ -164,13 +165,15 @@ class Experiment(Strict):
         opened = open_sealed(store)
         recipe, resolution = opened.attributes["recipe"]["name"], opened.array("x").shape[0]
         plane, name = "y" in opened.group, f"{model}-on-{recipe}"
+        weighted = physics_of(opened).loss_weight == "a"
+        loss = "weighted-h1" if weighted else "l2" if plane else "h1"
         content = {
             "name": name if is_name(name) else f"{model}-on-a-store",
             "summary": f"{model} on a store of {recipe}",
             "resolutions": [resolution],
             "data": {"recipe": recipe, "resolution": resolution},
             "model": {"name": model},
-            "training": {"loss": {"name": "weighted-h1" if plane else "h1"}},
+            "training": {"loss": {"name": loss}},
             "normalization": dict.fromkeys(("input", "target"), "scalar" if plane else "none"),
         }
         return cls.parse(content, f"model {model} on {store}")

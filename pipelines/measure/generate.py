@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,9 +20,6 @@ import torch
 import zarr
 from threadpoolctl import threadpool_limits
 
-from pdegen.domains import CellGrid
-from pdegen.equations.burgers.problem import Burgers
-from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.making.contents import layout
 from pdegen.making.generate import generate
 from pdegen.numerics.device import samples_at_once
@@ -103,8 +100,8 @@ class Generation:
         Args:
             on: Device of PyTorch, where all samples are one array; None is NumPy, one thread.
         """
-        problem, seed = self.burgers.problem, self.burgers.seed
-        assert isinstance(problem, Burgers)
+        problem: Any = self.burgers.problem
+        seed = self.burgers.seed
         numbers = range(self.burgers_samples)
         law, solver = problem.initial.build(), problem.solver.build(problem.viscosity)
         times, n = list(problem.times), solver.grid.n
@@ -165,11 +162,12 @@ class Generation:
 
     def sines(self, on: str) -> dict[str, float]:
         """A block of samples solved on a device, with sines as FFTs against sines as products."""
-        problem = self.darcy.problem
+        problem: Any = self.darcy.problem
+        solver = problem.solver.build(problem.resolution)
         numbers = range(min(self.darcy_samples, samples_at_once(problem.needed)))
         a = problem.solve(self.darcy.seed, numbers, on)["a"].double()
         jobs = {
-            name: partial(FiniteVolume(CellGrid(problem.resolution), fft=fft), a)
+            name: partial(replace(solver, fft=fft), a)
             for name, fft in {"products": False, "FFT": True}.items()
         }
         seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))

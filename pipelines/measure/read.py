@@ -92,7 +92,7 @@ class Reading:
                     "title": "random",
                     "equation": "none",
                     "provenance": provenance(),
-                    "recipe": {"name": "random", "problem": {"equation": "darcy"}},
+                    "recipe": {"name": "random"},
                     "fingerprint": "0" * 64,
                     "splits": {"train": [0, self.samples]},
                 },

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pdegen.store.store import Store
+from pipelines.declared.physics import physics_of
 from pipelines.reports.wording import TAGS, in_words, points, scientific, settings
 from pipelines.runs.finished import FinishedRun
 
@@ -16,17 +17,6 @@ PROTOCOLS = {
     "the test split was read once, after training.",
     "published": "The test slice was watched after every epoch; the last epoch and the best one "
     "on the test slice itself are reported.",
-}
-_COVARIANCE = "N(0, {sigma}²(−Δ + {tau}²)^(−{alpha}))"
-_SENTENCES = {  # by the law, kind or method that a part of a problem names
-    "periodic-gaussian": f"{_COVARIANCE} on the circle of length 1, without its mean, "
-    "{modes} modes",
-    "neumann-gaussian": f"{_COVARIANCE} on (0, 1)², normal derivative 0 at the walls, "
-    "without its mean, {modes} modes in each direction",
-    "dirichlet-gaussian": f"{_COVARIANCE} on (0, 1)², 0 at the walls, {{modes}} modes in each "
-    "direction",
-    "two-phase": "two phases: a = {above} where the field is ≥ 0, a = {below} elsewhere",
-    "log-normal": "log-normal: a = {scale} exp(field)",
 }
 
 
@@ -41,13 +31,14 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
     momentum = "cycled" if experiment.training.optimizer.cycle_momentum else "constant"
     splits = {k: f"{stop - start:,}" for k, (start, stop) in attributes["splits"].items()}
     seed = f"; seed {recipe['seed']}" if "seed" in recipe else ""
+    said = physics_of(run.store).sentences
     parts = {key: value for key, value in problem.items() if isinstance(value, dict)}
     constants = {k: v for k, v in problem.items() if k not in parts and k not in TAGS}
     return [
         ("Equation", attributes["equation"]),
         ("Data", f"{recipe['name']}: {attributes['title']}"),
         *([("Constants", settings(constants))] if constants else []),
-        *((key.capitalize(), part_in_words(part)) for key, part in parts.items()),
+        *((key.capitalize(), said.get(key) or _part(part)) for key, part in parts.items()),
         ("Samples", f"{run.store.samples:,}; {settings(splits)}{seed}"),
         *_stream(run),
         *_quality(run.store),
@@ -67,6 +58,11 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
     ]
 
 
+def _part(part: Mapping[str, Any]) -> str:
+    """A part of a recipe that its equation has no sentence for."""
+    return in_words(part) if any(tag in part for tag in TAGS) else settings(part)
+
+
 def distinct(run: FinishedRun) -> int:
     """How many samples there were to train on, counted once."""
     data, (start, stop) = run.experiment.data, run.store.attributes["splits"]["train"]
@@ -83,20 +79,6 @@ def _stream(run: FinishedRun) -> list[tuple[str, ...]]:
     changed = f" ({settings(stream.overrides)})" if stream.overrides else ""
     text = f"of {stream.recipe}{changed}, {distinct(run):,} solved while training, none used twice"
     return [("Training samples", text)]
-
-
-def part_in_words(part: Mapping[str, Any]) -> str:
-    """A part of a problem: a sentence where there is one for its law or kind, else its settings.
-
-    >>> part_in_words({"kind": "two-phase", "above": 12.0, "below": 3.0})
-    'two phases: a = 12 where the field is ≥ 0, a = 3 elsewhere'
-    """
-    sentence = _SENTENCES.get(part.get("law") or part.get("kind") or "")
-    if sentence:
-        return sentence.format(**{key: in_words(value) for key, value in part.items()})
-    if "method" in part:
-        return in_words(dict(part))
-    return settings(part)
 
 
 def _quality(store: Store) -> list[tuple[str, ...]]:

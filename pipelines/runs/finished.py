@@ -20,8 +20,8 @@ from operators.training.fit import Epoch, read_history
 from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import build_operator
+from pipelines.declared.physics import physics_of
 from pipelines.runs.data import Source
-from pipelines.runs.interfaces import two_phases
 from pipelines.runs.predictions import kept_mean, kept_predictions
 from pipelines.runs.reproduction import overriding
 from pipelines.runs.score import KeptScore, Score
@@ -72,13 +72,14 @@ class FinishedRun:
 
     @property
     def phases(self) -> tuple[float, float] | None:
-        """The smaller and the larger value of the coefficient, where it has just two."""
-        return two_phases(self.store)
+        """The smaller and the larger value of input or target, where one has just two."""
+        said, data = physics_of(self.store).phases, self.experiment.data
+        return said.get(data.input) or said.get(data.target)
 
     @property
     def target_phases(self) -> tuple[float, float] | None:
-        """`phases`, where the coefficient is what is predicted."""
-        return self.phases if self.experiment.data.target == "a" else None
+        """Those of the target alone."""
+        return physics_of(self.store).phases.get(self.experiment.data.target)
 
     @property
     def main(self) -> Score:

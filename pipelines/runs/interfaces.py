@@ -6,19 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial import KDTree
 
-from pdegen.store.store import Store
-
 _DIAMETER = float(np.sqrt(2))  # of the unit square
-
-
-def two_phases(store: Store) -> tuple[float, float] | None:
-    """The smaller and the larger value of a store's coefficient, where it has just two."""
-    try:
-        coefficient = store.attributes["recipe"]["problem"]["coefficient"]
-        low, high = sorted((float(coefficient["above"]), float(coefficient["below"])))
-    except (KeyError, TypeError, ValueError):  # of a store that is not made from such a recipe
-        return None
-    return (low, high) if coefficient.get("kind") == "two-phase" else None
 
 
 def phases(a: Float[np.ndarray, "..."], values: tuple[float, float]) -> Bool[np.ndarray, "..."]:

@@ -41,8 +41,10 @@ from operators.training.ranks import ALONE, Ranks
 from operators.training.step import Acceleration, AccelerationError
 from operators.transforms import Predictor, SquareSymmetries
 from pdegen.schema import SchemaError
+from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import build_operator
+from pipelines.declared.physics import physics_of
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.folder import Holding, InUseError, RunError, check_folder, check_name
 from pipelines.runs.predictions import (
@@ -154,10 +156,11 @@ def train(
             f"batch {settings.batch} does not divide among the {ranks.count} processes"
         )
     operator = checked_operator(experiment, pairs)
+    said = physics_of(open_sealed(store))
     predictor = Predictor(
         operator,
         *experiment.normalization.of(pairs),
-        vanishes=pairs.grid == "nodal" and experiment.data.target == "u",
+        vanishes=pairs.grid == "nodal" and said.boundary.get(experiment.data.target) == 0,
     ).to(device)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}

@@ -16,12 +16,11 @@ import torch
 from operators.data import Pairs, averaging_weights
 from operators.norms import relative_l2
 from operators.training.files import read
-from pdegen.domains import CellGrid
-from pdegen.equations.darcy.inversion import TotalVariation
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
+from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
@@ -83,16 +82,15 @@ class NoiseStudy(Study[Cell]):
 
     def __post_init__(self) -> None:
         data, noise = self.experiment.data, self.experiment.noise
-        attributes = open_sealed(self.store).attributes
-        problem = attributes["recipe"].get("problem", {})
         if (data.input, data.target) != ("u", "a") or noise is None:
             raise SchemaError(
                 f"study noise: experiment {self.experiment.name} must learn u -> a with [noise]"
             )
-        if problem.get("coefficient", {}).get("kind") != "two-phase":
+        attributes = open_sealed(self.store).attributes
+        if data.target not in physics_of(open_sealed(self.store)).phases:
             raise SchemaError(
-                f"study noise: {self.store} must hold interface Darcy with two phases, it is "
-                f"{problem.get('equation', attributes['equation'])}"
+                f"study noise: {self.store} must hold {data.target} of two phases, it is "
+                f"{attributes['recipe'].get('problem', {}).get('equation', attributes['equation'])}"
             )
         for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
             for level in levels:
@@ -115,10 +113,8 @@ class NoiseStudy(Study[Cell]):
     @property
     def values(self) -> tuple[float, float]:
         """The smaller and the larger value of the coefficient."""
-        recipe = Recipe.parse(open_sealed(self.store).attributes["recipe"], self.store)
-        coefficient: Any = recipe.problem.model_dump()["coefficient"]
-        low, high = sorted((coefficient["above"], coefficient["below"]))
-        return low, high
+        said = physics_of(open_sealed(self.store))
+        return said.phases[self.experiment.data.target]
 
     @property
     def models(self) -> list[Cell]:
@@ -246,9 +242,12 @@ class NoiseStudy(Study[Cell]):
         """Total variation of the first samples, on the cells of the target."""
         deviation = self.source.deviation(pairs)
         floor = 1e-3 * float(np.sqrt(np.mean(deviation**2)))  # of clean data, and next to walls
-        grid = CellGrid(pairs.a.shape[1])
-        method = TotalVariation(grid, pairs.x[:, 0, 0].double().numpy(), self.values, weight)
-        weights = averaging_weights(grid.n, pairs.u.shape[1])
+        n, points = pairs.a.shape[1], pairs.x[:, 0, 0].double().numpy()
+        problem = Recipe.parse(open_sealed(self.store).attributes["recipe"], self.store).problem
+        method = problem.inversion(n, points, weight)
+        if method is None:
+            raise SchemaError(f"study noise: {problem.word} offers no classical inversion")
+        weights = averaging_weights(n, pairs.u.shape[1])
         noisy = pairs.a[:samples, ..., 0].double().numpy()
         return np.stack([weights @ method(u, level * deviation + floor) @ weights.T for u in noisy])
 
