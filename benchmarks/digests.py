@@ -116,7 +116,7 @@ def training_epoch(url: str, n: int) -> float:
         for number, batch in enumerate(batches):
             start = time.perf_counter()
             optimizer.zero_grad()
-            (model(batch.a, pairs.x) - batch.u).square().mean().backward()
+            (model(batch.a, pairs.points) - batch.u).square().mean().backward()
             optimizer.step()
             steps.append(time.perf_counter() - start)
             if number == 7:

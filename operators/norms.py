@@ -1,4 +1,8 @@
-"""Norms of functions on a grid, one value per sample, and losses (prediction, target, input)."""
+"""Norms of functions, one value for each sample, and losses (prediction, target, input, weight).
+
+A weight is that of the quadrature at each point, shape (*grid) or (batch, *grid): 0 at padding.
+Without one all points count alike.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +34,56 @@ def relative_l2(
     )
 
 
+def relative_error(
+    prediction: Float[Tensor, "batch *grid c"],
+    target: Float[Tensor, "batch *grid c"],
+    weight: Tensor | None = None,
+    order: int = 2,
+    parts: int = 1,
+) -> Float[Tensor, "batch parts"]:
+    """‖p - u‖ / ‖u‖ in L¹ or L² of each of `parts` equal runs of channels.
+
+    With `parts` 1 that is the error of all channels as a block; with as many parts as channels,
+    that of each channel; with the number of times, that of each step, as channels go by time first.
+
+    >>> u = torch.tensor([[[3.0, 0.0, 1.0, 1.0], [0.0, 4.0, 1.0, 1.0]]])  # two points, 4 channels
+    >>> relative_error(u + torch.tensor([1.0, 0, 0, 0]), u, parts=2)
+    tensor([[0.2828, 0.0000]])
+    >>> relative_error(1.5 * u, u, torch.tensor([1.0, 0.0]), order=1)
+    tensor([[0.5000]])
+    """
+    if weight is None and parts == 1 and order == 2:
+        return relative_l2(prediction, target)[:, None]
+
+    def norm(v: Tensor) -> Tensor:
+        if weight is not None:
+            v = v * (weight if order == 1 else weight.sqrt())[..., None]
+        runs = v.reshape(len(v), -1, parts, v.shape[-1] // parts)
+        return torch.linalg.vector_norm(runs, ord=order, dim=(1, 3))
+
+    return norm(prediction - target) / norm(target)
+
+
 def central_difference(u: Function, spacing: float) -> Function:
     """(u_{j+1} - u_{j-1}) / 2h on a periodic grid, along the axis next to the channels."""
     return (u.roll(-1, dims=1) - u.roll(1, dims=1)) / (2 * spacing)
 
 
 class RelativeL2:
-    """Mean over the batch of ‖p - u‖ / ‖u‖."""
+    """Mean over the batch of ‖p - u‖ / ‖u‖ in L²."""
 
-    def __call__(self, prediction: Tensor, target: Tensor, a: Tensor) -> Tensor:
-        return relative_l2(prediction, target).mean()
+    order = 2
+
+    def __call__(
+        self, prediction: Tensor, target: Tensor, a: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        return relative_error(prediction, target, weight, self.order).mean()
+
+
+class RelativeL1(RelativeL2):
+    """Mean over the batch of ‖p - u‖ / ‖u‖ in L¹."""
+
+    order = 1
 
 
 class RelativeH1:

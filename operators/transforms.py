@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from operators.base import Operator
+from pdegen.domains import Box, Cloud, Curvilinear, Domain
 
 Function = Float[Tensor, "batch *grid c"]
 Blocks = Iterable[Float[Tensor, "_ *grid c"]]  # of functions, as many in each as it likes
@@ -20,11 +23,13 @@ class Normalizer(nn.Module):
     """v -> (v - mean)/std, and back. Its numbers are saved with the model.
 
     One value for each channel, or for each point and channel. The latter have the coordinates of
-    their points with them, so that on another grid they are interpolated linearly.
+    their points with them: on another box they are interpolated linearly, and other points of a
+    mesh or a cloud are refused.
 
     Args:
         mean, std: Shape (c,) or (*grid, c); std > 0.
-        axes: Coordinates along each axis of the grid; none for one value for each channel.
+        axes: Coordinates along each axis of a box; none for one value for each channel.
+        points: Positions of the points of a mesh or a cloud, in place of `axes`.
 
     Raises:
         ValueError: If a deviation is not positive, or they are not of one kind.
@@ -38,10 +43,12 @@ class Normalizer(nn.Module):
         mean: Float[Tensor, "*grid c"],
         std: Float[Tensor, "*grid c"],
         axes: Sequence[Float[Tensor, " n"]] = (),
+        points: Float[Tensor, "*grid dim"] | None = None,
     ) -> None:
         super().__init__()
         kinds = {(v.dtype, tuple(v.shape)) for v in (mean, std)}
-        if kinds != {(torch.float32, (*map(len, axes), *mean.shape[-1:]))}:
+        grid = map(len, axes) if points is None else points.shape[:-1]
+        if kinds != {(torch.float32, (*grid, *mean.shape[-1:]))}:
             raise ValueError(
                 f"a normaliser is of float32, on its axes {[len(axis) for axis in axes]}, got "
                 f"{', '.join(f'{dtype} {shape}' for dtype, shape in sorted(kinds, key=str))}"
@@ -52,6 +59,8 @@ class Normalizer(nn.Module):
         self.register_buffer("std", std)
         for number, axis in enumerate(axes):
             self.register_buffer(f"axis{number}", axis.contiguous())
+        if points is not None:
+            self.register_buffer("points", points.contiguous())
 
     @classmethod
     def identity(cls, channels: int) -> Normalizer:
@@ -76,6 +85,7 @@ class Normalizer(nn.Module):
         values: Function | Blocks,
         x: Float[Tensor, "*grid dim"],
         eps: float | None = None,
+        box: bool = True,
     ) -> Normalizer:
         """Mean and deviation over the samples at each point, in float64.
 
@@ -86,20 +96,26 @@ class Normalizer(nn.Module):
                 channel, a thousandth of their root mean square, so that no unit of measurement
                 matters; the published code has 1e-5, which for the pressure of Darcy flow is a
                 third of the deviation next to a wall.
+            box: Whether the points are those of a box.
         """
         found = _moments(values) if isinstance(values, Tensor) else _running_moments(values)
         mean, std = (v.to(x.device) for v in found)
         added = 1e-3 * std.flatten(0, -2).square().mean(0).sqrt() if eps is None else eps
-        return cls(mean.float(), (std + added).float(), _axes(x))
+        axes, points = (_axes(x), None) if box else ((), x)
+        return cls(mean.float(), (std + added).float(), axes, points)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor], name: str) -> Normalizer:
         """The normaliser whose tensors `name.mean`, ... a state dictionary holds."""
         axes = [state[key] for key in sorted(state) if key.startswith(f"{name}.axis")]
-        return cls(state[f"{name}.mean"], state[f"{name}.std"], axes)
+        return cls(state[f"{name}.mean"], state[f"{name}.std"], axes, state.get(f"{name}.points"))
 
-    def at(self, x: Float[Tensor, "*grid dim"]) -> tuple[Tensor, Tensor]:
-        """Mean and deviation at the points x, or of each channel."""
+    def at(self, x: Float[Tensor, "*grid dim"] | None) -> tuple[Tensor, Tensor]:
+        """Mean and deviation at the points x, or of each channel.
+
+        Raises:
+            ValueError: If they are of points, and x is None or has points that they lack.
+        """
         return self._at(self.mean, x), self._at(self.std, x)
 
     def forward(self, v: Function, x: Float[Tensor, "*grid dim"]) -> Function:
@@ -112,8 +128,17 @@ class Normalizer(nn.Module):
         mean, std = self.at(x)
         return v * std + mean
 
-    def _at(self, values: Tensor, x: Tensor) -> Tensor:
+    def _at(self, values: Tensor, x: Tensor | None) -> Tensor:
         if values.ndim == 1:
+            return values
+        if x is None:
+            raise ValueError("pointwise normalisation needs points that all samples share")
+        own_points: Tensor | None = getattr(self, "points", None)
+        if own_points is not None:
+            if x.shape != own_points.shape or not torch.equal(x, own_points):
+                raise ValueError(
+                    "pointwise normalisation of a mesh or a cloud is of its points only"
+                )
             return values
         for number, axis in enumerate(_axes(x)):
             own: Tensor = getattr(self, f"axis{number}")
@@ -168,51 +193,147 @@ def _linear_interpolation(
     return weights.scatter_add_(1, right[:, None], share[:, None])
 
 
+@dataclass(frozen=True)
+class Boundary:
+    """Values of u that are known on the boundary of the domain, at whatever resolution.
+
+    Args:
+        values: Of each channel; None where nothing is known.
+        ends: For each axis of a box or a structured mesh, whether its first and last points lie on
+            the boundary.
+        edge: Which points of a cloud lie on it, in place of `ends`.
+
+    >>> Boundary((0.0,), (True,)).points((4,))
+    tensor([ True, False, False,  True])
+    """
+
+    values: tuple[float | None, ...]
+    ends: tuple[bool, ...] = ()
+    edge: Bool[Tensor, " points"] | None = None
+
+    @classmethod
+    def of(cls, domain: Domain, values: Sequence[float | None]) -> Boundary | None:
+        """The values on a domain; None where nothing is known, or it has no such points.
+
+        The outermost points of a cell grid lie half a cell inside, not on the boundary.
+        """
+        found = cls(tuple(values))
+        if isinstance(domain, Box):
+            found = replace(found, ends=tuple(bool(grid.boundary.any()) for grid in domain.grids))
+        elif isinstance(domain, Curvilinear):
+            closed = domain.closed or (False,) * domain.dim
+            found = replace(found, ends=tuple(not one for one in closed))
+        elif isinstance(domain, Cloud) and domain.edge is not None:
+            found = replace(found, edge=torch.from_numpy(domain.edge))
+        somewhere = any(found.ends) or (found.edge is not None and bool(found.edge.any()))
+        return found if somewhere and any(v is not None for v in values) else None
+
+    def description(self) -> dict[str, Any]:
+        """In plain values, for a checkpoint."""
+        edge = None if self.edge is None else [len(self.edge), *self.edge.nonzero()[:, 0].tolist()]
+        return {"values": list(self.values), "ends": list(self.ends), "edge": edge}
+
+    @classmethod
+    def described(cls, content: Mapping[str, Any]) -> Boundary:
+        """What `description` has said."""
+        edge = None
+        if content["edge"] is not None:
+            edge = torch.zeros(content["edge"][0], dtype=torch.bool)
+            edge[content["edge"][1:]] = True
+        values = tuple(None if v is None else float(v) for v in content["values"])
+        return cls(values, tuple(map(bool, content["ends"])), edge)
+
+    def points(self, grid: tuple[int, ...]) -> Bool[Tensor, " *grid"]:
+        """Which points of a grid of this shape lie on the boundary.
+
+        Raises:
+            ValueError: If they are not known for such a grid.
+        """
+        if self.edge is not None:
+            if self.edge.shape != grid:
+                raise ValueError(f"the boundary is known of {len(self.edge)} points, not of {grid}")
+            return self.edge
+        found = torch.zeros(grid, dtype=torch.bool)
+        for axis in (axis for axis, ends in enumerate(self.ends) if ends):
+            found.movedim(axis, 0)[[0, -1]] = True
+        return found
+
+    def on(self, grid: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What u is multiplied by, and what is added then where a value is not 0."""
+        known = self.points(grid)[..., None] & torch.tensor([v is not None for v in self.values])
+        added = known * torch.tensor([v or 0.0 for v in self.values])
+        return (~known).to(like), added.to(like) if any(self.values) else None
+
+
 class Predictor(nn.Module):
     """An operator between its normalisers: physical values in, physical values out.
 
     Args:
         operator: The operator, on normalised values.
         input, target: Normalisers of a and of u.
-        vanishes: Set the outermost points to 0: for u = 0 on the boundary of a nodal grid. The
-            outermost points of a cell grid lie half a cell inside, where u is not 0.
+        boundary: Values of u that are known there, where u is asked for at the points of a.
     """
 
     def __init__(
-        self, operator: Operator, input: Normalizer, target: Normalizer, vanishes: bool = False
+        self,
+        operator: Operator,
+        input: Normalizer,
+        target: Normalizer,
+        boundary: Boundary | None = None,
     ) -> None:
         super().__init__()
-        self.operator, self.input, self.target, self.vanishes = operator, input, target, vanishes
+        self.operator, self.input, self.target, self.boundary = operator, input, target, boundary
 
     def forward(
         self,
         a: Float[Tensor, "batch *grid c_in"],
-        x: Float[Tensor, "*grid dim"],
-        y: Float[Tensor, "*target_grid dim"] | None = None,
+        x: Float[Tensor, "*points dim"] | None,
+        y: Float[Tensor, "*target_points dim"] | None = None,
+        mask: Bool[Tensor, " batch *grid"] | None = None,
     ) -> Float[Tensor, "batch *target_grid c_out"]:
-        return self.on(x, y)(a)
+        """u(y).
 
-    def on(
-        self, x: Float[Tensor, "*grid dim"], y: Float[Tensor, "*target_grid dim"] | None = None
-    ) -> Callable[[Tensor], Tensor]:
-        """a -> u(y) for inputs at the points x; what depends on the points alone is found once."""
+        Args:
+            a: Inputs, shape (batch, *grid, c_in).
+            x: Their points, shape (*grid, dim), or (batch, *grid, dim) where they differ by sample.
+            y: Points to ask for, in the same way; None for x.
+            mask: Which points a sample has, shape (batch, *grid); None for all.
+        """
+        own = [v is not None and v.ndim == a.ndim for v in (x, y)]
+        shared = [None if by_sample else v for by_sample, v in zip(own, (x, y), strict=True)]
+        return self.on(*shared)(a, x if own[0] else None, y if own[1] else None, mask)
+
+    def on(self, x: Tensor | None, y: Tensor | None = None) -> Callable[..., Tensor]:
+        """(a, x, y, mask) -> u for inputs at the points x; what depends on the points alone is
+        found once.
+
+        Args:
+            x, y: Points that samples share; None where each has its own, which is then given with
+                the inputs.
+        """
         mean, std = self.input.at(x)
         target_mean, target_std = self.target.at(x if y is None else y)
+        fixed = None
+        if self.boundary is not None and x is not None and y is None:
+            fixed = self.boundary.on(tuple(x.shape[:-1]), x)
 
-        def predicted(a: Tensor) -> Tensor:
-            u = self.operator((a - mean) / std, x, y) * target_std + target_mean
-            return _zero_at_the_ends(u) if self.vanishes else u
+        def predicted(
+            a: Tensor,
+            own_x: Tensor | None = None,
+            own_y: Tensor | None = None,
+            mask: Tensor | None = None,
+        ) -> Tensor:
+            positions = x if own_x is None else own_x
+            asked = y if own_y is None else own_y
+            masks = () if mask is None else (mask,)
+            u = self.operator((a - mean) / std, positions, asked, *masks)
+            u = u * target_std + target_mean
+            if self.boundary is None or asked is not None:
+                return u
+            kept, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)
+            return u * kept if added is None else u * kept + added
 
         return predicted
-
-
-def _zero_at_the_ends(u: Function) -> Function:
-    for axis in range(1, u.ndim - 1):
-        inside = torch.ones(u.shape[axis], dtype=u.dtype, device=u.device)
-        inside[:1].zero_()  # an assignment of 0 would be copied from the processor
-        inside[-1:].zero_()
-        u = u * inside.reshape(-1, *[1] * (u.ndim - 1 - axis))
-    return u
 
 
 class BurgersSymmetries:

@@ -1,6 +1,6 @@
 """Sealed store -> functions to learn from, on a device."""
 
-from operators.data.batch import Batch
+from operators.data.batch import Batch, Channel
 from operators.data.metadata import DataError
 from operators.data.opening import BUFFER_BYTES, open_pairs, read_pairs
 from operators.data.pairs import Pairs, Passes, Samples
@@ -10,6 +10,7 @@ from operators.data.variables import Subsample, allowed_resolutions, averaging_w
 __all__ = [
     "BUFFER_BYTES",
     "Batch",
+    "Channel",
     "DataError",
     "Pairs",
     "Passes",

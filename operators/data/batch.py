@@ -10,6 +10,29 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
+@dataclass(frozen=True)
+class Channel:
+    """What one channel of a function is.
+
+    Args:
+        variable: Its variable in the store.
+        component: Of a vector; empty where there is one.
+        time: At which; None where the variable has no times.
+
+    >>> Channel("u", "u_x", 0.5).name
+    'u_x, t = 0.5'
+    """
+
+    variable: str
+    component: str = ""
+    time: float | None = None
+
+    @property
+    def name(self) -> str:
+        function = self.component or self.variable
+        return function if self.time is None else f"{function}, t = {self.time:g}"
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Inputs and targets, with the points, weights and parameters that each sample has of its own.
@@ -54,6 +77,11 @@ class Batch:
     def nbytes(self) -> int:
         return sum(v.nbytes for v in self.tensors())
 
+    @property
+    def own(self) -> dict[str, Tensor]:
+        """What there is beside inputs and targets, by name."""
+        return {name: v for name in NAMES[2:] if (v := getattr(self, name)) is not None}
+
     def tensors(self) -> list[Tensor]:
         """All that there are, in the order of the fields."""
         return [v for name in NAMES if (v := getattr(self, name)) is not None]
@@ -62,6 +90,16 @@ class Batch:
         """The batch of what a function makes of each tensor."""
         own = {name: function(v) for name in NAMES if (v := getattr(self, name)) is not None}
         return Batch(**own)
+
+    def weights(self, shared: Tensor | None, y: Tensor | None) -> Tensor | None:
+        """The weights of the targets: see `weights`, whose mask is of the inputs' points.
+
+        Args:
+            shared: Weights that all samples share, shape (*target_grid).
+            y: Points of the targets that all samples share, where they are not those of the inputs.
+        """
+        own = shared if self.weight is None else self.weight
+        return weights(own, self.mask if self.y is None and y is None else None, self.u)
 
     def to(self, device: torch.device | str) -> Batch:
         return self.map(lambda v: v.to(device))
@@ -72,3 +110,10 @@ class Batch:
 
 
 NAMES = tuple(field.name for field in fields(Batch))
+
+
+def weights(weight: Tensor | None, mask: Tensor | None, u: Tensor) -> Tensor | None:
+    """Quadrature weights that are 0 at padding; None where all points count alike."""
+    if mask is None:
+        return weight
+    return mask.to(u.dtype) if weight is None else weight * mask

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from operators.data.metadata import DataError, open_group
-from operators.data.pairs import Pairs, Passes, Samples
+from operators.data.pairs import Pairs, Passes, Samples, quadrature
 from operators.data.streaming import StreamedPairs, shards_within
 from operators.data.variables import (
     Subsample,
     Variable,
     allowed_resolutions,
     averaging_weights,
+    channels_of,
     read_axes,
 )
 
@@ -107,7 +108,10 @@ def open_pairs(
         x=kept.x,
         y=kept.y,
         samples=samples,
-        grid=grid,
+        domain=kept.domain,
+        weight=None if kept.y is not None else quadrature(kept.domain),
+        input_channels=channels_of(group, input, a),
+        target_channels=channels_of(group, target, u),
         window=shards_within(buffer, a, u),
         source={
             "url": url,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Any
 
@@ -14,9 +14,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from operators.data.batch import Batch
-from operators.data.variables import GridKind
+from operators.data.batch import Batch, Channel
+from operators.data.metadata import DataError
 from operators.seeds import generator
+from pdegen.domains import Box, Domain
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,36 +27,78 @@ class Samples(ABC):
     """Input and target functions of some samples of a store.
 
     Args:
-        x: Coordinates of the inputs, shape (*grid, dim).
-        y: Coordinates of the targets, shape (*target_grid, dim); None where they are x.
+        x: Positions of the points of the inputs, shape (*grid, dim); None where each sample has its
+            own, which are in its batches.
+        y: Positions of the points of the targets, shape (*target_grid, dim); None where they are
+            those of the inputs.
         samples: Their numbers in the store, rising.
-        grid: What the points are: "periodic" (i/n, the ends meet), "cell" (centres, (i + ½)/n), or
-            "nodal" (i/(n-1), both ends included).
+        domain: Where the inputs live.
         source: Where they come from: url, recipe, fingerprint, content digest, resolution, names.
+        weight: Quadrature weights of the targets, shape (*target_grid); None where they are equal,
+            or each sample has its own.
+        input_channels, target_channels: What the channels are; empty where nobody says.
+        device: Where batches are.
     """
 
-    x: Float[Tensor, "*grid dim"]
+    x: Float[Tensor, "*grid dim"] | None
     y: Float[Tensor, "*target_grid dim"] | None
     samples: Int[np.ndarray, " samples"]
-    grid: GridKind
+    domain: Domain
     source: dict[str, Any]
+    weight: Float[Tensor, " *target_grid"] | None = None
+    input_channels: tuple[Channel, ...] = ()
+    target_channels: tuple[Channel, ...] = ()
+    device: torch.device = CPU
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    @property
+    def dim(self) -> int:
+        """Of space."""
+        return self.domain.dim
+
+    @property
+    def grid(self) -> str:
+        """What the points are: "periodic", "cell", "nodal" or "mixed" along the axes of a box, else
+        "curvilinear" or "cloud"."""
+        return self.domain.grid if isinstance(self.domain, Box) else self.domain.kind
 
     @property
     def periodic(self) -> bool:
         return self.grid == "periodic"
 
     @property
-    def target_points(self) -> Float[Tensor, "*target_grid dim"]:
-        """Coordinates of the targets."""
-        return self.x if self.y is None else self.y
+    def points(self) -> Float[Tensor, "*grid dim"]:
+        """Positions of the points of the inputs.
+
+        Raises:
+            DataError: If they differ from sample to sample.
+        """
+        if self.x is None:
+            raise DataError(f"{self.source.get('url')}: each sample has points of its own")
+        return self.x
 
     @property
-    def device(self) -> torch.device:
-        """Where batches are."""
-        return self.x.device
+    def target_points(self) -> Float[Tensor, "*target_grid dim"]:
+        """Positions of the points of the targets.
+
+        Raises:
+            DataError: If they differ from sample to sample.
+        """
+        return self.points if self.y is None else self.y
+
+    @property
+    def masked(self) -> bool:
+        """Whether some samples have fewer points than others."""
+        return False
+
+    def _on(self, device: torch.device | str) -> dict[str, Any]:
+        """What all samples share, on a device."""
+        place = torch.device(device)
+        shared = {"x": self.x, "y": self.y, "weight": self.weight}
+        moved = {name: None if v is None else v.to(place) for name, v in shared.items()}
+        return {**moved, "device": place}
 
     @property
     @abstractmethod
@@ -151,11 +196,13 @@ class Pairs(Samples):
         return self.u
 
     def to(self, device: torch.device | str) -> Pairs:
-        y = None if self.y is None else self.y.to(device)
         own = {name: v.to(device) for name, v in self.own.items()}
-        return replace(
-            self, a=self.a.to(device), u=self.u.to(device), x=self.x.to(device), y=y, own=own
-        )
+        a, u = self.a.to(device), self.u.to(device)
+        return replace(self, a=a, u=u, own=own, **self._on(device))
+
+    @property
+    def masked(self) -> bool:
+        return "mask" in self.own
 
     def first(self) -> Batch:
         return self.all[:1]
@@ -191,10 +238,8 @@ class Passes(Samples):
 
     @classmethod
     def of(cls, pairs: Samples, length: int) -> Passes:
-        return cls(
-            x=pairs.x, y=pairs.y, samples=pairs.samples, grid=pairs.grid, source=pairs.source,
-            pairs=pairs, length=length,
-        )  # fmt: skip
+        shared = {field.name: getattr(pairs, field.name) for field in fields(Samples)}
+        return cls(**shared, pairs=pairs, length=length)
 
     def __len__(self) -> int:
         return self.length
@@ -202,6 +247,10 @@ class Passes(Samples):
     @property
     def channels(self) -> tuple[int, int]:
         return self.pairs.channels
+
+    @property
+    def masked(self) -> bool:
+        return self.pairs.masked
 
     @property
     def reading(self) -> str:
@@ -235,6 +284,23 @@ class Passes(Samples):
             with closing(self.pairs.batches(seed, number, batch, start, rank, ranks)) as batches:
                 yield from islice(batches, end - step)
             step = min(end, (number + 1) * in_pass)
+
+
+def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:
+    """The weights of the points that losses and scores carry, their mean 1; None for equal ones.
+
+    Points of a box count alike, its ends included, as in published tables. Where the points differ
+    from sample to sample a batch has the weights.
+
+    >>> quadrature(Box.nodal(5)) is None
+    True
+    """
+    if isinstance(domain, Box) or domain.moves:
+        return None
+    weights = domain.weights
+    if np.ptp(weights) <= 1e-6 * weights.max():
+        return None
+    return torch.from_numpy((weights / weights.mean()).astype(np.float32))
 
 
 def check_rank(rank: int, ranks: int) -> None:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -67,8 +67,7 @@ class StreamedPairs(Samples):
         return len(self) * _row_bytes(self.a, self.u)
 
     def to(self, device: torch.device | str) -> StreamedPairs:
-        y = None if self.y is None else self.y.to(device)
-        return replace(self, x=self.x.to(device), y=y)
+        return replace(self, **self._on(device))
 
     def resident(self) -> Pairs:
         """All of them in memory.
@@ -86,9 +85,8 @@ class StreamedPairs(Samples):
         for _ in self._read([self._shards], (self.a, self.u), None, [values]):
             pass
         a, u = (torch.from_numpy(v).to(self.device) for v in values)
-        return Pairs(
-            a=a, u=u, x=self.x, y=self.y, samples=self.samples, grid=self.grid, source=self.source
-        )
+        shared = {field.name: getattr(self, field.name) for field in fields(Samples)}
+        return Pairs(**shared, a=a, u=u)
 
     def first(self) -> Batch:
         return next(replace(self, samples=self.samples[:1]).parts(1))

@@ -11,11 +11,14 @@ import zarr
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from operators.data.batch import Channel
 from operators.data.digests import job_of
 from operators.data.metadata import DataError, array_of, is_compressed, one_line
 from operators.data.shards import Shards
+from pdegen.domains import Box, CellGrid, DomainError, Grid, NodalGrid, PeriodicGrid
 
 GridKind = Literal["periodic", "cell", "nodal"]
+GRIDS_BY_KIND: dict[str, type[Grid]] = {g.kind: g for g in (PeriodicGrid, CellGrid, NodalGrid)}
 Values = Any  # an array of NumPy or a tensor, of shape (batch, [channels,] *grid)
 
 
@@ -61,10 +64,12 @@ class Subsample:
     """From the points of a dataset to those that inputs and targets are wanted at.
 
     Args:
+        domain: Where the inputs are.
         x, y: Coordinates of inputs and of targets, as of `Samples`.
         input, target: What is kept of their values.
     """
 
+    domain: Box
     x: Float[Tensor, "*grid dim"]
     y: Float[Tensor, "*target_grid dim"] | None
     input: Strided
@@ -87,16 +92,27 @@ class Subsample:
         """
         n = len(axes[0])
         every = Strided(stride(n, resolution, grid, where))
-        x = _points([axis[:: every.stride] for axis in axes])
+        kept = [axis[:: every.stride] for axis in axes]
+        domain, x = Box(tuple(_grid(grid, axis) for axis in kept)), _points(kept)
         if target_resolution is None:
-            return cls(x, None, every, every)
+            return cls(domain, x, None, every, every)
         if grid != "cell" or not 1 <= target_resolution <= n:
             raise DataError(
                 f"target_resolution averages cells: it must be 1 to {n} on a cell grid, got "
                 f"{target_resolution} on the {grid} grid of {where}"
             )
         cells = [(np.arange(target_resolution) + 0.5) / target_resolution] * len(axes)
-        return cls(x, _points(cells), every, Averaged(averaging_weights(n, target_resolution)))
+        averaged = Averaged(averaging_weights(n, target_resolution))
+        return cls(domain, x, _points(cells), every, averaged)
+
+
+def _grid(kind: GridKind, axis: np.ndarray) -> Grid:
+    """The grid of an axis; that of the unit interval where rounding hides what it is."""
+    grid = GRIDS_BY_KIND[kind]
+    try:
+        return grid.through(axis)
+    except DomainError:
+        return grid(len(axis))
 
 
 def _points(axes: list[np.ndarray]) -> Float[Tensor, "*grid dim"]:
@@ -223,6 +239,15 @@ class Variable:
                 np.moveaxis(values, 1, -1)
             )  # fmt: skip
         return True
+
+
+def channels_of(group: zarr.Group, name: str, variable: Variable) -> tuple[Channel, ...]:
+    """What the channels of a variable are."""
+    dims = getattr(group[name].metadata, "dimension_names", None) or ()
+    if "time" not in dims or "time" not in group:
+        return tuple([Channel(name)] * variable.shape[-1])
+    times = np.asarray(array_of(group, variable.url, "time")[:], float).tolist()
+    return tuple(Channel(name, time=t) for t in times)
 
 
 def _picked(rows: np.ndarray) -> slice | np.ndarray:

@@ -23,7 +23,7 @@ from torch import Tensor
 from operators.base import Operator
 from operators.data import Samples
 from operators.training.files import FileError, read, write
-from operators.transforms import Normalizer, Predictor
+from operators.transforms import Boundary, Normalizer, Predictor
 
 _KEY = "operators"
 FORMAT_VERSION = 2
@@ -61,7 +61,7 @@ def saving_checkpoint(
         "format_version": FORMAT_VERSION,
         "channels": [operator.in_channels, operator.out_channels],
         "dim": operator.dim,
-        "vanishes": predictor.vanishes,
+        "boundary": None if predictor.boundary is None else predictor.boundary.description(),
     }
     tensors = {name: v.contiguous() for name, v in _kept(predictor.state_dict()).items()}
     return partial(_write_checkpoint, path, tensors, json.dumps(header))
@@ -113,12 +113,21 @@ def load_checkpoint(
     try:
         operator = build(header["operator"])
         input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))
+        boundary = _boundary(header, operator)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None
-    predictor = Predictor(operator, input, target, bool(header.get("vanishes", False)))
+    predictor = Predictor(operator, input, target, boundary)
     _check_kinds(path, tensors, predictor)
     predictor.load_state_dict(tensors)
     return predictor.eval(), header
+
+
+def _boundary(header: dict[str, Any], operator: Operator) -> Boundary | None:
+    """What is known on the boundary; earlier versions say whether u vanishes on all ends."""
+    if header.get("vanishes", False):
+        return Boundary((0.0,) * operator.out_channels, (True,) * operator.dim)
+    described = header.get("boundary")
+    return None if described is None else Boundary.described(described)
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:
@@ -175,7 +184,7 @@ def check_fit(predictor: Predictor, pairs: Samples) -> None:
     """Raise CheckpointError where the data have other channels or dimension than the operator."""
     operator = predictor.operator
     expected = (operator.in_channels, operator.out_channels, operator.dim)
-    got = (*pairs.channels, pairs.x.shape[-1])
+    got = (*pairs.channels, pairs.dim)
     if expected != got:
         raise CheckpointError(
             "the operator has input channels, output channels, dimension "

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.data import Samples
-from operators.norms import relative_l2
+from operators.data import Batch, Samples
+from operators.norms import relative_error
 from operators.training.step import AS_WRITTEN
 
 _POINTS = 2**18  # evaluated at a time: bounds the memory on fine grids
@@ -30,24 +31,46 @@ def scores(
 ) -> Float[Tensor, " samples"]:
     """Relative L² error ‖p - u‖/‖u‖ of every sample, in float64; `keep` is given each batch of
     predictions."""
+    return errors(predictor, pairs, batch, keep=keep)[:, 0]
+
+
+def errors(
+    predictor: nn.Module,
+    pairs: Samples,
+    batch: int | None = None,
+    *,
+    order: int = 2,
+    parts: int = 1,
+    keep: Callable[[Tensor], object] = lambda p: None,
+) -> Float[Tensor, "samples parts"]:
+    """Relative errors of every sample in float64, of runs of channels: see `relative_error`."""
     found = []
-    for p, u in _predicted(predictor, pairs, batch):
+    for p, part in _predicted(predictor, pairs, batch):
         keep(p)
-        found.append(relative_l2(p.double(), u.double()))
+        weight = part.weights(pairs.weight, pairs.y)
+        weight = None if weight is None else weight.double()
+        found.append(relative_error(p.double(), part.u.double(), weight, order, parts))
     return torch.cat(found)
 
 
 def _predicted(
     predictor: nn.Module, pairs: Samples, batch: int | None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Predictions and targets in order."""
-    batch = batch or min(50, max(1, _POINTS // pairs.x[..., 0].numel()))
+) -> Iterator[tuple[Tensor, Batch]]:
+    """Predictions and what they are of, in order."""
+    batch = batch or min(50, max(1, _POINTS // math.prod(pairs.domain.shape)))
     training = predictor.training
     predictor.eval()
     try:
         for part in pairs.parts(batch):
             with torch.no_grad(), AS_WRITTEN.products():
-                p = predictor(part.a, pairs.x, pairs.y)
-            yield p, part.u
+                p = predictor(part.a, *positions(part, pairs))
+            yield p, part
     finally:
         predictor.train(training)
+
+
+def positions(batch: Batch, pairs: Samples) -> tuple[Tensor | None, ...]:
+    """The arguments x, y and, where there is one, mask of an operator: of the batch, or shared."""
+    shared = zip((batch.x, batch.y), (pairs.x, pairs.y), strict=True)
+    points = [common if own is None else own for own, common in shared]
+    return (*points, *(() if batch.mask is None else (batch.mask,)))

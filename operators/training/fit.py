@@ -207,7 +207,7 @@ def fit(
     ranks.same(predictor)
     gradient = Step(
         predictor, train.x, train.y, settings.loss, settings.clip, settings.augment, acceleration,
-        ranks,
+        ranks, train.weight,
     )  # fmt: skip
 
     def saving() -> Callable[[], None]:

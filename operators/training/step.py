@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from operators.data import Batch
+from operators.data.batch import Batch, weights
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.transforms import Predictor
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+Loss = Callable[..., Tensor]  # (prediction, target, input), and weights where there are any
 Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Precision = Literal["float32", "tf32", "bf16"]
 
@@ -114,38 +114,50 @@ class Step:
 
     Args:
         predictor: The map to learn, with its weights as they are to begin with.
-        x, y: Points of inputs and targets that samples share.
-        loss: (prediction, target, input) -> scalar.
+        x, y: Points of inputs and targets that samples share; None where each has its own.
+        loss: (prediction, target, input) -> scalar, and with weights as a fourth argument.
         clip: Largest norm of the gradient.
         augment: Acts on the batch first; None for none.
         acceleration: How it is run.
         ranks: The processes that share a step; gradients are means over them.
+        weight: Quadrature weights of the targets that samples share; None for equal ones.
     """
 
     def __init__(
         self,
         predictor: Predictor,
-        x: Tensor,
+        x: Tensor | None,
         y: Tensor | None,
         loss: Loss,
         clip: float,
         augment: Augmentation | None = None,
         acceleration: Acceleration = AS_WRITTEN,
         ranks: Ranks = ALONE,
+        weight: Tensor | None = None,
     ) -> None:
         self.acceleration, self.ranks, self.clip, self.augment = acceleration, ranks, clip, augment
         self.note = ""  # why it is not run as asked
         self.parameters = [p for p in predictor.parameters() if p.requires_grad]
         self.buffers = list(predictor.buffers())
-        predict = predictor.on(x, y)
+        predict, shared_y, shared_weight = predictor.on(x, y), y, weight
 
-        def loss_of(a: Tensor, u: Tensor) -> Tensor:  # of tensors, which a compiler follows
+        def loss_of(
+            a: Tensor,
+            u: Tensor,
+            x: Tensor | None = None,
+            y: Tensor | None = None,
+            weight: Tensor | None = shared_weight,
+            mask: Tensor | None = None,
+            parameters: Tensor | None = None,
+        ) -> Tensor:
             with torch.autocast(
                 a.device.type, torch.bfloat16, enabled=acceleration.precision == "bf16",
                 cache_enabled=not acceleration.graphed,
             ):  # fmt: skip
-                prediction = predict(a)
-            return loss(prediction.to(u.dtype), u, a)
+                prediction = predict(a, x, y, mask)
+            same = shared_y is None and y is None
+            found = weights(weight, mask if same else None, u)
+            return loss(prediction.to(u.dtype), u, a, *(() if found is None else (found,)))
 
         self._plain_loss = self._loss = loss_of
         self._recorded: Recorded | None = None
@@ -167,11 +179,11 @@ class Step:
     def _gradient(self, batch: Batch) -> Tensor:
         return self._gradient_of(self._loss, batch)
 
-    def _gradient_of(self, loss_of: Callable[[Tensor, Tensor], Tensor], batch: Batch) -> Tensor:
+    def _gradient_of(self, loss_of: Callable[..., Tensor], batch: Batch) -> Tensor:
         for p in self.parameters:
             p.grad = None
         a, u = self.augment(batch.a, batch.u) if self.augment else (batch.a, batch.u)
-        loss = loss_of(a, u)
+        loss = loss_of(a, u, **batch.own)
         loss.backward()
         if self.ranks.count == 1:  # else after the mean
             self._clip()

@@ -9,13 +9,14 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from operators.data import Samples
-from operators.norms import RelativeH1, RelativeL2, WeightedH1
+from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1
 from operators.training.fit import MakeOptimizer, adam
 from operators.training.soap import SOAP
 from operators.training.step import Augmentation, Loss
 from operators.transforms import BurgersSymmetries, Normalizer, SquareSymmetries
+from pdegen.domains import Box
 from pdegen.sampling.noise import Noise
-from pdegen.schema import Count, NonNegative, Strict
+from pdegen.schema import Count, NonNegative, SchemaError, Strict
 from pipelines.declared.models import model_union
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -29,6 +30,15 @@ class L2Loss(Strict):
 
     def build(self) -> Loss:
         return RelativeL2()
+
+
+class L1Loss(Strict):
+    """`operators.norms.RelativeL1`."""
+
+    name: Literal["l1"]
+
+    def build(self) -> Loss:
+        return RelativeL1()
 
 
 class H1Loss(Strict):
@@ -53,7 +63,7 @@ class WeightedH1Loss(Strict):
         return WeightedH1(self.gamma, self.published)
 
 
-LossSpec = Annotated[L2Loss | H1Loss | WeightedH1Loss, Field(discriminator="name")]
+LossSpec = Annotated[L2Loss | L1Loss | H1Loss | WeightedH1Loss, Field(discriminator="name")]
 
 
 class AdamOptimizer(Strict):
@@ -129,18 +139,28 @@ class Normalization(Strict):
 
     def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
         """The normalisers of inputs and of targets."""
-        channels = pairs.channels
-        return (
-            self._of(self.input, pairs.inputs, pairs.x, channels[0]),
-            self._of(self.target, pairs.targets, pairs.target_points, channels[1]),
-        )
+        return self._of(self.input, pairs, "a"), self._of(self.target, pairs, "u")
 
-    def _of(
-        self, scaling: Scaling, values: Tensor | Iterable[Tensor], x: Tensor, channels: int
-    ) -> Normalizer:
+    def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
+        values = _present(pairs, which)
         if scaling == "pointwise":
-            return Normalizer.pointwise(values, x, self.eps)
+            if pairs.x is None or pairs.masked:
+                raise SchemaError(
+                    f"normalization: pointwise needs points that all samples share, those "
+                    f"of {pairs.source.get('url')} differ: use scalar"
+                )
+            x = pairs.points if which == "a" else pairs.target_points
+            return Normalizer.pointwise(values, x, self.eps, isinstance(pairs.domain, Box))
+        channels = pairs.channels["au".index(which)]
         return Normalizer.of(values) if scaling == "scalar" else Normalizer.identity(channels)
+
+
+def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
+    """All inputs or targets; where samples have padding, the values at their points alone."""
+    if not pairs.masked:
+        return pairs.inputs if which == "a" else pairs.targets
+    parts = pairs.parts(64)
+    return (getattr(part, which)[part.mask] for part in parts if part.mask is not None)
 
 
 class InputNoise(Noise):

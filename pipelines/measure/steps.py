@@ -9,7 +9,7 @@ from operators.data import Batch, Pairs, Samples
 from operators.training.memory import keep_memory
 from operators.training.step import Acceleration, Step
 from operators.transforms import Predictor
-from pdegen.domains import CellGrid, PeriodicGrid
+from pdegen.domains import Box
 from pipelines.declared.experiment import Experiment
 from pipelines.measure.cost import peak_bytes
 from pipelines.runs.run import checked_operator
@@ -21,11 +21,11 @@ def random_pairs(experiment: Experiment, device: torch.device) -> Pairs:
     """Two batches of random functions a, 1 to 2, and u, on the grid of an experiment."""
     n, batch = experiment.data.resolution, experiment.training.batch
     dim = experiment.model.dims()[0]
-    axis = torch.tensor((PeriodicGrid if dim == 1 else CellGrid)(n).x, dtype=torch.float32)
+    domain = Box.periodic(n) if dim == 1 else Box.cell(*[n] * dim)
     shape = (2 * batch, *[n] * dim, 1)
     return Pairs(
-        x=torch.stack(torch.meshgrid(*[axis] * dim, indexing="ij"), dim=-1), y=None,
-        samples=np.arange(2 * batch), grid="periodic" if dim == 1 else "cell",
+        x=torch.tensor(domain.points, dtype=torch.float32), y=None,
+        samples=np.arange(2 * batch), domain=domain,
         source={"url": "random functions"}, a=torch.rand(shape) + 1, u=torch.randn(shape),
     ).to(device)  # fmt: skip
 
@@ -49,7 +49,7 @@ class Steps:
         self.predictor.train()
         self.gradient = Step(
             self.predictor, pairs.x, pairs.y, settings.loss, settings.clip, settings.augment,
-            acceleration,
+            acceleration, weight=pairs.weight,
         )  # fmt: skip
         self.optimizer = settings.optimizer(self.predictor.parameters(), settings.lr)
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(

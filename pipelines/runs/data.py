@@ -10,12 +10,14 @@ import numpy as np
 import psutil
 import torch
 
-from operators.data import Pairs, Passes, Samples, StreamedPairs, open_pairs
+from operators.data import Channel, Pairs, Passes, Samples, StreamedPairs, open_pairs
+from operators.transforms import Boundary
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise import pointwise_deviation
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
+from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.stream import APART, SolvedPairs, check_alike, solved_pairs
 
@@ -42,7 +44,7 @@ class Source:
     @property
     def dim(self) -> int:
         """Of the domain."""
-        return self.streamed("test").x.shape[-1]
+        return self.streamed("test").dim
 
     def clean(self, split: str, resolution: int | None = None) -> Pairs:
         """Pairs of a split as they are stored, on the training grid or another, in memory."""
@@ -76,6 +78,13 @@ class Source:
             self.url, split, resolution or data.resolution, input=data.input,
             target=data.target, target_resolution=data.target_resolution,
         )  # fmt: skip
+
+    def boundary(self, pairs: Samples) -> Boundary | None:
+        """The values that the store knows of the targets on the boundary of the domain."""
+        values = physics_of(open_sealed(self.url)).boundary
+        count = pairs.channels[1]
+        channels = pairs.target_channels or (Channel(self.experiment.data.target),) * count
+        return Boundary.of(pairs.domain, [values.get(channel.variable) for channel in channels])
 
     def _check_equation(self) -> None:
         """Raise SchemaError where the store is of another equation than the experiment, as far as

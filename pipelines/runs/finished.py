@@ -68,7 +68,7 @@ class FinishedRun:
     @property
     def dimension(self) -> int:
         """Of the domain."""
-        return self.pairs.x.shape[-1]
+        return self.pairs.dim
 
     @property
     def phases(self) -> tuple[float, float] | None:

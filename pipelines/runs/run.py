@@ -24,7 +24,7 @@ from operators.training.checkpoint import (
     check_fit,
     load_checkpoint,
 )
-from operators.training.evaluate import scores
+from operators.training.evaluate import positions, scores
 from operators.training.files import (
     LOCK,
     PARTIAL,
@@ -41,10 +41,8 @@ from operators.training.ranks import ALONE, Ranks
 from operators.training.step import Acceleration, AccelerationError
 from operators.transforms import Predictor, SquareSymmetries
 from pdegen.schema import SchemaError
-from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import build_operator
-from pipelines.declared.physics import physics_of
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.folder import Holding, InUseError, RunError, check_folder, check_name
 from pipelines.runs.predictions import (
@@ -156,12 +154,8 @@ def train(
             f"batch {settings.batch} does not divide among the {ranks.count} processes"
         )
     operator = checked_operator(experiment, pairs)
-    said = physics_of(open_sealed(store))
-    predictor = Predictor(
-        operator,
-        *experiment.normalization.of(pairs),
-        vanishes=pairs.grid == "nodal" and said.boundary.get(experiment.data.target) == 0,
-    ).to(device)
+    normalizers = experiment.normalization.of(pairs)
+    predictor = Predictor(operator, *normalizers, source.boundary(pairs)).to(device)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
     if ranks.first:  # which alone writes
@@ -231,7 +225,7 @@ def check_memory(
     model = experiment.model
     channels, dim = (1, 1), model.dims()[0]
     if pairs is not None:
-        channels, dim = pairs.channels, pairs.x.shape[-1]
+        channels, dim = pairs.channels, pairs.dim
     try:
         needed = 4 * model.weight_bytes(*channels, dim)
     except ValueError as error:  # of other dimensions: `checked_operator` says it
@@ -270,9 +264,11 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
             if operator.dim != 2:
                 raise ValueError(f"{what} needs 2 dimensions, the data have {operator.dim}")
         if isinstance(settings.augment, SquareSymmetries):
-            settings.augment.check(pairs.x)
+            settings.augment.check(pairs.points)
         with torch.no_grad():
-            settings.loss(operator.eval()(first.a, pairs.x, pairs.y), first.u, first.a)
+            found = operator.eval()(first.a, *positions(first, pairs))
+            weights = first.weights(pairs.weight, pairs.y)
+            settings.loss(found, first.u, first.a, *(() if weights is None else (weights,)))
     except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
         short = isinstance(error, RuntimeError) and is_out_of_memory(error)
         reason = "one sample needs more memory than there is" if short else error
@@ -308,7 +304,7 @@ def operator_description(experiment: Experiment, pairs: Samples) -> dict[str, An
         "model": experiment.model.model_dump(mode="json"),
         "in_channels": pairs.channels[0],
         "out_channels": pairs.channels[1],
-        "dim": pairs.x.shape[-1],
+        "dim": pairs.dim,
     }
 
 

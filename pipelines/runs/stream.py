@@ -76,10 +76,9 @@ class SolvedPairs(Samples):
 
     @property
     def channels(self) -> tuple[int, int]:
-        dim = self.x.shape[-1]
         names = (self.source["input"], self.source["target"])
         rows = [_variable(self.recipe, name).shape for name in names]
-        a, u = (row[0] if len(row) > dim else 1 for row in rows)
+        a, u = (row[0] if len(row) > self.dim else 1 for row in rows)
         return a, u
 
     @property
@@ -87,8 +86,7 @@ class SolvedPairs(Samples):
         return f"solved as they are needed, {len(self):,} new ones an epoch"
 
     def to(self, device: torch.device | str) -> SolvedPairs:
-        y = None if self.y is None else self.y.to(device)
-        return replace(self, x=self.x.to(device), y=y)
+        return replace(self, **self._on(device))
 
     def first(self) -> Batch:
         return next(replace(self, samples=self.samples[:1]).parts(1))
@@ -171,9 +169,8 @@ class SolvedPairs(Samples):
         return Batch(a, u)
 
     def _function(self, values: Values, reduction: Reduction) -> Float[Tensor, "block *grid c"]:
-        dim = self.x.shape[-1]
-        v = torch.as_tensor(reduction(values, dim)).float()
-        return (v[..., None] if v.ndim == dim + 1 else v.movedim(1, -1)).contiguous()
+        v = torch.as_tensor(reduction(values, self.dim)).float()
+        return (v[..., None] if v.ndim == self.dim + 1 else v.movedim(1, -1)).contiguous()
 
 
 @lru_cache
@@ -263,7 +260,13 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
     }  # fmt: skip
     numbers = first_number(seed) + np.arange(samples)
     return SolvedPairs(
-        x=kept.x, y=kept.y, samples=numbers, grid=grid, source=source, recipe=recipe, kept=kept
+        x=kept.x,
+        y=kept.y,
+        samples=numbers,
+        domain=kept.domain,
+        source=source,
+        recipe=recipe,
+        kept=kept,
     )
 
 
@@ -280,13 +283,13 @@ def check_alike(pairs: Samples, stored: Samples) -> None:
     for what, found, wanted in (
         ("channels", pairs.channels, stored.channels),
         ("grid", pairs.grid, stored.grid),
-        ("shape of the grid", tuple(pairs.x.shape[:-1]), tuple(stored.x.shape[:-1])),
+        ("shape of the grid", pairs.domain.shape, stored.domain.shape),
     ):
         if found != wanted:
             raise SchemaError(
                 f"{where} and {there}, where the epoch is chosen, differ: {what} {found}, {wanted}"
             )
-    if not torch.allclose(pairs.x.cpu(), stored.x.cpu(), rtol=0, atol=1e-6):
+    if not torch.allclose(pairs.points.cpu(), stored.points.cpu(), rtol=0, atol=1e-6):
         raise SchemaError(f"{where} and {there}, where the epoch is chosen, differ in their points")
 
 

@@ -242,7 +242,7 @@ class NoiseStudy(Study[Cell]):
         """Total variation of the first samples, on the cells of the target."""
         deviation = self.source.deviation(pairs)
         floor = 1e-3 * float(np.sqrt(np.mean(deviation**2)))  # of clean data, and next to walls
-        n, points = pairs.a.shape[1], pairs.x[:, 0, 0].double().numpy()
+        n, points = pairs.a.shape[1], pairs.points[:, 0, 0].double().numpy()
         problem = Recipe.parse(open_sealed(self.store).attributes["recipe"], self.store).problem
         method = problem.inversion(n, points, weight)
         if method is None:

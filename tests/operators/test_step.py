@@ -18,7 +18,7 @@ from operators.norms import RelativeH1
 from operators.training import step as step_module
 from operators.training.fit import Settings, TrainingError, fit
 from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
-from operators.transforms import BurgersSymmetries, Normalizer, Predictor, _zero_at_the_ends
+from operators.transforms import Boundary, BurgersSymmetries, Normalizer, Predictor
 
 CPU = torch.device("cpu")
 RECORDED = replace(AS_WRITTEN, graphed=True)
@@ -175,13 +175,18 @@ def test_bf16_beside_layers_that_stay_in_float32(monkeypatch):
 
 
 def test_walls_are_set_to_zero_without_a_copy_from_the_processor():
-    u = torch.ones(2, 4, 5, 1)
-    zeroed = _zero_at_the_ends(u)
+    class Ones(Pointwise):
+        def forward(self, a, x, y=None):
+            return torch.ones_like(a)
+
+    a, x, same = torch.ones(2, 4, 5, 1), torch.rand(4, 5, 2), Normalizer.identity(1)
+    predictor = Predictor(Ones(1), same, same, Boundary((0.0,), (True, True)))
+    zeroed = predictor(a, x)
     assert zeroed[:, 1:-1, 1:-1].eq(1).all()
     assert zeroed.sum() == 2 * 2 * 3
-    u = u.to("meta")
+    predict, a = predictor.to("meta").on(x.to("meta")), a.to("meta")
     with Watch() as watch:
-        _zero_at_the_ends(u)
+        predict(a)
     assert watch.waits == set()
 
 
@@ -480,11 +485,12 @@ from operators.norms import RelativeH1
 from operators.data.pairs import Pairs
 from operators.training.fit import Settings, TrainingError, fit
 from operators.transforms import Normalizer, Predictor
+from pdegen.domains import Box
 import numpy as np
 n = 1024
 a = torch.randn(1024, n, 1)
 pairs = Pairs(a=a, u=a, x=torch.arange(n)[:, None] / n, y=None, samples=np.arange(1024),
-              grid="periodic", source={})
+              domain=Box.periodic(n), source={})
 predictor = Predictor(GalerkinTransformer(), Normalizer.identity(1), Normalizer.identity(1))
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, used + 2**31))

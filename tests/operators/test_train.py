@@ -22,7 +22,13 @@ from operators.training.checkpoint import (
 from operators.training.evaluate import predictions, scores
 from operators.training.fit import Settings, Stopped, TrainingError, fit, read_history
 from operators.training.soap import SOAP
-from operators.transforms import BurgersSymmetries, Normalizer, Predictor, SquareSymmetries
+from operators.transforms import (
+    Boundary,
+    BurgersSymmetries,
+    Normalizer,
+    Predictor,
+    SquareSymmetries,
+)
 
 
 def build(words=None):
@@ -347,7 +353,7 @@ def on_square(pairs, words=None):
     torch.manual_seed(0)
     return Predictor(
         on_square_operator(words or {}),
-        Normalizer.pointwise(pairs.a, pairs.x),
+        Normalizer.pointwise(pairs.a, pairs.points),
         Normalizer.pointwise(pairs.u, pairs.target_points),
     )
 
@@ -405,12 +411,13 @@ class Affine(Operator):
 def test_checkpoint_keeps_pointwise_normalisers_and_what_vanishes(plane_store, tmp_path, vanishes):
     """Also on a grid that it was not trained on."""
     pairs, finer = (read_pairs(plane_store, "train", n) for n in (7, 13))
-    input, target = (Normalizer.pointwise(v, pairs.x) for v in (pairs.a, pairs.u))
-    model = Predictor(Affine(), input, target, vanishes)
+    input, target = (Normalizer.pointwise(v, pairs.points) for v in (pairs.a, pairs.u))
+    boundary = Boundary((0.0,), (True, True)) if vanishes else None
+    model = Predictor(Affine(), input, target, boundary)
     path = tmp_path / "model.safetensors"
     save_checkpoint(path, model, {"operator": {}})
     loaded, _ = load_checkpoint(path, Affine)
-    assert loaded.vanishes == vanishes
+    assert loaded.boundary == boundary
     assert_same(loaded.state_dict(), model.state_dict())
     for data in (pairs, finer):
         predicted = predictions(loaded, data)

@@ -6,7 +6,13 @@ import torch
 from scipy.interpolate import RegularGridInterpolator
 
 from operators.base import Operator
-from operators.transforms import BurgersSymmetries, Normalizer, Predictor, SquareSymmetries
+from operators.transforms import (
+    Boundary,
+    BurgersSymmetries,
+    Normalizer,
+    Predictor,
+    SquareSymmetries,
+)
 from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.darcy.finite_volume import FiniteVolume
@@ -160,7 +166,7 @@ def test_what_vanishes_is_zero_on_the_outermost_points_alone():
     normalizer = Normalizer(torch.tensor([0.2]), torch.tensor([3.0]))
     a, x = fields()[..., :1], square(NodalGrid(9).x)
     free = Predictor(Constant(), normalizer, normalizer)(a, x)
-    fixed = Predictor(Constant(), normalizer, normalizer, vanishes=True)(a, x)
+    fixed = Predictor(Constant(), normalizer, normalizer, Boundary((0.0,), (True, True)))(a, x)
     assert torch.equal(fixed[:, 1:-1, 1:-1], free[:, 1:-1, 1:-1])
     ring = torch.ones(9, 9, dtype=torch.bool)
     ring[1:-1, 1:-1] = False
