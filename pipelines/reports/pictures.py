@@ -144,7 +144,7 @@ def functions_of(run: FinishedRun) -> tuple[Functions, Functions]:
         return Functions(look_of(run.store, name), values, names, Box(tuple(grids)))
 
     return (
-        of(data.input, pairs.a.numpy(), pairs.x.double().numpy()),
+        of(data.input, pairs.a.numpy(), pairs.points.double().numpy()),
         of(data.target, pairs.u.numpy(), pairs.target_points.double().numpy()),
     )
 
