@@ -328,7 +328,7 @@ class _Part:
             training = self.run.training_of(own[0])
             predicted[name] = training.predicted(every, self.device)[number, ..., 0].numpy()
             if truth.ndim == 1:
-                predictor, x = training.predictor(self.device), every.x.to(self.device)
+                predictor, x = training.predictor(self.device), every.points.to(self.device)
                 matrices[name] = _jacobian(predictor, a.to(self.device), x, every.y)
         which = f"Test sample {every.samples[number]}, the median of the operator with the smallest"
         if truth.ndim != 1:
