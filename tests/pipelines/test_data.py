@@ -15,6 +15,8 @@ import torch
 
 from operators.data import Pairs, Samples, StreamedPairs
 from operators.training.fit import Stopped
+from operators.transforms import Boundary
+from pdegen.domains import Box
 from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
 from pdegen.store.store import Store
@@ -226,3 +228,29 @@ def test_a_score_names_the_samples_that_were_skipped(
     resealed(with_attributes(Store(gaps), skipped=[21, 22]))
     summary = evaluate(tmp_path / "run" / "best.safetensors", gaps, CPU).summary()
     assert (summary["first_sample"], summary["skipped"], summary["samples"]) == (20, [21, 22], 2)
+
+
+# the boundary
+
+
+def test_values_on_the_boundary_are_those_that_the_store_says(url: str, tmp_path: Path) -> None:
+    """Whatever a variable is called; a store of an earlier version has those of its recipe."""
+    forward = load_experiment("darcy-quick").with_overrides(SMALL_DARCY)
+    cells = Source(url, forward).streamed("train")
+    nodal = replace(cells, domain=Box.nodal(*cells.domain.shape))
+
+    def boundary(name: str, **changed: Any) -> Boundary | None:
+        place = Path(shutil.copytree(url, tmp_path / name))
+        content = json.loads((place / "zarr.json").read_text())
+        content["attributes"].pop("physics", None)
+        content["attributes"] |= changed
+        (place / "zarr.json").write_text(json.dumps(content, indent=2))
+        return Source(str(resealed(Store(str(place))).url), forward).boundary(nodal)
+
+    zero = Boundary((0.0,), (True, True))
+    assert Source(url, forward).boundary(cells) is None
+    assert Source(url, forward).boundary(nodal) == zero
+    assert boundary("before.zarr") == zero
+    assert boundary("free.zarr", recipe={"name": "somebody's"}) is None
+    said = boundary("said.zarr", physics={"boundary": {"u": 2.5}}, recipe={"name": "somebody's"})
+    assert said == Boundary((2.5,), (True, True))
