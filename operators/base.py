@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
+
+Function = Float[Tensor, "batch *grid c"]
+Points = Float[Tensor, "*grid dim"] | Float[Tensor, "batch *grid dim"]
+Targets = Float[Tensor, "... dim"]  # their own grid, after the axis of samples where x has one
+Mask = Bool[Tensor, "batch *grid"]
+
+BOXES = frozenset({"periodic", "cell", "nodal"})
+MESHES = BOXES | {"curvilinear"}
+EVERYWHERE = MESHES | {"cloud"}
 
 
 @dataclass(frozen=True)
@@ -30,32 +39,84 @@ class Preset:
 
 
 class Operator(nn.Module, ABC):
-    """A map between functions on a grid, a -> u.
+    """A map between functions on a domain, a -> u.
 
-    Batch first, channels last, the grid between them. An operator holds no grid: the same
-    weights act on every resolution, `x` says where the values of `a` lie, and `y` where those of
-    `u` are asked for.
+    Batch first, channels last, the grid between them; a cloud is a grid of one axis. An operator
+    holds no grid: the same weights act on every resolution, `x` says where the values of `a` lie,
+    and `y` where those of `u` are asked for.
+
+    A class says what its operators take with suitable settings; where settings exclude some of it,
+    the operator itself has a smaller attribute.
+
+    Args:
+        in_channels, out_channels, dim: See the attributes; what is absent, the class has.
+
+    Attributes:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension of space.
+        dims: Dimensions that there are operators for.
+        domains: Kinds of domains that they take: words of `EVERYWHERE`.
+        points_by_sample: Whether the points may differ from sample to sample.
+        masks: Whether some of the points may be padding.
+        other_points: Whether u can be asked for at other points than those of a.
+        presets: Published configurations by name.
+
+    Raises:
+        ValueError: On a dimension that is not among `dims`.
+
+    >>> class Identity(Operator):
+    ...     def forward(self, a, x, y=None, mask=None):
+    ...         check_input(self, a, x, y, mask)
+    ...         return a
+    >>> Identity(in_channels=1, out_channels=1, dim=2).domains == BOXES
+    True
     """
 
     in_channels: int
     out_channels: int
     dim: int
+    dims: ClassVar[tuple[int, ...]] = (1, 2)
+    domains: frozenset[str] = BOXES
+    points_by_sample: bool = False
+    masks: bool = False
+    other_points: bool = False
     presets: ClassVar[Mapping[str, Preset]] = {}
+
+    def __init__(
+        self,
+        in_channels: int | None = None,
+        out_channels: int | None = None,
+        dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        if in_channels is not None:
+            self.in_channels = in_channels
+        if out_channels is not None:
+            self.out_channels = out_channels
+        if dim is not None:
+            if dim not in self.dims:
+                raise ValueError(f"dim must be {' or '.join(map(str, self.dims))}, got {dim}")
+            self.dim = dim
+
+    @classmethod
+    def dims_with(cls, settings: Mapping[str, object]) -> tuple[int, ...]:
+        """Those of `dims` that operators with these settings are for."""
+        return cls.dims
 
     @abstractmethod
     def forward(
-        self,
-        a: Float[Tensor, "batch *grid c_in"],
-        x: Float[Tensor, "*grid dim"],
-        y: Float[Tensor, "*target_grid dim"] | None = None,
-    ) -> Float[Tensor, "batch *target_grid c_out"]:
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
         """Evaluate the operator.
 
         Args:
             a: Input function values a(x), shape (batch, *grid, in_channels).
-            x: Coordinates of the grid points, shape (*grid, dim), shared by the batch.
-            y: Coordinates of the points of the output, shape (*target_grid, dim). None, the points
-                x; an operator may accept nothing else.
+            x: Coordinates of the points, shape (*grid, dim) where the samples share them, or
+                (batch, *grid, dim).
+            y: Coordinates of the points of the output, shape (*target_grid, dim), or, where the
+                samples do not share x, (batch, *target_grid, dim). None, the points x.
+            mask: False at points that are padding, shape (batch, *grid). The values and positions
+                there have no influence, and the output there has no meaning. None, no padding.
 
         Returns:
             Output function values u(y), shape (batch, *target_grid, out_channels).
@@ -67,19 +128,69 @@ class Operator(nn.Module, ABC):
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 
-def check_input(model: Operator, a: Tensor, x: Tensor, y: Tensor | None = None) -> None:
-    """Raise ValueError when `a`, `x` or `y` lacks the channels or dimensions `model` expects."""
-    if a.ndim != model.dim + 2 or a.shape[-1] != model.in_channels:
-        grid = ", ".join(f"n{i + 1}" for i in range(model.dim))
-        raise ValueError(
-            f"expected input of shape (batch, {grid}, {model.in_channels}), got {tuple(a.shape)}"
-        )
-    if x.shape != (*a.shape[1:-1], model.dim):
-        raise ValueError(
-            f"expected coordinates of shape {(*a.shape[1:-1], model.dim)}, got {tuple(x.shape)}"
-        )
-    if y is not None and (y.ndim != model.dim + 1 or y.shape[-1] != model.dim):
-        grid = ", ".join(f"m{i + 1}" for i in range(model.dim))
-        raise ValueError(
-            f"expected output coordinates of shape ({grid}, {model.dim}), got {tuple(y.shape)}"
-        )
+def at_least(least: int, **numbers: int) -> None:
+    """Raise ValueError where one of the numbers is smaller.
+
+    >>> at_least(1, width=8, depth=0)
+    Traceback (most recent call last):
+    ValueError: depth must be at least 1, got 0
+    """
+    for name, number in numbers.items():
+        if number < least:
+            raise ValueError(f"{name} must be at least {least}, got {number}")
+
+
+def check_domain(
+    model: Operator, kinds: Collection[str], by_sample: bool = False, padded: bool = False
+) -> None:
+    """Raise ValueError where functions on a domain are not what an operator takes.
+
+    Args:
+        model: The operator.
+        kinds: Of the domain, words of `EVERYWHERE`; a box may have axes of several kinds.
+        by_sample: Whether its points differ from sample to sample.
+        padded: Whether some of the points are padding.
+    """
+    name = type(model).__name__
+    if other := sorted(set(kinds) - model.domains):
+        known = ", ".join(sorted(model.domains))
+        raise ValueError(f"{name} with these settings takes {known} domains, not {other[0]} ones")
+    if by_sample and not model.points_by_sample:
+        raise ValueError(f"{name} with these settings needs points that all samples share")
+    if padded and not model.masks:
+        raise ValueError(f"{name} with these settings needs the same number of points everywhere")
+
+
+def check_input(
+    model: Operator, a: Tensor, x: Tensor, y: Tensor | None = None, mask: Tensor | None = None
+) -> None:
+    """Raise ValueError where `a`, `x`, `y` or `mask` is not of a shape that `model` takes."""
+    dim, batch, by_sample = model.dim, a.shape[0], x.ndim == a.ndim
+    axes = {dim, 1} if "cloud" in model.domains else {dim}
+    if a.ndim - 2 not in axes or a.shape[-1] != model.in_channels:
+        expected = _shapes("n", axes, ("batch",), model.in_channels)
+        raise ValueError(f"expected input of shape {expected}, got {tuple(a.shape)}")
+    points = (*a.shape[0 if by_sample else 1 : -1], dim)
+    if x.shape != points:
+        raise ValueError(f"expected coordinates of shape {points}, got {tuple(x.shape)}")
+    check_domain(model, (), by_sample, mask is not None)
+    if mask is not None and mask.shape != a.shape[:-1]:
+        raise ValueError(f"expected a mask of shape {tuple(a.shape[:-1])}, got {tuple(mask.shape)}")
+    if y is None:
+        return
+    if not model.other_points:
+        raise ValueError("this operator predicts at the points x of its input: y must be None")
+    samples = (batch,) if by_sample else ()
+    fits = y.shape[: len(samples)] == samples and y.shape[-1] == dim
+    if y.ndim - 1 - len(samples) not in axes or not fits:
+        expected = _shapes("m", axes, samples, dim)
+        raise ValueError(f"expected output coordinates of shape {expected}, got {tuple(y.shape)}")
+
+
+def _shapes(letter: str, axes: set[int], before: tuple[object, ...], last: int) -> str:
+    """The shapes of functions on as many axes as one of `axes`."""
+    grids = [
+        [letter] if n == 1 < max(axes) else [f"{letter}{i + 1}" for i in range(n)]
+        for n in sorted(axes, reverse=True)
+    ]
+    return " or ".join(f"({', '.join(map(str, (*before, *grid, last)))})" for grid in grids)

@@ -18,13 +18,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from operators.base import Operator, Preset, check_input
+from operators.base import (
+    BOXES,
+    EVERYWHERE,
+    Function,
+    Mask,
+    Operator,
+    Points,
+    Preset,
+    Targets,
+    at_least,
+    check_input,
+)
+from operators.nn.tokens import flattened
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 Coordinates = Literal["raw", "periodic", "fourier"]
-SensorGrid = Literal["periodic", "cells", "ends"]
-Values = Float[Tensor, "batch *grid c_in"]
-Points = Float[Tensor, "*grid dim"]
+SensorGrid = Literal["periodic", "cells", "ends", "points"]
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 AT_ONCE = 2**27  # hidden values of a trunk in memory, half a gigabyte in float32
@@ -72,13 +82,21 @@ def features(
 
 
 def at_sensors(
-    a: Values, x: Points, sensors: int, sensor_grid: SensorGrid
-) -> Float[Tensor, "batch *m c_in"]:
+    a: Function, x: Points, sensors: int, sensor_grid: SensorGrid
+) -> Float[Tensor, "batch ... c_in"]:
     """The values of a at its sensors, `sensors` points along each axis of the grid x.
 
     Raises:
         ValueError: Where the grid x does not have the sensors among its points.
     """
+    if sensor_grid == "points":
+        a = a.flatten(1, -2)
+        if a.shape[1] != sensors:
+            raise ValueError(
+                f"the branch reads a at all points, of which there must be {sensors} sensors, got "
+                f"{a.shape[1]}"
+            )
+        return a
     refined = False
     for axis, n in enumerate(x.shape[:-1]):
         if n == sensors:
@@ -114,14 +132,6 @@ def at_sensors(
     return a
 
 
-def check_settings(dim: int, sensors: int) -> None:
-    """Raise ValueError where an operator of this file is impossible."""
-    if dim not in (1, 2):
-        raise ValueError(f"dim must be 1 or 2, got {dim}")
-    if sensors < 2:
-        raise ValueError(f"sensors must be at least 2, got {sensors}")
-
-
 def convolutions(
     in_channels: int, channels: int, sensors: int, dim: int, activation: Activation
 ) -> tuple[list[nn.Module], int]:
@@ -149,7 +159,8 @@ class DeepONet(Operator):
     The basis τ is shared by the output channels and by all inputs: the reconstruction is linear.
     The branch reads a at fixed sensors, so that mathematics bars other grids: `sensors` points
     along each axis, or a grid that has them among its points, which alone are then read. The
-    output is a function of y, on any points.
+    output is a function of y, on any points. On meshes and clouds the sensors are all points, of
+    which each sample must have as many: no padding. The branch does not see where they are.
 
     The defaults are the published settings of the Burgers example, 99,713 parameters; it also
     normalises the output by mean and deviation at each point. The last activation of the trunk
@@ -162,7 +173,8 @@ class DeepONet(Operator):
         sensor_grid: Where they are on a finer grid of n points along an axis. "periodic": at j/m,
             every r-th point of n = r m. "cells": at (j + 1/2)/m, the middle ones of r points, r
             odd. "ends": every r-th point of n = r (m - 1) + 1, from end to end, as in nodal grids
-            and in parts of grids with the same ends. Where n = m, any grid will do.
+            and in parts of grids with the same ends. Where n = m, any grid will do. "points": all
+            points of a mesh or cloud, in their order; then m is their number.
         basis: Number p of basis functions.
         branch: "mlp", or "convolution": two convolutions before it, of 5 points a side at every
             second point, without padding.
@@ -189,6 +201,9 @@ class DeepONet(Operator):
     torch.Size([2, 7, 1])
     """
 
+    domains = EVERYWHERE
+    points_by_sample = True
+    other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset({}, 99_713, "Lu et al. 2022, src/burgers/deeponet.py of the code"),
         "darcy": Preset(
@@ -225,17 +240,20 @@ class DeepONet(Operator):
         coordinates: Coordinates = "periodic",
         harmonics: int = 2,
     ) -> None:
-        super().__init__()
-        check_settings(dim, sensors)
-        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
+        super().__init__(in_channels, out_channels, dim)
+        at_least(2, sensors=sensors)
+        if sensor_grid != "points":
+            self.domains, self.points_by_sample = BOXES, False
         self.sensors, self.basis = sensors, basis
         self.sensor_grid: SensorGrid = sensor_grid
         self.coordinates: Coordinates = coordinates
         self.harmonics = harmonics
+        values = in_channels * (sensors if sensor_grid == "points" else sensors**dim)
+        first: list[nn.Module] = [nn.Flatten()]
         if branch == "convolution":
+            if sensor_grid == "points":
+                raise ValueError('the convolution branch needs sensors on a grid, got "points"')
             first, values = convolutions(in_channels, channels, sensors, dim, activation)
-        else:
-            first, values = [nn.Flatten()], in_channels * sensors**dim
         hidden = [width] * branch_depth
         self.branch = nn.Sequential(
             *first, *mlp([values, *hidden, basis * out_channels], activation)
@@ -247,15 +265,16 @@ class DeepONet(Operator):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def forward(
-        self, a: Values, x: Points, y: Float[Tensor, "*target_grid dim"] | None = None
-    ) -> Float[Tensor, "batch *out c_out"]:
-        check_input(self, a, x, y)
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
+        check_input(self, a, x, y, mask)
         values = at_sensors(a, x, self.sensors, self.sensor_grid)
-        target = x if y is None else y
+        target, by_sample = x if y is None else y, x.ndim == a.ndim
         beta = self.branch(values.movedim(-1, 1)).unflatten(1, (-1, self.basis))
-        tau = self.trunk(features(target, self.coordinates, self.harmonics).flatten(0, -2))
+        points = flattened(target, by_sample)
+        tau = self.trunk(features(points, self.coordinates, self.harmonics))
         u = torch.matmul(beta, tau.mT).mT + self.bias  # (batch, points, c_out)
-        return u.unflatten(1, target.shape[:-1])
+        return u.unflatten(1, target.shape[int(by_sample) : -1])
 
 
 class ShiftDeepONet(Operator):
@@ -291,6 +310,10 @@ class ShiftDeepONet(Operator):
     torch.Size([2, 32, 1])
     """
 
+    domains = EVERYWHERE
+    points_by_sample = True
+    other_points = True
+
     def __init__(
         self,
         *,
@@ -308,14 +331,16 @@ class ShiftDeepONet(Operator):
         coordinates: Coordinates = "raw",
         harmonics: int = 2,
     ) -> None:
-        super().__init__()
-        check_settings(dim, sensors)
-        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
+        super().__init__(in_channels, out_channels, dim)
+        at_least(2, sensors=sensors)
+        if sensor_grid != "points":
+            self.domains, self.points_by_sample = BOXES, False
         self.sensors, self.basis = sensors, basis
         self.sensor_grid: SensorGrid = sensor_grid
         self.coordinates: Coordinates = coordinates
         self.harmonics = harmonics
-        before = [in_channels * sensors**dim, *[width] * branch_depth]
+        values = in_channels * (sensors if sensor_grid == "points" else sensors**dim)
+        before = [values, *[width] * branch_depth]
         self.branch = mlp([*before, basis * out_channels], activation)
         # the points start close to where they are
         self.scale = mlp([*before, basis * dim], activation, gain=0.1, offset=1.0)
@@ -331,27 +356,27 @@ class ShiftDeepONet(Operator):
 
     def _part(
         self,
-        y: Float[Tensor, "n dim"],
+        y: Float[Tensor, "n dim"] | Float[Tensor, "batch n dim"],
         scale: Float[Tensor, "batch p dim"],
         shift: Float[Tensor, "batch p dim"],
         weights: Float[Tensor, "batch p_times_width c_out"],
     ) -> Float[Tensor, "batch n c_out"]:
         """Σₖ β_ck Wₖ · h(Aₖ y + γₖ), h the hidden layers of the trunk and W its last weight."""
-        moved = torch.addcmul(shift[:, None], scale[:, None], y[:, None])  # (batch, n, p, dim)
+        moved = torch.addcmul(shift[:, None], scale[:, None], y[..., None, :])  # (batch, n, p, dim)
         h = self.hidden(features(moved, self.coordinates, self.harmonics))
         return torch.bmm(h.flatten(2), weights)
 
     def forward(
-        self, a: Values, x: Points, y: Float[Tensor, "*target_grid dim"] | None = None
-    ) -> Float[Tensor, "batch *out c_out"]:
-        check_input(self, a, x, y)
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
+        check_input(self, a, x, y, mask)
         values = at_sensors(a, x, self.sensors, self.sensor_grid).movedim(-1, 1).flatten(1)
-        target = x if y is None else y
+        target, by_sample = x if y is None else y, x.ndim == a.ndim
         beta = self.branch(values).unflatten(1, (-1, self.basis))  # (batch, c_out, p)
         scale, shift = (f(values).unflatten(1, (-1, self.dim)) for f in (self.scale, self.shift))
         weights = (beta[..., None] * self.last.weight).flatten(2).mT  # (batch, p w, c_out)
         count = max(1, AT_ONCE // (len(a) * self.basis * self.trunk_width))
-        parts = target.flatten(0, -2).split(count)
+        parts = flattened(target, by_sample).split(count, dim=-2)
         if len(parts) == 1 or not torch.is_grad_enabled():
             sums = [self._part(part, scale, shift, weights) for part in parts]
         else:
@@ -363,4 +388,4 @@ class ShiftDeepONet(Operator):
                 for part in parts
             ]  # fmt: skip
         u = torch.cat(sums, dim=1) + (beta @ self.last.bias)[:, None] + self.bias
-        return u.unflatten(1, target.shape[:-1])
+        return u.unflatten(1, target.shape[int(by_sample) : -1])

@@ -14,13 +14,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Operator, Preset, check_input
+from operators.base import (
+    MESHES,
+    Function,
+    Mask,
+    Operator,
+    Points,
+    Preset,
+    Targets,
+    at_least,
+    check_input,
+)
 from operators.nn.dropout import Dropout
-from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
 from operators.nn.resample import interpolated, interpolation
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
-
-Function = Float[Tensor, "batch *grid c"]
+from operators.nn.tokens import Coordinates, Positions
 
 CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d}
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
@@ -132,8 +140,9 @@ class FNO(Operator):
             `SpectralConv1d` and `SpectralConv2d`.
         dropout: Rate before the transforms (Cao 2021).
 
-    Points y of the output are met by linear interpolation along each axis. Beyond the outermost
-    points x values are continued as constants, on periodic grids too.
+    Points y of the output are met by linear interpolation along each axis of a box. Beyond the
+    outermost points x values are continued as constants, on periodic grids too. On curvilinear
+    meshes K acts along the axes of the indices, and there are no other points.
 
     Raises:
         ValueError: On impossible sizes, on grids too coarse for the modes, and on input of another
@@ -146,6 +155,9 @@ class FNO(Operator):
     torch.Size([2, 64, 1])
     """
 
+    domains = MESHES
+    points_by_sample = True
+    other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset({}, 549_569, CODE_2021),
         "burgers-2020": Preset(FIRST, 550_081, CODE_2020),
@@ -185,28 +197,21 @@ class FNO(Operator):
         initialization: Literal["uniform", "near-zero"] = "uniform",
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        if dim not in CONVOLUTIONS:
-            raise ValueError(f"dim must be 1 or 2, got {dim}")
-        sizes = {"width": width, "depth": depth, "modes": modes, "head_width": head_width}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+        super().__init__(in_channels, out_channels, dim)
+        at_least(1, width=width, depth=depth, modes=modes, head_width=head_width)
         if min(padding, padding_points) < 0 or padding * padding_points:
             raise ValueError(
                 "one of padding and padding_points must be 0 and the other at least 0, "
                 f"got padding={padding}, padding_points={padding_points}"
             )
-        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates: Coordinates = coordinates
+        self.positions = Positions(coordinates, dim, last=True)
         self.padding, self.padding_points = padding, padding_points
-        positions = coordinate_count(coordinates, dim)
         sigma = ACTIVATIONS[activation]
 
         def mlp(hidden: int, channels: int) -> nn.Module:
             return nn.Sequential(nn.Linear(width, hidden), sigma(), nn.Linear(hidden, channels))
 
-        self.lift = nn.Linear(in_channels + positions, width)
+        self.lift = nn.Linear(in_channels + self.positions.count, width)
         layers: list[nn.Module] = []
         for _ in range(depth):
             between = mlp(width, width) if channel_mlp else nn.Identity()
@@ -225,16 +230,13 @@ class FNO(Operator):
         return margins
 
     def forward(
-        self,
-        a: Float[Tensor, "batch *grid c_in"],
-        x: Float[Tensor, "*grid d"],
-        y: Float[Tensor, "*target_grid d"] | None = None,
-    ) -> Float[Tensor, "batch *target_grid c_out"]:
-        check_input(self, a, x, y)
-        grid = a.shape[1:-1]
-        p = coordinate_features(self.coordinates, x).expand(*a.shape[:-1], -1)
-        u = self.lift(torch.cat([a, p], dim=-1))
-        margins = self.margins(grid)
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
+        check_input(self, a, x, y, mask)
+        if y is not None and x.ndim == a.ndim:
+            raise ValueError("FNO interpolates between boxes alone: y must be None")
+        u = self.lift(self.positions.beside(a, x))
+        margins = self.margins(a.shape[1:-1])
         if any(margins):
             u = nn.functional.pad(u, margins)
         u = self.layers(u)

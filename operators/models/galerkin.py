@@ -8,15 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Operator, Preset, check_input
+from operators.base import (
+    EVERYWHERE,
+    MESHES,
+    Function,
+    Mask,
+    Operator,
+    Points,
+    Preset,
+    Targets,
+    check_input,
+)
 from operators.nn.attention import GALERKIN, AttentionKind
 from operators.nn.encoder import attention_layers
-from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
 from operators.nn.spectral import SpectralConv1d, SpectralLayer
+from operators.nn.tokens import Coordinates, Positions, flattened
 
 _REGULAR = {"normalization": "layer", "dropout": 0.1, "feedforward_dropout": 0.1}
 _FOURIER = {"attention": "fourier", "gain": 1e-3, "feedforward_dropout": 0.05}
@@ -36,7 +45,7 @@ _BURGERS: Mapping[str, Mapping[str, object]] = {
 
 
 class GalerkinTransformer(Operator):
-    """Encoder of attention layers over the grid points, decoder of spectral convolutions (1-D).
+    """Encoder of attention layers over the points, decoder of spectral convolutions (1-D).
 
     The defaults are the published settings of the Burgers example: 530,305 parameters.
 
@@ -49,6 +58,7 @@ class GalerkinTransformer(Operator):
 
     Args:
         in_channels, out_channels: Channels of a and of u.
+        dim: Dimension of space; with the spectral decoder 1.
         width: Features d of the encoder.
         depth: Number of attention layers.
         heads: Heads h; must divide the width.
@@ -59,8 +69,11 @@ class GalerkinTransformer(Operator):
         normalization: "head" (the paper's scheme: two of Q, K, V normalised per head), or
             "layer" (LayerNorm after each residual sum).
         feedforward: Hidden features of the MLP in each layer.
+        decoder: "spectral", two spectral convolutions and an MLP, as published in 1-D;
+            "pointwise", an MLP at each point, as published for coefficients: of `width` hidden
+            features, on meshes and clouds of any dimension.
         modes: Modes kept by the decoder's spectral convolutions.
-        decoder_width: Channels of the decoder.
+        decoder_width: Channels of the spectral decoder.
         coordinates: "raw" appends x in [0, 1) to every head, as published; "periodic" appends
             cos 2πx and sin 2πx, which have no jump at the ends; "none" appends nothing: the
             operator then commutes with shifts of the grid (except NYSTROM, whose landmarks
@@ -79,6 +92,7 @@ class GalerkinTransformer(Operator):
         ValueError: On impossible sizes, on input of another shape than declared, and on points y
             of the output other than those of the input.
 
+    >>> import torch
     >>> model = GalerkinTransformer()
     >>> model.parameter_count
     530305
@@ -86,7 +100,9 @@ class GalerkinTransformer(Operator):
     torch.Size([2, 64, 1])
     """
 
-    dim = 1
+    domains = EVERYWHERE
+    points_by_sample = True
+    masks = True
     presets: ClassVar[Mapping[str, Preset]] = {
         name: Preset(settings, 530_305, "Cao 2021, Tables 2a, 7 and 8, and its code")
         for name, settings in _BURGERS.items()
@@ -104,12 +120,14 @@ class GalerkinTransformer(Operator):
         *,
         in_channels: int = 1,
         out_channels: int = 1,
+        dim: int = 1,
         width: int = 96,
         depth: int = 4,
         heads: int = 1,
         attention: AttentionKind | None = GALERKIN,
         normalization: Literal["head", "layer"] = "head",
         feedforward: int = 192,
+        decoder: Literal["spectral", "pointwise"] = "spectral",
         modes: int = 16,
         decoder_width: int = 48,
         coordinates: Coordinates = "raw",
@@ -122,16 +140,25 @@ class GalerkinTransformer(Operator):
         diagonal: float = 1e-2,
         eps: float = 1e-5,
     ) -> None:
-        super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.coordinates: Coordinates = coordinates
-        positions = coordinate_count(coordinates, self.dim)
+        super().__init__(in_channels, out_channels, dim)
+        if decoder == "spectral" and dim != 1:
+            raise ValueError(f"the spectral decoder is for domains of dimension 1, not {dim}")
+        self.positions = Positions(coordinates, dim, last=True)
         self.input_coordinates = input_coordinates
+        positions = self.positions.count
+        self.masks = decoder == "pointwise" and (attention is None or attention.masks)
+        if decoder == "spectral":
+            self.domains = MESHES
         self.embed = nn.Linear(in_channels + positions * input_coordinates, width)
         self.encoder = attention_layers(
             depth, width, heads, positions, attention, normalization, feedforward, dropout,
             feedforward_dropout, attention_dropout, eps, gain, diagonal,
         )  # fmt: skip
+        if decoder == "pointwise":
+            self.decoder = nn.Sequential(
+                nn.Linear(width, width), nn.SiLU(), nn.Linear(width, out_channels)
+            )
+            return
         self.decoder = nn.Sequential(
             SpectralLayer(SpectralConv1d, width, decoder_width, modes, decoder_dropout),
             SpectralLayer(SpectralConv1d, decoder_width, decoder_width, modes, decoder_dropout),
@@ -140,19 +167,17 @@ class GalerkinTransformer(Operator):
             nn.Linear(decoder_width, out_channels),
         )
 
+    @classmethod
+    def dims_with(cls, settings: Mapping[str, object]) -> tuple[int, ...]:
+        return cls.dims if settings.get("decoder") == "pointwise" else (1,)
+
     def forward(
-        self,
-        a: Float[Tensor, "batch n c_in"],
-        x: Float[Tensor, "n 1"],
-        y: Float[Tensor, "m 1"] | None = None,
-    ) -> Float[Tensor, "batch n c_out"]:
-        check_input(self, a, x)
-        if y is not None:
-            raise ValueError("this operator predicts at the points x of its input: y must be None")
-        p = coordinate_features(self.coordinates, x)
-        if self.input_coordinates:
-            a = torch.cat([a, p.expand(len(a), -1, -1)], dim=-1)
-        u = self.embed(a)
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid c_out"]:
+        check_input(self, a, x, y, mask)
+        p = flattened(self.positions(x), x.ndim == a.ndim)
+        u = self.embed(self.positions.beside(a, x) if self.input_coordinates else a).flatten(1, -2)
+        real = None if mask is None else mask.flatten(1)
         for layer in self.encoder:
-            u = layer(u, p)
-        return self.decoder(u)
+            u = layer(u, p, real)
+        return self.decoder(u.unflatten(1, a.shape[1:-1]))

@@ -14,14 +14,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Operator, Preset, check_input
+from operators.base import Function, Mask, Operator, Preset, at_least, check_input
 from operators.nn.attention import GALERKIN, AttentionKind
 from operators.nn.dropout import Dropout
 from operators.nn.encoder import attention_layers
 from operators.nn.resample import interpolated, resized, resized_grid
 from operators.nn.spectral import SpectralConv2d, SpectralLayer
 
-Function = Float[Tensor, "batch n1 n2 c"]
 Grid = Float[Tensor, "n1 n2 2"]
 TargetGrid = Float[Tensor, "m1 m2 2"]
 Size = tuple[int, int]
@@ -214,7 +213,8 @@ class GalerkinTransformer2d(Operator):
     torch.Size([2, 31, 31, 1])
     """
 
-    dim = 2
+    dims = (2,)
+    other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
         f"{problem}-{kind}": Preset(common | settings, parameters, source, dim=2)
         for problem, common, kinds, parameters, source in (
@@ -258,12 +258,9 @@ class GalerkinTransformer2d(Operator):
         diagonal: float = 1e-2,
         eps: float = 1e-7,
     ) -> None:
-        super().__init__()
-        if latent != "output" and latent < 2:
-            raise ValueError(f"latent must be at least 2, got {latent}")
-        if width < 3:
-            raise ValueError(f"width must be at least 3, got {width}")
-        self.in_channels, self.out_channels = in_channels, out_channels
+        super().__init__(in_channels, out_channels, 2)
+        at_least(2, latent=2 if latent == "output" else latent)
+        at_least(3, width=width)
         self.latent: int | Literal["output"] = latent
         self.intermediate = INTERMEDIATE[intermediate]
         self.downscaler = Downscaler(in_channels, width, activation, downscaler_dropout)
@@ -297,9 +294,9 @@ class GalerkinTransformer2d(Operator):
         return down, up
 
     def forward(
-        self, a: Function, x: Grid, y: TargetGrid | None = None
+        self, a: Function, x: Grid, y: TargetGrid | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch _ _ c_out"]:
-        check_input(self, a, x, y)
+        check_input(self, a, x, y, mask)
         target = x if y is None else y
         if self.latent == "output":
             coarse, points = size(target), target

@@ -12,14 +12,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Operator, check_input
-from operators.nn.pointwise import (
-    Convolution,
+from operators.base import MESHES, Function, at_least
+from operators.nn.pointwise import Convolution, mlp, start_truncated
+from operators.nn.tokens import (
     Coordinates,
-    Field,
-    coordinate_count,
-    coordinate_features,
-    mlp,
+    PointOperator,
+    Positions,
+    Real,
+    as_keys,
+    check_heads,
+    merged,
+    split,
 )
 
 
@@ -43,14 +46,16 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(
-        self, q: Float[Tensor, "batch m width"], z: Float[Tensor, "batch n width"]
+        self,
+        q: Float[Tensor, "batch m width"],
+        z: Float[Tensor, "batch n width"],
+        mask: Real | None = None,
     ) -> Float[Tensor, "batch m width"]:
-        q, k, v = (
-            u.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for u in (self.query(q), self.key(z), self.value(z))
-        )  # (batch, heads, m|n, d)
-        v = nn.functional.scaled_dot_product_attention(self.norm_query(q), self.norm_key(k), v)
-        return self.out(v.transpose(1, 2).flatten(2))
+        """The values at q; `mask` is False where z is padding."""
+        q, k, v = (split(u, self.heads) for u in (self.query(q), self.key(z), self.value(z)))
+        q, k = self.norm_query(q), self.norm_key(k)  # (batch, heads, m|n, d)
+        v = nn.functional.scaled_dot_product_attention(q, k, v, as_keys(mask))
+        return self.out(merged(v))
 
 
 class Block(nn.Module):
@@ -87,9 +92,9 @@ class Block(nn.Module):
             nn.RMSNorm(width, eps=1e-6) for _ in range(6)
         )
 
-    def forward(self, u: Field) -> Field:
+    def forward(self, u: Function, mask: Real | None = None) -> Function:
         points = self.norm_down(u).flatten(1, -2)  # (batch, n, width)
-        z = self.down(self.queries.expand(len(u), -1, -1), points)
+        z = self.down(self.queries.expand(len(u), -1, -1), points, mask)
         z = z + self.mlp1(self.norm1(z))
         tokens = self.norm_within(z)
         z = z + self.within(tokens, tokens)
@@ -98,7 +103,7 @@ class Block(nn.Module):
         return u + self.pointwise(self.norm3(u))
 
 
-class LRSA(Operator):
+class LRSA(PointOperator):
     """MLP of a and the positions, blocks that couple points by way of latent tokens, an MLP.
 
     Linear in the number of points. The order of the block, the norms (RMS), the learned queries
@@ -122,8 +127,8 @@ class LRSA(Operator):
         latents: Latent tokens of each block.
         feedforward: Hidden features of the MLPs in each block.
         convolution: The map of the points at the end of each block begins with a convolution, as
-            published for grids. Without, as published for point clouds, and with coordinates
-            "none", the operator commutes with permutations of the points.
+            published for grids. Without, as published for point clouds, the operator takes clouds,
+            and with coordinates "none" it commutes with permutations of the points.
         padding: Convolutions continue the values by "zeros" or "circular", for periodic
             functions: with coordinates "none" the operator then commutes with shifts.
         coordinates: Appended to a at each point: "raw", x itself; "periodic", cos 2πx and
@@ -156,19 +161,13 @@ class LRSA(Operator):
         coordinates: Coordinates = "raw",
         normalize: bool = True,
     ) -> None:
-        super().__init__()
-        if dim not in (1, 2):
-            raise ValueError(f"dim must be 1 or 2, got {dim}")
-        if heads < 1 or width % heads:
-            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
-        if depth < 1:
-            raise ValueError(f"depth must be at least 1, got {depth}")
-        if latents < 2:
-            raise ValueError(f"latents must be at least 2, got {latents}")
-        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates: Coordinates = coordinates
-        positions = coordinate_count(coordinates, dim)
-        self.embed = mlp(in_channels + positions, 2 * width, width)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
+        check_heads(width, heads)
+        at_least(1, depth=depth)
+        at_least(2, latents=latents)
+        if convolution:
+            self.domains, self.masks = MESHES, False
+        self.embed = mlp(in_channels + self.positions.count, 2 * width, width)
 
         def pointwise() -> nn.Module:
             if not convolution:
@@ -185,23 +184,9 @@ class LRSA(Operator):
             Block(width, heads, latents, feedforward, normalize, pointwise()) for _ in range(depth)
         )
         self.decoder = mlp(width, width, out_channels)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=module.in_features**-0.5)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        start_truncated(self, None)
 
-    def forward(
-        self,
-        a: Float[Tensor, "batch *grid c_in"],
-        x: Float[Tensor, "*grid dim"],
-        y: Float[Tensor, "*target_grid dim"] | None = None,
-    ) -> Float[Tensor, "batch *grid c_out"]:
-        check_input(self, a, x, y)
-        if y is not None:
-            raise ValueError("this operator predicts at the points x of its input: y must be None")
-        p = coordinate_features(self.coordinates, x)
-        u = self.embed(torch.cat([p.expand(len(a), *p.shape), a], dim=-1))
+    def encoded(self, u: Function, mask: Real | None) -> Function:
         for block in self.blocks:
-            u = block(u)
-        return self.decoder(u)
+            u = block(u, mask)
+        return u

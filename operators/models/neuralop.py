@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Operator, Preset, check_input
+from operators.base import Function, Mask, Operator, Points, Preset, Targets, check_input
 
 GIVEN = ("in_channels", "out_channels")  # by the data, not by settings
 _LAYERS = 1000  # at most
@@ -144,6 +144,10 @@ class NeuralOperatorModel(Operator):
     Raises:
         ValueError: Where the package is missing, on unknown models and settings, on settings
             that the model refuses, and on points y of the output other than those of the input.
+
+    >>> model = NeuralOperatorModel(settings='{"n_modes": 4, "hidden_channels": 8}')
+    >>> model(torch.randn(2, 32, 1), torch.arange(32)[:, None] / 32).shape
+    torch.Size([2, 32, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -159,10 +163,7 @@ class NeuralOperatorModel(Operator):
         model: str = "FNO",
         settings: str = '{"n_modes": 16, "hidden_channels": 24}',
     ) -> None:
-        super().__init__()
-        if dim not in (1, 2):
-            raise ValueError(f"dim must be 1 or 2, got {dim}")
-        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
+        super().__init__(in_channels, out_channels, dim)
         known = {
             name: kind for name, kind in vars(library()).items() if of_functions_on_grids(kind)
         }
@@ -181,21 +182,14 @@ class NeuralOperatorModel(Operator):
         self.register_state_dict_post_hook(without_metadata)
 
     def forward(
-        self,
-        a: Float[Tensor, "batch *grid c_in"],
-        x: Float[Tensor, "*grid dim"],
-        y: Float[Tensor, "*target_grid dim"] | None = None,
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch *grid c_out"]:
-        check_input(self, a, x)
-        if y is not None:
-            raise ValueError("this operator predicts at the points x of its input: y must be None")
+        check_input(self, a, x, y, mask)
         evaluated: Any = self._evaluated
         if torch.compiler.is_compiling():
             # it would trace the package's search for an order of contraction
             evaluated = torch.compiler.disable(evaluated)
         return evaluated(a)
 
-    def _evaluated(
-        self, a: Float[Tensor, "batch *grid c_in"]
-    ) -> Float[Tensor, "batch *grid c_out"]:
+    def _evaluated(self, a: Function) -> Float[Tensor, "batch *grid c_out"]:
         return self.model(a.movedim(-1, 1)).movedim(1, -1)

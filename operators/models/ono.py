@@ -17,23 +17,31 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Operator, Preset, check_input
-from operators.nn.attention import galerkin
+from operators.base import (
+    EVERYWHERE,
+    Function,
+    Mask,
+    Operator,
+    Points,
+    Preset,
+    Targets,
+    at_least,
+    check_input,
+)
+from operators.nn.attention import efficient, galerkin, keep
 from operators.nn.nystrom import NystromAttention
-from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features, mlp
+from operators.nn.pointwise import mlp, start_truncated
+from operators.nn.tokens import (
+    Coordinates,
+    Positions,
+    Real,
+    check_heads,
+    flattened,
+    merged,
+)
 
 Values = Float[Tensor, "batch n width"]
 Sources = Float[Tensor, "batch m width"]
-Points = Float[Tensor, "*grid dim"]
-
-
-def linear(
-    q: Float[Tensor, "batch heads n d"],
-    k: Float[Tensor, "batch heads m d"],
-    v: Float[Tensor, "batch heads m d"],
-) -> Float[Tensor, "batch heads n d"]:
-    """softmax(Q) (softmax(K)ᵀ V) / √d, over features and over points (Shen et al. 2021)."""
-    return (q.softmax(-1) * q.shape[-1] ** -0.5) @ (k.softmax(-2).mT @ v)
 
 
 class LinearAttention(nn.Module):
@@ -41,28 +49,28 @@ class LinearAttention(nn.Module):
 
     Args:
         width, heads: Features, and heads.
-        kind: "linear", or "galerkin": Q (KᵀV) / n, K and V layer-normalised by weights that the
+        kind: "linear", softmax(Q) (softmax(K)ᵀ V) / √d, over features and over points (Shen et
+            al. 2021); or "galerkin", Q (KᵀV) / n, K and V layer-normalised by weights that the
             heads share.
     """
 
     def __init__(self, width: int, heads: int, kind: Literal["linear", "galerkin"]) -> None:
         super().__init__()
-        self.heads, self.apply_to = heads, galerkin if kind == "galerkin" else linear
+        self.heads, self.apply_to = heads, galerkin if kind == "galerkin" else efficient
         self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(3))
         self.norm_key, self.norm_value = (
             nn.LayerNorm(width // heads) if kind == "galerkin" else nn.Identity() for _ in range(2)
         )
         self.out = nn.Linear(width, width)
 
-    def split(self, u: Sources) -> Float[Tensor, "batch m h d"]:
-        return u.unflatten(-1, (self.heads, -1))
-
-    def forward(self, u: Values, source: Sources | None = None) -> Values:
+    def forward(self, u: Values, source: Sources | None = None, mask: Real | None = None) -> Values:
+        """The values at u; `mask` is False where the source is padding."""
         s = u if source is None else source
-        q, k, v = self.split(self.query(u)), self.split(self.key(s)), self.split(self.value(s))
-        k, v = self.norm_key(k), self.norm_value(v)
-        y = self.apply_to(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
-        return self.out(y.transpose(1, 2).flatten(2))
+        maps = ((self.query, u), (self.key, s), (self.value, s))
+        q, k, v = (project(w).unflatten(-1, (self.heads, -1)) for project, w in maps)
+        q, k, v = (w.transpose(1, 2) for w in (q, self.norm_key(k), self.norm_value(v)))
+        real = None if mask is None else mask[:, None, :, None]
+        return self.out(merged(self.apply_to(q, k, v, keep, real)))
 
 
 class Orthonormal(nn.Module):
@@ -94,12 +102,14 @@ class Orthonormal(nn.Module):
         self.register_buffer("covariance", torch.eye(k, dtype=torch.float64))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, g: Values) -> Float[Tensor, "batch n k"]:
+    def forward(self, g: Values, mask: Real | None = None) -> Float[Tensor, "batch n k"]:
+        """ψ̂, which is 0 where `mask` is False: at padding."""
         # C has the square of the condition of ψ: float64, which autocast leaves alone
         psi = self.project(g).double()
+        psi = psi if mask is None else psi * mask[..., None]
         if self.training:
             rows = psi.flatten(0, 1)
-            c = rows.mT @ rows / len(rows)
+            c = rows.mT @ rows / (len(rows) if mask is None else mask.sum())
             self._average(c.detach())
         else:
             c = self.covariance.double()
@@ -149,9 +159,9 @@ class Layer(nn.Module):
         self.update: nn.Module = mlp(width, hidden, width)
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
 
-    def features(self, g: Values) -> Values:
+    def features(self, g: Values, mask: Real | None) -> Values:
         """g <- g + attention(N g), g <- g + MLP(N g) with layer norms N (eq. 3)."""
-        g = g + self.attention(self.norm1(g))
+        g = g + self.attention(self.norm1(g), mask=mask)
         return g + self.mlp(self.norm2(g))
 
     def integral(
@@ -159,21 +169,25 @@ class Layer(nn.Module):
         target: Float[Tensor, "batch n k"],
         source: Float[Tensor, "batch m k"],
         f: Sources,
+        mask: Real | None,
     ) -> Values:
         """Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩ with the values of ψ̂ at the points of output and of f (eq. 15)."""
         coefficients = source.mT @ f  # (batch, k, width)
         if self.mean:
-            coefficients = coefficients / f.shape[1]
+            n = f.shape[1] if mask is None else mask.sum(1)[:, None, None]
+            coefficients = coefficients / n
         return target * nn.functional.softplus(self.eigenvalues) @ coefficients
 
 
 class OrthogonalLayer(Layer):
     """f <- MLP(N(f + Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩)), and g as in `Layer` before (eq. 5-6)."""
 
-    def forward(self, g: Values, f: Values) -> tuple[Values, Float[Tensor, "batch n c"]]:
-        g = self.features(g)
-        psi = self.eigenfunctions(g)
-        return g, self.update(self.norm3(f + self.integral(psi, psi, f)))
+    def forward(
+        self, g: Values, f: Values, mask: Real | None = None
+    ) -> tuple[Values, Float[Tensor, "batch n c"]]:
+        g = self.features(g, mask)
+        psi = self.eigenfunctions(g, mask)
+        return g, self.update(self.norm3(f + self.integral(psi, psi, f, mask)))
 
 
 class QueryLayer(Layer):
@@ -212,12 +226,18 @@ class QueryLayer(Layer):
         x: Float[Tensor, "batch m q"],
         g: Sources,
         f: Sources,
+        mask: Real | None = None,
+        of_target: Real | None = None,
     ) -> tuple[Values, Values]:
-        """The streams at y from those at x, and from the features of the points."""
+        """The streams at y from those at x, and from the features of the points.
+
+        The masks are False at padding among the points x, and among the points y.
+        """
         h = self.lift_target(y)
-        h = h + self.cross(self.norm_target(h), self.norm_source(self.lift_source(x)))
-        h = self.features(h)
-        f = self.integral(self.eigenfunctions(h), self.source_eigenfunctions(g), f)
+        h = h + self.cross(self.norm_target(h), self.norm_source(self.lift_source(x)), mask)
+        h = self.features(h, of_target)
+        psi = self.source_eigenfunctions(g, mask)
+        f = self.integral(self.eigenfunctions(h, of_target), psi, f, mask)
         return h, self.update(self.norm3(f))
 
 
@@ -239,7 +259,8 @@ class ONO(Operator):
     points does not matter, and for coordinates "none" the operator commutes with shifts of the
     grid. With "nystrom" neighbours are those in the order of storage (the last axis first), and
     the convolution in it is 33 points wide on every grid, so that the limit of fine grids is not
-    that of one function; published super-resolution uses "linear".
+    that of one function; published super-resolution uses "linear". The order has no place for
+    padding: with "nystrom" all samples have as many points.
 
     Of the published configurations the one of plasticity is not a preset: it embeds a time, which
     operators here do not have.
@@ -280,6 +301,10 @@ class ONO(Operator):
     # the counts are those of the released code. thuml/Neural-Solver-Library, which has two MLPs in
     # place of the first one and a vector beside, gives 2.03M for Darcy, 1,152 more than here,
     # 1.12M for Navier-Stokes, 3,456 more, and 1.60M for pipes, 896 more
+    domains = EVERYWHERE
+    points_by_sample = True
+    masks = True
+    other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset(
             {"inner_product": "sum"},
@@ -365,26 +390,22 @@ class ONO(Operator):
         momentum: float = 0.9,
         jitter: float = 1e-6,
     ) -> None:
-        super().__init__()
-        if dim not in (1, 2):
-            raise ValueError(f"dim must be 1 or 2, got {dim}")
-        if heads < 1 or width % heads:
-            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
+        super().__init__(in_channels, out_channels, dim)
+        check_heads(width, heads)
         if min(width, eigenfunctions, expansion, landmarks) < 1:
             raise ValueError(
                 "width, eigenfunctions, expansion and landmarks must be at least 1, got "
                 f"{width}, {eigenfunctions}, {expansion}, {landmarks}"
             )
-        if depth < 1 + queries:
-            raise ValueError(f"depth must be at least {1 + queries}, got {depth}")
+        at_least(1 + queries, depth=depth)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum lies in [0, 1), got {momentum}")
         if not jitter > 0:
             raise ValueError(f"jitter must be positive, got {jitter}")
         if queries and coordinates == "none":
             raise ValueError('queries need coordinates "raw" or "periodic", got "none"')
-        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates: Coordinates = coordinates
+        self.positions = Positions(coordinates, dim)
+        self.masks, self.other_points = attention != "nystrom", queries
 
         def sizes() -> tuple[int, int, int, nn.Module, bool, float, float]:
             attend = (
@@ -395,38 +416,27 @@ class ONO(Operator):
             hidden, mean = expansion * width, inner_product == "mean"
             return width, hidden, eigenfunctions, attend, mean, momentum, jitter
 
-        positions = coordinate_count(coordinates, dim)
+        positions = self.positions.count
         channels = positions + in_channels
         self.lift = mlp(channels, 2 * width, 2 * width)
         self.query = QueryLayer(positions, channels, heads, sizes()) if queries else None
         self.layers = nn.ModuleList(OrthogonalLayer(*sizes()) for _ in range(depth - queries))
         self.layers[-1].update = nn.Linear(width, out_channels)
-        self.apply(_start)
+        start_truncated(self)
 
     def forward(
-        self,
-        a: Float[Tensor, "batch *grid c_in"],
-        x: Float[Tensor, "*grid dim"],
-        y: Float[Tensor, "*target_grid dim"] | None = None,
-    ) -> Float[Tensor, "batch *target_grid c_out"]:
-        check_input(self, a, x, y)
-        if y is not None and self.query is None:
-            raise ValueError("this operator predicts at the points x of its input: y must be None")
-        target = x if y is None else y
-        p = coordinate_features(self.coordinates, x.flatten(0, -2)).expand(len(a), -1, -1)
-        points = torch.cat([p, a.flatten(1, -2)], dim=-1)
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
+        check_input(self, a, x, y, mask)
+        target, by_sample = x if y is None else y, x.ndim == a.ndim
+        real = None if mask is None else mask.flatten(1)
+        points = self.positions.beside(a, x).flatten(1, -2)
         g, f = self.lift(points).chunk(2, dim=-1)  # (batch, n, width)
         if self.query is not None:
-            q = coordinate_features(self.coordinates, target.flatten(0, -2)).expand(len(a), -1, -1)
-            g, f = self.query(q, points, g, f)
+            q = flattened(self.positions(target), by_sample).expand(len(a), -1, -1)
+            within = real if y is None else None
+            g, f = self.query(q, points, g, f, real, within)
+            real = within
         for layer in self.layers:
-            g, f = layer(g, f)
-        return f.unflatten(1, target.shape[:-1])
-
-
-def _start(module: nn.Module) -> None:
-    """The initial weights of the released code."""
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
+            g, f = layer(g, f, real)
+        return f.unflatten(1, target.shape[int(by_sample) : -1])

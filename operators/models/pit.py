@@ -14,17 +14,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Operator, Preset, check_input
-from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
+from operators.base import (
+    EVERYWHERE,
+    Function,
+    Mask,
+    Operator,
+    Points,
+    Preset,
+    Targets,
+    check_input,
+)
 from operators.nn.position import (
     PositionAttention,
     SelfAttention,
     SelfPositionAttention,
     SquaredDistance,
+    Values,
 )
-
-Values = Float[Tensor, "batch n c"]
-Points = Float[Tensor, "n dim"]
+from operators.nn.tokens import Coordinates, Positions, Real, check_heads, flattened
 
 _TABLES = "Chen and Wu 2024, tables 1 and 2, and released code"
 _SHOCK = {"periodic": False, "encoder_locality": 4.0, "decoder_locality": 2.0}
@@ -57,7 +64,7 @@ def mlp(width: int, out_channels: int) -> nn.Sequential:
     return nn.Sequential(dense(width, width), nn.GELU(), dense(width, out_channels))
 
 
-def mesh(points: int | list[int], x: Points) -> Float[Tensor, "latent dim"]:
+def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tensor, "latent dim"]:
     """The product of the grids j/points, j = 0 ... points - 1, as many as x has coordinates.
 
     Args:
@@ -67,7 +74,7 @@ def mesh(points: int | list[int], x: Points) -> Float[Tensor, "latent dim"]:
     >>> mesh(2, torch.zeros(5, 2)).tolist()
     [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]
     """
-    sizes = points if isinstance(points, list) else [points] * x.shape[1]
+    sizes = points if isinstance(points, list) else [points] * x.shape[-1]
     axes = [torch.arange(n, dtype=x.dtype, device=x.device) / n for n in sizes]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
 
@@ -81,8 +88,8 @@ class Block(nn.Module):
         self.mlp = mlp(width, width)
         self.skip = dense(width, width)
 
-    def forward(self, u: Values, x: Points) -> Values:
-        return nn.functional.gelu(self.mlp(self.attention(u, x, x)) + self.skip(u))
+    def forward(self, u: Values, x: Points, mask: Real | None = None) -> Values:
+        return nn.functional.gelu(self.mlp(self.attention(u, x, x, mask)) + self.skip(u))
 
 
 class PiT(Operator):
@@ -98,7 +105,7 @@ class PiT(Operator):
     `sharpening` the output points y must be so too, for the values at them are averaged once
     more over their neighbours among them.
 
-    Scattered points of the plane are a grid of n x 1: a (batch, n, 1, c_in), x (n, 1, 2).
+    Where points differ by sample or some are padding, each sample has matrices of its own.
 
     Coordinates lie in [0, 1] along each axis. The latent mesh is that of the points j/latent, as
     published, whatever the grid of x.
@@ -134,10 +141,9 @@ class PiT(Operator):
             "self-position", "self-a" or latent "input", on points y.
 
     The 2024 code has λ = r² for the shock tube and elasticity, and tan r for airfoils; here λ is
-    the same function of r everywhere (see `operators.nn.position`). The published elasticity has
-    points of its own in each sample: x is shared by a batch, so they go one sample at a time. Of
-    the airfoils x are the indices, scaled to [0, 1], and a the coordinates. The 2025 version in
-    PyTorch is another network, not this one.
+    the same function of r everywhere (see `operators.nn.position`). Of the airfoils x are the
+    indices, scaled to [0, 1], and a the coordinates. The 2025 version in PyTorch is another
+    network, not this one.
 
     >>> model = PiT(latent=64)
     >>> model.parameter_count
@@ -147,6 +153,10 @@ class PiT(Operator):
     torch.Size([2, 10, 1])
     """
 
+    domains = EVERYWHERE
+    points_by_sample = True
+    masks = True
+    other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "inviscid-burgers": Preset({}, 95_503, _TABLES),
         "inviscid-burgers-self-pit": Preset({"attention": "self-position"}, 152_847, _SELF_PIT),
@@ -200,11 +210,8 @@ class PiT(Operator):
         sharpening: bool = True,
         coordinates: Coordinates = "raw",
     ) -> None:
-        super().__init__()
-        if dim not in (1, 2):
-            raise ValueError(f"dim must be 1 or 2, got {dim}")
-        if heads < 1 or width < 1 or width % heads:
-            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
+        super().__init__(in_channels, out_channels, dim)
+        check_heads(width, heads)
         points = 1 if isinstance(latent, str) else latent  # of "input" no mesh is made
         sizes = points if isinstance(points, list) else [points] * dim
         if depth < 0 or min(sizes, default=0) < 1:
@@ -218,10 +225,9 @@ class PiT(Operator):
                 raise ValueError(f"{name}_locality lies in (0, 100], got {locality}")
         if scale != "diameter" and scale <= 0:
             raise ValueError(f"scale must be positive, got {scale}")
-        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates: Coordinates = coordinates
+        self.positions = Positions(coordinates, dim)
         own = latent == "input" or attention in ("self-position", "self-a")
-        self.latent = None if own else sizes
+        self.latent, self.other_points = None if own else sizes, not own
         diameter = dim / 4 if periodic else dim
         distance = SquaredDistance(periodic, diameter if scale == "diameter" else scale)
 
@@ -239,8 +245,7 @@ class PiT(Operator):
                 return SelfAttention(width, width, heads)
             return by_position(100)
 
-        features = coordinate_count(coordinates, dim)
-        self.embed = dense(features + in_channels, width)
+        self.embed = dense(self.positions.count + in_channels, width)
         self.down, self.up = None, None
         if latent == "input":
             first = Block(local(encoder_locality), width)
@@ -255,25 +260,21 @@ class PiT(Operator):
         self.head = mlp(width, out_channels)
 
     def forward(
-        self,
-        a: Float[Tensor, "batch *grid c_in"],
-        x: Float[Tensor, "*grid dim"],
-        y: Float[Tensor, "*target_grid dim"] | None = None,
-    ) -> Float[Tensor, "batch *target_grid c_out"]:
-        check_input(self, a, x, y)
-        if y is not None and self.latent is None:
-            raise ValueError("this operator predicts at the points x of its input: y must be None")
-        target = x if y is None else y
-        points, outputs = x.flatten(0, -2), target.flatten(0, -2)
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
+        check_input(self, a, x, y, mask)
+        target, by_sample = x if y is None else y, x.ndim == a.ndim
+        points, outputs = flattened(x, by_sample), flattened(target, by_sample)
         latent = points if self.latent is None else mesh(self.latent, points)
-        positions = coordinate_features(self.coordinates, points).expand(len(a), -1, -1)
-        u = nn.functional.gelu(self.embed(torch.cat([positions, a.flatten(1, -2)], dim=-1)))
+        real = None if mask is None else mask.flatten(1)
+        within = real if self.latent is None else None
+        u = nn.functional.gelu(self.embed(self.positions.beside(a, x).flatten(1, -2)))
         if self.down is not None:
-            u = self.down(u, points, latent)
+            u = self.down(u, points, latent, real)
         for block in self.processor:
-            u = block(u, latent)
+            u = block(u, latent, within)
         if self.up is not None:
-            u = self.up(u, latent, outputs)
+            u = self.up(u, latent, outputs, within)
         if self.sharpen is not None:
-            u = self.sharpen(u, outputs)
-        return self.head(u).unflatten(1, target.shape[:-1])
+            u = self.sharpen(u, outputs, real if y is None else None)
+        return self.head(u).unflatten(1, target.shape[int(by_sample) : -1])

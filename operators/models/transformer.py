@@ -10,18 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from operators.base import Operator, Preset, check_input
+from operators.base import MESHES, Function, Preset
 from operators.nn.attention import EFFICIENT, GALERKIN, SOFTMAX
 from operators.nn.dropout import Dropout
 from operators.nn.encoder import Attention
-from operators.nn.pointwise import Coordinates, coordinate_count, coordinate_features
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
-
-Values = Float[Tensor, "batch n width"]
+from operators.nn.tokens import Coordinates, PointOperator, Positions, Real, Tokens, check_heads
 
 
 class TransformerLayer(nn.Module):
@@ -54,16 +50,16 @@ class TransformerLayer(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.drop = Dropout(dropout)
 
-    def forward(self, u: Values) -> Values:
+    def forward(self, u: Tokens, mask: Real | None = None) -> Tokens:
         nowhere = u.new_empty(u.shape[1], 0)  # no coordinates beside the features
         if self.pre:
-            u = u + self.drop(self.attention(self.norm1(u), nowhere))
+            u = u + self.drop(self.attention(self.norm1(u), nowhere, mask))
             return u + self.drop(self.mlp(self.norm2(u)))
-        u = self.norm1(u + self.drop(self.attention(u, nowhere)))
+        u = self.norm1(u + self.drop(self.attention(u, nowhere, mask)))
         return self.norm2(u + self.drop(self.mlp(u)))
 
 
-class Transformer(Operator):
+class Transformer(PointOperator):
     """Linear embedding of (a, x), layers of attention and MLP over all points, a decoder.
 
     The defaults are the usual sizes of point-wise benchmarks (8 layers of width 128, 8 heads).
@@ -93,6 +89,7 @@ class Transformer(Operator):
         coordinates: "raw" appends x to the input; "periodic", cos 2πx and sin 2πx of each
             component; "none", nothing.
         decoder: "linear"; or "spectral", two spectral convolutions and an MLP, on periodic grids.
+            With the former the operator takes clouds.
         modes, decoder_width: Modes and channels of the spectral decoder.
         dropout: Rate on the residual branches.
         attention_dropout: Rate on the attention matrix; if not 0, softmax attention stores n x n
@@ -102,6 +99,7 @@ class Transformer(Operator):
         ValueError: On impossible sizes, on input of another shape than declared, on points y of
             the output other than those of the input, and on grids of fewer than 2 modes points.
 
+    >>> import torch
     >>> model = Transformer(dim=2, width=16, depth=2, heads=2, feedforward=32)
     >>> model.parameter_count
     4561
@@ -147,16 +145,13 @@ class Transformer(Operator):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        if dim not in (1, 2):
-            raise ValueError(f"dim must be 1 or 2, got {dim}")
-        if heads < 1 or width % heads:
-            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
-        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates: Coordinates = coordinates
+        positions = Positions(coordinates, dim, last=True)
+        super().__init__(in_channels, out_channels, dim, positions)
+        check_heads(width, heads)
+        if decoder == "spectral":
+            self.domains, self.masks = MESHES, False
         kind = {"softmax": SOFTMAX, "efficient": EFFICIENT, "galerkin": GALERKIN}[attention]
-        positions = coordinate_count(coordinates, dim)
-        self.embed = nn.Linear(in_channels + positions, width)
+        self.embed = nn.Linear(in_channels + positions.count, width)
         self.layers = nn.ModuleList(
             TransformerLayer(
                 Attention(
@@ -183,18 +178,8 @@ class Transformer(Operator):
             )
         )
 
-    def forward(
-        self,
-        a: Float[Tensor, "batch *grid c_in"],
-        x: Float[Tensor, "*grid dim"],
-        y: Float[Tensor, "*target_grid dim"] | None = None,
-    ) -> Float[Tensor, "batch *grid c_out"]:
-        check_input(self, a, x)
-        if y is not None:
-            raise ValueError("this operator predicts at the points x of its input: y must be None")
-        p = coordinate_features(self.coordinates, x)
-        u = self.embed(torch.cat([a, p.expand(len(a), *p.shape)], dim=-1))
-        u = u.flatten(1, -2)  # points as tokens
+    def encoded(self, u: Function, mask: Real | None) -> Function:
+        grid, u = u.shape[1:-1], u.flatten(1, -2)  # points as tokens
         for layer in self.layers:
-            u = layer(u)
-        return self.decoder(self.norm(u).unflatten(1, a.shape[1:-1]))
+            u = layer(u, mask)
+        return self.norm(u).unflatten(1, grid)

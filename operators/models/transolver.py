@@ -13,15 +13,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Operator, Preset, check_input
+from operators.base import MESHES, Function, Preset, at_least
 from operators.nn.fused import slice_sums
-from operators.nn.pointwise import (
-    Convolution,
+from operators.nn.pointwise import Convolution, mlp, start_truncated
+from operators.nn.tokens import (
     Coordinates,
-    Field,
-    coordinate_count,
-    coordinate_features,
-    mlp,
+    PointOperator,
+    Positions,
+    Real,
+    check_heads,
+    merged,
+    split,
 )
 
 Heads = Float[Tensor, "batch heads n d"]
@@ -56,14 +58,14 @@ class PhysicsAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(d, d, bias=False) for _ in range(3))
         self.out = nn.Linear(width, width)
 
-    def split(self, u: Field) -> Heads:
+    def split(self, u: Function) -> Heads:
         """Grid to points, features to heads."""
-        return u.flatten(1, -2).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return split(u.flatten(1, -2), self.heads)
 
-    def weights(self, u: Field) -> Float[Tensor, "batch heads n slices"]:
+    def weights(self, u: Function) -> Float[Tensor, "batch heads n slices"]:
         """w, shares of the points in the slices: positive, their sum over the slices is 1."""
         x = self.split(self.to_slices(u))
-        return self._sums(x, x[..., :0])[0]
+        return self._sums(x, x[..., :0], None)[0]
 
     def tokens(
         self, w: Float[Tensor, "batch heads n slices"], f: Heads
@@ -71,15 +73,16 @@ class PhysicsAttention(nn.Module):
         """t, the means of f over the slices."""
         return _means(w.to(f.dtype).mT @ f, w.sum(dim=-2, keepdim=True))
 
-    def forward(self, u: Field) -> Field:
-        w, sums, totals = self._sums(self.split(self.to_slices(u)), self.split(self.to_values(u)))
+    def forward(self, u: Function, mask: Real | None = None) -> Function:
+        x, f = self.split(self.to_slices(u)), self.split(self.to_values(u))
+        w, sums, totals = self._sums(x, f, mask)
         t = _means(sums, totals)
         s = nn.functional.scaled_dot_product_attention(self.query(t), self.key(t), self.value(t))
         v = w.to(s.dtype) @ s  # (batch, heads, n, d)
-        return self.out(v.transpose(1, 2).reshape(u.shape))
+        return self.out(merged(v).reshape(u.shape))
 
     def _sums(
-        self, x: Heads, f: Float[Tensor, "batch heads n q"]
+        self, x: Heads, f: Float[Tensor, "batch heads n q"], mask: Real | None
     ) -> tuple[
         Float[Tensor, "batch heads n slices"],
         Float[Tensor, "batch heads slices q"],
@@ -90,7 +93,8 @@ class PhysicsAttention(nn.Module):
         weight, bias = (
             (v / tau).repeat(batch, 1, 1) for v in (self.slices.weight.mT, self.slices.bias)
         )
-        found = slice_sums(x.flatten(0, 1), weight, bias, f.flatten(0, 1))
+        real = None if mask is None else mask.repeat_interleave(self.heads, 0)
+        found = slice_sums(x.flatten(0, 1), weight, bias, f.flatten(0, 1), real)
         return tuple(v.unflatten(0, x.shape[:2]) for v in found)  # pyright: ignore[reportReturnType]
 
 
@@ -110,12 +114,12 @@ class Block(nn.Module):
         self.mlp = mlp(width, feedforward, width)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
 
-    def forward(self, u: Field) -> Field:
-        u = u + self.attention(self.norm1(u))
+    def forward(self, u: Function, mask: Real | None = None) -> Function:
+        u = u + self.attention(self.norm1(u), mask)
         return u + self.mlp(self.norm2(u))
 
 
-class Transolver(Operator):
+class Transolver(PointOperator):
     """MLP of a and the positions, blocks of attention among slices, a linear map at each point.
 
     The defaults are the settings of the Darcy example in the released benchmark library,
@@ -134,8 +138,8 @@ class Transolver(Operator):
         slices: Slices of each head.
         feedforward: Hidden features of the MLP in each block.
         projection: What leads to slices and values in the attention. "convolution" is that of
-            grids, "linear" that of point clouds: with coordinates "none" the operator then
-            commutes with permutations of the points.
+            grids, "linear" that of point clouds, which the operator then takes: with coordinates
+            "none" it commutes with permutations of the points.
         padding: Convolutions continue the values by "zeros", as published, or "circular", for
             periodic functions: with coordinates "none" the operator then commutes with shifts.
         coordinates: Appended to a at each point: "lattice" (published for Darcy and
@@ -206,22 +210,14 @@ class Transolver(Operator):
         lattice: int = 8,
         orthogonal: bool = True,
     ) -> None:
-        super().__init__()
-        if dim not in (1, 2):
-            raise ValueError(f"dim must be 1 or 2, got {dim}")
-        if heads < 1 or width % heads:
-            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
-        if depth < 1:
-            raise ValueError(f"depth must be at least 1, got {depth}")
-        if slices < 2:
-            raise ValueError(f"slices must be at least 2, got {slices}")
-        if lattice < 2:
-            raise ValueError(f"lattice must be at least 2, got {lattice}")
-        self.in_channels, self.out_channels, self.dim = in_channels, out_channels, dim
-        self.coordinates: Literal["lattice"] | Coordinates = coordinates
-        self.lattice = lattice
-        positions = lattice**dim if coordinates == "lattice" else coordinate_count(coordinates, dim)
-        self.embed = mlp(in_channels + positions, 2 * width, width)
+        positions = Positions(coordinates, dim, lattice)
+        super().__init__(in_channels, out_channels, dim, positions)
+        check_heads(width, heads)
+        at_least(1, depth=depth)
+        at_least(2, slices=slices, lattice=lattice)
+        if projection == "convolution":
+            self.domains, self.masks = MESHES, False
+        self.embed = mlp(in_channels + positions.count, 2 * width, width)
         self.placeholder = nn.Parameter(torch.rand(width) / width)
 
         def projected() -> nn.Module:
@@ -238,38 +234,13 @@ class Transolver(Operator):
             for _ in range(depth)
         )
         self.decoder = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, out_channels))
-        self.initialize(orthogonal)
-
-    def initialize(self, orthogonal: bool) -> None:
-        """Linear maps truncated normal with deviation 0.02 and no bias; see `orthogonal`."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        start_truncated(self)
         for module in self.modules():
             if orthogonal and isinstance(module, PhysicsAttention):
                 nn.init.orthogonal_(module.slices.weight)
 
-    def positions(self, x: Float[Tensor, "*grid dim"]) -> Float[Tensor, "*grid p"]:
-        """The coordinate features of the points."""
-        if self.coordinates != "lattice":
-            return coordinate_features(self.coordinates, x)
-        axis = torch.linspace(0, 1, self.lattice, dtype=x.dtype, device=x.device)
-        points = torch.stack(torch.meshgrid(*[axis] * self.dim, indexing="ij"), dim=-1)
-        return torch.linalg.vector_norm(x[..., None, :] - points.flatten(0, -2), dim=-1)
-
-    def forward(
-        self,
-        a: Float[Tensor, "batch *grid c_in"],
-        x: Float[Tensor, "*grid dim"],
-        y: Float[Tensor, "*target_grid dim"] | None = None,
-    ) -> Float[Tensor, "batch *grid c_out"]:
-        check_input(self, a, x, y)
-        if y is not None:
-            raise ValueError("this operator predicts at the points x of its input: y must be None")
-        p = self.positions(x)
-        u = self.embed(torch.cat([p.expand(len(a), *p.shape), a], dim=-1)) + self.placeholder
+    def encoded(self, u: Function, mask: Real | None) -> Function:
+        u = u + self.placeholder
         for block in self.blocks:
-            u = block(u)
-        return self.decoder(u)
+            u = block(u, mask)
+        return u

@@ -1,7 +1,8 @@
 r"""Attention without softmax, and with: five maps (Q, K, V) -> values, and their normalisation.
 
 All act on tensors of shape (batch, heads, n, d), n grid points as tokens. `drop` is applied to
-the attention matrix: d x d where the product KᵀV comes first, n x n where QKᵀ does.
+the attention matrix: d x d where the product KᵀV comes first, n x n where QKᵀ does. What K and V
+have at padding counts for nothing.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, equations (5)-(6)
 and section 3.2. Z. Shen et al., Efficient Attention, WACV 2021, equation (5).
@@ -15,12 +16,14 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 Heads = Float[Tensor, "batch heads n d"]
+Sources = Float[Tensor, "batch heads m d"]
+Real = Bool[Tensor, "batch 1 m 1"] | None  # False at sources that are padding
 Drop = Callable[[Tensor], Tensor]
-AttentionMap = Callable[[Heads, Heads, Heads, Drop], Heads]
+AttentionMap = Callable[[Heads, Sources, Sources, Drop, Real], Heads]
 
 
 def keep(matrix: Tensor) -> Tensor:
@@ -28,61 +31,71 @@ def keep(matrix: Tensor) -> Tensor:
     return matrix
 
 
-def galerkin(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
+def real(k: Sources, mask: Real) -> tuple[Sources, int | Int[Tensor, "batch 1 1 1"]]:
+    """k with zeros at padding, and the number of other points."""
+    return (k, k.shape[-2]) if mask is None else (k * mask, mask.sum(dim=-2, keepdim=True))
+
+
+def over_points(k: Sources, mask: Real) -> Sources:
+    """The softmax over points, 0 at padding."""
+    return (k if mask is None else k.masked_fill(~mask, -torch.inf)).softmax(dim=-2)
+
+
+def galerkin(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """Q (KᵀV) / n, a Petrov-Galerkin projection (Cao 2021, eq. 6). Linear in n."""
-    return q @ drop((k.mT @ v) / q.shape[-2])
+    k, n = real(k, mask)
+    return q @ drop((k.mT @ v) / n)
 
 
-def fourier(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
+def fourier(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """(QKᵀ) V / (n √d), a Fredholm integral (Cao 2021, eq. 5).
 
     The paper's equation has no 1/√d; the published code does, and is followed. Quadratic in n
     where QKᵀ meets a dropout; without one the product is Q (KᵀV), linear in n.
     """
-    n, d = q.shape[-2:]
+    d = q.shape[-1]
+    k, n = real(k, mask)
     if drop is keep:
         return q @ ((k.mT @ v) / (n * d**0.5))
     return drop((q @ k.mT) / (n * d**0.5)) @ v
 
 
-def softmax(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
+def softmax(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """softmax(QKᵀ/√d) V, scaled dot-product attention (Vaswani et al. 2017).
 
     Work quadratic in n; memory too where the matrix meets a dropout, else linear in n.
     """
     if drop is keep:
-        return softmax_attention(q, k, v)
-    return drop(torch.softmax((q @ k.mT) / q.shape[-1] ** 0.5, dim=-1)) @ v
+        return softmax_attention(q, k, v, mask)
+    scores = (q @ k.mT) / q.shape[-1] ** 0.5
+    scores = scores if mask is None else scores.masked_fill(~mask.mT, -torch.inf)
+    return drop(torch.softmax(scores, dim=-1)) @ v
 
 
-def softmax_attention(
-    q: Float[Tensor, "batch heads n d"],
-    k: Float[Tensor, "batch heads m d"],
-    v: Float[Tensor, "batch heads m d"],
-) -> Float[Tensor, "batch heads n d"]:
+def softmax_attention(q: Heads, k: Sources, v: Sources, mask: Real = None) -> Heads:
     """softmax(QKᵀ/√d) V of n queries and m keys, without the n x m matrix in memory."""
-    d = q.shape[-1]
+    d, keys = q.shape[-1], None if mask is None else mask.mT
     if d % 8:  # other sizes leave PyTorch on CUDA the kernel that forms the matrix
         q, k, v = (nn.functional.pad(t, (0, -d % 8)) for t in (q, k, v))
-    return nn.functional.scaled_dot_product_attention(q, k, v, scale=d**-0.5)[..., :d]
+    return nn.functional.scaled_dot_product_attention(q, k, v, keys, scale=d**-0.5)[..., :d]
 
 
-def linear(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
+def linear(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """Softmax of Q over features and of K over points, then as `galerkin` (Shen et al. 2021).
 
     The code published with Cao (2021) divides by n on top of the softmax over points, and is
     followed: the map is of size O(1/n). `efficient` is the one without.
     """
-    return galerkin(q.softmax(dim=-1), k.softmax(dim=-2), v, drop)
+    return galerkin(q.softmax(dim=-1), over_points(k, mask), v, drop, mask)
 
 
-def efficient(q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
+def efficient(q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None) -> Heads:
     """softmax(Q) (softmax(K)ᵀ V) / √d, over features and over points (Shen et al. 2021).
 
     The paper has no 1/√d; the code that operator learners took it from
     (lucidrains/linear-attention-transformer) does, and is followed. Linear in n.
     """
-    matrix = k.softmax(dim=-2).mT @ v
+    matrix = over_points(k, mask).mT @ v
     return (q.softmax(dim=-1) * q.shape[-1] ** -0.5) @ drop(matrix)
 
 
@@ -96,20 +109,22 @@ class AttentionKind:
         normalizes_query: True: layer normalisation per head of Q and K. False: of K and V.
         coordinates: "inside", as features of Q, K and V; "after", as features of what the map
             gives, once for all heads.
+        masks: Whether the map leaves padding out.
     """
 
     make: Callable[[int], AttentionMap]
     normalizes_query: bool
     coordinates: Literal["inside", "after"] = "inside"
+    masks: bool = True
 
     @property
     def normalizes_value(self) -> bool:
         return not self.normalizes_query
 
 
-def formula(apply: AttentionMap, normalizes_query: bool) -> AttentionKind:
+def formula(apply: AttentionMap, normalizes_query: bool, masks: bool = True) -> AttentionKind:
     """The kind whose map is one function, for all numbers of features."""
-    return AttentionKind(partial(_same, apply), normalizes_query)
+    return AttentionKind(partial(_same, apply), normalizes_query, masks=masks)
 
 
 def _same(apply: AttentionMap, features: int) -> AttentionMap:

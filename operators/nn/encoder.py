@@ -8,15 +8,17 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from operators.nn.attention import GALERKIN, AttentionKind, HeadNorm, PublishedDropout, keep
 from operators.nn.dropout import Dropout
 from operators.nn.fused import moments, on_processor, residual_mlp
+from operators.nn.tokens import check_heads
 
 Values = Float[Tensor, "batch n width"]
-Points = Float[Tensor, "n p"]
+Points = Float[Tensor, "n p"] | Float[Tensor, "batch n p"]
+Real = Bool[Tensor, "batch n"] | None  # False at padding
 
 
 class Projections(nn.Module):
@@ -80,8 +82,8 @@ class Attention(nn.Module):
         y = nn.functional.linear(u, self.project.weight[which], self.project.bias[which])
         return y.unflatten(-1, (self.heads, -1))
 
-    def forward(self, u: Values, x: Points) -> Values:
-        if self.as_one_map:
+    def forward(self, u: Values, x: Points, mask: Real = None) -> Values:
+        if self.as_one_map and x.ndim == 2 and mask is None:
             return self._as_one_map(u, x)
         q, k, v = (self._head(u, which) for which in range(3))
         k = self.norm_key(k)
@@ -90,22 +92,24 @@ class Attention(nn.Module):
         else:
             v = self.norm_other(v)
         if self.inside:
-            z = x[:, None].expand(*k.shape[:3], x.shape[-1])  # (batch, n, h, p)
+            z = x[..., None, :].expand(*k.shape[:3], -1)  # (batch, n, h, p)
             q, k, v = (torch.cat([z, y], dim=-1) for y in (q, k, v))
         q, k, v = (y.transpose(1, 2) for y in (q, k, v))
-        y = self.map(q, k, v, keep if idle(self.drop) else self.drop)  # (batch, h, n, [p +] d/h)
+        drop = keep if idle(self.drop) else self.drop
+        real = None if mask is None else mask[:, None, :, None]
+        y = self.map(q, k, v, drop, real)  # (batch, h, n, [p +] d/h)
         y = y.transpose(1, 2).flatten(2)
         if not self.inside:
             y = torch.cat([x.expand(len(y), -1, -1), y], dim=-1)
         return self.out(y)
 
-    def added(self, u: Values, x: Points) -> Values:
+    def added(self, u: Values, x: Points, mask: Real = None) -> Values:
         """u + attention(u)."""
-        if self.as_one_map and on_processor(u):
+        if self.as_one_map and x.ndim == 2 and mask is None and on_processor(u):
             return self._as_one_map(u, x, 1.0)
-        return u + self(u, x)
+        return u + self(u, x, mask)
 
-    def _as_one_map(self, u: Values, x: Points, identity: float = 0.0) -> Values:
+    def _as_one_map(self, u: Values, x: Float[Tensor, "n p"], identity: float = 0.0) -> Values:
         """Galerkin attention, evaluated as the one affine map of (x, u) that it is.
 
         With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is
@@ -195,12 +199,12 @@ class EncoderLayer(nn.Module):
         self.norm2 = nn.LayerNorm(width, eps) if post_norm else nn.Identity()
         self.drop = Dropout(dropout)
 
-    def forward(self, u: Values, x: Points) -> Values:
+    def forward(self, u: Values, x: Points, mask: Real = None) -> Values:
         if self.attention is not None:
             if self.drop.active:
-                u = u + self.drop(self.attention(u, x))
+                u = u + self.drop(self.attention(u, x, mask))
             else:
-                u = self.attention.added(u, x)
+                u = self.attention.added(u, x, mask)
             u = self.norm1(u)
         if self.drop.active or self.mlp[2].active:
             return self.norm2(u + self.drop(self.mlp(u)))
@@ -227,8 +231,7 @@ def attention_layers(
     Raises:
         ValueError: If the heads do not divide the width.
     """
-    if heads < 1 or width % heads:
-        raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
+    check_heads(width, heads)
     head_norm = normalization == "head"
 
     def drop() -> nn.Module:

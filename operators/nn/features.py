@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.nn.attention import AttentionKind, Drop, Heads, keep
+from operators.nn.attention import AttentionKind, Drop, Heads, Real, Sources, keep, real
 
 Phases = Float[Tensor, "batch heads n m"]
 
@@ -98,7 +98,9 @@ class RandomFeatureAttention(nn.Module):
         draw = gaussian_frequencies if self.kernel == "gaussian" else orthogonal_frequencies
         return draw(*self.shape, device)
 
-    def forward(self, q: Heads, k: Heads, v: Heads, drop: Drop = keep) -> Heads:
+    def forward(
+        self, q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None
+    ) -> Heads:
         """`drop` acts on the matrix φ(K)ᵀV."""
         w = self.frequencies
         if self.training and self.redraw:
@@ -109,13 +111,16 @@ class RandomFeatureAttention(nn.Module):
         q, k = (x * q.shape[-1] ** -0.25 for x in (q, k))
         if self.kernel == "softmax":
             log_q, log_k = log_positive_features(q @ w, q), log_positive_features(k @ w, k)
+            log_k = log_k if mask is None else log_k.masked_fill(~mask, -torch.inf)
             weight = (log_q + log_k.logsumexp(dim=-2, keepdim=True)).softmax(dim=-1)
             return weight @ drop(log_k.softmax(dim=-2).mT @ v)
         phi_q, phi_k = trigonometric_features(q @ w), trigonometric_features(k @ w)
-        mean = phi_q @ phi_k.mean(dim=-2)[..., None]
+        phi_k, n = real(phi_k, mask)
+        mean_k = phi_k.mean(dim=-2) if mask is None else phi_k.sum(dim=-2) / mask.sum(dim=-2)
+        mean = phi_q @ mean_k[..., None]
         least = torch.full_like(mean, self.eps).copysign(mean)
         mean = torch.where(mean.abs() < self.eps, least, mean)
-        return phi_q @ drop(phi_k.mT @ v / k.shape[-2]) / mean
+        return phi_q @ drop(phi_k.mT @ v / n) / mean
 
 
 def random_features(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -152,17 +152,21 @@ def slice_sums(
     weight: Float[Tensor, "b d g"],
     bias: Float[Tensor, "b 1 g"],
     f: Float[Tensor, "b n q"],
+    mask: Bool[Tensor, "b n"] | None = None,
 ) -> tuple[Float[Tensor, "b n g"], Float[Tensor, "b g q"], Float[Tensor, "b 1 g"]]:
     """Shares w = softmax(x W + b) of n points in g slices, and the sums wᵀf, wᵀ1 over the points.
+
+    Where `mask` is False, w is 0.
 
     On the processor w, much larger than x and f, is passed while a part of it is in the cache, and
     its gradient is accumulated in one place. Half precision is widened: sums over all points
     follow.
     """
-    if on_processor(x) and x.dtype in (torch.float32, torch.float64):
+    if mask is None and on_processor(x) and x.dtype in (torch.float32, torch.float64):
         return _SliceSums.apply(x, weight, bias, f)  # pyright: ignore[reportReturnType]
     logits = torch.baddbmm(bias, x, weight)
     w = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    w = w if mask is None else w * mask[..., None]
     return w, inner(w.to(f.dtype), f), w.sum(1, keepdim=True)
 
 

@@ -16,16 +16,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from operators.base import at_least
 from operators.nn.attention import (
     AttentionKind,
     Drop,
     Heads,
+    Real,
     formula,
     keep,
     softmax,
     softmax_attention,
 )
 from operators.nn.dropout import Dropout
+from operators.nn.tokens import check_heads, merged
 
 Landmarks = Float[Tensor, "batch heads m d"]
 Matrices = Float[Tensor, "batch heads m m"]
@@ -74,12 +77,19 @@ def through_landmarks(
 
 
 def nystrom(
-    q: Heads, k: Heads, v: Heads, drop: Drop = keep, landmarks: int = 256, iterations: int = 6
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    drop: Drop = keep,
+    mask: Real = None,
+    landmarks: int = 256,
+    iterations: int = 6,
 ) -> Heads:
     """Softmax attention through landmarks; softmax attention itself on as many points or fewer.
 
-    Points are neighbours in the order in which they are stored.
+    Points are neighbours in the order in which they are stored, and no padding is among them.
     """
+    assert mask is None
     if q.shape[-2] <= landmarks:
         return softmax(q, k, v, drop)
     q_m, k_m = segment_means(q, landmarks), segment_means(k, landmarks)
@@ -88,10 +98,9 @@ def nystrom(
 
 def through(landmarks: int = 256, iterations: int = 6) -> AttentionKind:
     """The kind whose map is `nystrom`, normalised like softmax attention."""
-    if landmarks < 1:
-        raise ValueError(f"landmarks must be at least 1, got {landmarks}")
+    at_least(1, landmarks=landmarks)
     apply = partial(nystrom, landmarks=landmarks, iterations=iterations)
-    return formula(apply, normalizes_query=True)
+    return formula(apply, normalizes_query=True, masks=False)
 
 
 NYSTROM = through()
@@ -127,10 +136,8 @@ class NystromAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if heads < 1 or width % heads:
-            raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
-        if landmarks < 1:
-            raise ValueError(f"landmarks must be at least 1, got {landmarks}")
+        check_heads(width, heads)
+        at_least(1, landmarks=landmarks)
         if kernel and kernel % 2 == 0:
             raise ValueError(f"kernel must be odd or 0, got {kernel}")
         self.heads, self.landmarks, self.iterations = heads, landmarks, iterations
@@ -143,9 +150,11 @@ class NystromAttention(nn.Module):
         self.out = nn.Linear(width, width)
         self.drop = Dropout(dropout)
 
-    def forward(self, u: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
+    def forward(
+        self, u: Float[Tensor, "batch n width"], mask: None = None
+    ) -> Float[Tensor, "batch n width"]:
         q, k, v = self.project(u).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         y = nystrom(q, k, v, landmarks=self.landmarks, iterations=self.iterations)
         if self.convolution is not None:
             y = y + self.convolution(v)  # (batch, h, n, d/h)
-        return self.drop(self.out(y.transpose(1, 2).flatten(2)))
+        return self.drop(self.out(merged(y)))

@@ -1,40 +1,31 @@
-"""What many operators do at each point of a grid: coordinate features, MLPs, small convolutions."""
+"""What many operators do at each point of a grid: MLPs, small convolutions, initial weights."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-Coordinates = Literal["raw", "periodic", "none"]
-Field = Float[Tensor, "batch *grid c"]
-
-
-def coordinate_count(coordinates: Coordinates, dim: int) -> int:
-    """How many features `coordinate_features` gives."""
-    return {"raw": dim, "periodic": 2 * dim, "none": 0}[coordinates]
-
-
-def coordinate_features(
-    coordinates: Coordinates, x: Float[Tensor, "*grid dim"]
-) -> Float[Tensor, "*grid p"]:
-    """x itself ("raw"), cos 2πx and sin 2πx ("periodic"), or nothing ("none").
-
-    >>> coordinate_features("periodic", torch.tensor([[0.0]]))
-    tensor([[1., 0.]])
-    """
-    if coordinates == "raw":
-        return x
-    if coordinates == "none":
-        return x[..., :0]
-    return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
+from operators.base import Function
 
 
 def mlp(in_features: int, hidden: int, out_features: int) -> nn.Sequential:
     """W₂ GELU(W₁ u + b₁) + b₂ at each point."""
     return nn.Sequential(nn.Linear(in_features, hidden), nn.GELU(), nn.Linear(hidden, out_features))
+
+
+def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:
+    """Start linear maps truncated normal, their biases 0.
+
+    Args:
+        model: Whose linear maps are meant.
+        std: Standard deviation; None, (features that enter)^-1/2.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.trunc_normal_(module.weight, std=std or module.in_features**-0.5)
+            if module.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                nn.init.zeros_(module.bias)
 
 
 class Convolution(nn.Module):
@@ -45,5 +36,5 @@ class Convolution(nn.Module):
         kind = nn.Conv1d if dim == 1 else nn.Conv2d
         self.convolution = kind(width, width, 3, padding=1, padding_mode=padding)
 
-    def forward(self, u: Field) -> Field:
+    def forward(self, u: Function) -> Function:
         return self.convolution(u.movedim(-1, 1)).movedim(1, -1)

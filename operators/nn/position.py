@@ -1,7 +1,8 @@
 r"""Attention whose weights are made by the distances of points, not by the values at them.
 
 All layers here map values u(x) at n points x to values at m points y, in heads side by side, and
-end in a GELU. Points are plain sets, (n, dim): a grid is flattened, a cloud is taken as it is.
+end in a GELU. Points are plain sets, (n, dim) or by sample (batch, n, dim): a grid is flattened, a
+cloud is taken as it is. A mask is False at points x that are padding, which nothing attends to.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
 (PiT) for Operator Learning, ICML 2024, section 2.2; code in
@@ -17,9 +18,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from operators.nn.tokens import Real, as_keys, merged, split
+
 Values = Float[Tensor, "batch n c"]
-Points = Float[Tensor, "n dim"]
-Targets = Float[Tensor, "m dim"]
+Points = Float[Tensor, "n dim"] | Float[Tensor, "batch n dim"]
+Targets = Float[Tensor, "m dim"] | Float[Tensor, "batch m dim"]
 
 # numbers of an attention matrix that are made at once: 256 MB in float32
 ENTRIES = 2**26
@@ -43,30 +46,40 @@ class SquaredDistance:
     periodic: bool
     scale: float
 
-    def __call__(self, y: Targets, x: Points) -> Float[Tensor, "m n"]:
-        d = y.new_zeros(len(y), len(x))
+    def __call__(self, y: Targets, x: Points) -> Float[Tensor, "*batch m n"]:
+        d = y.new_zeros(y.shape[-2], x.shape[-2])
         # axis by axis: no (m, n, dim) tensor, and no cancellation as in |y|² - 2xy + |x|²
         for yi, xi in zip(y.unbind(-1), x.unbind(-1), strict=True):
-            difference = yi[:, None] - xi
+            difference = yi[..., None] - xi[..., None, :]
             if self.periodic:
                 difference = difference - difference.round()
             d = d + difference.square()
         return d / self.scale
 
 
-def neighbours(d: Float[Tensor, "m n"], locality: float) -> Bool[Tensor, "m n"]:
+def neighbours(
+    d: Float[Tensor, "*batch m n"], locality: float, mask: Real | None = None
+) -> Bool[Tensor, "*batch m n"]:
     """Where d is at most the percentile `locality` of its row, and at least at its minimum.
 
     The percentile by linear interpolation lies between two order statistics and below the second,
     so that only the first counts: entry number ⌊locality (n - 1) / 100⌋ of the sorted row.
-    Distances that differ by the rounding of the coordinates alone are neighbours alike.
+    Distances that differ by the rounding of the coordinates alone are neighbours alike. Padding is
+    no neighbour, and not among the n points.
 
     >>> neighbours(torch.tensor([[4.0, 1.0, 9.0, 0.0, 1.0]]), 25.0)
     tensor([[False,  True, False,  True,  True]])
     """
-    count = int(locality * (d.shape[1] - 1) / 100) + 1
-    # not kthvalue, which has no deterministic form on a GPU
-    radius = d.detach().topk(count, largest=False, sorted=False).values.amax(-1, keepdim=True)
+    if mask is None:
+        count = int(locality * (d.shape[-1] - 1) / 100) + 1
+        # not kthvalue, which has no deterministic form on a GPU
+        nearest = d.detach().topk(count, largest=False, sorted=False).values
+        radius = nearest.amax(-1, keepdim=True)
+    else:
+        d = d.masked_fill(~mask[:, None], math.inf)
+        last = (locality * (mask.sum(-1).double() - 1) / 100).long()
+        last = last[:, None, None].expand(*d.shape[:-1], 1)
+        radius = d.detach().sort(dim=-1).values.gather(-1, last)
     # of float32 in either precision: both see the same neighbours
     return d <= radius + 4 * torch.finfo(torch.float32).eps * radius.sqrt()
 
@@ -116,21 +129,41 @@ class PositionAttention(nn.Module):
         """λ: a point attends to those within about λ^-½."""
         return torch.tan(math.pi / 4 * (1 - 1e-7) * (1 + torch.sin(self.r)))
 
-    def scores(self, x: Points, y: Targets) -> Float[Tensor, "heads m n"]:
-        """-λD, and -∞ beyond the neighbours."""
+    def scores(
+        self, x: Points, y: Targets, mask: Real | None = None
+    ) -> Float[Tensor, "*batch heads m n"]:
+        """-λD, and -∞ beyond the neighbours; for all samples where they share both x and y."""
         d = self.distance(y, x)
-        scores = -self.rate[:, None, None] * d
-        if self.locality == 100:
+        d = d if mask is None else d.expand(len(mask), -1, -1)
+        scores = -self.rate[:, None, None] * d[..., None, :, :]
+        if self.locality < 100:
+            near = neighbours(d, self.locality, mask)
+        elif mask is not None:
+            near = mask[:, None]
+        else:
             return scores
-        return scores.masked_fill(~neighbours(d, self.locality), -math.inf)
+        return scores.masked_fill(~near[..., None, :, :], -math.inf)
 
-    def forward(self, u: Values, x: Points, y: Targets) -> Float[Tensor, "batch m width"]:
+    def forward(
+        self, u: Values, x: Points, y: Targets, mask: Real | None = None
+    ) -> Float[Tensor, "batch m width"]:
+        shared = x.ndim == y.ndim == 2 and mask is None
         v = self.value(u).unflatten(-1, (self.heads, -1))  # (batch, n, heads, d)
+        if not shared:
+            v = v.transpose(1, 2)
+            rows = self._rows(len(u), x)
+            parts = [self.scores(x, some, mask).softmax(-1) @ v for some in y.split(rows, dim=-2)]
+            return nn.functional.gelu(merged(torch.cat(parts, dim=2)))
         v = v.permute(2, 1, 0, 3).flatten(2)  # (heads, n, batch d): one product for all samples
-        rows = max(1, ENTRIES // (self.heads * len(x)))
-        parts = [torch.bmm(self.scores(x, some).softmax(-1), v) for some in y.split(rows)]
+        parts = [
+            torch.bmm(self.scores(x, some).softmax(-1), v) for some in y.split(self._rows(1, x))
+        ]
         v = torch.cat(parts, dim=1).unflatten(2, (len(u), -1))  # (heads, m, batch, d)
         return nn.functional.gelu(v.permute(2, 1, 0, 3).flatten(2))
+
+    def _rows(self, batch: int, x: Points) -> int:
+        """Points y whose rows of the matrices are made at once."""
+        return max(1, ENTRIES // (batch * self.heads * x.shape[-2]))
 
 
 class SelfPositionAttention(PositionAttention):
@@ -153,14 +186,16 @@ class SelfPositionAttention(PositionAttention):
         self.query = projection(in_channels, width, heads)
         self.key = projection(in_channels, width, heads)
 
-    def forward(self, u: Values, x: Points, y: Targets) -> Float[Tensor, "batch m width"]:
-        q, k, v = (_heads(p(u), self.heads) for p in (self.query, self.key, self.value))
-        rows = max(1, ENTRIES // (len(u) * self.heads * len(x)))
+    def forward(
+        self, u: Values, x: Points, y: Targets, mask: Real | None = None
+    ) -> Float[Tensor, "batch m width"]:
+        q, k, v = (split(p(u), self.heads) for p in (self.query, self.key, self.value))
+        rows = self._rows(len(u), x)
         parts = [
-            nn.functional.scaled_dot_product_attention(some, k, v, self.scores(x, points))
-            for some, points in zip(q.split(rows, dim=2), y.split(rows), strict=True)
+            nn.functional.scaled_dot_product_attention(some, k, v, self.scores(x, points, mask))
+            for some, points in zip(q.split(rows, dim=2), y.split(rows, dim=-2), strict=True)
         ]
-        return _merged(torch.cat(parts, dim=2))
+        return nn.functional.gelu(merged(torch.cat(parts, dim=2)))
 
 
 class SelfAttention(nn.Module):
@@ -177,14 +212,9 @@ class SelfAttention(nn.Module):
         self.key = projection(in_channels, width, heads)
         self.value = projection(in_channels, width, heads)
 
-    def forward(self, u: Values, x: Points, y: Targets) -> Float[Tensor, "batch m width"]:
-        q, k, v = (_heads(p(u), self.heads) for p in (self.query, self.key, self.value))
-        return _merged(nn.functional.scaled_dot_product_attention(q, k, v))
-
-
-def _heads(u: Values, heads: int) -> Float[Tensor, "batch heads n d"]:
-    return u.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def _merged(v: Float[Tensor, "batch heads n d"]) -> Float[Tensor, "batch n width"]:
-    return nn.functional.gelu(v.transpose(1, 2).flatten(2))
+    def forward(
+        self, u: Values, x: Points, y: Targets, mask: Real | None = None
+    ) -> Float[Tensor, "batch m width"]:
+        q, k, v = (split(p(u), self.heads) for p in (self.query, self.key, self.value))
+        v = nn.functional.scaled_dot_product_attention(q, k, v, as_keys(mask))
+        return nn.functional.gelu(merged(v))

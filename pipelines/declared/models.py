@@ -124,11 +124,9 @@ class Model(Strict):
     def arguments(self) -> dict[str, Any]:
         return self.model_dump(exclude={"name"})
 
-    @classmethod
-    def dims(cls) -> tuple[int, ...]:
-        """Dimensions of the domains that the operator is for."""
-        takes = inspect.signature(cls.operator).parameters
-        return (1, 2) if "dim" in takes else (cls.operator.dim,)
+    def dims(self) -> tuple[int, ...]:
+        """Dimensions of the domains that the operator with these settings is for."""
+        return self.operator.dims_with(self.arguments)
 
     def build(self, in_channels: int, out_channels: int, dim: int) -> Operator:
         """The operator for functions with so many channels on a domain of a dimension.
@@ -144,7 +142,7 @@ class Model(Strict):
         given: dict[str, Any] = {"in_channels": in_channels, "out_channels": out_channels}
         if "dim" in inspect.signature(self.operator).parameters:
             given["dim"] = dim
-        settings = {
+        settings: dict[str, Any] = {
             key: self.words[key][value] if key in self.words else value
             for key, value in self.arguments.items()
         }

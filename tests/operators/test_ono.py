@@ -425,7 +425,7 @@ def test_refuses_points_of_the_output_without_queries():
 @pytest.mark.usefixtures("unchecked")
 def test_refuses_input_of_another_shape():
     # what forward calls first; here the run-time check of annotations would come before it
-    with pytest.raises(ValueError, match=r"expected input of shape \(batch, n1, n2, 1\)"):
+    with pytest.raises(ValueError, match=r"expected coordinates of shape \(16, 2\)"):
         check_input(small(dim=2), torch.zeros(2, 16, 1), points(16))
 
 

@@ -426,7 +426,7 @@ def test_refuses_impossible_settings(settings, message):
 @pytest.mark.usefixtures("unchecked")
 def test_refuses_input_of_another_shape():
     model = small(dim=2)
-    with pytest.raises(ValueError, match=r"expected input of shape \(batch, n1, n2, 1\)"):
+    with pytest.raises(ValueError, match=r"expected coordinates of shape \(16, 2\)"):
         model(torch.zeros(2, 16, 1), line(16))
     with pytest.raises(ValueError, match=r"expected coordinates of shape \(8, 8, 2\)"):
         model(torch.zeros(2, 8, 8, 1), square(9))

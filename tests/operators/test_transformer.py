@@ -8,7 +8,6 @@ import torch
 
 from operators.base import check_input
 from operators.models.transformer import Transformer
-from operators.nn.pointwise import coordinate_features
 from tests.oracles.plain_operators import PlainTransformer
 
 ATTENTIONS = ["softmax", "efficient", "galerkin"]
@@ -168,7 +167,7 @@ def test_without_coordinates_the_spectral_decoder_commutes_with_shifts(dim):
 def test_periodic_coordinates_are_the_same_at_both_ends():
     model = small(coordinates="periodic", dim=2).double()
     ends = torch.tensor([[[0.0, 0.3]], [[1.0, 0.3]]], dtype=torch.float64)
-    p = coordinate_features(model.coordinates, ends)
+    p = model.positions(ends)
     assert p.shape == (2, 1, 4)
     torch.testing.assert_close(p[0], p[1])
 
@@ -225,7 +224,10 @@ def test_refuses_impossible_settings():
 
 @pytest.mark.usefixtures("unchecked")
 def test_refuses_input_of_another_shape():
-    with pytest.raises(ValueError, match=r"shape \(batch, n1, n2, 1\), got \(2, 9, 1\)"):
+    grids = r"shape \(batch, n1, n2, 1\) or \(batch, n, 1\), got \(2, 9, 2\)"
+    with pytest.raises(ValueError, match=grids):
+        check_input(small(dim=2), torch.zeros(2, 9, 2), points(2, 9))
+    with pytest.raises(ValueError, match=r"coordinates of shape \(2, 9, 2\), got \(9, 9, 2\)"):
         check_input(small(dim=2), torch.zeros(2, 9, 1), points(2, 9))
     with pytest.raises(ValueError, match=r"shape \(batch, n1, 1\), got \(2, 9, 2\)"):
         small()(torch.zeros(2, 9, 2), points(1, 9))

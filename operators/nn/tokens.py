@@ -1,0 +1,132 @@
+"""The points of any domain as tokens: their features, heads, and operators made of both."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from operators.base import (
+    EVERYWHERE,
+    Function,
+    Mask,
+    Operator,
+    Points,
+    Targets,
+    check_input,
+)
+
+Coordinates = Literal["raw", "periodic", "none"]
+Tokens = Float[Tensor, "batch n c"]
+Real = Bool[Tensor, "batch n"]  # False at padding
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Features of points x that stand beside the values of a function there.
+
+    Args:
+        kind: "raw", x itself; "periodic", cos 2πx and sin 2πx, which have no jump at the ends;
+            "none", nothing; "lattice", the distances to reference points of [0, 1]^dim.
+        dim: Number of coordinates.
+        lattice: Reference points along each axis, the ends included.
+        last: They stand after the values, not before.
+
+    >>> Positions("periodic", 1)(torch.tensor([[0.0]]))
+    tensor([[1., 0.]])
+    """
+
+    kind: Coordinates | Literal["lattice"]
+    dim: int
+    lattice: int = 8
+    last: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many features a point has."""
+        dim = self.dim
+        return {"raw": dim, "periodic": 2 * dim, "none": 0, "lattice": self.lattice**dim}[self.kind]
+
+    def __call__(self, x: Float[Tensor, "*points dim"]) -> Float[Tensor, "*points p"]:
+        if self.kind == "raw":
+            return x
+        if self.kind == "none":
+            return x[..., :0]
+        if self.kind == "periodic":
+            return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
+        axis = torch.linspace(0, 1, self.lattice, dtype=x.dtype, device=x.device)
+        reference = torch.stack(torch.meshgrid(*[axis] * self.dim, indexing="ij"), dim=-1)
+        return torch.linalg.vector_norm(x[..., None, :] - reference.flatten(0, -2), dim=-1)
+
+    def beside(self, a: Function, x: Points) -> Float[Tensor, "batch *grid f"]:
+        """The features of the points and the values of a there."""
+        p = self(x).expand(*a.shape[:-1], -1)
+        return torch.cat([a, p] if self.last else [p, a], dim=-1)
+
+
+class PointOperator(Operator):
+    """u = D L E (a, x): an embedding E and a decoder D of each point, layers L over all points.
+
+    What the layers do at padding has no influence on other points.
+
+    Args:
+        in_channels, out_channels, dim: As in `Operator`.
+        positions: The features of a point beside a.
+    """
+
+    domains = EVERYWHERE
+    points_by_sample = True
+    masks = True
+    embed: nn.Module
+    decoder: nn.Module
+
+    def __init__(self, in_channels: int, out_channels: int, dim: int, positions: Positions) -> None:
+        super().__init__(in_channels, out_channels, dim)
+        self.positions = positions
+
+    @abstractmethod
+    def encoded(self, u: Function, mask: Real | None) -> Function:
+        """The layers L; `mask` has the grid as one axis."""
+
+    def forward(
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid c_out"]:
+        check_input(self, a, x, y, mask)
+        u = self.embed(self.positions.beside(a, x))
+        return self.decoder(self.encoded(u, None if mask is None else mask.flatten(1)))
+
+
+def check_heads(width: int, heads: int) -> None:
+    """Raise ValueError where features cannot be divided among heads."""
+    if heads < 1 or width < 1 or width % heads:
+        raise ValueError(f"heads must divide width, got heads={heads}, width={width}")
+
+
+def flattened(
+    x: Float[Tensor, "*points p"], by_sample: bool
+) -> Float[Tensor, "n p"] | Float[Tensor, "batch n p"]:
+    """The grid as one axis, after the axis of samples where points differ by sample."""
+    return x.flatten(int(by_sample), -2)
+
+
+def split(u: Tokens, heads: int) -> Float[Tensor, "batch heads n d"]:
+    """Features to heads.
+
+    >>> split(torch.zeros(2, 5, 6), 3).shape
+    torch.Size([2, 3, 5, 2])
+    """
+    return u.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def merged(v: Float[Tensor, "batch heads n d"]) -> Tokens:
+    """Heads to features."""
+    return v.transpose(1, 2).flatten(2)
+
+
+def as_keys(mask: Real | None) -> Bool[Tensor, "batch 1 1 n"] | None:
+    """The mask of `scaled_dot_product_attention`: queries do not attend to padding."""
+    return None if mask is None else mask[:, None, None]

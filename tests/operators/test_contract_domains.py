@@ -1,0 +1,200 @@
+"""Every operator on every domain that it declares; what it does not declare, it refuses."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from operators.base import EVERYWHERE, check_domain, check_input
+from operators.models.deeponet import DeepONet
+from operators.models.fno import FNO
+from operators.models.ono import ONO
+from operators.models.pit import PiT
+from pdegen.domains import Box
+from pipelines.declared.models import MODELS, parse_model
+from tests.operators.test_contract import ALL, CASES
+
+# no axis is as long as another; sensors of DeepONet, 16 or 12 along each, are among the points
+BOXES = {"periodic": (32, 16), "cell": (36, 12), "nodal": (23, 12)}
+COUNTS = (40, 33, 17)  # points of the samples of a padded cloud
+SHARED = [*BOXES, "curvilinear", "cloud"]
+WAYS = [*SHARED, "curvilinear by sample", "cloud by sample", "cloud padded"]
+
+
+def kind_of(way):
+    return way.split()[0]
+
+
+def built(label, dim, kind):
+    case = CASES[label]
+    return parse_model({"name": case.name, **case.settings, **case.on.get(kind, {})}).build(
+        1, 1, dim
+    )
+
+
+def made(label, dim, kind):
+    torch.manual_seed(1)
+    model = built(label, dim, kind).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+def points(way, dim):
+    """Positions: (*grid, dim), or by sample (3, *grid, dim)."""
+    torch.manual_seed(2)
+    kind, samples = kind_of(way), () if way in SHARED else (3,)
+    if kind == "cloud":
+        return torch.rand(*samples, 40, dim, dtype=torch.float64)
+    if kind in BOXES:
+        return torch.from_numpy(getattr(Box, kind)(*BOXES[kind][:dim]).points)
+    x = torch.from_numpy(Box.cell(*(18, 12)[:dim]).points)
+    bend = 0.1 * torch.rand(*samples, *[1] * dim, dim, dtype=torch.float64)
+    return x + bend * torch.sin(torch.pi * x).prod(-1, keepdim=True)
+
+
+def settled(model, *inputs):
+    """In evaluation, after two batches for what averages over training."""
+    model.train()
+    with torch.no_grad():
+        for _ in range(2):
+            model(*inputs)
+    return model.eval()
+
+
+def declared():
+    for label, dim in ALL:
+        models = {kind: built(label, dim, kind) for kind in ("periodic", *CASES[label].on)}
+        for way in WAYS:
+            model = models.get(kind_of(way), models["periodic"])
+            if (
+                kind_of(way) in model.domains
+                and (model.points_by_sample or way in SHARED)
+                and (model.masks or way != "cloud padded")
+            ):
+                yield pytest.param(label, dim, way, id=f"{label}-{dim}-{way}")
+
+
+@pytest.mark.parametrize(("label", "dim", "way"), list(declared()))
+def test_a_batch_equals_its_samples_and_padding_changes_nothing(label, dim, way):
+    """Values and gradients; a sample alone has points that a batch shares, and no padding."""
+    x, padded = points(way, dim), way == "cloud padded"
+    by_sample = way not in SHARED
+    batch = 3 if by_sample else 2
+    a = torch.randn(batch, *x.shape[int(by_sample) : -1], 1, dtype=torch.float64)
+    counts = COUNTS if padded else (a.shape[1],) * batch
+    mask = torch.arange(a.shape[1]) < torch.tensor(counts)[:, None] if padded else None
+    model = settled(made(label, dim, kind_of(way)), a, x, None, mask)
+
+    def gradients(loss):
+        parameters = list(model.parameters())
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        return [
+            torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)
+        ]
+
+    def part(values):  # of a batch, what is no padding
+        return [one[:n] for one, n in zip(values, counts, strict=True)]
+
+    with torch.set_grad_enabled(by_sample):
+        found = model(a, x, None, mask)
+        assert found.shape == a.shape
+        alone = [
+            model(one[None], x[i][:n] if by_sample else x)[0]
+            for i, (one, n) in enumerate(zip(part(a), counts, strict=True))
+        ]
+    for one, batched in zip(alone, part(found), strict=True):
+        torch.testing.assert_close(batched, one, rtol=1e-8, atol=1e-9)
+    if by_sample:
+        losses = [sum(one.square().sum() for one in values) for values in (part(found), alone)]
+        torch.testing.assert_close(*map(gradients, losses), rtol=1e-6, atol=1e-7)
+    if padded:
+        noise = torch.randn(*mask.shape, 1 + dim, dtype=torch.float64)
+        other = torch.where(mask[..., None], torch.cat([a, x], -1), noise)
+        again = model(other[..., :1], other[..., 1:], None, mask)
+        for one, batched in zip(part(again), part(found), strict=True):
+            torch.testing.assert_close(one, batched, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("label", "dim"), ALL)
+def test_other_domains_are_refused_in_one_line(label, dim):
+    """Where the data are matched with the operator, and where it is called."""
+    model, x = made(label, dim, "periodic"), points("curvilinear by sample", dim)
+    a = torch.zeros(3, *x.shape[1:-1], 1, dtype=torch.float64)
+    for kind in EVERYWHERE - model.domains:
+        with pytest.raises(ValueError, match=f"takes .* domains, not {kind} ones"):
+            check_domain(model, [kind])
+    check_domain(model, model.domains)
+    if not model.points_by_sample:
+        with pytest.raises(ValueError, match="needs points that all samples share"):
+            check_input(model, a, x)
+        with pytest.raises(ValueError, match="needs points that all samples share"):
+            check_domain(model, (), by_sample=True)
+    if not model.masks:
+        with pytest.raises(ValueError, match="needs the same number of points"):
+            check_input(model, a, x[0], None, torch.ones(a.shape[:-1], dtype=torch.bool))
+
+
+def test_shapes_of_clouds_masks_and_output_points_are_checked():
+    model = PiT(dim=2, latent=4)
+    a, x = torch.zeros(3, 40, 1), torch.zeros(40, 2)
+    with pytest.raises(
+        ValueError, match=r"\(batch, n1, n2, 1\) or \(batch, n, 1\), got \(3, 40, 2"
+    ):
+        check_input(model, torch.zeros(3, 40, 2), x)
+    with pytest.raises(ValueError, match=r"a mask of shape \(3, 40\), got \(40,\)"):
+        check_input(model, a, x, None, torch.ones(40, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"\(m1, m2, 2\) or \(m, 2\), got \(3, 40, 1\)"):
+        check_input(model, a, x, torch.zeros(3, 40, 1))
+    with pytest.raises(ValueError, match=r"\(3, m1, m2, 2\) or \(3, m, 2\), got \(40, 2\)"):
+        check_input(model, a, x.expand(3, -1, -1), x)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: PiT(dim=2, width=8, depth=1, latent=4, decoder_locality=50.0),
+        lambda: ONO(dim=2, width=8, heads=2, depth=2, attention="linear", queries=True),
+        lambda: DeepONet(dim=2, sensors=40, sensor_grid="points"),
+    ],
+    ids=["pit", "ono", "deeponet"],
+)
+def test_each_sample_can_be_asked_at_points_of_its_own(model):
+    torch.manual_seed(0)
+    model = model().double().eval()
+    a, x = torch.randn(3, 40, 1).double(), torch.rand(3, 40, 2).double()
+    y = torch.rand(3, 7, 2).double()
+    found = model(a, x, y)
+    alone = torch.stack([model(a[i : i + 1], x[i], y[i])[0] for i in range(3)])
+    torch.testing.assert_close(found, alone)
+    assert model(a, x[0], y[0]).shape == (3, 7, 1)
+
+
+def test_fno_does_not_interpolate_between_meshes():
+    x = points("curvilinear by sample", 2).float()
+    model = FNO(dim=2, modes=4, width=8)
+    with pytest.raises(ValueError, match="between boxes alone: y must be None"):
+        model(torch.zeros(3, 32, 16, 1), x, x)
+
+
+def test_sensors_that_are_all_points_are_counted():
+    model = DeepONet(dim=2, sensors=40, sensor_grid="points")
+    with pytest.raises(ValueError, match="there must be 40 sensors, got 39"):
+        model(torch.zeros(1, 39, 1), torch.zeros(39, 2))
+
+
+def test_the_documentation_has_the_domains_of_every_operator():
+    """docs/operators.md, the table under "Domains"."""
+    text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text("utf-8")
+    section = text.split("\n## Domains\n")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", section, re.M))
+    assert rows.keys() == MODELS.keys()
+    for name, declared in MODELS.items():
+        operator = declared.operator
+        claims = [kind in operator.domains for kind in ("periodic", "curvilinear", "cloud")]
+        claims += [operator.points_by_sample, operator.masks, operator.other_points]
+        found = [cell.split(" ")[0] == "yes" for cell in rows[name].split(" | ")[1:]]
+        assert found == claims, name
+        assert rows[name].split(" | ")[0] == ", ".join(map(str, operator.dims)), name
