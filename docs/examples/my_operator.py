@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from operators.base import EVERYWHERE, Operator, check_input
-from pipelines.declared.models import register
+from operators.registry import register
 
 
 class Integral(Operator):

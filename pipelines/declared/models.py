@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self, Union, get_type_hints
 
 import torch
 from pydantic import create_model, model_validator
 
 from operators.base import Operator
-from operators.models.deeponet import DeepONet, ShiftDeepONet
-from operators.models.fno import FNO
-from operators.models.galerkin import GalerkinTransformer
-from operators.models.galerkin2d import GalerkinTransformer2d
-from operators.models.lrsa import LRSA
-from operators.models.neuralop import NeuralOperatorModel
-from operators.models.ono import ONO
-from operators.models.pit import PiT
-from operators.models.transformer import Transformer
-from operators.models.transolver import Transolver
-from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
-from operators.nn.features import FAVOR, RFA
-from operators.nn.nystrom import NYSTROM, through
+from operators.registry import OPERATORS, Registered, check_number
 from pdegen.schema import SchemaError, Strict, near
 
-ATTENTIONS: dict[str, AttentionKind | None] = {
-    "galerkin": GALERKIN,
-    "fourier": FOURIER,
-    "softmax": SOFTMAX,
-    "linear": LINEAR,
-    "efficient": EFFICIENT,
-    "rfa": RFA,
-    "favor": FAVOR,
-    "nystrom": NYSTROM,
-    "nystrom-32": through(32),
-    "none": None,
-}
-_DEEPEST, _LARGEST = 1000, 2**24  # layers, and any other number in a declaration
 _HEAVIEST = 2**40  # bytes of weights
 # What `Model` found of each declaration: building takes milliseconds, and a table reads one often.
 _REFUSALS: dict[tuple[type, str], str | None] = {}
@@ -52,7 +26,6 @@ class Model(Strict):
     """
 
     operator: ClassVar[type[Operator]]
-    words: ClassVar[Mapping[str, Mapping[str, object]]] = {}
     resets: ClassVar[tuple[str, ...]] = ("name", "preset")
     name: str
 
@@ -72,14 +45,10 @@ class Model(Strict):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         for key, value in self.arguments.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{key} must be finite, got {value}")
             least = 0 if type(self).model_fields[key].default == 0 else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ValueError(f"{key} must be at least {least}, got {value}")
-            most = _DEEPEST if key.endswith("depth") else _LARGEST
-            if isinstance(value, int) and value > most:
-                raise ValueError(f"{key} must be at most {most:,}, got {value}")
+            check_number(key, value)
         declaration = type(self), self.model_dump_json()
         if declaration not in _REFUSALS:
             _REFUSALS[declaration] = self._refusal()
@@ -139,26 +108,12 @@ class Model(Strict):
                 f"{self.name} is for domains of dimension {', '.join(map(str, self.dims()))}, "
                 f"the data have {dim}"
             )
-        given: dict[str, Any] = {"in_channels": in_channels, "out_channels": out_channels}
-        if "dim" in inspect.signature(self.operator).parameters:
-            given["dim"] = dim
-        settings: dict[str, Any] = {
-            key: self.words[key][value] if key in self.words else value
-            for key, value in self.arguments.items()
-        }
-        return self.operator(**given, **settings)
+        return OPERATORS[self.name].build(self.arguments, in_channels, out_channels, dim)
 
 
-def declared(
-    name: str, operator: type[Operator], words: Mapping[str, Mapping[str, object]]
-) -> type[Model]:
-    """The declaration of an operator: a key for each argument of its constructor.
-
-    Args:
-        name: Its name.
-        operator: Its class.
-        words: For arguments that are objects, the words that stand for them.
-    """
+def declared(name: str, registered: Registered) -> type[Model]:
+    """The declaration of an operator: a key for each argument of its constructor."""
+    operator, words = registered.operator, registered.words
     named: Any = Literal[name]
     hints, fields = get_type_hints(operator.__init__), dict[str, Any](name=(named, ...))
     for key, parameter in inspect.signature(operator).parameters.items():
@@ -171,39 +126,29 @@ def declared(
             fields[key] = (hints[key], parameter.default)
     make: Any = create_model
     kind = make(operator.__name__, __base__=Model, __doc__=operator.__doc__, **fields)
-    kind.operator, kind.words = operator, words
+    kind.operator = operator
     return kind
 
 
-MODELS: dict[str, type[Model]] = {}
+class Declarations(Mapping[str, type[Model]]):
+    """Those of all operators that are registered by now, by their names."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, type[Model]] = {}
+
+    def __getitem__(self, name: str) -> type[Model]:
+        if name not in self._made:
+            self._made[name] = declared(name, OPERATORS[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(OPERATORS)
+
+    def __len__(self) -> int:
+        return len(OPERATORS)
 
 
-def register(
-    name: str,
-    operator: type[Operator],
-    words: Mapping[str, Mapping[str, object]] | None = None,
-) -> None:
-    """Make an operator known by a name, before experiments are read.
-
-    Raises:
-        ValueError: If the name is taken.
-    """
-    if name in MODELS:
-        raise ValueError(f"there is an operator named {name!r} already")
-    MODELS[name] = declared(name, operator, words or {})
-
-
-register("galerkin-transformer", GalerkinTransformer, {"attention": ATTENTIONS})
-register("galerkin-transformer-2d", GalerkinTransformer2d, {"attention": ATTENTIONS})
-register("transformer", Transformer)
-register("fno", FNO)
-register("deeponet", DeepONet)
-register("shift-deeponet", ShiftDeepONet)
-register("ono", ONO)
-register("pit", PiT)
-register("transolver", Transolver)
-register("lrsa", LRSA)
-register("neuraloperator", NeuralOperatorModel)
+MODELS = Declarations()
 
 
 def model_union() -> Any:
@@ -218,13 +163,6 @@ def parse_model(content: Mapping[str, Any]) -> Model:
         SchemaError: On an unknown model or key, or an impossible value.
     """
     name = content.get("name")
-    if name not in MODELS:
+    if not isinstance(name, str) or name not in MODELS:
         raise SchemaError(f"unknown model {name!r}: {near(str(name), list(MODELS))}")
     return MODELS[name].parse(content, f"model {name}")
-
-
-def build_operator(description: Mapping[str, Any]) -> Operator:
-    """The operator that a checkpoint describes by its declaration, channels and dimension."""
-    model = parse_model(description["model"])
-    dim = description.get("dim", model.dims()[0])
-    return model.build(description["in_channels"], description["out_channels"], dim)

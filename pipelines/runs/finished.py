@@ -13,13 +13,13 @@ import torch
 from pydantic import BaseModel, Field, ValidationError
 
 from operators.data import Pairs
+from operators.registry import build_operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
 from operators.training.evaluate import predictions
 from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
 from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment
-from pipelines.declared.models import build_operator
 from pipelines.declared.physics import physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.predictions import kept_mean, kept_predictions

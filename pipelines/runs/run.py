@@ -18,6 +18,7 @@ import pdegen
 from operators.base import Operator
 from operators.data import Samples
 from operators.norms import WeightedH1
+from operators.registry import build_operator
 from operators.training.checkpoint import (
     CheckpointError,
     check_checkpoint,
@@ -42,7 +43,6 @@ from operators.training.step import Acceleration, AccelerationError
 from operators.transforms import Predictor, SquareSymmetries
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment
-from pipelines.declared.models import build_operator
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.folder import Holding, InUseError, RunError, check_folder, check_name
 from pipelines.runs.predictions import (

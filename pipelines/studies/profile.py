@@ -11,9 +11,9 @@ import torch
 
 from operators.base import Operator
 from operators.norms import RelativeL2
+from operators.registry import build_operator
 from operators.training.memory import is_out_of_memory
 from pdegen.schema import SchemaError
-from pipelines.declared.models import build_operator
 from pipelines.declared.profile import Profile
 from pipelines.measure.cost import step_cost
 from pipelines.runs.folder import Holding

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from operators.data import Pairs
+from operators.registry import build_operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
 from operators.training.evaluate import predictions
 from operators.training.files import DamagedError, FileError, read, read_json, write, write_json
@@ -23,7 +24,6 @@ from operators.training.fit import Epoch, Stopped, read_history
 from operators.transforms import Predictor
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
-from pipelines.declared.models import build_operator
 from pipelines.runs.folder import RunError
 from pipelines.runs.predictions import kept_predictions
 from pipelines.runs.run import train_part

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from operators.base import check_input
+from operators.registry import ATTENTIONS, build_operator
 from operators.training.checkpoint import load_checkpoint, save_checkpoint
 from operators.training.step import Watch
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
-from pipelines.declared.models import ATTENTIONS, MODELS, build_operator, parse_model
+from pipelines.declared.models import MODELS, parse_model
 
 
 @dataclass(frozen=True)

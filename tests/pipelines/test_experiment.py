@@ -3,11 +3,11 @@
 import pytest
 
 from operators.data import allowed_resolutions
+from operators.registry import build_operator
 from operators.training.fit import adam
 from operators.training.soap import SOAP
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.declared.models import build_operator
 from pipelines.declared.shipped import experiment_names
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from operators.registry import build_operator, register
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pipelines.declared import models
 from pipelines.declared.experiment import load_experiment
-from pipelines.declared.models import MODELS, build_operator, parse_model, register
+from pipelines.declared.models import MODELS, parse_model
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/my_operator.py"
 

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from operators.data import Samples
+from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint, save_checkpoint
 from operators.training.evaluate import predictions
-from pipelines.declared.models import build_operator
 from pipelines.reports.report import write_report
 from pipelines.runs import finished as reading
 from pipelines.runs.data import Source

@@ -10,9 +10,9 @@ import pytest
 import torch
 import xarray as xr
 
+from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from pipelines.declared.experiment import load_experiment
-from pipelines.declared.models import build_operator
 from pipelines.runs.run import evaluate, train
 from pipelines.runs.score import Score
 from tests.pipelines.conftest import SMALL

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import torch
 
+from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint, save_checkpoint
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.declared.models import build_operator
 from pipelines.runs.run import RunError, evaluate_run, train, train_part
 from tests.pipelines.command import history
 from tests.pipelines.conftest import SMALL

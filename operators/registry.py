@@ -1,0 +1,157 @@
+"""Names and words -> operators: what a checkpoint says of its operator is built again."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from operators.base import Operator
+from operators.models.deeponet import DeepONet, ShiftDeepONet
+from operators.models.fno import FNO
+from operators.models.galerkin import GalerkinTransformer
+from operators.models.galerkin2d import GalerkinTransformer2d
+from operators.models.lrsa import LRSA
+from operators.models.neuralop import NeuralOperatorModel
+from operators.models.ono import ONO
+from operators.models.pit import PiT
+from operators.models.transformer import Transformer
+from operators.models.transolver import Transolver
+from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
+from operators.nn.features import FAVOR, RFA
+from operators.nn.nystrom import NYSTROM, through
+
+Words = Mapping[str, Mapping[str, object]]
+
+ATTENTIONS: dict[str, AttentionKind | None] = {
+    "galerkin": GALERKIN,
+    "fourier": FOURIER,
+    "softmax": SOFTMAX,
+    "linear": LINEAR,
+    "efficient": EFFICIENT,
+    "rfa": RFA,
+    "favor": FAVOR,
+    "nystrom": NYSTROM,
+    "nystrom-32": through(32),
+    "none": None,
+}
+DEEPEST, LARGEST = 1000, 2**24  # layers, and any other number among the settings
+
+
+@dataclass(frozen=True)
+class Registered:
+    """An operator with a name.
+
+    Args:
+        operator: Its class.
+        words: For arguments of its constructor that are objects, the words that stand for them.
+    """
+
+    operator: type[Operator]
+    words: Words
+
+    def build(
+        self, settings: Mapping[str, Any], in_channels: int, out_channels: int, dim: int | None
+    ) -> Operator:
+        """The operator with these settings, for functions with so many channels.
+
+        Args:
+            settings: Arguments of the constructor, words in place of objects.
+            in_channels, out_channels: Channels of inputs and outputs.
+            dim: Dimension of the domain; None where a checkpoint of an early version does not say.
+
+        Raises:
+            ValueError, TypeError: If the settings are impossible, or not for that dimension.
+        """
+        known = inspect.signature(self.operator).parameters
+        if unknown := settings.keys() - known.keys():
+            raise ValueError(f"{self.operator.__name__} has no argument {min(unknown)}")
+        arguments = {name: self._argument(name, value) for name, value in settings.items()}
+        if dim is not None and "dim" in known:
+            arguments["dim"] = dim
+        made = self.operator(in_channels=in_channels, out_channels=out_channels, **arguments)
+        if dim not in (None, made.dim):
+            raise ValueError(
+                f"{self.operator.__name__} is for domains of dimension {made.dim}, the data have "
+                f"{dim}"
+            )
+        return made
+
+    def _argument(self, name: str, value: Any) -> Any:
+        if name in self.words:
+            if value not in self.words[name]:
+                raise ValueError(f"unknown {name} {value!r}: known: {', '.join(self.words[name])}")
+            return self.words[name][value]
+        check_number(name, value)
+        return value
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise ValueError where a setting is a number that no operator has.
+
+    >>> check_number("depth", 10**6)
+    Traceback (most recent call last):
+    ValueError: depth must be at most 1,000, got 1000000
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+    most = DEEPEST if name.endswith("depth") else LARGEST
+    if isinstance(value, int) and not isinstance(value, bool) and value > most:
+        raise ValueError(f"{name} must be at most {most:,}, got {value}")
+
+
+OPERATORS: dict[str, Registered] = {}
+
+
+def register(name: str, operator: type[Operator], words: Words | None = None) -> None:
+    """Make an operator known by a name, before experiments or checkpoints are read.
+
+    Args:
+        name: How experiments and checkpoints call it.
+        operator: Its class.
+        words: For arguments that are objects, the words that stand for them.
+
+    Raises:
+        ValueError: If the name is taken.
+
+    >>> register("fno", FNO)
+    Traceback (most recent call last):
+    ValueError: there is an operator named 'fno' already
+    """
+    if name in OPERATORS:
+        raise ValueError(f"there is an operator named {name!r} already")
+    OPERATORS[name] = Registered(operator, words or {})
+
+
+register("galerkin-transformer", GalerkinTransformer, {"attention": ATTENTIONS})
+register("galerkin-transformer-2d", GalerkinTransformer2d, {"attention": ATTENTIONS})
+register("transformer", Transformer)
+register("fno", FNO)
+register("deeponet", DeepONet)
+register("shift-deeponet", ShiftDeepONet)
+register("ono", ONO)
+register("pit", PiT)
+register("transolver", Transolver)
+register("lrsa", LRSA)
+register("neuraloperator", NeuralOperatorModel)
+
+
+def build_operator(description: Mapping[str, Any]) -> Operator:
+    """The operator that a checkpoint describes by its name, settings, channels and dimension.
+
+    Raises:
+        KeyError, ValueError, TypeError: If it describes none.
+
+    >>> model = {"name": "fno", "width": 8, "modes": 4}
+    >>> described = {"model": model, "in_channels": 1, "out_channels": 2, "dim": 1}
+    >>> build_operator(described).out_channels
+    2
+    """
+    settings = dict(description["model"])
+    name = settings.pop("name")
+    if name not in OPERATORS:
+        raise ValueError(f"unknown model {name!r}: known: {', '.join(OPERATORS)}")
+    channels = description["in_channels"], description["out_channels"]
+    return OPERATORS[name].build(settings, *channels, description.get("dim"))
