@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from torch import Tensor
 from operators.data import Batch, Samples, Subsample
 from operators.data.pairs import check_rank
 from operators.data.variables import GridKind, Reduction, Values
+from pdegen.domains import Box
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.layout import Variable
@@ -202,7 +203,8 @@ def _variable(recipe: Recipe, name: str) -> Variable:
     Raises:
         SchemaError: If it has none of that name.
     """
-    functions = {v.name: v for v in recipe.problem.variables() if "x" in v.dims}
+    axes = set(recipe.problem.domain.axes)
+    functions = {v.name: v for v in recipe.problem.variables() if axes <= set(v.dims)}
     if name not in functions:
         raise SchemaError(
             f"recipe {recipe.name}: it has no function {name!r}, known: {', '.join(functions)}"
@@ -271,9 +273,18 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
 
 
 def _points(recipe: Recipe) -> tuple[GridKind, list[np.ndarray]]:
-    """The kind of grid of a recipe, and its points along each axis."""
-    axes = [c for c in recipe.problem.coordinates() if c.name in ("x", "y", "z")]
-    return axes[0].attributes["grid"], [axis.values for axis in axes]
+    """The kind of grid of a recipe, and its points along each axis.
+
+    Raises:
+        SchemaError: If its functions live on no box with one kind of grid.
+    """
+    domain = recipe.problem.domain
+    if not isinstance(domain, Box) or domain.grid == "mixed":
+        raise SchemaError(
+            f"recipe {recipe.name}: a stream is solved on a box with one kind of grid, its "
+            f"functions live on a {domain.kind} domain: make a store and train on that"
+        )
+    return cast(GridKind, domain.grid), [grid.x for grid in domain.grids]
 
 
 def check_alike(pairs: Samples, stored: Samples) -> None:
@@ -305,9 +316,12 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
     samples = data.epoch_samples or min(data.samples or recipe.splits.train, recipe.splits.train)
     if batch > samples:
         raise SchemaError(f"batch {batch} is larger than the {samples} samples of an epoch")
-    where, (grid, points) = f"recipe {recipe.name}", _points(recipe)
+    where, domain = f"recipe {recipe.name}", recipe.problem.domain
     for name in (data.input, data.target):
         _variable(recipe, name)
+    if data.stream is None and not isinstance(domain, Box):
+        return domain.dim
+    grid, points = _points(recipe)
     for resolution in (data.resolution, *experiment.resolutions):
         Subsample.of(points, grid, resolution, data.target_resolution, where)
     if data.stream is None:
