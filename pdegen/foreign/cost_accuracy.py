@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from pdegen.domains import GRIDS
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.plan import GridKind
 from pdegen.foreign.published import Entry, Published, shapes
 
 
@@ -16,10 +17,11 @@ class _Problem:
 
     stem: str
     axes: tuple[str, ...]
-    grid: GridKind
+    grid: str
     equation: str
     input: str
     target: str
+    length: float = 1.0  # of the axes
 
 
 _PROBLEMS = (
@@ -35,9 +37,8 @@ _PROBLEMS = (
     ),
     _Problem(
         "NavierStokes", ("x", "y"), "periodic",
-        "w_t + v . grad w = Laplace w / 40 + curl f on the torus of length 2 pi, to t = 10; the "
-        "points are those of the torus of length 1",
-        "forcing curl f", "vorticity w at t = 10",
+        "w_t + v . grad w = Laplace w / 40 + curl f on the torus of length 2 pi, to t = 10",
+        "forcing curl f", "vorticity w at t = 10", 2 * math.pi,
     ),
 )  # fmt: skip
 
@@ -64,5 +65,9 @@ def pairs(contents: Contents, declaration: Declaration) -> Published | None:
             grid=one.grid,
             entries=(Entry("a", input, axes, one.input), Entry("u", target, axes, one.target)),
             splits=_halves,
+            points={
+                dim: one.length * GRIDS[one.grid](n).x
+                for dim, n in zip(one.axes, found[0], strict=False)
+            },
         )
     return None

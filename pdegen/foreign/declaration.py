@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pdegen.foreign.plan import GridKind
-
 
 @dataclass(frozen=True)
 class Declaration:
@@ -16,15 +14,22 @@ class Declaration:
     Args:
         input, target: Names of the arrays in the file; one name for both takes the first frame of
             a trajectory as input and the others as target.
-        grid: What the points of all axes are.
+        grid: What the points are: "periodic", "cell" or "nodal"; or a word for each axis, as in
+            "periodic,nodal".
         splits: Sizes of train (from the front), validation (before test) and test (from the end).
         samples: Whether the axis of samples is the "first" or the "last".
         times: Whether the axis of times is the "first" (after the samples) or the "last".
+        input_axes, target_axes: Names of all axes, of "sample", "time", "channel", "x", "y", "z",
+            in place of `samples` and `times`; also where there are channels.
+        boundary: The value that the target is known to have on the boundary.
     """
 
     input: str | None = None
     target: str | None = None
-    grid: GridKind | None = None
+    grid: str | None = None
     splits: Mapping[str, int] | None = None
     samples: Literal["first", "last"] = "first"
     times: Literal["first", "last"] | None = None
+    input_axes: tuple[str, ...] | None = None
+    target_axes: tuple[str, ...] | None = None
+    boundary: float | None = None

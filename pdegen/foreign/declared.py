@@ -8,16 +8,9 @@ import numpy as np
 
 from pdegen.foreign.arrays import Array, Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.plan import (
-    SPACE,
-    Field,
-    Plan,
-    View,
-    numbers,
-    points,
-    split_sizes,
-    times,
-)
+from pdegen.foreign.plan import AXES, SPACE, Field, Plan, View, box, numbers, split_sizes
+from pdegen.store.format import Physics
+from pdegen.store.variables import positions, times
 
 
 def declared(files: Sequence[Contents], declaration: Declaration) -> Plan:
@@ -25,6 +18,7 @@ def declared(files: Sequence[Contents], declaration: Declaration) -> Plan:
 
     Axes are samples first (or last, by `declaration.samples`), then space; a target with one axis
     more than the input has times, whose place follows from the shapes or is `declaration.times`.
+    Others, and channels, are named by `declaration.input_axes` and `declaration.target_axes`.
 
     Raises:
         ForeignError: If something is not given (it lists what the file holds), or does not fit.
@@ -52,7 +46,7 @@ def declared(files: Sequence[Contents], declaration: Declaration) -> Plan:
         if count < 2:
             raise ForeignError(f"{inputs[0].where} {inputs[0].shape} has a single time")
         frames = ((0, 1), (1, count))
-    fields = tuple(
+    a, u = (
         Field(
             name,
             tuple(View(array, axes[i], frames[i]) for array in arrays),
@@ -60,62 +54,58 @@ def declared(files: Sequence[Contents], declaration: Declaration) -> Plan:
         )
         for i, (name, arrays, role) in enumerate((("a", inputs, "input"), ("u", targets, "target")))
     )
-    a, u = fields
-    space = [dim for dim in SPACE if dim in a.dims]
-    sizes = [n for dim, n in zip(a.dims, a.shape, strict=True) if dim in space]
-    if sizes != [n for dim, n in zip(u.dims, u.shape, strict=True) if dim in space]:
+    if a.space != u.space:
         raise ForeignError(
             f"{inputs[0].where} {inputs[0].shape} and {targets[0].where} {targets[0].shape} are "
             "on different grids"
         )
-    count = dict(zip(u.dims, u.shape, strict=True)).get("time", 0)
+    domain = box(declaration.grid, a.space, {})
+    count = max(dict(zip(one.dims, one.shape, strict=True)).get("time", 0) for one in (a, u))
+    known = {} if declaration.boundary is None else {"u": declaration.boundary}
     return Plan(
         name="imported",
         title=f"Imported from {', '.join(file.path.name for file in files)}",
         equation="not given",
         source="as declared",
-        fields=fields,
+        fields=(a, u),
         coordinates=(
             numbers(a.samples),
-            *points(declaration.grid, space, sizes),
+            *positions(domain),
             *((times(np.arange(count)),) if count else ()),
         ),
         splits=split_sizes(declaration.splits, a.samples),
+        domain=domain,
+        physics=Physics(boundary=known),
     )
 
 
 def _axes(a: Array, u: Array, declaration: Declaration) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the axes of input and target."""
-    timed = len(u.shape) - len(a.shape)
-    if a.name == u.name:
-        space = SPACE[: len(a.shape) - 2]
-        axes = _with_samples(_with_time(space, declaration.times or "first"), declaration)
-        known = axes, axes
-    else:
-        space = SPACE[: len(a.shape) - 1]
-        where = declaration.times or _where_times_are(a, u, declaration)
-        known = (
-            _with_samples(space, declaration),
-            _with_samples(_with_time(space, where) if timed else space, declaration),
-        )
-    if not space or timed not in (0, 1) or len(known[0]) != len(a.shape):
-        raise ForeignError(
-            f"{a.where} {a.shape} and {u.where} {u.shape}: an input has samples and one to three "
-            "axes of space, a target the same and perhaps times"
-        )
-    return known
-
-
-def _with_samples(axes: tuple[str, ...], declaration: Declaration) -> tuple[str, ...]:
-    return ("sample", *axes) if declaration.samples == "first" else (*axes, "sample")
-
-
-def _with_time(space: tuple[str, ...], where: str) -> tuple[str, ...]:
-    return ("time", *space) if where == "first" else (*space, "time")
+    same = a.name == u.name
+    first = SPACE[: len(a.shape) - (2 if same else 1)]
+    where = declaration.times or ("first" if same else _where_times_are(a, u, declaration))
+    timed = ("time", *first) if where == "first" else (*first, "time")
+    guessed = timed if same or len(u.shape) > len(a.shape) else first
+    ends = (("sample",), ()) if declaration.samples == "first" else ((), ("sample",))
+    found = (
+        declaration.input_axes or (*ends[0], *(timed if same else first), *ends[1]),
+        declaration.target_axes or (*ends[0], *guessed, *ends[1]),
+    )
+    for array, axes in ((a, found[0]), (u, found[1])):
+        told = len(set(axes)) == len(axes) == len(array.shape) and set(axes) <= set(AXES)
+        if not told or "sample" not in axes or not set(SPACE) & set(axes):
+            raise ForeignError(
+                f"{a.where} {a.shape} and {u.where} {u.shape}: an input has samples and one to "
+                "three axes of space, a target the same and perhaps times; of others, say the "
+                f"axes, of {', '.join(AXES)}"
+            )
+    return found
 
 
 def _where_times_are(a: Array, u: Array, declaration: Declaration) -> str:
     """The place of the times, where the shapes tell."""
+    if declaration.target_axes:
+        return "first"
     cut = slice(1, None) if declaration.samples == "first" else slice(None, -1)
     space, both = a.shape[cut], u.shape[cut]
     fits = [where for where, rest in (("first", both[1:]), ("last", both[:-1])) if rest == space]

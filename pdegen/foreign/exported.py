@@ -162,7 +162,7 @@ def _plan(found: Exported, contents: Contents) -> Plan:
         equation=attributes["equation"],
         source="exported by pdegen",
         fields=tuple(
-            Field(name, (_view(contents, name, array),), array.attributes)
+            Field(name, (_view(contents, name, array),), array.attributes, array.dtype)
             for name, array in variables
         ),
         coordinates=tuple(

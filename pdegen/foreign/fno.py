@@ -8,8 +8,14 @@ import numpy as np
 
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.plan import times
-from pdegen.foreign.published import Entry, Published, named, shapes
+from pdegen.foreign.published import (
+    BURGERS,
+    Entry,
+    Published,
+    darcy_physics,
+    named,
+    shapes,
+)
 
 _BURGERS = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
 _DARCY = "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
@@ -37,7 +43,8 @@ def burgers(contents: Contents, declaration: Declaration) -> Published | None:
         ),
         splits=lambda counts: {"train": 1024, "validation": 100, "test": 100},
         parameters={"viscosity": 0.1 / (2 * math.pi)},
-        coordinates=(times([1 / (2 * math.pi)]),),
+        times=[1 / (2 * math.pi)],
+        physics=BURGERS,
     )
 
 
@@ -64,6 +71,7 @@ def darcy(contents: Contents, declaration: Declaration) -> Published | None:
         ),
         splits=splits,
         parameters={"source": 1.0},
+        physics=darcy_physics(3.0, 12.0),
     )
 
 
@@ -98,5 +106,5 @@ def navier_stokes(contents: Contents, declaration: Declaration) -> Published | N
             "train": 1000, "validation": max(0, min(200, sum(counts) - 1200)), "test": 200,
         },
         parameters={} if viscosity is None else {"viscosity": viscosity},
-        coordinates=(times(when),),
+        times=when,
     )  # fmt: skip

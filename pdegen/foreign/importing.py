@@ -26,7 +26,7 @@ from pdegen.store.layout import Layout
 from pdegen.store.store import Store
 
 # Enters every fingerprint: raised when a change of this code changes what is stored of a file.
-ALGORITHM_VERSION = 1
+ALGORITHM_VERSION = 2
 
 _SHARD_BYTES = 2**24  # of one variable: a few shards fit into any memory
 _LARGEST = 1e150  # the squares of such numbers, and their sums, are finite in float64
@@ -145,6 +145,7 @@ class ImportJob(Job):
                  one.attributes.get("grid")]
                 for one in self.plan.coordinates
             ],
+            "physics": self.plan.physics.attributes(),
             "splits": {name: list(ends) for name, ends in self.plan.splits.items()},
             "shard": self.shard,
             "algorithm": ALGORITHM_VERSION,
@@ -166,12 +167,14 @@ class ImportJob(Job):
                 "title": plan.title,
                 "equation": plan.equation,
                 "recipe": {"name": plan.name},
+                **({"physics": said} if (said := plan.physics.attributes()) else {}),
                 **plan.attributes,
                 "splits": {name: list(ends) for name, ends in plan.splits.items()},
                 "fingerprint": self.fingerprint,
                 "imported": self.summary,
                 "provenance": provenance(),
             },
+            domain=plan.domain,
         )
 
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:

@@ -6,8 +6,7 @@ import numpy as np
 
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.plan import axis, times
-from pdegen.foreign.published import Entry, Published, shapes
+from pdegen.foreign.published import BURGERS, Entry, Published, shapes
 
 _BURGERS = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
 
@@ -29,7 +28,8 @@ def burgers(contents: Contents, declaration: Declaration) -> Published | None:
         ),
         splits=lambda counts: {"train": 800, "test": 400},
         parameters={"viscosity": float(contents.array("visc").values().reshape(-1)[0])},
-        coordinates=(times(np.arange(17) * 0.06),),
+        times=np.arange(17) * 0.06,
+        physics=BURGERS,
     )
 
 
@@ -46,21 +46,19 @@ def darcy(contents: Contents, declaration: Declaration) -> Published | None:
     if contents.arrays["x"].dtype != bool or n not in (16, 32):
         return None
     where = np.arange(n) * (416 // n) / 420
-    text = "position {}, every {}th of 421 nodes, the last left out"
     return Published(
         name="neuralop-darcy",
         title="Darcy, the small files of neuraloperator",
         equation="-div(a grad u) = f on (0,1)^2; the values of a and f are not documented",
-        source="neuraloperator: one file for training, one for tests",
+        source=f"neuraloperator: one file for training, one for tests; every {416 // n}th of 421 "
+        "nodes, the last left out",
         grid="nodal",
         entries=(
             Entry("a", "x", ("sample", "x", "y"), "phase of the coefficient, 0 or 1"),
             Entry("u", "y", ("sample", "x", "y"), "solution u, scaled"),
         ),
         splits=_last_file,
-        coordinates=tuple(
-            axis(name, where, "nodal", text.format(name, 416 // n)) for name in ("x", "y")
-        ),
+        points={"x": where, "y": where},
     )
 
 

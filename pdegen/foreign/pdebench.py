@@ -6,8 +6,8 @@ import math
 
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.plan import axis, times
-from pdegen.foreign.published import Entry, Published, named, shapes
+from pdegen.foreign.published import BURGERS, Entry, Published, darcy_physics, named, shapes
+from pdegen.store.format import Physics
 
 _DARCY = "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
 
@@ -41,10 +41,9 @@ def trajectories(contents: Contents, declaration: Declaration) -> Published | No
         ),
         splits=_first_tenth,
         parameters=parameters,
-        coordinates=(
-            axis("x", contents.array("x-coordinate").values(), "periodic"),
-            times(when),
-        ),
+        points={"x": contents.array("x-coordinate").values()},
+        times=when,
+        physics=BURGERS if nu is not None else Physics(),
     )
 
 
@@ -66,9 +65,8 @@ def darcy(contents: Contents, declaration: Declaration) -> Published | None:
         ),
         splits=_first_tenth,
         parameters={} if beta is None else {"source": float(beta)},
-        coordinates=tuple(
-            axis(name, contents.array(f"{name}-coordinate").values(), "cell") for name in ("x", "y")
-        ),
+        points={name: contents.array(f"{name}-coordinate").values() for name in ("x", "y")},
+        physics=darcy_physics(0.1, 1.0),
     )
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from pdegen.domains import CellGrid, NodalGrid
+from pdegen.domains import GRIDS, Box, Grid
+from pdegen.domains import NAMES as SPACE
 from pdegen.foreign.arrays import Array, ForeignError
+from pdegen.store.arrays import LEADING
+from pdegen.store.format import Physics
 from pdegen.store.variables import Coordinate, Variable
 from pdegen.store.variables import times as times
 
-GridKind = Literal["periodic", "cell", "nodal"]
-
-SPACE = ("x", "y", "z")
+AXES = ("sample", "time", "channel", *SPACE)  # in the order of a store
 # what numbers are kept in: exactly, though wider where a store has no such type
 _KEPT = {
     "float32": "float32", "float64": "float64", "float16": "float32", "bool": "float32",
@@ -30,8 +31,8 @@ class View:
 
     Args:
         array: The array.
-        axes: Names of its axes: "sample", "time", "x", "y", "z", or others; "" of one with a
-            single point.
+        axes: Names of its axes: "sample", "time", "channel", "x", "y", "z", or others; "" of one
+            with a single point.
         frames: First and one past the last point of the axis time; all by default. An axis time
             with a single frame is left out.
 
@@ -54,11 +55,10 @@ class View:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The axes after the samples, in the order of a store: space last."""
+        """The axes after the samples, in the order of a store: time, channel, space."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
         dropped = {"", "sample", *(("time",) if one_frame else ())}
-        others = tuple(axis for axis in self.axes if axis not in {*dropped, *SPACE})
-        return (*others, *(dim for dim in SPACE if dim in self.axes))
+        return tuple(sorted((axis for axis in self.axes if axis not in dropped), key=_place))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -80,6 +80,12 @@ class View:
         return values.squeeze(axis=dropped).transpose([axes.index(dim) for dim in kept])
 
 
+def _place(axis: str) -> int:
+    """Of an axis among the others; axes of meshes stay as they are."""
+    order = (*LEADING, "", *SPACE)
+    return order.index(axis if axis in order else "")
+
+
 @dataclass(frozen=True)
 class Field:
     """A variable of a store: the same array of several files, one after the other.
@@ -88,6 +94,7 @@ class Field:
         name: Name in the store.
         views: One of each file.
         attributes: long_name, units, role and parameters.
+        dtype: Type in the store; by default a float that holds the numbers.
 
     Raises:
         ForeignError: If the files do not fit together.
@@ -96,10 +103,11 @@ class Field:
     name: str
     views: tuple[View, ...]
     attributes: Mapping[str, Any]
+    dtype: str = ""
 
     def __post_init__(self) -> None:
         first = self.views[0]
-        if first.array.dtype.name not in _KEPT:
+        if not self.dtype and first.array.dtype.name not in _KEPT:
             raise ForeignError(
                 f"{first.array.where} is of type {first.array.dtype}, which floats do not hold "
                 "exactly"
@@ -121,6 +129,11 @@ class Field:
         return _shape(self.views[0])
 
     @property
+    def space(self) -> dict[str, int]:
+        """Points along the axes of space."""
+        return {dim: n for dim, n in zip(self.dims, self.shape, strict=True) if dim in SPACE}
+
+    @property
     def samples(self) -> int:
         return sum(view.sizes["sample"] for view in self.views)
 
@@ -129,9 +142,13 @@ class Field:
         """What a store is told of it."""
         found = self.views[0].array.dtype.name
         attributes = dict(self.attributes)
-        if found != _KEPT[found]:
+        if "channel" in self.dims and "channels" not in attributes:
+            count = self.shape[self.dims.index("channel")]
+            attributes["channels"] = [f"{self.name}{k}" for k in range(count)]
+        kept = self.dtype or _KEPT[found]
+        if found != kept:
             attributes["type_in_file"] = found
-        return Variable(self.name, self.dims, self.shape, _KEPT[found], attributes)
+        return Variable(self.name, self.dims, self.shape, kept, attributes)
 
     def read(self, samples: range) -> np.ndarray:
         """The values of some samples, in the type they are kept in."""
@@ -159,6 +176,8 @@ class Plan:
         fields: The variables.
         coordinates: Coordinates, the number of the sample among them.
         splits: First and one past the last sample of each split.
+        domain: Where the variables are functions; None where `attributes` say it.
+        physics: What is known of the equation.
         attributes: Further attributes of the store.
         skipped: Samples whose values are NaN, and why.
 
@@ -173,6 +192,8 @@ class Plan:
     fields: tuple[Field, ...]
     coordinates: tuple[Coordinate, ...]
     splits: Mapping[str, tuple[int, int]]
+    domain: Box | None = None
+    physics: Physics = Physics()  # noqa: RUF009, it is frozen
     attributes: Mapping[str, Any] = field(default_factory=dict)
     skipped: Mapping[int, str] = field(default_factory=dict)
 
@@ -209,33 +230,48 @@ class Plan:
         ))  # fmt: skip
 
 
-def points(kind: GridKind, dims: Sequence[str], shape: Sequence[int]) -> tuple[Coordinate, ...]:
-    """Coordinates of a grid on the unit interval, square or cube.
+def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -> Box:
+    """The box of these sizes along its axes.
+
+    Args:
+        grid: "periodic", "cell" or "nodal"; or a word for each axis, as "periodic,nodal".
+        sizes: By the names of the axes.
+        points: Along axes that have not the length 1.
 
     Raises:
-        ForeignError: If an axis has too few points for the grid.
+        ForeignError: If a word is unknown, or points do not belong to such a grid.
+
+    >>> box("periodic,nodal", {"x": 8, "y": 5}, {"y": np.linspace(-1, 1, 5)}).grids[1].length
+    2.0
     """
-    result = []
-    for dim, n in zip(dims, shape, strict=True):
-        try:
-            x = {
-                "periodic": lambda n: np.arange(n) / n,
-                "cell": lambda n: CellGrid(n).x,
-                "nodal": lambda n: NodalGrid(n).x,
-            }[kind](n)
-        except ValueError as error:
-            raise ForeignError(f"the axis {dim} has {n} points: {error}") from None
-        result.append(axis(dim, x, kind))
-    return tuple(result)
+    kinds = grid.split(",") if "," in grid else [grid] * len(sizes)
+    if len(kinds) != len(sizes) or set(kinds) - set(GRIDS):
+        raise ForeignError(
+            f"the grid is {grid!r}: periodic, cell or nodal, or one of these for each of "
+            f"{', '.join(sizes)}"
+        )
+    return Box(tuple(
+        _grid(dim, GRIDS[kind], n, points.get(dim))
+        for (dim, n), kind in zip(sizes.items(), kinds, strict=True)
+    ))  # fmt: skip
 
 
-def axis(dim: str, values: np.ndarray, kind: GridKind, long_name: str = "") -> Coordinate:
-    """The points of an axis."""
-    where = {
-        "periodic": "on the circle", "cell": "cell centres", "nodal": "nodes, both ends included"
-    }[kind]  # fmt: skip
-    text = long_name or f"position {dim}, {where}"
-    return Coordinate(dim, (dim,), values, {"long_name": text, "units": "1", "grid": kind})
+def _grid(dim: str, kind: type[Grid], n: int, x: np.ndarray | None) -> Grid:
+    """The grid of an axis; points in float32 are known to a part of the spacing."""
+    try:
+        unit = kind(n)
+        if x is None or _near(unit, x):
+            return unit
+        found = kind.through(np.linspace(float(x[0]), float(x[-1]), n))
+        if _near(found, x):
+            return found
+        raise ValueError("they do not rise by equal steps")
+    except ValueError as error:
+        raise ForeignError(f"the axis {dim} has {n} points: {error}") from None
+
+
+def _near(grid: Grid, x: np.ndarray) -> bool:
+    return bool(np.abs(grid.x - x).max() <= 1e-3 * grid.spacing)
 
 
 def numbers(samples: int) -> Coordinate:

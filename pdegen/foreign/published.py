@@ -11,18 +11,9 @@ import numpy as np
 
 from pdegen.foreign.arrays import Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.plan import (
-    SPACE,
-    Field,
-    GridKind,
-    Plan,
-    View,
-    axis,
-    numbers,
-    points,
-    split_sizes,
-)
-from pdegen.store.layout import Coordinate
+from pdegen.foreign.plan import Field, Plan, View, box, numbers, split_sizes
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import positions, times
 
 
 @dataclass(frozen=True)
@@ -42,23 +33,43 @@ class Published:
 
     Args:
         name, title, equation, source: As of `pdegen.foreign.plan.Plan`.
-        grid: What the points are.
+        grid: What the points are, as of `pdegen.foreign.plan.box`.
         entries: Its variables.
         splits: Splits of the literature, as sizes or as ranges, by the numbers of samples of the
             files.
         parameters: Of the equation; attributes of the variables.
-        coordinates: Points and times, where they are not those of the grid; by their names.
+        points: Along axes that have not the length 1.
+        times: Of the target.
+        physics: What is known of the equation.
     """
 
     name: str
     title: str
     equation: str
     source: str
-    grid: GridKind
+    grid: str
     entries: tuple[Entry, ...]
     splits: Callable[[list[int]], Mapping[str, int | tuple[int, int]]]
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    coordinates: tuple[Coordinate, ...] = ()
+    points: Mapping[str, np.ndarray] = field(default_factory=dict)
+    times: Sequence[float] | np.ndarray = ()
+    physics: Physics = Physics()  # noqa: RUF009, it is frozen
+
+
+BURGERS = Physics(
+    symmetries=("shift", "odd-reflection"), drawing={"a": Drawing("a"), "u": Drawing("u")}
+)
+
+
+def darcy_physics(low: float, high: float) -> Physics:
+    """What is known of Darcy's equation with a coefficient of two values, a = low or high."""
+    return Physics(
+        boundary={"u": 0.0},
+        symmetries=("square",),
+        loss_weight="a",
+        phases={"a": (low, high)},
+        drawing={"a": Drawing("a", "phases", log=True), "u": Drawing("u")},
+    )
 
 
 def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Declaration) -> Plan:
@@ -74,7 +85,9 @@ def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Dec
     """
     known = found[0]
     for one, contents in zip(found, files, strict=True):
-        if one.name != known.name or not _same(one.coordinates, known.coordinates):
+        alike = one.points.keys() == known.points.keys() and np.array_equal(one.times, known.times)
+        alike &= all(np.array_equal(one.points[dim], x) for dim, x in known.points.items())
+        if one.name != known.name or not alike:
             raise ForeignError(
                 f"{contents.path.name} ({one.name}) and {files[0].path.name} ({known.name}) have "
                 "other points or times: they cannot be joined"
@@ -90,20 +103,27 @@ def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Dec
         )
         for i, entry in enumerate(known.entries)
     )
+    domain = box(declaration.grid or known.grid, fields[0].space, known.points)
     return Plan(
         name=known.name,
         title=known.title,
         equation=known.equation,
         source=known.source,
         fields=fields,
-        coordinates=_coordinates(fields, known, declaration),
+        coordinates=(
+            numbers(fields[0].samples),
+            *positions(domain),
+            *([times(known.times)] if len(known.times) else []),
+        ),
         splits=_splits(known, fields[0], declaration),
+        domain=domain,
+        physics=known.physics,
     )
 
 
 def _attributes(entry: Entry, known: Published) -> dict[str, Any]:
     role = {"a": "input", "u": "target"}[entry.name]
-    timed = entry.name == "u" and any(one.name == "time" for one in known.coordinates)
+    timed = entry.name == "u" and len(known.times) > 0
     return {
         "long_name": entry.long_name,
         "role": role,
@@ -111,27 +131,6 @@ def _attributes(entry: Entry, known: Published) -> dict[str, Any]:
         **({"coordinates": "time"} if timed else {}),
         **known.parameters,
     }
-
-
-def _same(one: Sequence[Coordinate], other: Sequence[Coordinate]) -> bool:
-    return len(one) == len(other) and all(
-        np.array_equal(a.values, b.values) for a, b in zip(one, other, strict=True)
-    )
-
-
-def _coordinates(
-    fields: Sequence[Field], known: Published, declaration: Declaration
-) -> tuple[Coordinate, ...]:
-    given = {one.name: one for one in known.coordinates}
-    shape = {dim: n for field in fields for dim, n in zip(field.dims, field.shape, strict=True)}
-    space = [dim for dim in SPACE if dim in shape]
-    kind = declaration.grid or known.grid
-    regular = {one.name: one for one in points(kind, space, [shape[dim] for dim in space])}
-    result = [numbers(fields[0].samples)]
-    for name in space:
-        one = given.pop(name, regular[name])
-        result.append(axis(name, one.values, kind, one.attributes["long_name"]))
-    return (*result, *given.values())
 
 
 def _splits(known: Published, field: Field, declaration: Declaration) -> dict[str, tuple[int, int]]:

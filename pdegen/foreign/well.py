@@ -1,27 +1,26 @@
 """The Well's HDF5 files: trajectories of fields, in groups by rank.
 
-Format: PolymathicAI/the_well, docs/data_format.md. Scalars alone, `t0_fields`, (trajectory, time,
-x, y, z), on points that all trajectories share. The published splits are files of their own.
+Format: PolymathicAI/the_well, docs/data_format.md. Scalars, `t0_fields`, (trajectory, time, x, y,
+z), and vectors, `t1_fields`, with their components last, on points that all trajectories share.
+The published splits are files of their own.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from pdegen.foreign.arrays import Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.plan import SPACE, GridKind, axis, times
+from pdegen.foreign.plan import SPACE
 from pdegen.foreign.published import Entry, Published
 
 
 def trajectories(contents: Contents, declaration: Declaration) -> Published | None:
-    """One scalar field: its first frame is the input, the others are the target.
+    """One field: its first frame is the input, the others are the target.
 
     Raises:
         ForeignError: If there are several fields and `declaration.input` names none of them, or
             the boundaries do not tell what the points are and `declaration.grid` neither.
     """
-    fields = [name for name in contents.arrays if name.startswith("t0_fields/")]
+    fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
     if "dimensions/time" not in contents.arrays or not fields:
         return None
     name = declaration.input or (fields[0] if len(fields) == 1 else "")
@@ -33,23 +32,28 @@ def trajectories(contents: Contents, declaration: Declaration) -> Published | No
             f"{', '.join(fields)}"
         )
     array, when = contents.array(name), contents.array("dimensions/time").values()
-    space = [f"dimensions/{dim}" for dim in SPACE if f"dimensions/{dim}" in contents.arrays]
+    points = {
+        dim: contents.array(f"dimensions/{dim}").values()
+        for dim in SPACE
+        if f"dimensions/{dim}" in contents.arrays
+    }
     # a field that lacks an axis or a time, or a grid of each trajectory, has other shapes
-    grids = [contents.array(one).values() for one in space]
-    if array.shape[1:] != (when.size, *(x.size for x in grids)) or when.size < 2:
+    group, _, field = name.partition("/")
+    vector = group == "t1_fields"
+    shape = (when.size, *(x.size for x in points.values()), *([len(points)] if vector else []))
+    if array.shape[1:] != shape or when.size < 2:
         raise ForeignError(
             f"{array.where} {array.shape} is no trajectory on the {when.size} times and "
-            f"{' x '.join(str(x.size) for x in grids)} points of the file"
+            f"{' x '.join(str(x.size) for x in points.values())} points of the file"
         )
     kind = declaration.grid or _periodic(contents)
     if kind is None:
         raise ForeignError(
             f"{contents.path.name}: its boundaries are not all periodic: give the grid, cell or "
-            "nodal"
+            "nodal, or a word for each axis"
         )
-    axes = ("sample", "time", *SPACE[: len(grids)])
+    axes = ("sample", "time", *points, *(["channel"] if vector else []))
     title = contents.attributes.get("@dataset_name", contents.path.name)
-    field = name.removeprefix("t0_fields/")
     return Published(
         name="the-well",
         title=f"The Well, {title}: {field}",
@@ -61,15 +65,16 @@ def trajectories(contents: Contents, declaration: Declaration) -> Published | No
             Entry("u", name, axes, f"{field} at the later times", (1, when.size)),
         ),
         splits=lambda counts: {"train": sum(counts)},
-        parameters=_parameters(contents),
-        coordinates=(
-            *(axis(dim, x.astype(np.float64), kind) for dim, x in zip(SPACE, grids, strict=False)),
-            times(when[1:]),
-        ),
+        parameters={
+            **_parameters(contents),
+            **({"channels": [f"{field}_{dim}" for dim in points]} if vector else {}),
+        },
+        points=points,
+        times=when[1:],
     )
 
 
-def _periodic(contents: Contents) -> GridKind | None:
+def _periodic(contents: Contents) -> str | None:
     kinds = [
         str(value).upper()
         for key, value in contents.attributes.items()
@@ -84,5 +89,5 @@ def _parameters(contents: Contents) -> dict[str, float]:
     return {
         key.removeprefix("@"): float(value)
         for key, value in contents.attributes.items()
-        if key.startswith("@") and key not in own and isinstance(value, (float, np.floating))
+        if key.startswith("@") and key not in own and isinstance(value, float)
     }

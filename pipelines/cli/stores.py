@@ -229,12 +229,23 @@ def import_command(
     out: Annotated[str, typer.Option(help="Path or URL of the store.")],
     input: Annotated[str | None, typer.Option(help="Array of the inputs.")] = None,
     target: Annotated[str | None, typer.Option(help="Array of the targets.")] = None,
-    grid: Annotated[str | None, typer.Option(help="periodic, cell or nodal.")] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="periodic, cell or nodal; for each axis, parted by commas.")
+    ] = None,
     split: Annotated[
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
     ] = None,
     samples: Annotated[str, typer.Option(help="Axis of the samples: first or last.")] = "first",
     times: Annotated[str | None, typer.Option(help="Axis of the times: first or last.")] = None,
+    input_axes: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="All axes, such as sample,channel,x,y.")
+    ] = None,
+    target_axes: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Of the target: sample,time,channel,x,y.")
+    ] = None,
+    boundary: Annotated[
+        float | None, typer.Option(help="Value of the target on the boundary, where it is known.")
+    ] = None,
     workers: Workers = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -242,6 +253,7 @@ def import_command(
     skip_failed: SkipFailed = False,
 ) -> None:
     """Bring published files, or others, into the store format."""
+    from pdegen.domains import GRIDS
     from pdegen.foreign.declaration import Declaration
     from pdegen.foreign.importing import import_files
     from pdegen.making.generate import Options
@@ -252,10 +264,13 @@ def import_command(
     declared = Declaration(
         input=input,
         target=target,
-        grid=_word("grid", grid, ("periodic", "cell", "nodal")),
+        grid=grid and ",".join(_word("grid", one, tuple(GRIDS)) for one in grid.split(",")),
         splits=_sizes(split),
         samples=_word("samples", samples, ("first", "last")),
         times=_word("times", times, ("first", "last")),
+        input_axes=tuple(input_axes.split(",")) if input_axes else None,
+        target_axes=tuple(target_axes.split(",")) if target_axes else None,
+        boundary=boundary,
     )
     with _kept(out):
         say(import_files(files, out, declared, **vars(options)).url)

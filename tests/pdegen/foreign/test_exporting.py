@@ -1,6 +1,7 @@
 """Stores in other formats: the same numbers there, and the same store back."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import h5py
@@ -9,6 +10,7 @@ import pytest
 import scipy.io
 import torch
 
+from pdegen.domains import Box, Curvilinear
 from pdegen.foreign import exporting, writers
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
@@ -16,8 +18,9 @@ from pdegen.foreign.exporting import FORMATS, export
 from pdegen.foreign.importing import import_files
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import Job, Options, write
-from pdegen.store.layout import Coordinate, Layout, Variable
+from pdegen.store.layout import Layout
 from pdegen.store.store import StoreError
+from pdegen.store.variables import Coordinate, Variable, function, positions, scalar, times
 from tests.pdegen.foreign.files import imported, random, value
 from tests.stores import faults, with_attributes
 
@@ -96,6 +99,38 @@ def test_a_store_comes_back_bit_for_bit(mixed, tmp_path, format):
     assert_same(store, mixed)
     assert store.attributes["exported"]["content"] == mixed.attributes["content"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "store.zarr"]
+
+
+class OnMesh(Mixed):
+    """Two components at two times on a mesh that all samples share, and numbers of the samples."""
+
+    domain = Curvilinear.of(Box.nodal(4, 3).points)
+
+    def values(self):
+        return {"u": random(7, 2, 2, 4, 3, dtype=self.dtype), "count": np.arange(7)}
+
+    def layout(self):
+        names = {"times": (0.5, 1.0), "channels": ("p", "q"), "dtype": self.dtype}
+        number = scalar("count", "quality", "a count", dtype="int64")
+        return replace(
+            Mixed(self.dtype).layout(),
+            variables=(function(self.domain, "u", "target", "velocity", **names), number),
+            coordinates=(
+                Coordinate("sample", ("sample",), np.arange(7)),
+                *positions(self.domain),
+                times([0.5, 1.0]),
+            ),
+            domain=self.domain,
+        )
+
+
+@EVERY
+@pytest.mark.usefixtures("forked")
+def test_a_store_on_a_mesh_comes_back(tmp_path, format):
+    store = write(OnMesh("float32"), str(tmp_path / "mesh.zarr"), Options(workers=1))
+    back = imported(tmp_path, export(store.url, format, tmp_path / "out"))
+    assert_same(back, store)
+    assert back.attributes["domain"] == store.attributes["domain"]
 
 
 @EVERY

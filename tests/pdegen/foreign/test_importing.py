@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,6 +93,42 @@ def test_times_that_shapes_do_not_tell_must_be_said(tmp_path):
     np.testing.assert_array_equal(
         value(imported(tmp_path, *files, declaration=last), "u"), np.moveaxis(u, -1, 1)
     )
+
+
+@pytest.mark.parametrize("space", [(8,), (8, 6)])
+def test_channels_and_times_of_any_place_are_said(tmp_path, space):
+    names = "xy"[: len(space)]
+    a, u = random(10, *space, 2), random(2, 10, *space, 3, seed=1)
+    declaration = Declaration(
+        "p", "q", ",".join(["nodal", "periodic"][: len(space)]), SPLITS,
+        input_axes=("sample", *names, "channel"), target_axes=("channel", "sample", *names, "time"),
+        boundary=0.5,
+    )  # fmt: skip
+    store = imported(tmp_path, *npy_pair(tmp_path, a, u), declaration=declaration)
+    np.testing.assert_array_equal(value(store, "a"), np.moveaxis(a, -1, 1))
+    np.testing.assert_array_equal(value(store, "u"), np.moveaxis(np.moveaxis(u, -1, 0), 2, 0))
+    assert xr.open_zarr(store.url).u.dims == ("sample", "time", "channel", *names)
+    assert store.array("u").attrs["channels"] == ["u0", "u1"]
+    assert store.attributes["physics"] == {"boundary": {"u": 0.5}}
+    grids = [axis["grid"] for axis in store.attributes["domain"]["axes"]]
+    assert grids == ["nodal", "periodic"][: len(space)]
+    assert faults(store) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target_axes": ("sample", "x")}, "say the axes"),
+        ({"target_axes": ("sample", "x", "x")}, "say the axes"),
+        ({"target_axes": ("sample", "x", "level")}, "say the axes"),
+        ({"grid": "nodal,cell,cell"}, "one of these for each of x, y"),
+        ({"grid": "square"}, "one of these for each of x, y"),
+    ],
+)
+def test_axes_that_do_not_fit_are_refused(tmp_path, change, message):
+    files = npy_pair(tmp_path, random(10, 8, 8), random(10, 8, 8))
+    with pytest.raises(ForeignError, match=message):
+        imported(tmp_path, *files, declaration=replace(BY_HAND, **change))
 
 
 def test_one_array_for_both_is_a_trajectory(tmp_path):

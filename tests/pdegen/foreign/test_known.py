@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from operators.data import read_pairs
-from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
+from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid, from_attributes
 from pdegen.foreign import importing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
@@ -46,6 +46,8 @@ def test_burgers_r10_is_read_from_every_version_of_matlab(burgers, tmp_path, wri
     np.testing.assert_array_equal(value(store, "x"), PeriodicGrid(8192).x)
     assert store.attributes["imported"]["left_out"] == ["a_smooth", "a_smooth_x", "a_x"]
     assert store.array("u").attrs["viscosity"] == pytest.approx(0.1 / (2 * np.pi))
+    assert store.attributes["domain"] == Box.periodic(8192).attributes()
+    assert store.attributes["physics"]["symmetries"] == ["shift", "odd-reflection"]
     assert faults(store) == []
     trains(store)
 
@@ -83,6 +85,8 @@ def test_two_darcy_files_are_joined_as_training_and_test(tmp_path, monkeypatch, 
         np.testing.assert_array_equal(value(store, name), expected)
     np.testing.assert_array_equal(value(store, "y"), CellGrid(n).x)
     assert store.array("x").attrs["grid"] == "cell"
+    assert store.attributes["physics"]["boundary"] == {"u": 0.0}
+    assert store.attributes["physics"]["phases"] == {"a": [3.0, 12.0]}
     assert store.attributes["imported"]["left_out"] == ["Kcoeff"]
     assert len(store.attributes["imported"]["files"]) == 2
     trains(store)
@@ -128,6 +132,8 @@ def test_pdebench_trajectories_begin_with_the_input(tmp_path, name, key, expecte
     np.testing.assert_array_equal(value(store, "x"), x)
     assert store.array("u").attrs[key] == pytest.approx(expected)
     assert store.attributes["splits"] == {"train": [2, 20], "test": [0, 2]}
+    (axis,) = store.attributes["domain"]["axes"]
+    assert (axis["length"], axis["start"]) == pytest.approx((1, 1 / 32))
     trains(store)
 
 
@@ -183,6 +189,26 @@ def test_the_well_asks_for_one_of_several_fields_and_for_the_grid(tmp_path):
     np.testing.assert_array_equal(value(store, "u"), 2 * values[:, 1:])
 
 
+def test_the_well_has_vectors_and_boxes_of_several_kinds(tmp_path):
+    values = random(5, 4, 8, 6, 2, dtype="f4")
+    file = well_file(tmp_path / "toy.hdf5", {}, bc="WALL")
+    with h5py.File(file, "r+") as content:
+        content["t1_fields/velocity"] = values
+        del content["dimensions/y"]
+        content["dimensions/y"] = np.linspace(-1, 2, 6).astype("f4")
+    store = imported(tmp_path, file, declaration=Declaration(grid="periodic,nodal"))
+    np.testing.assert_array_equal(value(store, "u"), np.moveaxis(values[:, 1:], -1, 2))
+    np.testing.assert_array_equal(value(store, "a"), np.moveaxis(values[:, 0], -1, 1))
+    assert store.array("u").attrs["channels"] == ["velocity_x", "velocity_y"]
+    assert xr.open_zarr(store.url).u.dims == ("sample", "time", "channel", "x", "y")
+    domain = from_attributes(store.attributes["domain"])
+    assert domain == Box((PeriodicGrid(8), NodalGrid(6, 3.0, -1.0)))
+    with h5py.File(file, "r+") as content:
+        content["dimensions/y"][3] = 0.9
+    with pytest.raises(ForeignError, match="axis y has 6 points: they do not rise by equal"):
+        imported(tmp_path, file, declaration=Declaration(grid="periodic,nodal"))
+
+
 def test_files_of_numpy_have_their_samples_last(tmp_path):
     a, u = random(5, 5, 8), random(5, 5, 8, seed=1)
     for name, values in (("inputs", a), ("outputs", u)):
@@ -194,6 +220,17 @@ def test_files_of_numpy_have_their_samples_last(tmp_path):
     np.testing.assert_array_equal(value(store, "x"), NodalGrid(5).x)
     assert store.attributes["splits"] == {"train": [0, 4], "test": [4, 8]}
     trains(store)
+
+
+def test_a_torus_has_its_length_and_nodes_their_boundary(tmp_path):
+    for name, values in (("inputs", random(8, 8, 4)), ("outputs", random(8, 8, 4, seed=1))):
+        np.save(tmp_path / f"NavierStokes_{name}.npy", values)
+    files = [tmp_path / f"NavierStokes_{name}.npy" for name in ("inputs", "outputs")]
+    store = imported(tmp_path, *files)
+    domain = from_attributes(store.attributes["domain"])
+    assert [grid.length for grid in domain.grids] == pytest.approx([2 * np.pi] * 2)
+    np.testing.assert_allclose(value(store, "x"), 2 * np.pi * PeriodicGrid(8).x, rtol=1e-15)
+    assert "physics" not in store.attributes
 
 
 def test_neuralop_darcy_is_joined_and_its_phases_are_zero_and_one(tmp_path):
