@@ -7,7 +7,7 @@ import io
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from operators.data import Pairs
 from operators.training.files import write
 from operators.transforms import Predictor
 from pdegen.store.store import open_sealed
@@ -24,6 +24,7 @@ from pipelines.declared.benchmark import Case, slug
 from pipelines.declared.experiment import Experiment
 from pipelines.reports import study_charts as charts
 from pipelines.reports.document import Picture, Report, Section, Table
+from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, error, of_data, picture, reproduction, write_tables
 from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.reproduction import toml
@@ -322,28 +323,28 @@ class _Part:
         """Predictions of one test sample, and on a line how each depends on the input."""
         every = self.run.source(self.dataset).noisy("test")
         number = int(np.argsort(next(iter(self.found.values()))[0].errors)[len(every) // 2])
-        a, truth = every.a[number : number + 1], every.u[number, ..., 0].numpy()
+        first = slice(number, number + 1)
+        one = replace(every, a=every.a[first], u=every.u[first], samples=every.samples[first])
+        store = open_sealed(self.run.stores[self.dataset])
+        truth = functions_of(Tested(self.experiment, store, one))[1]
         predicted, matrices = {}, {}
         for name, own in self.found.items():
             training = self.run.training_of(own[0])
-            predicted[name] = training.predicted(every, self.device)[number, ..., 0].numpy()
-            if truth.ndim == 1:
-                predictor, x = training.predictor(self.device), every.points.to(self.device)
-                matrices[name] = _jacobian(predictor, a.to(self.device), x, every.y)
-        which = f"Test sample {every.samples[number]}, the median of the operator with the smallest"
-        if truth.ndim != 1:
-            figure = charts.predictions_on_a_square(truth, predicted)
-            return [self._picture(figure, "predictions", f"{which} error; seed 0.")]
-        x = every.target_points[:, 0].numpy()
-        figure = charts.predictions_on_a_line(x, truth, predicted)
+            predicted[name] = training.predicted(every, self.device)[number].numpy()
+            if truth.domain.dim == 1:
+                matrices[name] = _jacobian(training.predictor(self.device), one.to(self.device))
+        line = truth.domain.dim == 1
+        draw = charts.predictions_on_a_line if line else charts.predictions_in_panels
+        which = "the median of the operator with the smallest error; seed 0."
+        found = draw(truth, predicted), "predictions", f"Test sample {one.samples[0]}, {which}"
+        if not matrices:
+            return [self._picture(*found)]
         caption = (
             "How the trained operators couple points: derivative of the predicted u(y) by a(x) at "
             "that sample, y upwards, x to the right."
         )
-        return [
-            self._picture(figure, "predictions", f"{which} error; seed 0."),
-            self._picture(charts.couplings(matrices), "couplings", caption),
-        ]
+        coupled = charts.couplings(matrices), "couplings", caption
+        return [self._picture(*found), self._picture(*coupled)]
 
 
 def learning(run: BenchmarkRun, found: Mapping[str, list[Row]], watched: str, name: str) -> Picture:
@@ -354,10 +355,10 @@ def learning(run: BenchmarkRun, found: Mapping[str, list[Row]], watched: str, na
     return picture(figure, name, "Learning curves, seed 0.")
 
 
-def _jacobian(predictor: Predictor, a: Tensor, x: Tensor, y: Tensor | None) -> np.ndarray:
+def _jacobian(predictor: Predictor, pairs: Pairs) -> np.ndarray:
     """∂u(y)/∂a(x) of the first channels at a sample on a line, [y, x]; at 128 points y or fewer."""
-    a = a.clone().requires_grad_(True)
-    u = predictor(a, x, None if y is None else y.to(a.device))[0, :, 0]
+    a = pairs.a.clone().requires_grad_(True)
+    u = predictor(a, pairs.points, pairs.y)[0, :, 0]
     values = u[:: -(-len(u) // 128)]
     rows = [torch.autograd.grad(value, a, retain_graph=True)[0][0, :, 0] for value in values]
     return torch.stack(rows).cpu().numpy()

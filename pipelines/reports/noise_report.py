@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from operators.training.files import write
 from pdegen.store.store import open_sealed
 from pipelines.reports import study_charts as charts
 from pipelines.reports.document import Report, Section, Table
+from pipelines.reports.fields import Panel, sheet
+from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, of_data, picture, reproduction
 from pipelines.reports.wording import settings
 from pipelines.runs import reproduction as again
@@ -168,23 +170,24 @@ class _Part:
         return Section(title, (meaning,), (Table(table, header),))
 
     def reconstructions(self) -> Section:
-        study, sample, fields = self.study, 0, []
+        study, rows, number = self.study, list[list[Panel]](), 0
+        models = [Cell(trained) for trained in study.train_levels]
+        titles = ["truth a", *(model.name for model in models), "TV"]
         for level, (row,) in zip(study.test_levels, self.rows[TOTAL_VARIATION], strict=True):
             pairs, weight = study.test_pairs(level), float(row.note.split()[1].rstrip(","))
-            models = [Cell(trained, 0, level) for trained in study.train_levels]
-            fields.append(
-                [
-                    pairs.a[sample, ..., 0].numpy(),
-                    study.truth[sample],
-                    *(study.predicted(model, self.device)[sample] for model in models),
-                    study.inverted(pairs, level, weight, 1)[0],
-                ]
-            )
-        models = [Cell(trained).name for trained in study.train_levels]
-        titles = ["data u", "truth a", *models, "TV"]
-        levels = [f"noise {level:g}" for level in study.test_levels]
-        figure = charts.reconstructions(fields, titles, levels, study.values)
-        number = study.test_pairs(study.test_levels[0]).samples[sample]
+            number = int(pairs.samples[0])
+            data, truth = functions_of(Tested(study.experiment, open_sealed(study.store), pairs))
+            found = [
+                study.truth[0],
+                *(study.predicted(replace(model, at=level), self.device)[0] for model in models),
+                study.inverted(pairs, level, weight, 1)[0],
+            ]
+            panels = [data.panel(0, 0, title="" if rows else "data u")]
+            for title, field in zip(titles, found, strict=True):
+                one = replace(truth, values=field[None, ..., None])
+                panels.append(one.panel(0, 0, truth.scale(0), "" if rows else title))
+            rows.append([replace(panel, label=None) for panel in panels])
+        figure = sheet(rows, [f"noise {level:g}" for level in study.test_levels])
         caption = f"Test sample {number} at every noise level; models of seed 0."
         return Section("Reconstructions", pictures=(picture(figure, "reconstructions", caption),))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal, cast
@@ -13,9 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from operators.data import Pairs
 from pdegen.domains import GRIDS, NAMES, Box, Domain, from_attributes
 from pdegen.schema import SchemaError
 from pdegen.store.store import Store, StoreError, open_sealed
+from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import physics_of
 from pipelines.reports.fields import Functions, Look, Panel, in_columns, line, sheet, wrapped
 from pipelines.reports.figures import MODEL, QUIET, TIMES, WIDE, legend, save, styled, time_bar
@@ -125,7 +127,16 @@ def functions(store: Store, name: str, numbers: Sequence[int], level: int = 0) -
     )  # fmt: skip
 
 
-def functions_of(run: FinishedRun) -> tuple[Functions, Functions]:
+@dataclass(frozen=True)
+class Tested:
+    """Test samples of an experiment, and their store."""
+
+    experiment: Experiment
+    store: Store
+    pairs: Pairs
+
+
+def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
     """Inputs and targets of the test samples of a run, as the model sees them."""
     pairs, data = run.pairs, run.experiment.data
     times = np.atleast_1d(run.store.array("time")[...]) if "time" in run.store.arrays else []

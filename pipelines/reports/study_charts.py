@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
+from pipelines.reports.fields import Functions, Look, Panel, line, sheet
 from pipelines.reports.figures import ERROR, QUIET, TRUTH, WIDE, logarithmic, styled
 from pipelines.reports.wording import scientific
 
@@ -42,14 +44,6 @@ def _panels(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]
     for axis in axes[count:]:
         axis.set_axis_off()
     return figure, axes[:count]
-
-
-def _image(axes: Axes, field: np.ndarray, title: str = "", **words: Any) -> Any:
-    """A field u(x, y), or a matrix given as its transpose, without ticks."""
-    axes.set(xticks=[], yticks=[])
-    axes.grid(False)
-    axes.set_title(title, fontsize=7.5, loc="center")
-    return axes.imshow(field.T, origin="lower", interpolation="nearest", **words)
 
 
 @styled
@@ -176,51 +170,35 @@ def heat_map(
 
 
 @styled
-def reconstructions(
-    fields: Sequence[Sequence[np.ndarray]],
-    titles: Sequence[str],
-    rows: Sequence[str],
-    values: tuple[float, float],
-) -> Figure:
-    """Fields in rows; the first column has a scale of its own, the others that of the phases."""
-    figure, axes = _panels(len(rows) * len(titles), len(titles), 1.02 * WIDE / len(titles))
-    looks = {"cmap": "cividis", "vmin": values[0], "vmax": values[1]}
-    for k, axis in enumerate(axes):
-        i, j = divmod(k, len(titles))
-        _image(axis, fields[i][j], "" if i else titles[j], **(looks if j else {"cmap": "viridis"}))
-        axis.set_ylabel("" if j else rows[i])
-    return figure
-
-
-@styled
-def predictions_on_a_line(
-    x: np.ndarray, truth: np.ndarray, predicted: Mapping[str, np.ndarray]
-) -> Figure:
-    """The truth and p - u of each operator on one sample, each error on a scale of its own."""
+def predictions_on_a_line(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
+    """The truth and p - u of each operator on the first sample, each error on its own scale."""
+    (channel,), place = truth.chosen(1), truth.place(0)
+    x, u = line(place, truth.of(0, channel))
     figure, axes = _panels(len(predicted) + 1, 3, 1.35)
-    axes[0].plot(x, truth, color=TRUTH)
+    axes[0].plot(x, u, color=TRUTH)
     axes[0].set_title("truth u", fontsize=8)
     for axis, (name, p) in zip(axes[1:], predicted.items(), strict=True):
-        axis.plot(x, p - truth, color=ERROR, lw=0.9)
+        difference = line(place, p[..., channel])[1] - u
+        axis.plot(x, difference, color=ERROR, lw=0.9)
         axis.axhline(0, color=QUIET, lw=0.6)
-        error = float(np.linalg.norm(p - truth) / np.linalg.norm(truth))
+        error = float(np.linalg.norm(difference) / np.linalg.norm(u))
         axis.set_title(f"{name}: p − u, {scientific(error)}", fontsize=8)
     return figure
 
 
-@styled
-def predictions_on_a_square(truth: np.ndarray, predicted: Mapping[str, np.ndarray]) -> Figure:
-    """The truth, predictions and error maps of one sample; all errors have one scale."""
-    figure, axes = _panels(2 * len(predicted) + 2, 6, WIDE / 6)
-    largest = float(np.quantile([np.abs(p - truth).max() for p in predicted.values()], 0.75))
-    values = {"cmap": "viridis", "vmin": truth.min(), "vmax": truth.max()}
-    _image(axes[0], truth, "truth u", **values)
-    axes[1].set_axis_off()
-    for axis, error, (name, p) in zip(axes[2::2], axes[3::2], predicted.items(), strict=True):
-        _image(axis, p, name, **values)
-        image = _image(error, p - truth, "p − u", cmap="RdBu_r", vmin=-largest, vmax=largest)
-    figure.colorbar(image, ax=axes, label="p − u", aspect=40, pad=0.01)
-    return figure
+def predictions_in_panels(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
+    """The truth, predictions (*grid, channels) and error maps of the first of some samples; all
+    errors have one scale."""
+    (channel,), u = truth.chosen(1), truth.values[:1]
+    found = [replace(truth, values=p[None]) for p in predicted.values()]
+    errors = [replace(one, values=one.values - u, look=Look("p − u", "diverging")) for one in found]
+    scale = truth.scale(channel)
+    largest = float(np.quantile([np.abs(e.of(0, channel)).max() for e in errors], 0.75))
+    panels: list[Panel | None] = [truth.panel(0, channel, scale, "truth u"), None]
+    for name, p, error in zip(predicted, found, errors, strict=True):
+        panels += [p.panel(0, channel, scale, name)]
+        panels += [error.panel(0, channel, Normalize(-largest, largest), "p − u")]
+    return sheet([panels[k : k + 4] for k in range(0, len(panels), 4)])
 
 
 @styled
@@ -235,6 +213,9 @@ def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
     for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):
         size = np.abs(matrix) / np.abs(matrix).max()
         values = np.log10(np.maximum(size, 10.0**-decades))
-        image = _image(axis, values.T, name, aspect="auto", vmin=-decades, vmax=0)
+        image = axis.imshow(values, origin="lower", aspect="auto", vmin=-decades, vmax=0)
+        axis.set_title(name, fontsize=7.5, loc="center")
+        axis.set(xticks=[], yticks=[])
+        axis.grid(False)
     figure.colorbar(image, ax=axes, label="log₁₀ |∂u(y)/∂a(x)| / largest", aspect=40, pad=0.01)
     return figure

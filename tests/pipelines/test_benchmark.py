@@ -12,6 +12,7 @@ import torch
 
 from operators.training.files import read_json, read_lines, write_json, write_lines
 from operators.training.fit import Stopped, TrainingError
+from pdegen.domains import Cloud
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -20,7 +21,9 @@ from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import benchmark_names
 from pipelines.measure.cost import Cost
 from pipelines.reports.benchmark_report import _line, write_benchmark_report
+from pipelines.reports.fields import Functions, Look
 from pipelines.reports.profile_report import write_profile_report
+from pipelines.reports.study_charts import predictions_in_panels
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import RunError, evaluate
 from pipelines.studies import benchmark as module
@@ -475,3 +478,13 @@ def test_a_profile_measures_every_operator(tmp_path):
     assert len(table) == 3
     assert json.loads(json.dumps(profile.model_dump(mode="json")))["points"] == 512
     assert found["galerkin"].parameters > 0
+
+
+def test_predictions_are_drawn_where_they_live():
+    points = np.random.default_rng(0).random((50, 2))
+    u = np.sin(points[:, :1])
+    truth = Functions(Look("u"), u[None], ("u",), Cloud((50,), 2, points, None, None))
+    figure = predictions_in_panels(truth, {"A": u + 0.1, "B": 0.9 * u})
+    drawn = [axes for axes in figure.axes if axes.axison]
+    assert [axes.get_title("left") for axes in drawn] == ["truth u", "A", "p − u", "B", "p − u"]
+    np.testing.assert_allclose(drawn[2].collections[0].get_array(), 0.1)
