@@ -234,20 +234,16 @@ class _Part:
         text = (
             f"Mean relative L² error of the test samples{over} {chosen} {_MEANING}",
             *([benchmark.differs.strip()] if benchmark.differs else []),
-            *(
-                f"{row.operator}, seed {row.seed}: {row.failed}"
-                for row in self.rows
-                if row.dataset == self.dataset and row.failed
-            ),
-            *self._unsettled(),
+            *self._notes(),
         )
         tables = (Table(table, tuple(_SHOWN[i] for i in used)), self._differences())
         return Section(f"{self.dataset}: errors and costs", text, tables)
 
-    def _unsettled(self) -> list[str]:
-        """Trainings that lost what they had reached."""
-        notes = []
-        for row in (row for own in self.found.values() for row in own):
+    def _notes(self) -> list[str]:
+        """Trainings that failed, and those that lost what they had reached."""
+        own = [row for row in self.rows if row.dataset == self.dataset]
+        notes = [f"{r.operator}, seed {r.seed}: {r.failed}" for r in own if r.failed]
+        for row in (row for row in own if not row.failed):
             losses = [epoch.loss for epoch in self.run.history(row)]
             ratio = losses[-1] / min(losses)
             if ratio > _UNSETTLED:
@@ -306,18 +302,15 @@ class _Part:
 
     def _curves(self) -> list[Picture]:
         found, watched = self.found.items(), self.experiment.training.selection_split
+        seconds = {name: mean(row.training_seconds for row in own) for name, own in found}
         costs = {
             "parameters": {name: float(own[0].parameters) for name, own in found},
-            "seconds of training": {
-                name: mean(row.training_seconds for row in own) for name, own in found
-            },
+            "seconds of training": seconds,
         }
-        said = "Error against parameters and against training time."
         against = charts.errors_against_costs(costs, self.means, self.baseline)
-        return [
-            self._picture(against, "costs", said),
-            learning(self.run, self.found, watched, f"{slug(self.dataset)}-learning"),
-        ]
+        said = "Error against parameters and against training time."
+        curves = learning(self.run, self.found, watched, f"{slug(self.dataset)}-learning")
+        return [self._picture(against, "costs", said), curves]
 
     def _sample(self) -> list[Picture]:
         """Predictions of one test sample, and on a line how each depends on the input."""

@@ -104,26 +104,19 @@ class _Part:
         notes = "; ".join(sorted({row.note for row in classical}))
         target = data.target_resolution or data.resolution
         learned = f"{data.input} on {data.resolution}² points → {data.target} on {target}² cells"
+        seeds, epochs = f"{study.seeds} seeds each", f"{experiment.training.epochs} epochs"
+        first = f"{TOTAL_VARIATION} on the first {len(classical[0].errors)}"
+        how = "L-BFGS with adjoint gradients, the phases as bounds, noise level known"
         facts: Facts = [
             *of_data(study.store, learned),
             ("Noise", settings(noise)),
             ("In training", "fresh in every epoch" if fresh else "frozen: drawn once"),
             ("In validation and test", "frozen, of other samples than the training noise"),
-            (
-                "Trainings",
-                f"levels {_listed(study.train_levels)}, {study.seeds} seeds each, "
-                f"{experiment.training.epochs} epochs",
-            ),
+            ("Trainings", f"levels {_listed(study.train_levels)}, {seeds}, {epochs}"),
             ("Epoch reported", "chosen on validation samples with the noise of training"),
-            (
-                "Test samples",
-                f"{len(study.truth)}; {TOTAL_VARIATION} on the first {len(classical[0].errors)}",
-            ),
+            ("Test samples", f"{len(study.truth)}; {first}"),
             (CONSTANT.capitalize(), "the mean coefficient of the training samples"),
-            (
-                TOTAL_VARIATION.capitalize(),
-                "L-BFGS with adjoint gradients, the phases as bounds, noise level known; " + notes,
-            ),
+            (TOTAL_VARIATION.capitalize(), f"{how}; {notes}"),
         ]
         return Section("What was studied", tables=(Table(facts),))
 

@@ -60,17 +60,19 @@ class _Part:
     found: dict[str, list[Row]]
 
     @cached_property
-    def experiments(self) -> dict[str, Experiment]:
-        return {name: dataset.load() for name, dataset in self.run.benchmark.datasets.items()}
+    def any(self) -> Experiment:
+        """What is the same for all is read from one."""
+        return next(iter(self.run.benchmark.datasets.values())).load()
+
+    @cached_property
+    def numbers(self) -> dict[str, int | None]:
+        """Distinct samples of each; None where there is no limit."""
+        datasets = self.run.benchmark.datasets
+        return {name: datasets[name].load().data.samples for name in self.found}
 
     @cached_property
     def errors(self) -> dict[str, float]:
         return {name: mean_and_spread(own)[0] for name, own in self.found.items()}
-
-    @property
-    def any(self) -> Experiment:
-        """What is the same for all is read from one."""
-        return next(iter(self.experiments.values()))
 
     @property
     def steps(self) -> int:
@@ -83,26 +85,31 @@ class _Part:
         """Samples in all steps, those that are seen again included."""
         return self.steps * self.any.training.batch
 
+    @property
+    def stored(self) -> dict[int, float]:
+        """Errors by rising numbers of stored samples."""
+        return dict(sorted((n, self.errors[name]) for name, n in self.numbers.items() if n))
+
+    @property
+    def streamed(self) -> float | None:
+        """The error where no number limits the samples."""
+        return next((self.errors[name] for name, n in self.numbers.items() if n is None), None)
+
     def what(self) -> Section:
-        name, experiment = next(iter(self.experiments.items()))
-        store, data, training = self.run.stores[name], experiment.data, experiment.training
+        name, store = next(iter(self.run.stores.items()))
+        data, training, model = self.any.data, self.any.training, self.any.model
         splits = open_sealed(store).attributes["splits"]
-        size = {split: stop - start for split, (start, stop) in splits.items()}
-        model = experiment.model.model_dump(mode="json", exclude_defaults=True)
+        validation, test = (splits[key][1] - splits[key][0] for key in ("validation", "test"))
+        own = model.model_dump(mode="json", exclude_defaults=True)
         grid = points(data.resolution, self.run.source(name).dim)
+        steps = f"{training.batch} samples a step, evaluated {training.epochs} times"
+        same = f"{validation:,} validation and {test:,} test samples of one store"
         facts: Facts = [
             *of_data(store, f"{data.input} → {data.target} on {grid} points"),
-            ("Model", settings({"name": experiment.model.name, **model})),
-            (
-                "Steps",
-                f"{self.steps:,} with each number of samples, "
-                f"{training.batch} samples a step, evaluated {training.epochs} times",
-            ),
+            ("Model", settings({"name": model.name, **own})),
+            ("Steps", f"{self.steps:,} with each number of samples, {steps}"),
             ("Training", settings(training.model_dump(mode="json", exclude={"seed"}))),
-            (
-                "The same for all",
-                f"{size['validation']:,} validation and {size['test']:,} test samples of one store",
-            ),
+            ("The same for all", same),
             ("Stored samples", "the first of its training split, in random order, pass by pass"),
             ("Unlimited", "solved while training, with numbers that no store has; each used once"),
             ("Seeds", str(self.run.benchmark.seeds)),
@@ -112,17 +119,11 @@ class _Part:
     def main(self) -> Section:
         table: Facts = []
         for name, own in self.found.items():
-            number = self.experiments[name].data.samples
-            table.append(
-                (
-                    f"{number:,}" if number else f"unlimited ({self.seen:,})",
-                    f"{self.seen / number:.3g}" if number else "1",
-                    error(own),
-                    scientific(median(e for row in own for e in row.errors)),
-                    scientific(mean(self.run.history(row)[-1].loss for row in own)),
-                    duration(mean(row.training_seconds for row in own)),
-                )
-            )
+            n, middle = self.numbers[name], median(e for row in own for e in row.errors)
+            which = (f"{n:,}", f"{self.seen / n:.3g}") if n else (f"unlimited ({self.seen:,})", "1")
+            loss = scientific(mean(self.run.history(row)[-1].loss for row in own))
+            seconds = duration(mean(row.training_seconds for row in own))
+            table.append((*which, error(own), scientific(middle), loss, seconds))
         if self.found:
             first = next(iter(self.found.values()))[0]
             reference = scientific(baseline(self.run.training_of(first)))
@@ -137,37 +138,23 @@ class _Part:
         tables = (Table(table, (*header, "training")),)
         return Section(_TITLE, (text, *self._lessons()), tables, tuple(self._pictures()))
 
-    @property
-    def _stored(self) -> dict[int, str]:
-        numbers = {self.experiments[name].data.samples: name for name in self.errors}
-        return {n: numbers[n] for n in sorted(n for n in numbers if n is not None)}
-
-    @property
-    def _streamed(self) -> float | None:
-        """The error where no number limits the samples."""
-        unlimited = (e for name, e in self.errors.items() if name not in self._stored.values())
-        return next(unlimited, None)
-
     def _lessons(self) -> list[str]:
         """A sentence that the numbers themselves give."""
-        names = list(self._stored.values())
-        if not names or self._streamed is None:
+        stored = list(self.stored.items())
+        if not stored or self.streamed is None:
             return []
-        ratios = [
-            f"{self.errors[name] / self._streamed:.2f} times with {name}"
-            for name in dict.fromkeys((names[0], names[-1]))
-        ]
-        return [f"After as many steps the error is {' and '.join(ratios)} that of the stream."]
+        ratios = {n: f"{e / self.streamed:.2f} times with {n:,} samples" for n, e in stored}
+        ends = dict.fromkeys((stored[0][0], stored[-1][0]))
+        said = " and ".join(ratios[n] for n in ends)
+        return [f"After as many steps the error is {said} that of the stream."]
 
     def _pictures(self) -> list[Picture]:
         if not self.found:
             return []
-        errors = [self.errors[name] for name in self._stored.values()]
-        streamed = None if self._streamed is None else (self.seen, self._streamed)
-        figure = charts.error_by_samples(list(self._stored), errors, streamed)
+        streamed = None if self.streamed is None else (self.seen, self.streamed)
+        numbers, errors = list(self.stored), list(self.stored.values())
+        figure = charts.error_by_samples(numbers, errors, streamed)
         caption = "Mean test error against the number of distinct samples, at equal steps."
         watched = self.any.training.selection_split
-        return [
-            picture(figure, "samples", caption),
-            learning(self.run, self.found, watched, "learning"),
-        ]
+        curves = learning(self.run, self.found, watched, "learning")
+        return [picture(figure, "samples", caption), curves]

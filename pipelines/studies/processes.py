@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from dask import config
@@ -30,7 +30,7 @@ _CONFIG = {  # a training may take more than its share of the memory, and is not
 }
 
 
-class Processes:
+class Processes(AbstractContextManager["Processes"]):
     """Calls a function in processes, which start with the first call; each on its share of cores.
 
     Args:
@@ -43,10 +43,7 @@ class Processes:
         self, call: Callable[[Any, Callable[[], bool]], Any], workers: int, stop: Callable[[], bool]
     ) -> None:
         self.call, self.workers, self.stop = call, workers, stop
-        self._stack, self._client = ExitStack(), None
-
-    def __enter__(self) -> Self:
-        return self
+        self._stack = ExitStack()
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
@@ -62,19 +59,18 @@ class Processes:
         from distributed import wait
         from distributed.scheduler import KilledWorker
 
-        client = self._started()
+        client, halt = self._started
         threads = max(1, len(os.sched_getaffinity(0)) // self.workers)
-        call = partial(_called, self.call, self._halt, threads, sources())
+        call = partial(_called, self.call, halt, threads, sources())
         pending = dict(zip(client.map(call, arguments, pure=False), arguments, strict=True))
         try:
             while pending:
                 with suppress(TimeoutError), client.as_current():
                     wait(list(pending), _POLL, "FIRST_COMPLETED")
-                for future in [one for one in pending if one.status == "finished"]:
-                    yield pending.pop(future), future.result()
-                for future in [one for one in pending if one.status == "error"]:
-                    del pending[future]
-                    future.result()
+                done = [one for one in pending if one.done()]
+                for future in sorted(done, key=lambda one: one.status == "error"):
+                    argument = pending.pop(future)
+                    yield argument, future.result()
                 if self.stop():
                     raise Stopped("the study was stopped")
         except KilledWorker:
@@ -84,19 +80,19 @@ class Processes:
             ) from None
         finally:
             if pending:
-                self._halt.touch()
+                halt.touch()
                 with client.as_current():
                     wait(list(pending))
 
-    def _started(self) -> Client:
-        if self._client is None:
-            self._halt = Path(self._stack.enter_context(TemporaryDirectory())) / "halt"
-            self._stack.enter_context(config.set(_CONFIG))
-            cluster = self._stack.enter_context(pool("processes", self.workers))
-            assert isinstance(cluster, Cluster)
-            self._client = cluster.client
-            self._client.run(_ignore_signals)
-        return self._client
+    @cached_property
+    def _started(self) -> tuple[Client, Path]:
+        """The client, and the file whose presence asks all calls to stop."""
+        halt = Path(self._stack.enter_context(TemporaryDirectory())) / "halt"
+        self._stack.enter_context(config.set(_CONFIG))
+        cluster = self._stack.enter_context(pool("processes", self.workers))
+        assert isinstance(cluster, Cluster)
+        cluster.client.run(_ignore_signals)
+        return cluster.client, halt
 
 
 def _ignore_signals() -> None:

@@ -37,8 +37,8 @@ class ProfileRun(Study[str]):
     folder: Path
 
     def check(self, device: torch.device) -> None:
-        a, _, x = self._functions(device)
         for label, entry in self.profile.operators.items():
+            a, _, x = self._functions(device)
             try:
                 with torch.no_grad():
                     self._operator(label, device).eval()(a[:1], x)

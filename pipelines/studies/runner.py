@@ -7,11 +7,11 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
-from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -70,16 +70,14 @@ class Training:
     def predictor(self, device: torch.device) -> Predictor:
         return load_checkpoint(self.checkpoint, build_operator)[0].to(device)
 
-    def predicted(
-        self, pairs: Pairs, device: torch.device, folder: Path | None = None
-    ) -> Float[Tensor, "samples *grid c"]:
-        """What it predicts of test samples: what the run, or another folder, keeps of it."""
-        return kept_predictions(
-            folder or self.folder,
-            self.checkpoint,
-            pairs,
-            lambda: predictions(self.predictor(device), pairs.to(device)),
-        )
+    def predicted(self, pairs: Pairs, device: torch.device, folder: Path | None = None) -> Tensor:
+        """Predictions (samples, *grid, c) of test samples: those that the run, or another folder,
+        keeps."""
+
+        def predict() -> Tensor:
+            return predictions(self.predictor(device), pairs.to(device))
+
+        return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict)
 
     def finished(self) -> list[Epoch] | None:
         """Its epochs; None where it is not finished, is damaged, or of another declaration."""
@@ -96,10 +94,8 @@ class Training:
         """Its epochs; trained from where it was, where it is not finished."""
         history = self.finished()
         if history is None:
-            history = train_part(
-                self.experiment, self.store, self.folder, how.device,
-                on_epoch=how.on_epoch, stop=how.stop,
-            )  # fmt: skip
+            of = self.experiment, self.store, self.folder, how.device
+            history = train_part(*of, on_epoch=how.on_epoch, stop=how.stop)
             write(self.folder / "done", self._made_from())
         return history
 
@@ -162,13 +158,10 @@ class Study(ABC, Generic[Part]):
         """Make the rows that are not there yet; with `overwrite` all, from the start.
 
         Args:
-            device: What trains and evaluates.
-            workers: Parts at a time; more than one are made in processes, each on its share of the
-                cores.
+            device, on_epoch, stop: See `How`; no epoch is heard of where there are several workers.
+            workers: Parts at a time; more than one are made in processes, which share the cores.
             resume, overwrite: Continue what is in the folder, or replace it.
             progress: Called after each row with what it says, its number and the number of all.
-            on_epoch: Called after each epoch; not with several workers.
-            stop: Asked again and again.
 
         Raises:
             SchemaError, DataError: If a part cannot be made; before anything is written.
@@ -179,7 +172,7 @@ class Study(ABC, Generic[Part]):
         self.claim(device, resume, overwrite)
         how, stages, done = How(device, on_epoch, stop), self.stages(), 0
         total = sum(map(len, stages))
-        with Processes(_Maker(self, device), workers, stop) as processes:
+        with Processes(partial(_make, self, device), workers, stop) as processes:
             for stage in stages:
                 for part, row in self._rows(stage, how, processes):
                     done += 1
@@ -224,13 +217,10 @@ class Study(ABC, Generic[Part]):
         self, stage: Sequence[Part], how: How, processes: Processes
     ) -> Iterator[tuple[Part, Row]]:
         """All rows of a stage, those that are there first."""
-        missing = []
-        for part in stage:
-            row = self.kept(part)
-            if row is None or row.again:
-                missing.append(part)
-            else:
-                yield part, row
+        kept = {part: self.kept(part) for part in stage}
+        there = {part: row for part, row in kept.items() if row is not None and not row.again}
+        missing = [part for part in stage if part not in there]
+        yield from there.items()
         if processes.workers > 1 and missing:
             yield from processes(missing)
             return
@@ -239,15 +229,9 @@ class Study(ABC, Generic[Part]):
             yield part, self.made(part, how)
 
 
-@dataclass(frozen=True)
-class _Maker(Generic[Part]):
-    """Makes a row in a worker process."""
-
-    study: Study[Part]
-    device: torch.device
-
-    def __call__(self, part: Part, stop: Callable[[], bool]) -> Row:
-        return self.study.made(part, How(self.device, stop=stop))
+def _make(study: Study[Part], device: torch.device, part: Part, stop: Callable[[], bool]) -> Row:
+    """Make a row in a worker process."""
+    return study.made(part, How(device, stop=stop))
 
 
 def content(store: str) -> str:
