@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,10 +31,13 @@ from pipelines.cli.stores import generated
 from pipelines.cli.terminal import note, redraw, say
 
 if TYPE_CHECKING:  # what a command does is imported when it runs: all others start without it
+    import torch
+
     from operators.training.fit import Epoch
     from pipelines.declared.benchmark import Benchmark
     from pipelines.studies.runner import Study
 
+Words = list[str] | None
 Quick = Annotated[bool, typer.Option("--quick", help="Its small version, for two cores.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the study.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Trainings of each case.")]
@@ -80,13 +84,7 @@ def benchmark_command(
     how.benchmark(benchmark, folder, benchmark.stores(stores), write_benchmark_report, only or [])
 
 
-def _chosen(
-    benchmark: Benchmark,
-    quick: bool,
-    only: list[str] | None,
-    on: list[str] | None,
-    set_: list[str] | None,
-) -> Benchmark:
+def _chosen(benchmark: Benchmark, quick: bool, only: Words, on: Words, set_: Words) -> Benchmark:
     """The part of a benchmark that is asked for, at the settings that are asked for."""
     small = benchmark.quickly() if quick else benchmark
     return small.only(only or [], on or []).with_overrides(parsed(set_))
@@ -98,16 +96,21 @@ def _command() -> str:
     return shlex.join(["pdegen", *words])
 
 
+@dataclass(frozen=True)
 class _How:
     """How a study is run, and whether what is there is continued or replaced."""
 
-    def __init__(self, workers: int, device: str, resume: bool, overwrite: bool) -> None:
-        if resume and overwrite:
-            raise SchemaError("--resume and --overwrite exclude each other")
-        self.workers, self.device = workers, device
-        self.resume, self.overwrite = resume, overwrite
+    workers: int
+    device: str
+    resume: bool
+    overwrite: bool
 
-    def place(self) -> Any:
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise SchemaError("--resume and --overwrite exclude each other")
+
+    @property
+    def place(self) -> torch.device:
         from pipelines.runs.run import check_device
 
         return check_device(self.device)
@@ -127,15 +130,9 @@ class _How:
 
         with Interrupts() as interrupts:
             try:
-                study.run(
-                    self.place(),
-                    workers=self.workers,
-                    resume=self.resume,
-                    overwrite=self.overwrite,
-                    progress=progress,
-                    on_epoch=on_epoch,
-                    stop=interrupts.asked,
-                )
+                way = {"resume": self.resume, "overwrite": self.overwrite, "workers": self.workers}
+                heard = {"progress": progress, "on_epoch": on_epoch, "stop": interrupts.asked}
+                study.run(self.place, **way, **heard)
             except Stopped as stopped:
                 note("")
                 note(f"{stopped}: finished rows are kept, continue with --resume")
@@ -157,7 +154,7 @@ class _How:
         from pipelines.runs.stream import check_data
         from pipelines.studies.benchmark import BenchmarkRun, check_cases, check_place
 
-        place = self.place()
+        place = self.place
         check_place(benchmark.name, folder, self.resume, self.overwrite)
         experiments = {name: dataset.load() for name, dataset in benchmark.datasets.items()}
         absent = [name for name in experiments if name not in given]
@@ -279,7 +276,7 @@ def study_noise_command(
 
     declared = load_experiment(experiment).with_overrides(parsed(set_))
     how = _How(workers, device, resume, overwrite)
-    place, folder = how.place(), out or Path("runs") / f"{declared.name}-noise-study"
+    place, folder = how.place, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)
     levels = parse_levels(train_levels), parse_levels(test_levels)
     store = data or generated(declared.data.load_recipe())

@@ -1,4 +1,4 @@
-"""The benchmarks by their words, in full and small."""
+"""The measurements of speed by their words, in full and small."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pipelines.measure.train import Training
 Say = Callable[[str], None]
 
 
-class Bench(Protocol):
+class Measurement(Protocol):
     """Measures on a device; says what it does, and leaves a trace where one is asked for."""
 
     def __call__(self, device: torch.device, say: Say, trace: Path | None) -> dict[str, Any]: ...
 
 
-FULL: Mapping[str, Callable[[], Bench]] = {
+FULL: Mapping[str, Callable[[], Measurement]] = {
     "generate": Generation,
     "train": Training,
     "read": Reading,
     "stream": Streaming,
 }
-QUICK: Mapping[str, Callable[[], Bench]] = {
+QUICK: Mapping[str, Callable[[], Measurement]] = {
     "generate": lambda: Generation(
         job=512, growing=(64, 128, 256), darcy_growing=(8, 16, 32), memory=(256, 1024), rounds=5
     ),
@@ -40,7 +40,7 @@ QUICK: Mapping[str, Callable[[], Bench]] = {
     "read": lambda: Reading(samples=512, shard=64, alone=50, rounds=3),
     "stream": lambda: Streaming(rounds=1),
 }
-ON_DEVICE: Mapping[str, Callable[[], Bench]] = {
+ON_DEVICE: Mapping[str, Callable[[], Measurement]] = {
     "generate": lambda: Generation(
         burgers_samples=2048,
         darcy_samples=2048,
@@ -51,14 +51,14 @@ ON_DEVICE: Mapping[str, Callable[[], Bench]] = {
 }
 
 
-def chosen(word: str, device: torch.device, quick: bool) -> dict[str, Bench]:
-    """The benchmarks of a word; "all" is all.
+def chosen(word: str, device: torch.device, quick: bool) -> dict[str, Measurement]:
+    """The measurements of a word; "all" is all.
 
     Raises:
         SchemaError: If it is unknown.
     """
     if word != "all" and word not in FULL:
-        raise SchemaError(f"unknown benchmark {word!r}: {near(word, [*FULL, 'all'])}")
+        raise SchemaError(f"unknown measurement {word!r}: {near(word, [*FULL, 'all'])}")
     known = QUICK if quick else FULL if device.type == "cpu" else {**FULL, **ON_DEVICE}
     return {name: make() for name, make in known.items() if word in (name, "all")}
 
@@ -66,7 +66,7 @@ def chosen(word: str, device: torch.device, quick: bool) -> dict[str, Bench]:
 def run(
     word: str, device: torch.device, quick: bool, folder: Path, trace: Path | None, say: Say
 ) -> Iterator[tuple[str, dict[str, Any], Path]]:
-    """Measure; name and figures of each benchmark, and the file with its history.
+    """Measure; name and figures of each measurement, and the file with its history.
 
     Args:
         word: Which; see `chosen`.
@@ -80,21 +80,21 @@ def run(
         SchemaError: If the word is unknown, the folder cannot be one, or a trace is asked for
             where nothing is trained; nothing is written.
     """
-    benches = chosen(word, device, quick)
+    measurements = chosen(word, device, quick)
     history.check_folder(folder)
     if trace is not None:
-        if "train" not in benches:
+        if "train" not in measurements:
             raise SchemaError(f"--profile is a trace of training steps: bench train, not {word}")
         if trace.is_dir() or not trace.absolute().parent.is_dir():
             raise SchemaError(f"--profile {trace} is no file in a folder that exists")
-    return _run(benches, device, quick, folder, trace, say)
+    return _run(measurements, device, quick, folder, trace, say)
 
 
 def _run(
-    benches: Mapping[str, Bench], device: torch.device, quick: bool, folder: Path,
+    measurements: Mapping[str, Measurement], device: torch.device, quick: bool, folder: Path,
     trace: Path | None, say: Say,
 ) -> Iterator[tuple[str, dict[str, Any], Path]]:  # fmt: skip
-    for name, bench in benches.items():
-        figures = bench(device, say, trace if name == "train" else None)
+    for name, measurement in measurements.items():
+        figures = measurement(device, say, trace if name == "train" else None)
         path = history.append(folder, name, figures, device=device.type, quick=quick)
         yield name, figures, path
