@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, ClassVar, TypeVar
 
@@ -84,19 +84,33 @@ class Grid(ABC):
         """Which points lie on an end of the interval."""
         return np.zeros(self.n, bool)
 
+    def every(self, stride: int) -> Grid:
+        """The grid of every r-th point.
+
+        >>> CellGrid(5).every(2).x
+        array([0.1, 0.5, 0.9])
+        """
+        if stride == 1:
+            return self
+        n, h = -(-self.n // stride), stride * self.spacing
+        kept = replace(self, n=n)
+        start = self.start + self.offset * self.spacing - self.offset * h
+        return replace(kept, start=start, length=kept.intervals * h)
+
     @classmethod
     def through(cls, x: Float[np.ndarray, " n"]) -> Grid:
         """The grid that has these points.
 
         Raises:
-            DomainError: If they are not equally spaced to a millionth of the spacing.
+            DomainError: If they are not equally spaced, up to rounding to float32.
         """
         n = len(x)
         probe = cls(n)
         if n == 1:
             return cls(1, start=float(x[0]) - probe.offset)
         h = float(x[-1] - x[0]) / (n - 1)
-        if not (0 < h < math.inf) or np.abs(np.diff(x) - h).max() > 1e-6 * h:
+        rounding = 4 * np.finfo(np.float32).eps * float(np.abs(x).max())
+        if not (0 < h < math.inf) or np.abs(np.diff(x) - h).max() > 1e-6 * h + rounding:
             raise DomainError(f"the points of a {cls.kind} grid rise by equal steps")
         start = float(x[0]) - probe.offset * h
         length = probe.intervals * h
@@ -250,6 +264,15 @@ class Domain(ABC):
         """h along each axis of a box; None elsewhere."""
         return None
 
+    @property
+    @abstractmethod
+    def kinds(self) -> tuple[str, ...]:
+        """What each axis is: "periodic", "cell" or "nodal"; "cloud" where points have no order."""
+
+    @abstractmethod
+    def every(self, strides: tuple[int, ...]) -> Domain:
+        """The domain of every r-th point of each axis."""
+
     @abstractmethod
     def attributes(self) -> dict[str, Any]:
         """What a store says of it, beside its coordinates."""
@@ -310,6 +333,13 @@ class Box(Domain):
         """The kind of the grids: "periodic", "cell" or "nodal"; "mixed" where they differ."""
         kinds = {grid.kind for grid in self.grids}
         return kinds.pop() if len(kinds) == 1 else "mixed"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(grid.kind for grid in self.grids)
+
+    def every(self, strides: tuple[int, ...]) -> Box:
+        return Box(tuple(g.every(r) for g, r in zip(self.grids, strides, strict=True)))
 
     @cached_property
     def points(self) -> Float[np.ndarray, "*shape dim"]:
@@ -427,6 +457,16 @@ class Curvilinear(_Positioned):
     def axes(self) -> tuple[str, ...]:
         return ("i", "j")[: self.space]
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple("periodic" if self._is_closed(k) else "nodal" for k in range(self.space))
+
+    def every(self, strides: tuple[int, ...]) -> Curvilinear:
+        size = tuple(-(-n // r) for n, r in zip(self.size, strides, strict=True))
+        kept = tuple(slice(None, None, r) for r in strides)
+        positions = None if self.positions is None else self.positions[kept]
+        return Curvilinear(size, self.space, positions, self.closed)
+
     def _is_closed(self, axis: int) -> bool:
         return bool(self.closed) and self.closed[axis]
 
@@ -513,6 +553,15 @@ class Cloud(_Positioned):
         return ("point",)
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        return ("cloud",)
+
+    def every(self, strides: tuple[int, ...]) -> Cloud:
+        if strides != (1,):
+            raise DomainError(f"a cloud is taken whole, not every {strides[0]}-th point")
+        return self
+
+    @property
     def triangles(self) -> Int[np.ndarray, "triangles 3"] | None:
         """The cells of a plane cut into triangles, to draw and to integrate."""
         if self.cells is None or self.space != 2:
@@ -573,7 +622,7 @@ def from_attributes(
                 raise DomainError(f"unknown kind of domain {kind!r}: {', '.join(KINDS)}")
             if domain.moves is not content["moves"]:
                 raise DomainError("positions are of the domain or of each sample")
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
         raise DomainError(f"the attributes of the domain are damaged: {error!r}") from None
     except ValueError as error:
         raise DomainError(str(error)) from None

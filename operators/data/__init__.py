@@ -1,9 +1,9 @@
 """Sealed store -> functions to learn from, on a device."""
 
 from operators.data.batch import Batch, Channel
-from operators.data.metadata import DataError
 from operators.data.opening import BUFFER_BYTES, open_pairs, read_pairs
 from operators.data.pairs import Pairs, Passes, Samples
+from operators.data.store import DataError
 from operators.data.streaming import StreamedPairs
 from operators.data.variables import Subsample, allowed_resolutions, averaging_weights
 

@@ -7,61 +7,61 @@ shard is compared when a process first reads it; after that the checksum of each
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-_SIGNATURE = 77  # bytes of `,"sha256":"..."}`, with which a signed object ends
-_MARK = 16  # digits by which the seal knows a record
-_LARGEST = 2**30  # bytes of metadata or of a coordinate, at most
+from pdegen.store.format import MARK, ROOT, Description, mark, sha256, unsigned
+
+_LARGEST = 2**30  # bytes of a seal or of a coordinate, at most
 
 
 class Changed(ValueError):
     """Bytes that are not those that were sealed; says what, in one line."""
 
 
-def check_sealed(
-    files: Any, root: str, coordinates: Mapping[str, int], shards: int, version: int
-) -> str | None:
+def check_seal(
+    files: Any, root: str, store: Description, data: bytes
+) -> tuple[dict[str, bytes], str | None]:
     """Compare the metadata and coordinates of a store with its seal; in version 2 all records too.
 
     Args:
         files, root: The file system of the store, and its path there.
-        coordinates: Number of axes of each coordinate.
-        shards: Number of shards.
-        version: Of the format.
+        store: What it says of itself.
+        data: The bytes of its `zarr.json`.
 
     Returns:
-        The first 16 digits of SHA-256 of each record, one after another; None in version 2.
+        The objects of its coordinates by their keys, and the marks of all records, one after
+        another; None in version 2.
 
     Raises:
         Changed: If they differ, or there is no sound seal.
     """
-    seal = _signed(files, f"{root}/seal.json", "seal.json")
+    seal = _content(read(files, f"{root}/seal.json", "seal.json"), "seal.json")
     digests = seal.get("objects")
     if not isinstance(digests, dict):
         raise Changed("seal.json is damaged")
-    chunks = ["/".join([name, "c", *["0"] * axes]) for name, axes in coordinates.items()]
-    for key in ("zarr.json", *chunks):
-        if hashlib.sha256(_bytes(files, f"{root}/{key}", key)).hexdigest() != digests.get(key):
+    keys = [array.key() for array in store.coordinates.values()]
+    found = {key: read(files, f"{root}/{key}", key) for key in keys}
+    for key, content in {ROOT: data, **found}.items():
+        if sha256(content) != digests.get(key):
             raise Changed(f"{key} differs from the seal")
     marks = seal.get("shards")
-    if version > 2:
-        if not isinstance(marks, str) or len(marks) != _MARK * shards:
+    if store.version > 2:
+        if not isinstance(marks, str) or len(marks) != MARK * store.shards:
             raise Changed("seal.json is damaged")
-        return marks
-    found = hashlib.sha256()
-    for shard in range(shards):
+        return found, marks
+    records = hashlib.sha256()
+    for shard in range(store.shards):
         key = f"records/{shard:06d}.json"
-        found.update(_bytes(files, f"{root}/{key}", key))
-    if found.hexdigest() != seal.get("records"):
+        records.update(read(files, f"{root}/{key}", key))
+    if records.hexdigest() != seal.get("records"):
         raise Changed("the records differ from the seal")
-    return None
+    return found, None
 
 
 def check_shard(
@@ -80,33 +80,23 @@ def check_shard(
         name, shard: Of the variable, and number of the shard.
         pieces: The bytes, in pieces.
         job: Which the record must name; None in stores of version 2.
-        records: What `check_sealed` has returned.
+        records: The marks of all records; None in version 2.
 
     Raises:
         Changed: If they differ, or there is no sound record.
     """
     key = f"records/{shard:06d}.json"
-    data = _bytes(files, f"{root}/{key}", key)
+    data = read(files, f"{root}/{key}", key)
     record = _content(data, key)
     if record.get("job") != job or record.get("shard") != shard:
         raise Changed(f"{key} is the record of another {'job' if job else 'shard'}")
-    mark = hashlib.sha256(data).hexdigest()[:_MARK]
-    if records is not None and records[shard * _MARK : (shard + 1) * _MARK] != mark:
+    if records is not None and records[shard * MARK : (shard + 1) * MARK] != mark(data):
         raise Changed(f"{key} is not the record that was sealed")
     digests, found = record.get("digest"), hashlib.sha256()
     for piece in pieces:
         found.update(piece)
     if not isinstance(digests, dict) or digests.get(name) != found.hexdigest():
         raise Changed("the bytes differ from the recorded digest")
-
-
-def job_of(attributes: Mapping[str, Any]) -> str | None:
-    """What every record of a store names: fingerprint, and a device that is not NumPy."""
-    if attributes["format_version"] == 2:
-        return None
-    provenance = attributes.get("provenance")
-    device = provenance.get("device") if isinstance(provenance, dict) else None
-    return f"{attributes['fingerprint']}@{device}" if device else attributes["fingerprint"]
 
 
 @cache
@@ -116,17 +106,12 @@ def sound() -> set[tuple[str, str, str, int, str]]:
     return set()
 
 
-def _signed(files: Any, path: str, key: str) -> dict[str, Any]:
-    """The content of a JSON object that ends with the digest of all before."""
-    return _content(_bytes(files, path, key), key)
-
-
 def _content(data: bytes, key: str) -> dict[str, Any]:
-    """The content of such bytes. Raises Changed on others."""
-    digest = hashlib.sha256(data[:-_SIGNATURE] + b"}").hexdigest()
-    if data[-_SIGNATURE:] != f',"sha256":"{digest}"}}'.encode():
-        raise Changed(f"{key} is damaged")
-    return json.loads(data)
+    """The content of JSON that ends with its own digest. Raises Changed on others."""
+    try:
+        return unsigned(data)
+    except ValueError:
+        raise Changed(f"{key} is damaged") from None
 
 
 def check_file(files: Any, path: str) -> None:
@@ -135,12 +120,15 @@ def check_file(files: Any, path: str) -> None:
         raise IsADirectoryError(f"{path} is no file")
 
 
-def _bytes(files: Any, path: str, key: str) -> bytes:
+def read(files: Any, path: str, key: str, largest: int = _LARGEST) -> bytes:
+    """The bytes of an object. Raises Changed where there are none, or more than `largest`."""
     try:
         check_file(files, path)
-        data = files.cat_file(path, start=0, end=_LARGEST + 1)
+        data = files.cat_file(path, start=0, end=largest + 1)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        if key == ROOT:  # then there is no store
+            raise
         raise Changed(f"{key} is missing") from None
-    if len(data) > _LARGEST:
-        raise Changed(f"{key} is larger than {_LARGEST:,} bytes")
+    if len(data) > largest:
+        raise Changed(f"{key} has more than {largest:,} bytes")
     return data

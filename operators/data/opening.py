@@ -5,22 +5,23 @@ Reads the format that `datasets/README.md` describes, from a path or any URL tha
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from operators.data.metadata import DataError, open_group
 from operators.data.pairs import Pairs, Passes, Samples, quadrature
+from operators.data.store import DataError, SealedStore
 from operators.data.streaming import StreamedPairs, shards_within
 from operators.data.variables import (
+    Entry,
+    Resolution,
+    Strided,
     Subsample,
     Variable,
     allowed_resolutions,
     averaging_weights,
-    channels_of,
-    read_axes,
 )
+from pdegen.domains import Box, Domain
 
 __all__ = [
     "BUFFER_BYTES",
@@ -42,11 +43,11 @@ BUFFER_BYTES = 2**28  # of shards that are shuffled together, where they are not
 def open_pairs(
     url: str,
     split: str | tuple[int, int],
-    resolution: int | None = None,
+    resolution: Resolution | None = None,
     *,
-    input: str = "a",
-    target: str = "u",
-    target_resolution: int | None = None,
+    input: str | Sequence[str] = "a",
+    target: str | Sequence[str] = "u",
+    target_resolution: Resolution | None = None,
     level: float | None = None,
     buffer: int = BUFFER_BYTES,
 ) -> StreamedPairs:
@@ -57,84 +58,126 @@ def open_pairs(
     Args:
         url: A sealed store.
         split: Name of a split of the store, or first and one past the last sample.
-        resolution: Points of each axis to take, every r-th of the store's; all by default. Values
-            are taken at the points, not averaged. On periodic grids r = n/resolution; on others
+        resolution: Points of the first axis to take, every r-th of the store's, and every r-th of
+            the other axes; or the points of each axis. All by default. Values are taken at the
+            points, not averaged. On periodic axes r = n/resolution; on others
             r = (n-1)/(resolution-1), which keeps both ends: 421 cells give 211, 141, 85, ...
-        input, target: Names of the variables.
-        target_resolution: Average the target over this many cells of each axis, whose centres are
-            then its points. By default it is taken at the same points as the input.
+            Clouds are taken whole.
+        input, target: Names of the variables; several are put side by side as channels.
+        target_resolution: Average the target over this many cells of the first axis, and as many
+            in proportion of the others, or over so many of each; their centres are then its points.
+            By default it is taken at the same points as the input.
         level: Which level of a store with several noise levels.
         buffer: Bytes of shards that are shuffled together; at least one shard is.
 
     Raises:
         DataError: If the store is absent, unfinished, of another kind or breaks the format, the
             split, a variable or the level is unknown, no sample is left, a resolution does not
-            fit the store's, or its axes differ in number or kind of points, or from input to
-            target.
+            fit the store's, or axes differ from one variable to another.
     """
-    url = str(url)
-    group, records = open_group(url)
-    attributes: dict[str, Any] = group.attrs.asdict()
-    try:
-        splits = attributes["splits"]
-        start, stop = splits[split] if isinstance(split, str) else split
-    except KeyError:
-        raise DataError(f"{url} has no split {split!r}: known are {', '.join(splits)}") from None
-    a, u = (Variable.of(group, url, name, level, records) for name in (input, target))
-    if a.space != u.space:
-        raise DataError(
-            f"{url}: {input} is a function of {', '.join(a.space)}, {target} of "
-            f"{', '.join(u.space)}: input and target must have the same axes"
-        )
-    if level is not None and a.level is None and u.level is None:
+    store = SealedStore.at(str(url))
+    url, said = store.url, store.said
+    if isinstance(split, str) and split not in said.splits:
+        raise DataError(f"{url} has no split {split!r}: known are {', '.join(said.splits)}")
+    start, stop = said.splits[split] if isinstance(split, str) else split
+    inputs, targets = _names(input), _names(target)
+    axes = _axes(store, inputs + targets)
+    a, u = (
+        Entry(tuple(Variable.of(store, name, level, axes) for name in names))
+        for names in (inputs, targets)
+    )
+    if level is not None and all(v.level is None for v in (*a.variables, *u.variables)):
         raise DataError(f"{url} has no noise levels, asked for level {level}")
-    if not 0 <= start < stop <= attributes["samples"]:
+    if not 0 <= start < stop <= said.samples:
         raise DataError(
-            f"{url} has samples 0 to {attributes['samples'] - 1}, asked for {start} to {stop - 1}"
+            f"{url} has samples 0 to {said.samples - 1}, asked for {start} to {stop - 1}"
         )
-    samples = np.setdiff1d(np.arange(start, stop), attributes.get("skipped", []))
+    samples = np.setdiff1d(np.arange(start, stop), said.skipped)
     if not len(samples):
         raise DataError(f"{url}: all samples {start} to {stop - 1} were skipped")
-    axes, grid = read_axes(group, url, a.space)
-    for name, variable in ((input, a), (target, u)):
-        if variable.row[-len(axes) :] != tuple(map(len, axes)):
-            raise DataError(f"{url}: {name} has rows of shape {variable.row}, not one of its axes")
-    resolution = len(axes[0]) if resolution is None else resolution
-    kept = Subsample.of(axes, grid, resolution, target_resolution, url)
-    a, u = replace(a, reduction=kept.input), replace(u, reduction=kept.target)
+    domain = store.domain(axes)
+    lines = [store.values[axis] for axis in axes] if isinstance(domain, Box) else None
+    kept = Subsample.of(domain, resolution, target_resolution, url, lines)
+    a, u, own = a.reduced(kept.input), u.reduced(kept.target), _own(store, domain, kept.input)
+    first = domain.shape[0] if resolution is None else resolution
     return StreamedPairs(
         a=a,
         u=u,
+        own=own,
         x=kept.x,
         y=kept.y,
         samples=samples,
         domain=kept.domain,
-        weight=None if kept.y is not None else quadrature(kept.domain),
-        input_channels=channels_of(group, input, a),
-        target_channels=channels_of(group, target, u),
-        window=shards_within(buffer, a, u),
+        weight=None if kept.y is not None or "weight" in own else quadrature(kept.domain),
+        input_channels=a.channels,
+        target_channels=u.channels,
+        window=shards_within(buffer, a, u, *own.values()),
         source={
             "url": url,
-            "recipe": attributes["recipe"]["name"],
-            "fingerprint": attributes["fingerprint"],
-            "content": attributes["content"],
-            "resolution": resolution,
-            "input": input,
-            "target": target,
+            "recipe": said.recipe.name,
+            "fingerprint": said.fingerprint,
+            "content": said.content,
+            "resolution": first if isinstance(first, int) else list(first),
+            "input": input if isinstance(input, str) else inputs,
+            "target": target if isinstance(target, str) else targets,
             "target_resolution": target_resolution,
             "level": level,
         },
     )
 
 
+def _names(wanted: str | Sequence[str]) -> list[str]:
+    return [wanted] if isinstance(wanted, str) else [*wanted]
+
+
+def _axes(store: SealedStore, names: list[str]) -> tuple[str, ...]:
+    """The axes of the domain that all these functions have."""
+    known = {name: store.description.axes_of(store.array(name)) for name in names}
+    first, axes = next(iter(known.items()))
+    for name, found in known.items():
+        if not found:
+            raise DataError(f"{store.url}: {name} is no function on a grid")
+        if found != axes:
+            raise DataError(
+                f"{store.url}: {first} is a function of {', '.join(axes)}, {name} of "
+                f"{', '.join(found)}: input and target must have the same axes"
+            )
+    return axes
+
+
+def _own(store: SealedStore, domain: Domain, kept: Strided) -> dict[str, Entry]:
+    """What differs by sample beside inputs and targets."""
+    named = dict[str, list[str]]()
+    for name, array in store.description.variables.items():
+        named.setdefault(array.said.role, []).append(name)
+
+    def entry(names: list[str], *axes: str) -> Entry:
+        return Entry(tuple(Variable.of(store, name, None, axes) for name in names))
+
+    found = dict[str, Entry]()
+    if domain.moves:
+        positions = ("x", "y", "z")[: domain.dim]
+        lost = [name for name in positions if name not in named.get("geometry", [])]
+        if lost:
+            raise DataError(f"{store.url} has no variable {lost[0]} of the role geometry")
+        found["x"] = entry([*positions], *domain.axes).reduced(kept)
+    if "weight" in named and kept.whole:  # they are of all points, not of some
+        found["weight"] = entry(named["weight"][:1], *domain.axes)
+    if "count" in named:
+        found["mask"] = entry(named["count"][:1])
+    if "parameter" in named:
+        found["parameters"] = entry(named["parameter"])
+    return found
+
+
 def read_pairs(
     url: str,
     split: str | tuple[int, int],
-    resolution: int | None = None,
+    resolution: Resolution | None = None,
     *,
-    input: str = "a",
-    target: str = "u",
-    target_resolution: int | None = None,
+    input: str | Sequence[str] = "a",
+    target: str | Sequence[str] = "u",
+    target_resolution: Resolution | None = None,
     level: float | None = None,
 ) -> Pairs:
     """As `open_pairs`, all values in memory.
@@ -143,6 +186,11 @@ def read_pairs(
         DataError: As there, or if the data are damaged or missing.
     """
     return open_pairs(
-        url, split, resolution, input=input, target=target, target_resolution=target_resolution,
+        url,
+        split,
+        resolution,
+        input=input,
+        target=target,
+        target_resolution=target_resolution,
         level=level,
-    ).resident()  # fmt: skip
+    ).resident()

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from operators.data.batch import Batch, Channel
-from operators.data.metadata import DataError
+from operators.data.store import DataError
 from operators.seeds import generator
 from pdegen.domains import Box, Domain
 

@@ -31,8 +31,8 @@ class Shards:
         dtype: Of the values.
         chunks: Chunks of a shard.
         content: Digest of the store's data, by which what was compared once is known.
-        job: What its records name (`operators.data.digests.job_of`).
-        records: What the seal knows each record by (`operators.data.digests.check_sealed`).
+        job: What its records name (`Description.job`).
+        records: The marks of all records (`operators.data.digests.check_seal`).
         checksums: Whether each chunk ends with its CRC-32C: since version 3 of the format.
         compressed: Whether chunks are compressed by Blosc, or the plain values.
     """

@@ -8,10 +8,11 @@ and the samples of a window are permuted. So any batch can be found without read
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,10 +22,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from operators.data.batch import Batch
-from operators.data.metadata import DataError, location
 from operators.data.pairs import Pairs, Samples, check_rank
-from operators.data.variables import Variable
+from operators.data.store import DataError, location
+from operators.data.variables import Entry
 from operators.seeds import generator
+from pdegen.domains import Cloud, Domain
 
 Piece = range  # places of samples of one shard, among all
 Alteration = Callable[[np.ndarray, Sequence[int], int | None], np.ndarray]
@@ -40,6 +42,8 @@ class StreamedPairs(Samples):
 
     Args:
         a, u: The variables of inputs and targets.
+        own: What else differs by sample, by the name of its field in `Batch`: "x" and "parameters"
+            as they are there, "weight" with one channel, and "mask" as the number of points.
         window: Shards that are shuffled together. Memory has two such windows: one is used while
             the next is read.
         threads: How many shards are read at once.
@@ -47,9 +51,10 @@ class StreamedPairs(Samples):
             values of the same shape, such as with noise. The epoch is None outside training.
     """
 
-    a: Variable
-    u: Variable
+    a: Entry
+    u: Entry
     window: int
+    own: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
     threads: int = 4
     altered: Alteration | None = None
 
@@ -63,8 +68,16 @@ class StreamedPairs(Samples):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all inputs and targets in float32, as `resident` has them."""
-        return len(self) * _row_bytes(self.a, self.u)
+        """Bytes of all samples in float32, as `resident` has them."""
+        return len(self) * _row_bytes(*self._entries.values())
+
+    @property
+    def masked(self) -> bool:
+        return "mask" in self.own
+
+    @property
+    def _entries(self) -> dict[str, Entry]:
+        return {"a": self.a, "u": self.u, **self.own}
 
     def to(self, device: torch.device | str) -> StreamedPairs:
         return replace(self, **self._on(device))
@@ -76,28 +89,28 @@ class StreamedPairs(Samples):
             DataError: If the data cannot be read, or are too large.
         """
         try:
-            values = [np.empty((len(self), *v.shape), np.float32) for v in (self.a, self.u)]
+            values = [np.empty((len(self), *v.shape), np.float32) for v in self._entries.values()]
         except MemoryError:
             raise DataError(
                 f"{self.source['url']}: {len(self)} samples need {self.nbytes:,} bytes, more than "
                 "the memory: stream them"
             ) from None
-        for _ in self._read([self._shards], (self.a, self.u), None, [values]):
+        for _ in self._read([self._shards], self._entries.values(), None, [values]):
             pass
-        a, u = (torch.from_numpy(v).to(self.device) for v in values)
+        all = self._batch(*(torch.from_numpy(v).to(self.device) for v in values))
         shared = {field.name: getattr(self, field.name) for field in fields(Samples)}
-        return Pairs(**shared, a=a, u=u)
+        return Pairs(**shared, a=all.a, u=all.u, own=all.own)
 
     def first(self) -> Batch:
         return next(replace(self, samples=self.samples[:1]).parts(1))
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
         windows = self._grouped(self._shards)
-        with closing(self._windows(windows, (self.a, self.u), None)) as loaded:
-            for a, u in loaded:
-                for start in range(0, len(a), batch):
+        with closing(self._windows(windows, self._entries.values(), None)) as loaded:
+            for values in loaded:
+                for start in range(0, len(values[0]), batch):
                     rows = slice(start, start + batch)
-                    yield Batch(self._sent(a[rows].copy()), self._sent(u[rows].copy()))
+                    yield self._batch(*(self._sent(v[rows].copy()) for v in values))
 
     @property
     def inputs(self) -> Iterable[Tensor]:
@@ -118,20 +131,23 @@ class StreamedPairs(Samples):
             del windows[0]
         if left <= 0:
             return
-        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        parts: list[tuple[np.ndarray, ...]] = []
         missing = batch
-        loaded = self._windows([window for _, window in windows], (self.a, self.u), epoch)
+        entries = self._entries.values()
+        loaded = self._windows([window for _, window in windows], entries, epoch)
         with closing(loaded):
-            for (number, _), (a, u) in zip(windows, loaded, strict=True):
-                order = torch.randperm(len(a), generator=generator(seed, 2, epoch, number)).numpy()
+            for (number, _), values in zip(windows, loaded, strict=True):
+                order = torch.randperm(
+                    len(values[0]), generator=generator(seed, 2, epoch, number)
+                ).numpy()
                 start, skipped = skipped, 0
                 while start < len(order):
                     chosen = order[start : start + missing]
                     start += missing
                     missing -= len(chosen)
-                    parts.append((a[chosen], u[chosen]))
+                    parts.append(tuple(v[chosen] for v in values))
                     if missing == 0:
-                        yield Batch(*(self._sent(*v) for v in zip(*parts, strict=True)))
+                        yield self._batch(*(self._sent(*v) for v in zip(*parts, strict=True)))
                         parts, missing, left = [], batch, left - 1
                         if left == 0:
                             return
@@ -139,7 +155,7 @@ class StreamedPairs(Samples):
     @cached_property
     def _shards(self) -> list[Piece]:
         """The places of the samples of each shard, in order."""
-        shard = self.samples // self.a.shards.samples
+        shard = self.samples // self.a.variables[0].shards.samples
         starts = [0, *(np.flatnonzero(np.diff(shard)) + 1).tolist(), len(self)]
         return [range(i, j) for i, j in itertools.pairwise(starts)]
 
@@ -162,20 +178,20 @@ class StreamedPairs(Samples):
         return [pieces[k : k + self.window] for k in range(0, len(pieces), self.window)]
 
     def _windows(
-        self, windows: list[list[Piece]], variables: tuple[Variable, ...], epoch: int | None
+        self, windows: list[list[Piece]], entries: Collection[Entry], epoch: int | None
     ) -> Generator[list[np.ndarray], None, None]:
-        """Values of the variables in each window; those of the next but one replace them."""
+        """Values of the entries in each window; those of the next but one replace them."""
         rows = max(sum(map(len, window)) for window in windows)
         memory = [
-            [np.empty((rows, *v.shape), np.float32) for v in variables]
+            [np.empty((rows, *v.shape), np.float32) for v in entries]
             for _ in range(min(2, len(windows)))
         ]
-        return self._read(windows, variables, epoch, memory)
+        return self._read(windows, entries, epoch, memory)
 
     def _read(
         self,
         windows: list[list[Piece]],
-        variables: tuple[Variable, ...],
+        entries: Collection[Entry],
         epoch: int | None,
         memory: list[list[np.ndarray]],
     ) -> Generator[list[np.ndarray], None, None]:
@@ -185,9 +201,9 @@ class StreamedPairs(Samples):
 
         def started(number: int) -> list[Future[None]]:
             return [
-                pool.submit(self._fill, files, root, variable, piece, epoch, values)
+                pool.submit(self._fill, files, root, entry, piece, epoch, values)
                 for piece, *rows in _in_rows(windows[number], memory[number % len(memory)])
-                for variable, values in zip(variables, rows, strict=True)
+                for entry, values in zip(entries, rows, strict=True)
             ]
 
         try:
@@ -203,12 +219,29 @@ class StreamedPairs(Samples):
             pool.shutdown(cancel_futures=True)
 
     def _fill(
-        self, files: Any, root: str, variable: Variable, piece: Piece, epoch: int | None,
+        self,
+        files: Any,
+        root: str,
+        entry: Entry,
+        piece: Piece,
+        epoch: int | None,
         out: np.ndarray,
-    ) -> None:  # fmt: skip
-        variable.read(files, root, self.samples[piece.start : piece.stop], out)
-        if variable is self.a and self.altered is not None:
+    ) -> None:
+        entry.read(files, root, self.samples[piece.start : piece.stop], out)
+        if entry is self.a and self.altered is not None:
             out[...] = self.altered(out, piece, epoch)
+
+    def _batch(self, a: Tensor, u: Tensor, *values: Tensor) -> Batch:
+        """A batch of what was read of all entries."""
+        own = dict(zip(self.own, values, strict=True))
+        if "mask" in own:
+            points = torch.arange(a.shape[1], device=a.device)
+            own["mask"] = points < own["mask"]
+        if self.domain.moves and "weight" not in own:
+            own |= by_sample(self.domain, own["x"])
+        elif "weight" in own:
+            own["weight"] = own["weight"][..., 0]
+        return Batch(a, u, **own)
 
     def _sent(self, *parts: np.ndarray) -> Tensor:
         values = torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
@@ -225,22 +258,32 @@ class _Blocks:
     """
 
     pairs: StreamedPairs
-    variable: Variable
+    entry: Entry
 
     def __iter__(self) -> Iterator[Float[Tensor, "block *grid c"]]:
         windows = self.pairs._grouped(self.pairs._shards)
-        with closing(self.pairs._windows(windows, (self.variable,), None)) as loaded:
+        with closing(self.pairs._windows(windows, (self.entry,), None)) as loaded:
             for (values,) in loaded:
                 yield torch.from_numpy(values)
 
 
-def shards_within(size: int, a: Variable, u: Variable) -> int:
-    """How many shards of inputs and targets have at most so many bytes in float32; one at least."""
-    return max(1, size // (a.shards.samples * _row_bytes(a, u)))
+def by_sample(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, Tensor]:
+    """The quadrature weights of samples at their own points, the mean of each 1; nothing where all
+    points of a sample count alike."""
+    if isinstance(domain, Cloud) and domain.triangles is None:
+        return {}
+    weights = np.stack([domain.at(one).weights for one in x.cpu().double().numpy()])
+    weights /= weights.mean(axis=tuple(range(1, weights.ndim)), keepdims=True)
+    return {"weight": torch.from_numpy(weights.astype(np.float32)).to(x.device)}
 
 
-def _row_bytes(a: Variable, u: Variable) -> int:
-    return 4 * (int(np.prod(a.shape)) + int(np.prod(u.shape)))
+def shards_within(size: int, *entries: Entry) -> int:
+    """How many shards of all entries have at most so many bytes in float32; one at least."""
+    return max(1, size // (entries[0].variables[0].shards.samples * _row_bytes(*entries)))
+
+
+def _row_bytes(*entries: Entry) -> int:
+    return 4 * sum(math.prod(entry.shape) for entry in entries)
 
 
 def _in_rows(pieces: list[Piece], values: list[np.ndarray]) -> Iterator[tuple[Any, ...]]:

@@ -2,58 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-import zarr
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from operators.data.batch import Channel
-from operators.data.digests import job_of
-from operators.data.metadata import DataError, array_of, is_compressed, one_line
 from operators.data.shards import Shards
-from pdegen.domains import Box, CellGrid, DomainError, Grid, NodalGrid, PeriodicGrid
+from operators.data.store import DataError, SealedStore, one_line
+from pdegen.domains import Box, CellGrid, Domain
 
-GridKind = Literal["periodic", "cell", "nodal"]
-GRIDS_BY_KIND: dict[str, type[Grid]] = {g.kind: g for g in (PeriodicGrid, CellGrid, NodalGrid)}
-Values = Any  # an array of NumPy or a tensor, of shape (batch, [channels,] *grid)
+Resolution = int | tuple[int, ...]
+Values = Any  # an array of NumPy or a tensor, of shape (batch, *channels, *grid)
 
 
 @dataclass(frozen=True)
 class Strided:
-    """Every r-th point of each axis; the first and, but on periodic grids, the last are kept."""
+    """Every r-th point of each axis; the first and, if an axis has ends, the last are kept."""
 
-    stride: int
+    strides: tuple[int, ...]
 
-    def __call__(self, values: Values, dim: int) -> Values:
-        return values[(..., *[slice(None, None, self.stride)] * dim)]
+    @property
+    def whole(self) -> bool:
+        """Whether all points are kept."""
+        return set(self.strides) <= {1}
 
-    def size(self, n: int) -> int:
-        """Points that are left of n."""
-        return -(-n // self.stride)
+    def __call__(self, values: Values) -> Values:
+        return values[(..., *[slice(None, None, r) for r in self.strides])]
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Points that are left of so many along each axis."""
+        return tuple(-(-n // r) for n, r in zip(shape, self.strides, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Averaged:
     """Averages over m cells of each axis, in float64; see `averaging_weights`."""
 
-    weights: np.ndarray
+    weights: tuple[Float[np.ndarray, "_ _"], ...]
+    whole = False
 
-    def __call__(self, values: Values, dim: int) -> Values:
+    def __call__(self, values: Values) -> Values:
+        first = values.ndim - len(self.weights)
         if isinstance(values, Tensor):
             xp, values = torch, values.double()
-            weights = torch.from_numpy(self.weights.T).to(values.device)
+            weights = [torch.from_numpy(w.T).to(values.device) for w in self.weights]
         else:
-            xp, weights = np, self.weights.T
-        for axis in range(values.ndim - dim, values.ndim):
-            values = xp.moveaxis(xp.moveaxis(values, axis, -1) @ weights, -1, axis)
+            xp, weights = np, [w.T for w in self.weights]
+        for axis, by in enumerate(weights, first):
+            values = xp.moveaxis(xp.moveaxis(values, axis, -1) @ by, -1, axis)
         return values
 
-    def size(self, n: int) -> int:
-        return len(self.weights)
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return tuple(map(len, self.weights))
 
 
 Reduction = Strided | Averaged
@@ -64,118 +70,142 @@ class Subsample:
     """From the points of a dataset to those that inputs and targets are wanted at.
 
     Args:
-        domain: Where the inputs are.
-        x, y: Coordinates of inputs and of targets, as of `Samples`.
+        domain: Of the inputs.
+        x, y: Positions of inputs and of targets, as of `Samples`.
         input, target: What is kept of their values.
     """
 
-    domain: Box
-    x: Float[Tensor, "*grid dim"]
+    domain: Domain
+    x: Float[Tensor, "*grid dim"] | None
     y: Float[Tensor, "*target_grid dim"] | None
     input: Strided
     target: Reduction
 
     @classmethod
     def of(
-        cls, axes: list[np.ndarray], grid: GridKind, resolution: int,
-        target_resolution: int | None, where: str,
-    ) -> Subsample:  # fmt: skip
+        cls,
+        domain: Domain,
+        resolution: Resolution | None,
+        target_resolution: Resolution | None,
+        where: str,
+        axes: Sequence[Float[np.ndarray, " _"]] | None = None,
+    ) -> Subsample:
         """The subsample that `open_pairs` describes.
 
         Args:
-            axes, grid: Coordinates along each axis of the dataset, and what they are.
+            domain: Of the dataset.
             resolution, target_resolution: What is wanted.
             where: Names the dataset in errors.
+            axes: The points of each axis of a box as they are stored; those of the domain by
+                default.
 
         Raises:
             DataError: If there is no such subsample.
         """
-        n = len(axes[0])
-        every = Strided(stride(n, resolution, grid, where))
-        kept = [axis[:: every.stride] for axis in axes]
-        domain, x = Box(tuple(_grid(grid, axis) for axis in kept)), _points(kept)
+        every = Strided(strides(domain, resolution, where))
+        kept = domain.every(every.strides)
+        if axes is not None and isinstance(domain, Box):
+            lines = [axis[::r] for axis, r in zip(axes, every.strides, strict=True)]
+            points = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1)
+        else:
+            points = None if kept.moves else kept.points
+        x = None if points is None else torch.from_numpy(points.astype(np.float32))
         if target_resolution is None:
-            return cls(domain, x, None, every, every)
-        if grid != "cell" or not 1 <= target_resolution <= n:
-            raise DataError(
-                f"target_resolution averages cells: it must be 1 to {n} on a cell grid, got "
-                f"{target_resolution} on the {grid} grid of {where}"
-            )
-        cells = [(np.arange(target_resolution) + 0.5) / target_resolution] * len(axes)
-        averaged = Averaged(averaging_weights(n, target_resolution))
-        return cls(domain, x, _points(cells), every, averaged)
+            return cls(kept, x, None, every, every)
+        cells = _cells(domain, target_resolution, where)
+        averages = zip(domain.shape, cells.shape, strict=True)
+        y = torch.from_numpy(cells.points.astype(np.float32))
+        return cls(kept, x, y, every, Averaged(tuple(averaging_weights(n, m) for n, m in averages)))
 
 
-def _grid(kind: GridKind, axis: np.ndarray) -> Grid:
-    """The grid of an axis; that of the unit interval where rounding hides what it is."""
-    grid = GRIDS_BY_KIND[kind]
-    try:
-        return grid.through(axis)
-    except DomainError:
-        return grid(len(axis))
-
-
-def _points(axes: list[np.ndarray]) -> Float[Tensor, "*grid dim"]:
-    """Coordinates of the points of a product grid."""
-    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    return torch.from_numpy(points.astype(np.float32))
+def _cells(domain: Domain, resolution: Resolution, where: str) -> Box:
+    """The cells over which targets are averaged."""
+    shape = domain.shape
+    wanted = (resolution,) if isinstance(resolution, int) else resolution
+    if len(wanted) == 1:  # as many more or fewer along each axis
+        wanted = tuple(n * wanted[0] // shape[0] for n in shape)
+        exact = all(n * wanted[0] == m * shape[0] for n, m in zip(shape, wanted, strict=True))
+    else:
+        exact = len(wanted) == len(shape)
+    fits = exact and all(1 <= m <= n for m, n in zip(wanted, shape, strict=True))
+    if not fits or not isinstance(domain, Box) or set(domain.kinds) != {"cell"}:
+        allowed = " x ".join(f"1 to {n}" for n in dict.fromkeys(shape))
+        raise DataError(
+            f"target_resolution averages cells: it must be {allowed} on a cell grid, got "
+            f"{_said(resolution)} on the {_kind(domain)} grid of {where}"
+        )
+    grids = zip(wanted, domain.grids, strict=True)
+    return Box(tuple(CellGrid(m, grid.length, grid.start) for m, grid in grids))
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of a store whose values are functions on a grid. Nothing in it is open.
+    """A variable of a store: functions on its domain, or numbers. Nothing in it is open.
 
     Args:
         url: The store.
         shards: How it is stored.
         row: Shape of what is stored of a sample.
-        space: The axes among its dimensions, its last ones.
-        level: Which noise level is picked of the first dimension; None where there is none.
+        axes: How many of its last axes are of the domain; those before are channels.
+        level: Which noise level is picked of the first axis; None where there is none.
         reduction: What is kept of the points.
+        channels: What its channels are.
     """
 
     url: str
     shards: Shards
     row: tuple[int, ...]
-    space: tuple[str, ...]
+    axes: int
     level: int | None
-    reduction: Reduction = Strided(1)
+    reduction: Reduction
+    channels: tuple[Channel, ...] = ()
 
     @classmethod
     def of(
-        cls, group: zarr.Group, url: str, name: str, level: float | None, records: str | None
+        cls, store: SealedStore, name: str, level: float | None, axes: tuple[str, ...] = ()
     ) -> Variable:
-        """A variable on all its points, of a group that `open_group` gives.
+        """A variable on all its points.
+
+        Args:
+            store: Where it is.
+            name: Its name.
+            level: Of noise; None where it has none.
+            axes: Its last axes, of the domain; none for numbers.
 
         Raises:
-            DataError: If there is none, it is no function on a grid, or lacks the noise level.
+            DataError: If there is none, or it lacks the noise level.
         """
-        array = array_of(group, url, name)
-        dims = tuple(map(str, getattr(array.metadata, "dimension_names", None) or ()))
-        space = tuple(d for d in dims if d in ("x", "y", "z"))
-        if dims[:1] != ("sample",) or not space or array.shards is None:
-            raise DataError(f"{url}: {name} is no function on a grid")
-        chunks = array.shards[0] // array.chunks[0]
-        attributes: dict[str, Any] = group.attrs.asdict()
+        array = store.array(name)
         shards = Shards(
-            name, array.chunks, array.dtype.newbyteorder("<"), chunks, attributes["content"],
-            job_of(attributes), records, attributes["format_version"] > 2, is_compressed(array),
-        )  # fmt: skip
-        if "level" not in dims:
-            return cls(url, shards, array.shape[1:], space, None)
-        levels = np.asarray(array_of(group, url, "level")[:]).tolist()
-        if level not in levels:
-            known = ", ".join(f"{v:g}" for v in levels)
-            raise DataError(f"{url}: {name} has no noise level {level}: known are {known}")
-        return cls(url, shards, array.shape[1:], space, levels.index(level))
+            key=name,
+            shape=array.chunk,
+            dtype=array.dtype.newbyteorder("<"),
+            chunks=array.shard[0] // array.chunk[0],
+            content=store.said.content,
+            job=store.description.job,
+            records=store.records,
+            checksums=array.checksums,
+            compressed=array.compressor != "none",
+        )
+        picked = None
+        if "level" in array.dims:
+            levels = store.values["level"].tolist()
+            if level not in levels:
+                known = ", ".join(f"{v:g}" for v in levels)
+                raise DataError(
+                    f"{store.url}: {name} has no noise level {level}: known are {known}"
+                )
+            picked = levels.index(level)
+        every = Strided((1,) * len(axes))
+        channels = channels_of(store, name, len(axes))
+        return cls(store.url, shards, array.shape[1:], len(axes), picked, every, channels)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a function, (*grid, channels): the channels are the times, or one."""
+        """Of a function, (*grid, channels); the channels are components of times, in this order."""
         sizes = self.row if self.level is None else self.row[1:]
-        dim = len(self.space)
-        grid = tuple(self.reduction.size(n) for n in sizes[-dim:])
-        return (*grid, sizes[0] if len(sizes) > dim else 1)
+        first = len(sizes) - self.axes
+        return (*self.reduction.shape(sizes[first:]), math.prod(sizes[:first]))
 
     def read(
         self,
@@ -210,14 +240,15 @@ class Variable:
 
     def _read(self, files: Any, root: str, samples: np.ndarray, out: np.ndarray) -> bool:
         """Whether all values are finite; those of the first chunk that has others are the last."""
-        shards, dim = self.shards, len(self.space)
+        shards, reduction = self.shards, self.reduction
         rows = shards.shape[0]
         shard = int(samples[0]) // shards.samples
         inside = samples - shard * shards.samples
         chunks, first = np.unique(inside // rows, return_index=True)
         ends = [*first[1:].tolist(), len(samples)]
-        as_stored = self.level is None and self.reduction == Strided(1) and out.shape[-1] == 1
-        direct = as_stored and len(self.row) == dim and shards.dtype == out.dtype
+        channels = self.shape[-1]
+        as_stored = self.level is None and reduction.whole and channels == 1
+        direct = as_stored and shards.dtype == out.dtype and out.flags.c_contiguous
         decoded = np.empty(shards.shape, shards.dtype)
         stored = shards.stored(files, root, shard, chunks.tolist())
         for (k, data), start, stop in zip(stored, first.tolist(), ends, strict=True):
@@ -234,20 +265,63 @@ class Variable:
             values = values if self.level is None else values[:, self.level]
             if not np.isfinite(values).all():
                 return False
-            values = self.reduction(values, dim)
-            out[start:stop] = values[..., None] if values.ndim == dim + 1 else (
-                np.moveaxis(values, 1, -1)
-            )  # fmt: skip
+            grid = values.shape[values.ndim - self.axes :]
+            values = reduction(values.reshape(len(values), channels, *grid))
+            out[start:stop] = (
+                values[:, 0, ..., None] if channels == 1 else (np.moveaxis(values, 1, -1))
+            )
         return True
 
 
-def channels_of(group: zarr.Group, name: str, variable: Variable) -> tuple[Channel, ...]:
-    """What the channels of a variable are."""
-    dims = getattr(group[name].metadata, "dimension_names", None) or ()
-    if "time" not in dims or "time" not in group:
-        return tuple([Channel(name)] * variable.shape[-1])
-    times = np.asarray(array_of(group, variable.url, "time")[:], float).tolist()
-    return tuple(Channel(name, time=t) for t in times)
+@dataclass(frozen=True)
+class Entry:
+    """Variables of a store side by side along the last axis: one entry of a `Batch`.
+
+    Args:
+        variables: Functions on the same points.
+    """
+
+    variables: tuple[Variable, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample, (*grid, channels)."""
+        shapes = [variable.shape for variable in self.variables]
+        return (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        return tuple(one for variable in self.variables for one in variable.channels)
+
+    def reduced(self, reduction: Reduction) -> Entry:
+        """The same at other points."""
+        return Entry(tuple(replace(v, reduction=reduction) for v in self.variables))
+
+    def read(self, files: Any, root: str, samples: np.ndarray, out: np.ndarray) -> None:
+        """As `Variable.read`."""
+        start = 0
+        for variable in self.variables:
+            stop = start + variable.shape[-1]
+            whole = len(self.variables) == 1
+            variable.read(files, root, samples, out if whole else out[..., start:stop])
+            start = stop
+
+
+def channels_of(store: SealedStore, name: str, axes: int) -> tuple[Channel, ...]:
+    """What the channels of a variable are: its components at the first time, at the next, ..."""
+    array, times, parts = store.array(name), [None], [""]
+    if "time" in array.dims:
+        times = np.atleast_1d(store.values["time"]).astype(float).tolist()
+    between = [
+        n
+        for dim, n in zip(array.dims, array.shape, strict=True)
+        if dim not in ("sample", "level", "time", *array.dims[len(array.dims) - axes :])
+    ]
+    if between:
+        count = math.prod(between)
+        parts = array.said.channels if len(array.said.channels) == count else range(count)
+        parts = [str(part) for part in parts]
+    return tuple(Channel(name, part, time) for time in times for part in parts)
 
 
 def _picked(rows: np.ndarray) -> slice | np.ndarray:
@@ -272,43 +346,74 @@ def averaging_weights(n: int, m: int) -> Float[np.ndarray, "m n"]:
     return np.maximum(high - low, 0) * m
 
 
-def allowed_resolutions(n: int, grid: GridKind) -> list[int]:
-    """The numbers of points that a subsample of n points of an axis can have."""
+def allowed_resolutions(n: int, grid: str) -> list[int]:
+    """The numbers of points that a subsample of n points of an axis can have.
+
+    Args:
+        n: Points.
+        grid: What they are (`Domain.kinds`).
+
+    >>> allowed_resolutions(13, "cell")
+    [2, 3, 4, 5, 7, 13]
+    """
     if grid == "periodic":
         return [m for m in range(1, n + 1) if n % m == 0]
+    if grid == "cloud" or n == 1:
+        return [n]
     return [1 + (n - 1) // r for r in range(n - 1, 0, -1) if (n - 1) % r == 0]
 
 
-def read_axes(
-    group: zarr.Group, url: str, names: tuple[str, ...]
-) -> tuple[list[np.ndarray], GridKind]:
-    """The coordinates along each axis, and what their points are.
+def strides(domain: Domain, resolution: Resolution | None, where: str) -> tuple[int, ...]:
+    """For each axis the r whose every r-th point gives this resolution.
+
+    Args:
+        domain: Of a dataset.
+        resolution: Points of the first axis, the others have the same stride; or of each axis.
+        where: Names the dataset in errors.
 
     Raises:
-        DataError: If the axes differ, or their points are of no known kind.
+        DataError: If there are none; near resolutions are named.
     """
-    arrays = [array_of(group, url, name) for name in names]
-    kinds, sizes = {str(a.attrs.get("grid")) for a in arrays}, {a.shape[0] for a in arrays}
-    known = get_args(GridKind)
-    if len(sizes) > 1 or len(kinds) > 1 or not kinds <= set(known):
-        raise DataError(
-            f"{url} has axes of {sorted(sizes)} points, {', '.join(sorted(kinds))}: all must have "
-            f"as many of one kind, {', '.join(known)}"
+    shape, kinds = domain.shape, domain.kinds
+    if resolution is None:
+        return (1,) * len(shape)
+    if isinstance(resolution, int):
+        r = _stride(shape[0], resolution, kinds[0], where)
+        wanted = tuple(-(-n // r) for n in shape)
+        found = (r,) * len(shape)
+    else:
+        wanted = resolution
+        if len(wanted) != len(shape):
+            raise DataError(f"a resolution of {where} is of {len(shape)} axes, got {_said(wanted)}")
+        found = tuple(
+            _stride(n, m, kind, where) for n, m, kind in zip(shape, wanted, kinds, strict=True)
         )
-    return [np.asarray(a[:]) for a in arrays], cast(GridKind, kinds.pop())
+    for n, m, kind, axis in zip(shape, wanted, kinds, domain.axes, strict=True):
+        if m not in allowed_resolutions(n, kind):
+            raise DataError(
+                f"resolution {_said(resolution)} takes every {found[0]}-th point, which the {n} "
+                f"{kind} points along {axis} of {where} have no end for: say one for each axis"
+            )
+    return found
 
 
-def stride(n: int, resolution: int, grid: GridKind, url: str) -> int:
-    """The r whose every r-th of n points gives this resolution.
-
-    Raises:
-        DataError: If there is none; near ones are named.
-    """
+def _stride(n: int, resolution: int, grid: str, where: str) -> int:
     allowed = allowed_resolutions(n, grid)
     if resolution not in allowed:
         near = sorted(sorted(allowed, key=lambda m: abs(m - resolution))[:6])
         raise DataError(
-            f"resolution {resolution} is no subsample of the {n} {grid} points of {url}: "
+            f"resolution {resolution} is no subsample of the {n} {grid} points of {where}: "
             f"near ones are {', '.join(map(str, near))}"
         )
-    return n // resolution if grid == "periodic" else (n - 1) // max(resolution - 1, 1)
+    if grid == "periodic":
+        return n // resolution
+    return (n - 1) // max(resolution - 1, 1) or 1
+
+
+def _said(resolution: Resolution) -> str:
+    return " x ".join(map(str, (resolution,) if isinstance(resolution, int) else resolution))
+
+
+def _kind(domain: Domain) -> str:
+    kinds = sorted(set(domain.kinds))
+    return kinds[0] if len(kinds) == 1 else "mixed"

@@ -37,6 +37,7 @@ from pdegen.store.arrays import (
     Values,
     check_axes,
 )
+from pdegen.store.signed import MARK, mark, sha256, unsigned
 
 __all__ = [
     "BLOSC",
@@ -44,6 +45,7 @@ __all__ = [
     "FORMAT",
     "FORMAT_VERSION",
     "LEADING",
+    "MARK",
     "METADATA_BYTES",
     "ROOT",
     "SAMPLES",
@@ -58,7 +60,10 @@ __all__ = [
     "Physics",
     "Values",
     "job_of",
+    "mark",
     "parse",
+    "sha256",
+    "unsigned",
 ]
 
 FORMAT = "pdegen"
@@ -339,6 +344,16 @@ class Description:
         """What every record must name; None in version 2, where records name nothing."""
         return None if self.version == 2 else self.said.job
 
+    def axes_of(self, array: Array) -> tuple[str, ...]:
+        """The axes of the domain that an array of functions has last; none of other arrays."""
+        said = self.said.domain or {}
+        axes: object = said.get("axes", list(SPACE))
+        listed = cast("list[Any]", axes) if isinstance(axes, list) else []
+        known = [axis.get("name") if isinstance(axis, dict) else axis for axis in listed]
+        found = tuple(dim for dim in array.dims if dim in known)
+        last = array.dims[len(array.dims) - len(found) :] == found
+        return found if last and array.dims[:1] == ("sample",) else ()
+
     def domain(self, axes: tuple[str, ...], values: Mapping[str, Values]) -> Domain:
         """The domain of functions along these axes.
 
@@ -349,26 +364,31 @@ class Description:
         Raises:
             MetadataError: If the store describes none, or one of other axes or points.
         """
-        said = self.said.domain
         try:
-            if said is None:
-                return Box(tuple(self._grid(axis, values) for axis in axes))
-            shared = [values[name] for name in SPACE if name in values]
-            positions = np.stack(shared, axis=-1) if said.get("moves") is False else None
-            domain = from_attributes(said, positions, values.get("cells"), values.get("edge"))
-        except (ValueError, ArithmeticError) as error:  # DomainError, and shapes that do not fit
-            raise MetadataError(f"the domain is damaged: {error}") from None
-        sizes = {d: n for a in self.arrays.values() for d, n in zip(a.dims, a.shape, strict=True)}
-        if (axes, tuple(sizes[axis] for axis in axes)) != (domain.axes, domain.shape):
-            raise MetadataError(
-                f"the domain has axes {domain.axes} of {domain.shape} points, a variable has "
-                f"{axes} of {tuple(sizes[axis] for axis in axes)}"
-            )
-        if isinstance(domain, Box):
-            for axis, grid in zip(axes, domain.grids, strict=True):
+            domain = self._domain(axes, values)
+            sizes = {
+                d: n for a in self.arrays.values() for d, n in zip(a.dims, a.shape, strict=True)
+            }
+            shape = tuple(sizes[axis] for axis in axes)
+            if (axes, shape) != (domain.axes, domain.shape):
+                raise MetadataError(
+                    f"it has axes {domain.axes} of {domain.shape} points, not {axes} of {shape}"
+                )
+            grids = domain.grids if isinstance(domain, Box) else ()
+            for axis, grid in zip(axes, grids, strict=False):
                 if not np.allclose(values[axis], grid.x, rtol=0, atol=1e-3 * grid.spacing):
-                    raise MetadataError(f"{axis} has other points than the domain")
+                    raise MetadataError(f"{axis} has other points")
+        except (ValueError, *_ABSURD) as error:  # DomainError, and what it cannot compute
+            raise MetadataError(f"the domain is damaged: {error}") from None
         return domain
+
+    def _domain(self, axes: tuple[str, ...], values: Mapping[str, Values]) -> Domain:
+        said = self.said.domain
+        if said is None:
+            return Box(tuple(self._grid(axis, values) for axis in axes))
+        shared = [values[name] for name in SPACE if name in values]
+        positions = np.stack(shared, axis=-1) if said.get("moves") is False else None
+        return from_attributes(said, positions, values.get("cells"), values.get("edge"))
 
     def _grid(self, axis: str, values: Mapping[str, Values]) -> Grid:
         array = self.coordinates.get(axis)

@@ -28,7 +28,7 @@ UsageError: type[Exception] = typer.BadParameter.mro()[1]
 # Errors by the full names of their classes: to import them takes longer than most commands do.
 WRONG_REQUEST = {
     "operators.training.files.FileError",
-    "operators.data.metadata.DataError",
+    "operators.data.store.DataError",
     "operators.training.step.AccelerationError",
     "pdegen.numerics.failure.MissingSolverError",
     "pdegen.making.engines.EngineError",

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,9 +24,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from operators.data import Batch, Samples, Subsample
-from operators.data.pairs import check_rank
-from operators.data.variables import GridKind, Reduction, Values
-from pdegen.domains import Box
+from operators.data.pairs import check_rank, quadrature
+from operators.data.variables import Reduction, Values
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.layout import Variable
@@ -79,7 +78,7 @@ class SolvedPairs(Samples):
     def channels(self) -> tuple[int, int]:
         names = (self.source["input"], self.source["target"])
         rows = [_variable(self.recipe, name).shape for name in names]
-        a, u = (row[0] if len(row) > self.dim else 1 for row in rows)
+        a, u = (math.prod(row[: len(row) - len(self.domain.axes)]) for row in rows)
         return a, u
 
     @property
@@ -170,8 +169,9 @@ class SolvedPairs(Samples):
         return Batch(a, u)
 
     def _function(self, values: Values, reduction: Reduction) -> Float[Tensor, "block *grid c"]:
-        v = torch.as_tensor(reduction(values, self.dim)).float()
-        return (v[..., None] if v.ndim == self.dim + 1 else v.movedim(1, -1)).contiguous()
+        v = torch.as_tensor(reduction(values)).float()
+        first = v.ndim - len(self.domain.axes)
+        return v.reshape(len(v), -1, *v.shape[first:]).movedim(1, -1).contiguous()
 
 
 @lru_cache
@@ -204,7 +204,7 @@ def _variable(recipe: Recipe, name: str) -> Variable:
         SchemaError: If it has none of that name.
     """
     axes = set(recipe.problem.domain.axes)
-    functions = {v.name: v for v in recipe.problem.variables() if axes <= set(v.dims)}
+    functions = {v.name: v for v in recipe.problem.variables() if axes <= {*v.dims}}
     if name not in functions:
         raise SchemaError(
             f"recipe {recipe.name}: it has no function {name!r}, known: {', '.join(functions)}"
@@ -253,8 +253,13 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
         _variable(recipe, name)
     if seed >= _SEEDS:
         raise SchemaError(f"{where}: training.seed must be < {_SEEDS}, got {seed}")
-    grid, points = _points(recipe)
-    kept = Subsample.of(points, grid, data.resolution, data.target_resolution, where)
+    domain = recipe.problem.domain
+    if domain.moves:
+        raise SchemaError(
+            f"{where}: the points of a stream are those of all samples, and here each sample has "
+            "its own: make a store and train on that"
+        )
+    kept = Subsample.of(domain, data.resolution, data.target_resolution, where)
     source = {
         "url": where, "recipe": recipe.name, "fingerprint": recipe.fingerprint,
         "resolution": data.resolution, "input": data.input, "target": data.target,
@@ -266,25 +271,11 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
         y=kept.y,
         samples=numbers,
         domain=kept.domain,
+        weight=None if kept.y is not None else quadrature(kept.domain),
         source=source,
         recipe=recipe,
         kept=kept,
     )
-
-
-def _points(recipe: Recipe) -> tuple[GridKind, list[np.ndarray]]:
-    """The kind of grid of a recipe, and its points along each axis.
-
-    Raises:
-        SchemaError: If its functions live on no box with one kind of grid.
-    """
-    domain = recipe.problem.domain
-    if not isinstance(domain, Box) or domain.grid == "mixed":
-        raise SchemaError(
-            f"recipe {recipe.name}: a stream is solved on a box with one kind of grid, its "
-            f"functions live on a {domain.kind} domain: make a store and train on that"
-        )
-    return cast(GridKind, domain.grid), [grid.x for grid in domain.grids]
 
 
 def check_alike(pairs: Samples, stored: Samples) -> None:
@@ -319,13 +310,10 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
     where, domain = f"recipe {recipe.name}", recipe.problem.domain
     for name in (data.input, data.target):
         _variable(recipe, name)
-    if data.stream is None and not isinstance(domain, Box):
-        return domain.dim
-    grid, points = _points(recipe)
     for resolution in (data.resolution, *experiment.resolutions):
-        Subsample.of(points, grid, resolution, data.target_resolution, where)
+        Subsample.of(domain, resolution, data.target_resolution, where)
     if data.stream is None:
-        return len(points)
+        return domain.dim
     pairs = solved_pairs(experiment, samples, device)
     check_alike(pairs, _pairs(recipe, experiment, samples, where))
-    return len(points)
+    return domain.dim

@@ -188,11 +188,7 @@ def test_averages_cells_alone(laid_out, plane_values):
 
 def test_refuses_grids_that_it_does_not_know(laid_out, plane_values):
     url = laid_out("chebyshev", [CellGrid(13).x] * 2, **plane_values)
-    with pytest.raises(DataError, match=r"axes of \[13\] points, chebyshev: .*cell, nodal"):
-        read_pairs(url, "test")
-    cut = {name: v[:, :, :7] for name, v in plane_values.items()}
-    url = laid_out("cell", [CellGrid(13).x, CellGrid(7).x], **cut)
-    with pytest.raises(DataError, match=r"axes of \[7, 13\] points, cell"):
+    with pytest.raises(DataError, match=r"grid of x is 'chebyshev': .*periodic, cell, nodal$"):
         read_pairs(url, "test")
 
 
