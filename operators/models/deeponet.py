@@ -9,6 +9,7 @@ Nonlinear reconstruction for operator learning of PDEs with discontinuities, ICL
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import ClassVar, Literal
@@ -30,13 +31,15 @@ from operators.base import (
     at_least,
     check_input,
 )
-from operators.nn.tokens import flattened
+from operators.nn.tokens import TokenPoints, flattened
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 Coordinates = Literal["raw", "periodic", "fourier"]
 SensorGrid = Literal["periodic", "cells", "ends", "points"]
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
+_DARCY = {"sensors": 29, "sensor_grid": "ends", "branch": "convolution", "branch_depth": 1}
+_DARCY |= {"trunk_depth": 3, "activation": "relu", "coordinates": "raw"}
 AT_ONCE = 2**27  # hidden values of a trunk in memory, half a gigabyte in float32
 
 
@@ -153,7 +156,56 @@ def convolutions(
     return [*layers, nn.Flatten()], 2 * channels * left**dim
 
 
-class DeepONet(Operator):
+class SensorOperator(Operator):
+    """u(y) from the values of a at sensors; the arguments are those of `DeepONet`."""
+
+    domains = EVERYWHERE
+    points_by_sample = True
+    other_points = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dim: int,
+        sensors: int,
+        sensor_grid: SensorGrid,
+        basis: int,
+        coordinates: Coordinates,
+        harmonics: int,
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim)
+        at_least(2, sensors=sensors)
+        if sensor_grid != "points":
+            self.domains, self.points_by_sample = BOXES, False
+        self.sensors, self.basis, self.harmonics = sensors, basis, harmonics
+        self.sensor_grid: SensorGrid = sensor_grid
+        self.coordinates: Coordinates = coordinates
+        self.values = in_channels * (sensors if sensor_grid == "points" else sensors**dim)
+        self.seen = feature_count(coordinates, harmonics, dim)
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def features(self, y: Float[Tensor, "*points dim"]) -> Float[Tensor, "*points f"]:
+        """What the trunk sees of the points y."""
+        return features(y, self.coordinates, self.harmonics)
+
+    @abstractmethod
+    def decoded(
+        self, values: Float[Tensor, "batch c_in *sensors"], y: TokenPoints
+    ) -> Float[Tensor, "batch _ c_out"]:
+        """u - b at the points y from the values at the sensors."""
+
+    def forward(
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
+        check_input(self, a, x, y, mask)
+        values = at_sensors(a, x, self.sensors, self.sensor_grid).movedim(-1, 1)
+        target, by_sample = x if y is None else y, x.ndim == a.ndim
+        u = self.decoded(values, flattened(target, by_sample)) + self.bias
+        return u.unflatten(1, target.shape[int(by_sample) : -1])
+
+
+class DeepONet(SensorOperator):
     """u_c(y) = b_c + Σₖ β_ck(a) τₖ(y), branch β of the values of a at sensors, trunk τ of y.
 
     The basis τ is shared by the output channels and by all inputs: the reconstruction is linear.
@@ -201,21 +253,10 @@ class DeepONet(Operator):
     torch.Size([2, 7, 1])
     """
 
-    domains = EVERYWHERE
-    points_by_sample = True
-    other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset({}, 99_713, "Lu et al. 2022, src/burgers/deeponet.py of the code"),
         "darcy": Preset(
-            {
-                "sensors": 29,
-                "sensor_grid": "ends",
-                "branch": "convolution",
-                "branch_depth": 1,
-                "trunk_depth": 3,
-                "activation": "relu",
-                "coordinates": "raw",
-            },
+            _DARCY,
             682_753,
             "Lu et al. 2022, src/darcy_rectangular_pwc/deeponet.py of the code",
             dim=2,
@@ -240,16 +281,10 @@ class DeepONet(Operator):
         coordinates: Coordinates = "periodic",
         harmonics: int = 2,
     ) -> None:
-        super().__init__(in_channels, out_channels, dim)
-        at_least(2, sensors=sensors)
-        if sensor_grid != "points":
-            self.domains, self.points_by_sample = BOXES, False
-        self.sensors, self.basis = sensors, basis
-        self.sensor_grid: SensorGrid = sensor_grid
-        self.coordinates: Coordinates = coordinates
-        self.harmonics = harmonics
-        values = in_channels * (sensors if sensor_grid == "points" else sensors**dim)
-        first: list[nn.Module] = [nn.Flatten()]
+        super().__init__(
+            in_channels, out_channels, dim, sensors, sensor_grid, basis, coordinates, harmonics
+        )
+        first, values = list[nn.Module]([nn.Flatten()]), self.values
         if branch == "convolution":
             if sensor_grid == "points":
                 raise ValueError('the convolution branch needs sensors on a grid, got "points"')
@@ -258,26 +293,18 @@ class DeepONet(Operator):
         self.branch = nn.Sequential(
             *first, *mlp([values, *hidden, basis * out_channels], activation)
         )
-        seen = feature_count(coordinates, harmonics, dim)
         self.trunk = nn.Sequential(
-            *mlp([seen, *[width] * trunk_depth, basis], activation), ACTIVATIONS[activation]()
+            *mlp([self.seen, *[width] * trunk_depth, basis], activation), ACTIVATIONS[activation]()
         )
-        self.bias = nn.Parameter(torch.zeros(out_channels))
 
-    def forward(
-        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
-    ) -> Float[Tensor, "batch ... c_out"]:
-        check_input(self, a, x, y, mask)
-        values = at_sensors(a, x, self.sensors, self.sensor_grid)
-        target, by_sample = x if y is None else y, x.ndim == a.ndim
-        beta = self.branch(values.movedim(-1, 1)).unflatten(1, (-1, self.basis))
-        points = flattened(target, by_sample)
-        tau = self.trunk(features(points, self.coordinates, self.harmonics))
-        u = torch.matmul(beta, tau.mT).mT + self.bias  # (batch, points, c_out)
-        return u.unflatten(1, target.shape[int(by_sample) : -1])
+    def decoded(
+        self, values: Float[Tensor, "batch c_in *sensors"], y: TokenPoints
+    ) -> Float[Tensor, "batch _ c_out"]:
+        beta = self.branch(values).unflatten(1, (-1, self.basis))
+        return torch.matmul(beta, self.trunk(self.features(y)).mT).mT
 
 
-class ShiftDeepONet(Operator):
+class ShiftDeepONet(SensorOperator):
     """u_c(y) = b_c + Σₖ β_ck(a) τₖ(Aₖ(a) y + γₖ(a)): each basis function moves with the input.
 
     Scales A (diagonal, one for each coordinate) and shifts γ are, as the coefficients β,
@@ -310,10 +337,6 @@ class ShiftDeepONet(Operator):
     torch.Size([2, 32, 1])
     """
 
-    domains = EVERYWHERE
-    points_by_sample = True
-    other_points = True
-
     def __init__(
         self,
         *,
@@ -331,52 +354,42 @@ class ShiftDeepONet(Operator):
         coordinates: Coordinates = "raw",
         harmonics: int = 2,
     ) -> None:
-        super().__init__(in_channels, out_channels, dim)
-        at_least(2, sensors=sensors)
-        if sensor_grid != "points":
-            self.domains, self.points_by_sample = BOXES, False
-        self.sensors, self.basis = sensors, basis
-        self.sensor_grid: SensorGrid = sensor_grid
-        self.coordinates: Coordinates = coordinates
-        self.harmonics = harmonics
-        values = in_channels * (sensors if sensor_grid == "points" else sensors**dim)
-        before = [values, *[width] * branch_depth]
+        super().__init__(
+            in_channels, out_channels, dim, sensors, sensor_grid, basis, coordinates, harmonics
+        )
+        before = [self.values, *[width] * branch_depth]
         self.branch = mlp([*before, basis * out_channels], activation)
         # the points start close to where they are
         self.scale = mlp([*before, basis * dim], activation, gain=0.1, offset=1.0)
         self.shift = mlp([*before, basis * dim], activation, gain=0.1)
-        seen = feature_count(coordinates, harmonics, dim)
         # the last layer applies row k of its weight to the features of k: see `_part`
         self.hidden = nn.Sequential(
-            *mlp([seen, *[trunk_width] * trunk_depth], activation), ACTIVATIONS[activation]()
+            *mlp([self.seen, *[trunk_width] * trunk_depth], activation), ACTIVATIONS[activation]()
         )
         self.last = linear(trunk_width, basis)
-        self.bias = nn.Parameter(torch.zeros(out_channels))
         self.trunk_width = trunk_width
 
     def _part(
         self,
-        y: Float[Tensor, "n dim"] | Float[Tensor, "batch n dim"],
+        y: TokenPoints,
         scale: Float[Tensor, "batch p dim"],
         shift: Float[Tensor, "batch p dim"],
         weights: Float[Tensor, "batch p_times_width c_out"],
-    ) -> Float[Tensor, "batch n c_out"]:
+    ) -> Float[Tensor, "batch _ c_out"]:
         """Σₖ β_ck Wₖ · h(Aₖ y + γₖ), h the hidden layers of the trunk and W its last weight."""
         moved = torch.addcmul(shift[:, None], scale[:, None], y[..., None, :])  # (batch, n, p, dim)
-        h = self.hidden(features(moved, self.coordinates, self.harmonics))
+        h = self.hidden(self.features(moved))
         return torch.bmm(h.flatten(2), weights)
 
-    def forward(
-        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
-    ) -> Float[Tensor, "batch ... c_out"]:
-        check_input(self, a, x, y, mask)
-        values = at_sensors(a, x, self.sensors, self.sensor_grid).movedim(-1, 1).flatten(1)
-        target, by_sample = x if y is None else y, x.ndim == a.ndim
+    def decoded(
+        self, values: Float[Tensor, "batch c_in *sensors"], y: TokenPoints
+    ) -> Float[Tensor, "batch _ c_out"]:
+        values = values.flatten(1)
         beta = self.branch(values).unflatten(1, (-1, self.basis))  # (batch, c_out, p)
         scale, shift = (f(values).unflatten(1, (-1, self.dim)) for f in (self.scale, self.shift))
         weights = (beta[..., None] * self.last.weight).flatten(2).mT  # (batch, p w, c_out)
-        count = max(1, AT_ONCE // (len(a) * self.basis * self.trunk_width))
-        parts = flattened(target, by_sample).split(count, dim=-2)
+        count = max(1, AT_ONCE // (len(values) * self.basis * self.trunk_width))
+        parts = y.split(count, dim=-2)
         if len(parts) == 1 or not torch.is_grad_enabled():
             sums = [self._part(part, scale, shift, weights) for part in parts]
         else:
@@ -387,5 +400,4 @@ class ShiftDeepONet(Operator):
                 )
                 for part in parts
             ]  # fmt: skip
-        u = torch.cat(sums, dim=1) + (beta @ self.last.bias)[:, None] + self.bias
-        return u.unflatten(1, target.shape[int(by_sample) : -1])
+        return torch.cat(sums, dim=1) + (beta @ self.last.bias)[:, None]

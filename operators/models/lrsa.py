@@ -16,7 +16,7 @@ from operators.base import MESHES, Function, at_least
 from operators.nn.pointwise import Convolution, mlp, start_truncated
 from operators.nn.tokens import (
     Coordinates,
-    PointOperator,
+    FieldOperator,
     Positions,
     Real,
     as_keys,
@@ -103,7 +103,7 @@ class Block(nn.Module):
         return u + self.pointwise(self.norm3(u))
 
 
-class LRSA(PointOperator):
+class LRSA(FieldOperator):
     """MLP of a and the positions, blocks that couple points by way of latent tokens, an MLP.
 
     Linear in the number of points. The order of the block, the norms (RMS), the learned queries

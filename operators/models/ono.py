@@ -17,17 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import (
-    EVERYWHERE,
-    Function,
-    Mask,
-    Operator,
-    Points,
-    Preset,
-    Targets,
-    at_least,
-    check_input,
-)
+from operators.base import Preset, at_least
 from operators.nn.attention import efficient, galerkin, keep
 from operators.nn.nystrom import NystromAttention
 from operators.nn.pointwise import mlp, start_truncated
@@ -35,10 +25,19 @@ from operators.nn.tokens import (
     Coordinates,
     Positions,
     Real,
+    TokenOperator,
+    TokenPoints,
     check_heads,
-    flattened,
     merged,
 )
+
+_PAPER, _CODE = "Xiao et al. 2024", "README of the released code"
+_TABLE = f"{_PAPER}, table 1; {_CODE}"
+_UNCOUNTED = f"{_TABLE}; the count is not published"
+_SUM = {"inner_product": "sum"}
+_SMALL = _SUM | {"depth": 8, "eigenfunctions": 8, "expansion": 1}
+_LINEAR = _SMALL | {"attention": "linear", "eigenfunctions": 16}
+_PIPE = _SMALL | {"coordinates": "none"}
 
 Values = Float[Tensor, "batch n width"]
 Sources = Float[Tensor, "batch m width"]
@@ -241,7 +240,7 @@ class QueryLayer(Layer):
         return h, self.update(self.norm3(f))
 
 
-class ONO(Operator):
+class ONO(TokenOperator):
     """Two streams from one MLP of the points: g makes the functions in which f is transformed.
 
     The defaults are the published settings of the Darcy example except `inner_product`:
@@ -301,75 +300,30 @@ class ONO(Operator):
     # the counts are those of the released code. thuml/Neural-Solver-Library, which has two MLPs in
     # place of the first one and a vector beside, gives 2.03M for Darcy, 1,152 more than here,
     # 1.12M for Navier-Stokes, 3,456 more, and 1.60M for pipes, 896 more
-    domains = EVERYWHERE
-    points_by_sample = True
-    masks = True
-    other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
-        "darcy": Preset(
-            {"inner_product": "sum"},
-            2_027_985,
-            "Xiao et al. 2024, table 1; README of the released code", dim=2,
-        ),
-        "darcy-super-resolution": Preset(
-            {
-                "attention": "linear", "depth": 8, "eigenfunctions": 16, "expansion": 1,
-                "inner_product": "sum",
-            },
-            1_110_401,
-            "Xiao et al. 2024, table 2; README of the released code", dim=2,
-        ),
-        "navier-stokes": Preset(
-            {
-                "attention": "linear", "depth": 8, "eigenfunctions": 16, "expansion": 1,
-                "inner_product": "sum",
-            },
-            1_112_705,
-            "Xiao et al. 2024, table 1; README of the released code",
-            channels=(10, 1), dim=2,
-        ),
+        "darcy": Preset(_SUM, 2_027_985, _TABLE, dim=2),
+        "darcy-super-resolution": Preset(_LINEAR, 1_110_401, f"{_PAPER}, table 2; {_CODE}", dim=2),
+        "navier-stokes": Preset(_LINEAR, 1_112_705, _TABLE, (10, 1), dim=2),
         # of meshes: their coordinates are a, on the grid of the indices
-        "airfoil": Preset(
-            {
-                "depth": 6, "eigenfunctions": 8, "expansion": 1, "inner_product": "sum",
-                "coordinates": "none",
-            },
-            836_369,
-            "Xiao et al. 2024, table 1; README of the released code; the count is not published",
-            channels=(2, 1), dim=2,
-        ),
-        "pipe": Preset(
-            {
-                "depth": 8, "eigenfunctions": 8, "expansion": 1, "inner_product": "sum",
-                "coordinates": "none",
-            },
-            1_103_937,
-            "Xiao et al. 2024, table 1; README of the released code; the count is not published",
-            channels=(2, 1), dim=2,
-        ),
+        "airfoil": Preset(_PIPE | {"depth": 6}, 836_369, _UNCOUNTED, (2, 1), dim=2),
+        "pipe": Preset(_PIPE, 1_103_937, _UNCOUNTED, (2, 1), dim=2),
         "pipe-library": Preset(
-            {"depth": 8, "eigenfunctions": 8, "inner_product": "sum", "coordinates": "none"},
+            _PIPE | {"expansion": 2},
             1_597_377,
             "thuml/Neural-Solver-Library, Pipe script: 1.60M",
-            channels=(2, 1), dim=2,
+            (2, 1),
+            dim=2,
         ),
         # the points in a row, j/(n - 1) their coordinate, a the two of the plane
-        "elasticity": Preset(
-            {"depth": 8, "eigenfunctions": 8, "expansion": 1, "inner_product": "sum"},
-            1_104_193,
-            "Xiao et al. 2024, table 1; README of the released code; the count is not published",
-            channels=(2, 1),
-        ),
+        "elasticity": Preset(_SMALL, 1_104_193, _UNCOUNTED, (2, 1)),
         "navier-stokes-time": Preset(
-            {
-                "attention": "linear", "depth": 8, "eigenfunctions": 8, "expansion": 1,
-                "inner_product": "sum",
-            },
+            _LINEAR | {"eigenfunctions": 8},
             1_104_385,
-            "Xiao et al. 2024, table 3; README of the released code",
-            channels=(10, 1), dim=2,
+            f"{_PAPER}, table 3; {_CODE}",
+            (10, 1),
+            dim=2,
         ),
-    }  # fmt: skip
+    }
 
     def __init__(
         self,
@@ -390,7 +344,7 @@ class ONO(Operator):
         momentum: float = 0.9,
         jitter: float = 1e-6,
     ) -> None:
-        super().__init__(in_channels, out_channels, dim)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
         if min(width, eigenfunctions, expansion, landmarks) < 1:
             raise ValueError(
@@ -404,7 +358,6 @@ class ONO(Operator):
             raise ValueError(f"jitter must be positive, got {jitter}")
         if queries and coordinates == "none":
             raise ValueError('queries need coordinates "raw" or "periodic", got "none"')
-        self.positions = Positions(coordinates, dim)
         self.masks, self.other_points = attention != "nystrom", queries
 
         def sizes() -> tuple[int, int, int, nn.Module, bool, float, float]:
@@ -424,19 +377,13 @@ class ONO(Operator):
         self.layers[-1].update = nn.Linear(width, out_channels)
         start_truncated(self)
 
-    def forward(
-        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
-    ) -> Float[Tensor, "batch ... c_out"]:
-        check_input(self, a, x, y, mask)
-        target, by_sample = x if y is None else y, x.ndim == a.ndim
-        real = None if mask is None else mask.flatten(1)
-        points = self.positions.beside(a, x).flatten(1, -2)
-        g, f = self.lift(points).chunk(2, dim=-1)  # (batch, n, width)
+    def decoded(
+        self, v: Values, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
+    ) -> Float[Tensor, "batch _ c_out"]:
+        g, f = self.lift(v).chunk(2, dim=-1)  # (batch, n, width)
         if self.query is not None:
-            q = flattened(self.positions(target), by_sample).expand(len(a), -1, -1)
-            within = real if y is None else None
-            g, f = self.query(q, points, g, f, real, within)
-            real = within
+            q = self.positions(y).expand(len(v), -1, -1)
+            g, f = self.query(q, v, g, f, mask, of_y)
         for layer in self.layers:
-            g, f = layer(g, f, real)
-        return f.unflatten(1, target.shape[int(by_sample) : -1])
+            g, f = layer(g, f, of_y)
+        return f

@@ -14,16 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import (
-    EVERYWHERE,
-    Function,
-    Mask,
-    Operator,
-    Points,
-    Preset,
-    Targets,
-    check_input,
-)
+from operators.base import Preset
 from operators.nn.position import (
     PositionAttention,
     SelfAttention,
@@ -31,23 +22,25 @@ from operators.nn.position import (
     SquaredDistance,
     Values,
 )
-from operators.nn.tokens import Coordinates, Positions, Real, check_heads, flattened
+from operators.nn.tokens import (
+    Coordinates,
+    Positions,
+    Real,
+    TokenOperator,
+    TokenPoints,
+    check_heads,
+)
 
 _TABLES = "Chen and Wu 2024, tables 1 and 2, and released code"
+_PLAIN = {"periodic": False, "sharpening": False}
 _SHOCK = {"periodic": False, "encoder_locality": 4.0, "decoder_locality": 2.0}
-_DARCY = {
-    "width": 128, "latent": 32, "encoder_locality": 2.0, "decoder_locality": 5.0,
-    "periodic": False, "sharpening": False,
-}  # fmt: skip
+_DARCY = _PLAIN | {"width": 128, "latent": 32, "encoder_locality": 2.0, "decoder_locality": 5.0}
 _VORTICITY = {"width": 256, "heads": 1, "latent": 16, "scale": 1.0, "sharpening": False}
-_ELASTICITY = {
-    "width": 512, "heads": 8, "latent": "input", "encoder_locality": 2.0,
-    "decoder_locality": 2.0, "periodic": False, "sharpening": False,
-}  # fmt: skip
-_NACA = {
-    "width": 256, "latent": [111, 26], "encoder_locality": 0.5, "decoder_locality": 2.0,
-    "periodic": False, "sharpening": False,
-}  # fmt: skip
+_LOCAL = _PLAIN | {"encoder_locality": 2.0, "decoder_locality": 2.0}
+_ELASTICITY = _LOCAL | {"width": 512, "heads": 8, "latent": "input"}
+_NACA = _LOCAL | {"width": 256, "latent": [111, 26], "encoder_locality": 0.5}
+_SELF = {"attention": "self-position"}
+_A, _B = {"attention": "self-a"}, {"attention": "self-b"}
 _SELF_PIT = "Chen and Wu 2024, section 4.5, and released code; the count is not published"
 
 
@@ -88,11 +81,11 @@ class Block(nn.Module):
         self.mlp = mlp(width, width)
         self.skip = dense(width, width)
 
-    def forward(self, u: Values, x: Points, mask: Real | None = None) -> Values:
+    def forward(self, u: Values, x: TokenPoints, mask: Real | None = None) -> Values:
         return nn.functional.gelu(self.mlp(self.attention(u, x, x, mask)) + self.skip(u))
 
 
-class PiT(Operator):
+class PiT(TokenOperator):
     """Local attention to a latent mesh, global attention over it, local attention to the output.
 
     With softmax(-λD) in place of softmax(QKᵀ) an attention is an average over a neighbourhood of
@@ -153,38 +146,24 @@ class PiT(Operator):
     torch.Size([2, 10, 1])
     """
 
-    domains = EVERYWHERE
-    points_by_sample = True
-    masks = True
-    other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "inviscid-burgers": Preset({}, 95_503, _TABLES),
-        "inviscid-burgers-self-pit": Preset({"attention": "self-position"}, 152_847, _SELF_PIT),
-        "inviscid-burgers-self-a": Preset({"attention": "self-a"}, 152_833, _TABLES),
-        "inviscid-burgers-self-b": Preset({"attention": "self-b"}, 128_263, _TABLES),
+        "inviscid-burgers-self-pit": Preset(_SELF, 152_847, _SELF_PIT),
+        "inviscid-burgers-self-a": Preset(_A, 152_833, _TABLES),
+        "inviscid-burgers-self-b": Preset(_B, 128_263, _TABLES),
         "shock-tube": Preset(_SHOCK, 95_631, _TABLES, (3, 1)),
-        "shock-tube-self-pit": Preset(
-            _SHOCK | {"attention": "self-position"}, 152_975, _SELF_PIT, (3, 1)
-        ),
-        "shock-tube-self-a": Preset(_SHOCK | {"attention": "self-a"}, 152_961, _TABLES, (3, 1)),
-        "shock-tube-self-b": Preset(_SHOCK | {"attention": "self-b"}, 128_391, _TABLES, (3, 1)),
+        "shock-tube-self-pit": Preset(_SHOCK | _SELF, 152_975, _SELF_PIT, (3, 1)),
+        "shock-tube-self-a": Preset(_SHOCK | _A, 152_961, _TABLES, (3, 1)),
+        "shock-tube-self-b": Preset(_SHOCK | _B, 128_391, _TABLES, (3, 1)),
         "darcy": Preset(_DARCY, 313_613, _TABLES, dim=2),
-        "darcy-self-b": Preset(_DARCY | {"attention": "self-b"}, 444_677, _TABLES, dim=2),
+        "darcy-self-b": Preset(_DARCY | _B, 444_677, _TABLES, dim=2),
         "vorticity": Preset(_VORTICITY, 1_252_103, _TABLES, (10, 1), dim=2),
-        "vorticity-self-b": Preset(
-            _VORTICITY | {"attention": "self-b"}, 1_776_387, _TABLES, (10, 1), dim=2
-        ),
+        "vorticity-self-b": Preset(_VORTICITY | _B, 1_776_387, _TABLES, (10, 1), dim=2),
         "elasticity": Preset(_ELASTICITY, 6_586_929, _TABLES, (42, 1), dim=2),
-        "elasticity-self-a": Preset(
-            _ELASTICITY | {"attention": "self-a"}, 9_732_609, _TABLES, (42, 1), dim=2
-        ),
-        "elasticity-self-b": Preset(
-            _ELASTICITY | {"attention": "self-b"}, 8_684_049, _TABLES, (42, 1), dim=2
-        ),
+        "elasticity-self-a": Preset(_ELASTICITY | _A, 9_732_609, _TABLES, (42, 1), dim=2),
+        "elasticity-self-b": Preset(_ELASTICITY | _B, 8_684_049, _TABLES, (42, 1), dim=2),
         "airfoil": Preset(_NACA, 1_250_061, _TABLES, (2, 1), dim=2),
-        "airfoil-self-b": Preset(
-            _NACA | {"attention": "self-b"}, 1_774_341, _TABLES, (2, 1), dim=2
-        ),
+        "airfoil-self-b": Preset(_NACA | _B, 1_774_341, _TABLES, (2, 1), dim=2),
         "burgers": Preset(
             {"latent": 256, "sharpening": False, "coordinates": "periodic"},
             78_989,
@@ -210,7 +189,7 @@ class PiT(Operator):
         sharpening: bool = True,
         coordinates: Coordinates = "raw",
     ) -> None:
-        super().__init__(in_channels, out_channels, dim)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
         points = 1 if isinstance(latent, str) else latent  # of "input" no mesh is made
         sizes = points if isinstance(points, list) else [points] * dim
@@ -225,7 +204,6 @@ class PiT(Operator):
                 raise ValueError(f"{name}_locality lies in (0, 100], got {locality}")
         if scale != "diameter" and scale <= 0:
             raise ValueError(f"scale must be positive, got {scale}")
-        self.positions = Positions(coordinates, dim)
         own = latent == "input" or attention in ("self-position", "self-a")
         self.latent, self.other_points = None if own else sizes, not own
         diameter = dim / 4 if periodic else dim
@@ -259,22 +237,18 @@ class PiT(Operator):
         self.sharpen = Block(local(decoder_locality), width) if sharpening else None
         self.head = mlp(width, out_channels)
 
-    def forward(
-        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
-    ) -> Float[Tensor, "batch ... c_out"]:
-        check_input(self, a, x, y, mask)
-        target, by_sample = x if y is None else y, x.ndim == a.ndim
-        points, outputs = flattened(x, by_sample), flattened(target, by_sample)
-        latent = points if self.latent is None else mesh(self.latent, points)
-        real = None if mask is None else mask.flatten(1)
-        within = real if self.latent is None else None
-        u = nn.functional.gelu(self.embed(self.positions.beside(a, x).flatten(1, -2)))
+    def decoded(
+        self, v: Values, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
+    ) -> Values:
+        latent = x if self.latent is None else mesh(self.latent, x)
+        within = mask if self.latent is None else None
+        u = nn.functional.gelu(self.embed(v))
         if self.down is not None:
-            u = self.down(u, points, latent, real)
+            u = self.down(u, x, latent, mask)
         for block in self.processor:
             u = block(u, latent, within)
         if self.up is not None:
-            u = self.up(u, latent, outputs, within)
+            u = self.up(u, latent, y, within)
         if self.sharpen is not None:
-            u = self.sharpen(u, outputs, real if y is None else None)
-        return self.head(u).unflatten(1, target.shape[int(by_sample) : -1])
+            u = self.sharpen(u, y, of_y)
+        return self.head(u)

@@ -17,7 +17,7 @@ from operators.nn.attention import EFFICIENT, GALERKIN, SOFTMAX
 from operators.nn.dropout import Dropout
 from operators.nn.encoder import Attention
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
-from operators.nn.tokens import Coordinates, PointOperator, Positions, Real, Tokens, check_heads
+from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real, Tokens, check_heads
 
 
 class TransformerLayer(nn.Module):
@@ -59,7 +59,7 @@ class TransformerLayer(nn.Module):
         return self.norm2(u + self.drop(self.mlp(u)))
 
 
-class Transformer(PointOperator):
+class Transformer(FieldOperator):
     """Linear embedding of (a, x), layers of attention and MLP over all points, a decoder.
 
     The defaults are the usual sizes of point-wise benchmarks (8 layers of width 128, 8 heads).

@@ -18,7 +18,7 @@ from operators.nn.fused import slice_sums
 from operators.nn.pointwise import Convolution, mlp, start_truncated
 from operators.nn.tokens import (
     Coordinates,
-    PointOperator,
+    FieldOperator,
     Positions,
     Real,
     check_heads,
@@ -119,7 +119,7 @@ class Block(nn.Module):
         return u + self.mlp(self.norm2(u))
 
 
-class Transolver(PointOperator):
+class Transolver(FieldOperator):
     """MLP of a and the positions, blocks of attention among slices, a linear map at each point.
 
     The defaults are the settings of the Darcy example in the released benchmark library,

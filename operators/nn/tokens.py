@@ -22,6 +22,7 @@ from operators.base import (
 
 Coordinates = Literal["raw", "periodic", "none"]
 Tokens = Float[Tensor, "batch n c"]
+TokenPoints = Float[Tensor, "_ dim"] | Float[Tensor, "batch _ dim"]
 Real = Bool[Tensor, "batch n"]  # False at padding
 
 
@@ -69,9 +70,7 @@ class Positions:
 
 
 class PointOperator(Operator):
-    """u = D L E (a, x): an embedding E and a decoder D of each point, layers L over all points.
-
-    What the layers do at padding has no influence on other points.
+    """An operator that sees a function as values at points, wherever they lie.
 
     Args:
         in_channels, out_channels, dim: As in `Operator`.
@@ -81,12 +80,17 @@ class PointOperator(Operator):
     domains = EVERYWHERE
     points_by_sample = True
     masks = True
-    embed: nn.Module
-    decoder: nn.Module
 
     def __init__(self, in_channels: int, out_channels: int, dim: int, positions: Positions) -> None:
         super().__init__(in_channels, out_channels, dim)
         self.positions = positions
+
+
+class FieldOperator(PointOperator):
+    """u = D L E (a, x): an embedding E and a decoder D of each point, layers L over all points."""
+
+    embed: nn.Module
+    decoder: nn.Module
 
     @abstractmethod
     def encoded(self, u: Function, mask: Real | None) -> Function:
@@ -98,6 +102,35 @@ class PointOperator(Operator):
         check_input(self, a, x, y, mask)
         u = self.embed(self.positions.beside(a, x))
         return self.decoder(self.encoded(u, None if mask is None else mask.flatten(1)))
+
+
+class TokenOperator(PointOperator):
+    """u(y) = F(y; (a, x)), points as tokens without a grid."""
+
+    other_points = True
+
+    @abstractmethod
+    def decoded(
+        self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
+    ) -> Tokens:
+        """The values at the points y.
+
+        Args:
+            v: Features of the points x, a(x) among them.
+            x, y: Points, shared or by sample.
+            mask, of_y: False at padding among the points x, and among the points y.
+        """
+
+    def forward(
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
+        check_input(self, a, x, y, mask)
+        target, by_sample = x if y is None else y, x.ndim == a.ndim
+        points, outputs = flattened(x, by_sample), flattened(target, by_sample)
+        v = self.positions.beside(a, x).flatten(1, -2)
+        real = None if mask is None else mask.flatten(1)
+        u = self.decoded(v, points, outputs, real, real if y is None else None)
+        return u.unflatten(1, target.shape[int(by_sample) : -1])
 
 
 def check_heads(width: int, heads: int) -> None:
