@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+
+from pdegen.domains import Box, Domain
 
 Function = Float[Tensor, "batch *grid c"]
 Points = Float[Tensor, "*grid dim"] | Float[Tensor, "batch *grid dim"]
@@ -140,25 +142,30 @@ def at_least(least: int, **numbers: int) -> None:
             raise ValueError(f"{name} must be at least {least}, got {number}")
 
 
-def check_domain(
-    model: Operator, kinds: Collection[str], by_sample: bool = False, padded: bool = False
-) -> None:
+def check_domain(model: Operator, domain: Domain, padded: bool = False) -> None:
     """Raise ValueError where functions on a domain are not what an operator takes.
 
     Args:
         model: The operator.
-        kinds: Of the domain, words of `EVERYWHERE`; a box may have axes of several kinds.
-        by_sample: Whether its points differ from sample to sample.
+        domain: Where they live.
         padded: Whether some of the points are padding.
     """
-    name = type(model).__name__
-    if other := sorted(set(kinds) - model.domains):
+    kinds = {g.kind for g in domain.grids} if isinstance(domain, Box) else {domain.kind}
+    if other := sorted(kinds - model.domains):
         known = ", ".join(sorted(model.domains))
-        raise ValueError(f"{name} with these settings takes {known} domains, not {other[0]} ones")
+        raise ValueError(f"{_these(model)} takes {known} domains, not {other[0]} ones")
+    _check_points(model, domain.moves, padded)
+
+
+def _check_points(model: Operator, by_sample: bool, padded: bool) -> None:
     if by_sample and not model.points_by_sample:
-        raise ValueError(f"{name} with these settings needs points that all samples share")
+        raise ValueError(f"{_these(model)} needs points that all samples share")
     if padded and not model.masks:
-        raise ValueError(f"{name} with these settings needs the same number of points everywhere")
+        raise ValueError(f"{_these(model)} needs the same number of points in all samples")
+
+
+def _these(model: Operator) -> str:
+    return f"{type(model).__name__} with these settings"
 
 
 def check_input(
@@ -173,7 +180,7 @@ def check_input(
     points = (*a.shape[0 if by_sample else 1 : -1], dim)
     if x.shape != points:
         raise ValueError(f"expected coordinates of shape {points}, got {tuple(x.shape)}")
-    check_domain(model, (), by_sample, mask is not None)
+    _check_points(model, by_sample, mask is not None)
     if mask is not None and mask.shape != a.shape[:-1]:
         raise ValueError(f"expected a mask of shape {tuple(a.shape[:-1])}, got {tuple(mask.shape)}")
     if y is None:

@@ -239,7 +239,7 @@ class PiT(TokenOperator):
 
     def decoded(
         self, v: Values, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
-    ) -> Values:
+    ) -> Float[Tensor, "batch _ c_out"]:
         latent = x if self.latent is None else mesh(self.latent, x)
         within = mask if self.latent is None else None
         u = nn.functional.gelu(self.embed(v))

@@ -112,7 +112,7 @@ class TokenOperator(PointOperator):
     @abstractmethod
     def decoded(
         self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
-    ) -> Tokens:
+    ) -> Float[Tensor, "batch _ c_out"]:
         """The values at the points y.
 
         Args:

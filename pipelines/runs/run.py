@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import pdegen
-from operators.base import Operator
+from operators.base import Operator, check_domain
 from operators.data import Samples
 from operators.norms import WeightedH1
 from operators.registry import build_operator
@@ -265,6 +265,7 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
                 raise ValueError(f"{what} needs 2 dimensions, the data have {operator.dim}")
         if isinstance(settings.augment, SquareSymmetries):
             settings.augment.check(pairs.points)
+        check_domain(operator, pairs.domain, padded=first.mask is not None)
         with torch.no_grad():
             found = operator.eval()(first.a, *positions(first, pairs))
             weights = first.weights(pairs.weight, pairs.y)

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from operators.base import EVERYWHERE, check_domain, check_input
+from operators.base import check_domain, check_input
 from operators.models.deeponet import DeepONet
 from operators.models.fno import FNO
 from operators.models.ono import ONO
 from operators.models.pit import PiT
-from pdegen.domains import Box
+from pdegen.domains import Box, Cloud, Curvilinear, NodalGrid, PeriodicGrid
 from pipelines.declared.models import MODELS, parse_model
 from tests.operators.test_contract import ALL, CASES
 
@@ -20,6 +20,13 @@ BOXES = {"periodic": (32, 16), "cell": (36, 12), "nodal": (23, 12)}
 COUNTS = (40, 33, 17)  # points of the samples of a padded cloud
 SHARED = [*BOXES, "curvilinear", "cloud"]
 WAYS = [*SHARED, "curvilinear by sample", "cloud by sample", "cloud padded"]
+
+
+DOMAINS = {
+    **{kind: getattr(Box, kind)(4, 4) for kind in BOXES},
+    "curvilinear": Curvilinear.of(Box.cell(4, 4).points),
+    "cloud": Cloud.of(Box.cell(4, 4).points.reshape(16, 2)),
+}
 
 
 def kind_of(way):
@@ -123,18 +130,34 @@ def test_other_domains_are_refused_in_one_line(label, dim):
     """Where the data are matched with the operator, and where it is called."""
     model, x = made(label, dim, "periodic"), points("curvilinear by sample", dim)
     a = torch.zeros(3, *x.shape[1:-1], 1, dtype=torch.float64)
-    for kind in EVERYWHERE - model.domains:
-        with pytest.raises(ValueError, match=f"takes .* domains, not {kind} ones"):
-            check_domain(model, [kind])
-    check_domain(model, model.domains)
+    for kind, domain in DOMAINS.items():
+        if kind in model.domains:
+            check_domain(model, domain)
+        else:
+            with pytest.raises(ValueError, match=f"takes .* domains, not {kind} ones"):
+                check_domain(model, domain)
     if not model.points_by_sample:
         with pytest.raises(ValueError, match="needs points that all samples share"):
             check_input(model, a, x)
-        with pytest.raises(ValueError, match="needs points that all samples share"):
-            check_domain(model, (), by_sample=True)
     if not model.masks:
         with pytest.raises(ValueError, match="needs the same number of points"):
             check_input(model, a, x[0], None, torch.ones(a.shape[:-1], dtype=torch.bool))
+
+
+def test_data_and_operator_are_matched_by_domain_points_and_padding():
+    model, cloud = DeepONet(dim=2, sensors=40), Cloud((40,), 2)
+    with pytest.raises(ValueError, match="takes cell, nodal, periodic domains, not cloud ones"):
+        check_domain(model, cloud)
+    model.domains = {"cloud"}  # and nothing else
+    with pytest.raises(ValueError, match="DeepONet with these settings needs points that all"):
+        check_domain(model, cloud)
+    model = DeepONet(dim=2, sensors=40, sensor_grid="points")
+    check_domain(model, cloud)
+    with pytest.raises(ValueError, match="needs the same number of points in all samples"):
+        check_domain(model, cloud, padded=True)
+    model.domains = {"periodic"}
+    with pytest.raises(ValueError, match="not nodal ones"):
+        check_domain(model, Box((PeriodicGrid(4), NodalGrid(5))))
 
 
 def test_shapes_of_clouds_masks_and_output_points_are_checked():
