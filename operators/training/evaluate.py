@@ -27,10 +27,10 @@ def scores(
     predictor: nn.Module,
     pairs: Samples,
     batch: int | None = None,
-    keep: Callable[[Tensor], object] = lambda p: None,
+    keep: Callable[[Tensor, Batch], object] = lambda p, batch: None,
 ) -> Float[Tensor, " samples"]:
-    """Relative L² error ‖p - u‖/‖u‖ of every sample, in float64; `keep` is given each batch of
-    predictions."""
+    """Relative L² error ‖p - u‖/‖u‖ of every sample, in float64; `keep` is given predictions and
+    what they are of."""
     return errors(predictor, pairs, batch, keep=keep)[:, 0]
 
 
@@ -41,16 +41,23 @@ def errors(
     *,
     order: int = 2,
     parts: int = 1,
-    keep: Callable[[Tensor], object] = lambda p: None,
+    keep: Callable[[Tensor, Batch], object] = lambda p, batch: None,
 ) -> Float[Tensor, "samples parts"]:
     """Relative errors of every sample in float64, of runs of channels: see `relative_error`."""
     found = []
     for p, part in _predicted(predictor, pairs, batch):
-        keep(p)
-        weight = part.weights(pairs.weight, pairs.y)
-        weight = None if weight is None else weight.double()
-        found.append(relative_error(p.double(), part.u.double(), weight, order, parts))
+        keep(p, part)
+        found.append(errors_of(p, part, pairs, order, parts))
     return torch.cat(found)
+
+
+def errors_of(
+    prediction: Tensor, batch: Batch, pairs: Samples, order: int = 2, parts: int = 1
+) -> Float[Tensor, "batch parts"]:
+    """Relative errors of predictions of a batch of `pairs`, as of `errors`."""
+    weight = batch.weights(pairs.weight, pairs.y)
+    weight = None if weight is None else weight.double()
+    return relative_error(prediction.double(), batch.u.double(), weight, order, parts)
 
 
 def _predicted(

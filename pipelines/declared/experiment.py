@@ -14,10 +14,11 @@ from pydantic import (
 )
 
 from operators.training.fit import Settings
+from pdegen.domains import Box
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Name, Positive, SchemaError, Strict, is_name
 from pdegen.store.store import open_sealed
-from pipelines.declared.physics import physics_of
+from pipelines.declared.physics import domain_of, functions_in, physics_of
 from pipelines.declared.registry import (
     AdamOptimizer,
     InputNoise,
@@ -159,23 +160,30 @@ class Experiment(Strict):
     def on_store(cls, store: str, model: str) -> Experiment:
         """A model with its default settings on all points of a store, chosen on validation.
 
+        The loss is the relative H¹ error on a circle, where differences across the ends are right;
+        on a box in the plane that with the weight that the store names; elsewhere the L² error.
+
         Raises:
-            StoreError: If there is no such store.
+            StoreError: If there is no such store, or it has no inputs and targets.
         """
         opened = open_sealed(store)
-        recipe, resolution = opened.attributes["recipe"]["name"], opened.array("x").shape[0]
-        plane, name = "y" in opened.group, f"{model}-on-{recipe}"
-        weighted = physics_of(opened).loss_weight == "a"
-        loss = "weighted-h1" if weighted else "l2" if plane else "h1"
+        recipe, domain = opened.said.recipe.name, domain_of(opened)
+        (first, *_), (target, *_) = (functions_in(opened, role) for role in ("input", "target"))
+        name, box = f"{model}-on-{recipe}", domain if isinstance(domain, Box) else None
+        circle = box is not None and box.axes == ("x",) and box.grid == "periodic"
+        plane = box is not None and box.dim == 2
+        weighted = plane and physics_of(opened).loss_weight == first
         content = {
             "name": name if is_name(name) else f"{model}-on-a-store",
             "summary": f"{model} on a store of {recipe}",
-            "resolutions": [resolution],
-            "data": {"recipe": recipe, "resolution": resolution},
+            "resolutions": [domain.shape[0]],
+            "data": {
+                "recipe": recipe, "resolution": domain.shape[0], "input": first, "target": target,
+            },
             "model": {"name": model},
-            "training": {"loss": {"name": loss}},
-            "normalization": dict.fromkeys(("input", "target"), "scalar" if plane else "none"),
-        }
+            "training": {"loss": {"name": "weighted-h1" if weighted else "h1" if circle else "l2"}},
+            "normalization": dict.fromkeys(("input", "target"), "none" if circle else "scalar"),
+        }  # fmt: skip
         return cls.parse(content, f"model {model} on {store}")
 
     def at_level(self, level: float) -> Experiment:

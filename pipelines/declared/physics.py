@@ -1,11 +1,14 @@
-"""What a store says of its fields."""
+"""What a store says of its functions: which there are, where they live, what they obey."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from pdegen.domains import Domain
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
-from pdegen.store.format import Physics
-from pdegen.store.store import Store
+from pdegen.store.format import LEADING, MetadataError, Physics
+from pdegen.store.store import Store, StoreError
 
 
 def physics_of(store: Store) -> Physics:
@@ -13,10 +16,45 @@ def physics_of(store: Store) -> Physics:
 
     A store from before equations said them has those of its recipe, where its equation is known.
     """
-    recipe = store.attributes.get("recipe", {})
-    if "physics" not in store.attributes and "problem" in recipe:
-        try:
-            return Recipe.parse(recipe, store.url).problem.physics()
-        except SchemaError:  # of an equation that is not here
-            return Physics()
-    return Physics.of(store.attributes)
+    if "physics" in store.attributes or not store.said.recipe.problem:
+        return store.said.physics
+    try:
+        return Recipe.parse(store.attributes["recipe"], store.url).problem.physics()
+    except SchemaError:  # of an equation that is not here
+        return Physics()
+
+
+def domain_of(store: Store) -> Domain:
+    """Where the functions of a store live.
+
+    Raises:
+        StoreError: If the store describes no domain.
+    """
+    described = store.description
+    axes = max((_axes(variable.dims) for variable in described.variables.values()), key=len)
+    names = [name for name in described.coordinates if name not in LEADING]
+    values = {name: np.asarray(store.array(name)[...]) for name in names}
+    try:
+        return described.domain(axes, values)
+    except MetadataError as error:
+        raise StoreError(f"{store.url}: {error}") from None
+
+
+def functions_in(store: Store, role: str) -> list[str]:
+    """The variables of a role that are functions on the domain.
+
+    Raises:
+        StoreError: If there is none.
+    """
+    found = [
+        name
+        for name, variable in store.description.variables.items()
+        if variable.said.role == role and _axes(variable.dims)
+    ]
+    if not found:
+        raise StoreError(f"{store.url} has no function of the role {role}")
+    return found
+
+
+def _axes(dims: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dim for dim in dims if dim not in LEADING)

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from matplotlib.tri import Triangulation
 
+from operators.data import Channel
 from pdegen.domains import Box, Cloud, Curvilinear, Domain
 from pipelines.reports.figures import TIMES, WIDE, styled
 
@@ -72,7 +73,7 @@ class Functions:
     Args:
         look: How they are drawn.
         values: Shape (samples, *grid, channels).
-        names: Of the channels: a component, or a component and a time, "u_x, t = 0.5".
+        channels: What the channels are.
         domain: Of all samples.
         positions: Of each sample, shape (samples, *grid, dim); None where they are the domain's.
         counts: Points of each sample, the others being padding; None where there is no padding.
@@ -80,18 +81,22 @@ class Functions:
 
     look: Look
     values: np.ndarray
-    names: tuple[str, ...]
+    channels: tuple[Channel, ...]
     domain: Domain
     positions: np.ndarray | None = None
     counts: np.ndarray | None = None
 
     @property
+    def names(self) -> list[str]:
+        """Of the channels."""
+        return [channel.name for channel in self.channels]
+
+    @property
     def components(self) -> dict[str, dict[float | None, int]]:
         """Channels by component and time, which is None where there is one function for all."""
         found: dict[str, dict[float | None, int]] = {}
-        for channel, name in enumerate(self.names):
-            component, _, time = name.partition(", t = ")
-            found.setdefault(component, {})[float(time) if time else None] = channel
+        for number, one in enumerate(self.channels):
+            found.setdefault(one.component or one.variable, {})[one.time] = number
         return {
             component: dict(sorted(times.items(), key=lambda one: one[0] or 0.0))
             for component, times in found.items()

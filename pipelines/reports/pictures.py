@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, cast
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from operators.data import Pairs
-from pdegen.domains import GRIDS, NAMES, Box, Domain, from_attributes
+from operators.data import Channel, Pairs
+from pdegen.domains import NAMES, Box
 from pdegen.schema import SchemaError
 from pdegen.store.store import Store, StoreError, open_sealed
 from pipelines.declared.experiment import Experiment
-from pipelines.declared.physics import physics_of
+from pipelines.declared.physics import domain_of, functions_in, physics_of
 from pipelines.reports.fields import Functions, Look, Panel, in_columns, line, sheet, wrapped
 from pipelines.reports.figures import MODEL, QUIET, TIMES, WIDE, legend, save, styled, time_bar
 from pipelines.runs.finished import FinishedRun
@@ -51,8 +51,9 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
         raise StoreError(f"{url} has samples 0 to {store.samples - 1}, got {sample}")
     if sample in store.skipped:
         raise StoreError(f"{url} has no values of sample {sample}: it was skipped")
-    names, curves = drawn_variables(store), domain_of(store).dim == 1
-    noisy = next((name for name in names if "level" in dims_of(store, name)), None)
+    names = [name for role in ("input", "target") for name in functions_in(store, role)]
+    curves = domain_of(store).dim == 1
+    noisy = next((name for name in names if "level" in store.arrays[name].dims), None)
     most = 1 if noisy else 6 if curves else 4
     there = (i for i in range(store.samples) if i not in store.skipped)
     numbers = list(islice(there, most)) if sample is None else [sample]
@@ -71,57 +72,35 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
     return out
 
 
-def dims_of(store: Store, name: str) -> tuple[str, ...]:
-    """Names of the axes of a variable."""
-    return tuple(map(str, getattr(store.array(name).metadata, "dimension_names", None) or ()))
-
-
-def drawn_variables(store: Store) -> list[str]:
-    """The functions of a store, inputs first."""
-    axes, order = set(domain_of(store).axes), {"input": 0, "target": 1}
-    roles = {name: str(store.array(name).attrs.get("role", "")) for name in store.variables}
-    found = [n for n in store.variables if roles[n] in order and axes <= {*dims_of(store, n)}]
-    if not found:
-        raise StoreError(f"{store.url} has no inputs and targets to draw")
-    return sorted(found, key=lambda name: order[roles[name]])
-
-
 def look_of(store: Store, name: str) -> Look:
     """How a variable of a store is drawn: as its equation says, else by its role."""
-    physics, attributes = physics_of(store), store.array(name).attrs.asdict()
+    physics, role = physics_of(store), store.arrays[name].said.role
     how, phases = physics.drawing.get(name), physics.phases.get(name)
-    medium = attributes.get("role") == "input"
     symbol = name if how is None else how.symbol or name
-    if how is None or phases is not None:
-        return Look(symbol, "phases" if medium or phases else "sequential", medium, phases)
-    return Look(symbol, cast(Literal["sequential", "diverging", "phases"], how.colours), how.log)
+    if how is not None and phases is None:
+        return Look(symbol, how.colours, how.log)
+    return Look(symbol, "phases" if phases or role == "input" else "sequential", True, phases)
 
 
 def functions(store: Store, name: str, numbers: Sequence[int], level: int = 0) -> Functions:
     """A variable of some samples of a store, at one of its noise levels."""
-    domain, dims = domain_of(store), dims_of(store, name)
+    domain, array = domain_of(store), store.arrays[name]
 
     def values(variable: str) -> np.ndarray:
         return np.concatenate([store.values(variable, range(i, i + 1)) for i in numbers])
 
     found = values(name).astype(float)
-    found = found[:, level] if "level" in dims else found
-    array = store.array(name)
-    channels = [name]
-    if "channel" in dims:
-        own = cast("list[str]", array.attrs.get("channels", []))
-        count = array.shape[dims.index("channel")]
-        channels = [f"{name}_{k}" for k in (own or range(count))]
-    times = [""]
-    if "time" in dims:
-        times = [f", t = {t:.6g}" for t in np.atleast_1d(store.array("time")[...]).tolist()]
-    names = tuple(channel + time for time in times for channel in channels)
-    found = np.moveaxis(found.reshape(len(numbers), len(names), *domain.shape), 1, -1)
-    roles = {str(store.array(n).attrs.get("role", "")): n for n in store.variables}
+    found = found[:, level] if "level" in array.dims else found
+    sizes = dict(zip(array.dims, array.shape, strict=True))
+    own = array.said.channels or tuple(f"{name}_{k}" for k in range(sizes.get("channel", 0)))
+    times = np.atleast_1d(store.array("time")[...]).tolist() if "time" in sizes else [None]
+    channels = tuple(Channel(name, part, time) for time in times for part in own or ("",))
+    found = np.moveaxis(found.reshape(len(numbers), len(channels), *domain.shape), 1, -1)
+    roles = {variable.said.role: n for n, variable in store.description.variables.items()}
     places = [axis for axis in NAMES if axis in store.variables]
-    brief = str(array.attrs.get("long_name", name)).partition(",")[0]
     return Functions(
-        replace(look_of(store, name), name=brief), found, names, domain,
+        replace(look_of(store, name), name=array.said.long_name.partition(",")[0] or name),
+        found, channels, domain,
         np.stack([values(axis) for axis in places], axis=-1) if domain.moves else None,
         values(roles["count"]) if "count" in roles else None,
     )  # fmt: skip
@@ -138,44 +117,26 @@ class Tested:
 
 def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
     """Inputs and targets of the test samples of a run, as the model sees them."""
-    pairs, data = run.pairs, run.experiment.data
-    times = np.atleast_1d(run.store.array("time")[...]) if "time" in run.store.arrays else []
+    pairs, data, own = run.pairs, run.experiment.data, run.pairs.own
+    mask = own.get("mask")
+    counts = None if mask is None else mask.sum(dim=1).numpy()
 
-    def of(name: str, values: np.ndarray, points: np.ndarray) -> Functions:
-        several = values.shape[-1] > 1
-        names = tuple(f"{name}, t = {t:.6g}" for t in times) if several else (name,)
-        axes = [np.moveaxis(points, k, 0)[(slice(None), *[0] * (points.ndim - 2), k)]
-                for k in range(points.shape[-1])]  # fmt: skip
-        kind = GRIDS[pairs.grid]
-        grids = []
-        for x in axes:
-            h = (x[-1] - x[0]) / (len(x) - 1)
-            probe = kind(len(x))
-            grids.append(kind(len(x), h * probe.intervals, x[0] - h * probe.offset))
-        return Functions(look_of(run.store, name), values, names, Box(tuple(grids)))
+    def of(name: str, values: Tensor, channels: tuple[Channel, ...], places: str) -> Functions:
+        at, domain = own.get(places), pairs.domain
+        shared = pairs.y if places == "y" else None
+        if shared is not None:  # averages over cells of the unit box
+            domain = Box.cell(*shared.shape[:-1])
+        return Functions(
+            look_of(run.store, channels[0].variable if channels else name), values.numpy(),
+            channels or tuple(Channel(name, f"{name}_{k}") for k in range(values.shape[-1])),
+            domain, None if at is None else at.numpy(), counts,
+        )  # fmt: skip
 
+    targets = "y" if "y" in own or pairs.y is not None else "x"
     return (
-        of(data.input, pairs.a.numpy(), pairs.points.double().numpy()),
-        of(data.target, pairs.u.numpy(), pairs.target_points.double().numpy()),
+        of(data.input, pairs.a, pairs.input_channels, "x"),
+        of(data.target, pairs.u, pairs.target_channels, targets),
     )
-
-
-def domain_of(store: Store) -> Domain:
-    """Where the functions of a store live."""
-    said = store.attributes.get("domain")
-    if said is None:
-        names = [name for name in NAMES if name in store.arrays]
-        arrays = [store.array(name) for name in names]
-        return Box(tuple(GRIDS[str(a.attrs["grid"])].through(np.asarray(a[:])) for a in arrays))
-    positions = None
-    if said.get("moves") is False:
-        names = [name for name in NAMES if name in store.arrays]
-        positions = np.stack([np.asarray(store.array(name)[...]) for name in names], axis=-1)
-    cells, edge = (
-        np.asarray(store.array(name)[...]) if name in store.arrays else None
-        for name in ("cells", "edge")
-    )
-    return from_attributes(said, positions, cells, edge)
 
 
 def _title(store: Store, name: str) -> str:
@@ -190,11 +151,11 @@ def _title(store: Store, name: str) -> str:
 
 def _named(store: Store, name: str) -> str:
     """A variable in words, with its time where there is one for all values."""
-    attributes, time = store.array(name).attrs, ""
-    if "time" in str(attributes.get("coordinates", "")) and "time" in store.arrays:
+    said, time = store.arrays[name].said, ""
+    if "time" in said.coordinates and "time" in store.arrays:
         times = np.atleast_1d(store.array("time")[...])
         time = f" at t = {times[0]:.4g}" if len(times) == 1 else ""
-    return f"{attributes.get('role')} {name}: {attributes.get('long_name', '')}{time}"
+    return f"{said.role} {name}: {said.long_name}{time}"
 
 
 def _at_levels(
@@ -270,7 +231,7 @@ def _curves(
         for cell, i in zip(row, samples, strict=False):
             for k, name in drawn:
                 _draw(cell, found[k], name, i, list(inks.values())[k], colour)
-            if len(columns) > 1:
+            if len(columns) > 1 and (not alone or drawn == layout[0][0]):
                 cell.set_title(columns[i])
         for cell in row[len(samples) :]:
             if image:

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from operators.norms import relative_l2
 from pipelines.reports import charts
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.facts import distinct, facts
-from pipelines.reports.fields import Functions
+from pipelines.reports.fields import Functions, few
 from pipelines.reports.figures import svg
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.wording import duration, points, scientific, settings
@@ -20,6 +19,7 @@ from pipelines.runs.baselines import compared
 from pipelines.runs.finished import FinishedRun, read_finished
 from pipelines.runs.interfaces import at_interface, phases
 from pipelines.runs.reproduction import reproduction, toml
+from pipelines.runs.score import Score
 
 NOTICE = (
     "Published protocol: selected/watched on the test slice, for comparison with published tables. "
@@ -94,8 +94,17 @@ def _score_section(run: FinishedRun) -> Section:
     comparison, table = _comparison(run)
     return Section(
         "Scores", (meaning, grids(data.resolution, evaluated, run.dimension), *comparison),
-        (Table(rows, header), table),
+        (Table(rows, header), table, *_by_part(run.main)),
     )  # fmt: skip
+
+
+def _by_part(score: Score) -> list[Table]:
+    """Mean errors of a few channels, and of a few times, where there are several."""
+    return [
+        Table([(name, scientific(means[name])) for name in few(list(means), 12)], (what, "mean"))
+        for what, means in (("channel", score.channels), ("time", score.steps))
+        if means
+    ]
 
 
 def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
@@ -154,7 +163,7 @@ def _learning_section(run: FinishedRun) -> Section:
 
 
 def _prediction_section(run: FinishedRun) -> Section:
-    errors = relative_l2(run.prediction.double(), run.pairs.u.double()).numpy()
+    errors = run.errors(run.prediction)[:, 0]
     numbers = run.pairs.samples
     named = ", ".join(
         f"{name} (sample {numbers[i]}) {scientific(errors[i])}"
@@ -188,7 +197,7 @@ def _prediction_section(run: FinishedRun) -> Section:
         found.append(_where(run, truth, predicted - truth.values))
     if len(truth.times) > 1:
         found.append(_picture(
-            charts.error_by_time(truth.times, _by_time(truth, predicted)), "error-by-time",
+            charts.error_by_time(truth.times, _by_time(run, truth)), "error-by-time",
             "Relative L² error at each time: the mean over the test samples, and the range of nine "
             "in ten of them.", half=True,
         ))  # fmt: skip
@@ -204,16 +213,13 @@ def _prediction_section(run: FinishedRun) -> Section:
     return Section("Predictions and their errors", (text,), pictures=tuple(found))
 
 
-def _by_time(truth: Functions, predicted: np.ndarray) -> dict[str, np.ndarray]:
+def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:
     """Relative L² errors of each component, shape (samples, times)."""
-
-    def errors(channel: int) -> np.ndarray:
-        pair = (torch.from_numpy(v[..., [channel]]).double() for v in (predicted, truth.values))
-        return relative_l2(*pair).numpy()
-
+    errors = run.errors(run.prediction, len(truth.channels))
     return {
-        name: np.stack([errors(channels[time]) for time in truth.times], axis=1)
+        name: errors[:, [channels[time] for time in truth.times]]
         for name, channels in truth.components.items()
+        if channels.keys() >= {*truth.times}
     }
 
 

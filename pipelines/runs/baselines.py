@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from operators.norms import relative_l2
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.interfaces import hausdorff, intersection_over_union, phases
 
@@ -46,7 +45,7 @@ def compared(run: FinishedRun) -> dict[str, Measured]:
 
 def _measured(run: FinishedRun, prediction: torch.Tensor) -> Measured:
     truth, values = run.pairs.u.double(), run.target_phases
-    errors = relative_l2(prediction, truth).numpy()
+    errors = run.errors(prediction)[:, 0]
     if values is None:
         return Measured(errors)
     pairs = [

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from pydantic import BaseModel, Field, ValidationError
 
 from operators.data import Pairs
 from operators.registry import build_operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
-from operators.training.evaluate import predictions
+from operators.training.evaluate import errors_of, predictions
 from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
 from pdegen.store.store import Store, open_sealed
@@ -69,6 +70,10 @@ class FinishedRun:
     def dimension(self) -> int:
         """Of the domain."""
         return self.pairs.dim
+
+    def errors(self, prediction: torch.Tensor, parts: int = 1) -> np.ndarray:
+        """Relative L² errors of the test samples, of runs of channels, shape (samples, parts)."""
+        return errors_of(prediction, self.pairs.all, self.pairs, parts=parts).numpy()
 
     @property
     def phases(self) -> tuple[float, float] | None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import pdegen
 from operators.base import Operator, check_domain
-from operators.data import Samples
+from operators.data import Batch, Samples
 from operators.norms import WeightedH1
 from operators.registry import build_operator
 from operators.training.checkpoint import (
@@ -25,7 +25,7 @@ from operators.training.checkpoint import (
     check_fit,
     load_checkpoint,
 )
-from operators.training.evaluate import positions, scores
+from operators.training.evaluate import errors_of, positions, scores
 from operators.training.files import (
     LOCK,
     PARTIAL,
@@ -53,7 +53,7 @@ from pipelines.runs.predictions import (
     kept_predictions,
 )
 from pipelines.runs.reproduction import toml
-from pipelines.runs.score import Score
+from pipelines.runs.score import Score, channel_parts
 
 _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "state.pt",
@@ -371,9 +371,14 @@ def evaluate(
     check_fit(predictor, pairs)
     found: list[Tensor] = []
 
-    def keep(p: Tensor) -> None:
+    parts = channel_parts(pairs.target_channels)
+    by_part: dict[str, list[Tensor]] = {what: [] for what in parts}
+
+    def keep(p: Tensor, batch: Batch) -> None:
         if keep_in is not None and len(pairs) * p[0].nbytes <= KEPT_BYTES:
             found.append(p.cpu())
+        for what, names in parts.items():
+            by_part[what].append(errors_of(p, batch, pairs, parts=len(names)).cpu())
 
     start = time.perf_counter()
     try:
@@ -391,6 +396,10 @@ def evaluate(
         samples=tuple(pairs.samples.tolist()),
         errors=tuple(errors.tolist()),
         seconds=seconds,
+        **{
+            what: dict(zip(parts[what], torch.cat(errors).mean(dim=0).tolist(), strict=True))
+            for what, errors in by_part.items()
+        },
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator
+
+from operators.data import Channel
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,8 @@ class Score:
         samples: Their numbers in the store.
         errors: ‖p − u‖/‖u‖ of each sample.
         seconds: Of all predictions.
+        channels: Mean error of each channel by its name, where there are several.
+        steps: Mean error of all components at each time, where both are several.
 
     Example:
         >>> score = Score("best", 3, "test", 16, (20, 22), (0.1, 0.3), 1.0)
@@ -35,6 +40,8 @@ class Score:
     samples: tuple[int, ...]
     errors: tuple[float, ...]
     seconds: float
+    channels: Mapping[str, float] = field(default_factory=dict)
+    steps: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -65,6 +72,7 @@ class Score:
             "samples": len(self.samples),
             **{key: getattr(self, key) for key in ("mean", "median", "worst", "std")},
             "seconds": self.seconds,
+            **{key: dict(found) for key in ("channels", "steps") if (found := getattr(self, key))},
             "errors": list(self.errors),
         }
 
@@ -84,7 +92,30 @@ class Score:
             samples=numbers,
             errors=errors,
             seconds=float(summary["seconds"]),
+            **{
+                key: {str(name): float(mean) for name, mean in summary.get(key, {}).items()}
+                for key in ("channels", "steps")
+            },
         )
+
+
+def channel_parts(channels: Sequence[Channel]) -> dict[str, list[str]]:
+    """Names of the equal runs of channels that have errors of their own, by the field of `Score`.
+
+    >>> channel_parts([Channel("u", c, t) for t in (0.0, 0.5) for c in ("u_x", "u_y")])["steps"]
+    ['0', '0.5']
+    >>> channel_parts([Channel("u")])
+    {}
+    """
+    if len(channels) < 2:
+        return {}
+    parts = {"channels": [channel.name for channel in channels]}
+    times = list(dict.fromkeys(channel.time for channel in channels if channel.time is not None))
+    if 1 < len(times) < len(channels) and [c.time for c in channels] == [
+        time for time in times for _ in range(len(channels) // len(times))
+    ]:
+        parts["steps"] = [f"{time:g}" for time in times]
+    return parts
 
 
 def _parsed(value: Any) -> Any:

@@ -21,9 +21,8 @@ FILE, RECIPE = "docs/examples/my_equation.py", "docs/examples/my_heat.toml"
 def _alone(monkeypatch):
     """What a test registers ends with it."""
     registry.loaded()
-    shipped = {word: p for word, p in registry._registered.items() if registry._is_shipped(word)}
-    monkeypatch.setattr(registry, "_registered", shipped)
-    monkeypatch.setattr(registry, "_sources", {})
+    for name in ("_registered", "_sources"):
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
 
 
 @pytest.fixture

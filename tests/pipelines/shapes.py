@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.domains import NAMES, Box, Domain
-from pdegen.store.layout import Coordinate, Layout, Variable
+from pdegen.domains import NAMES, Domain
+from pdegen.store.layout import Layout
 from pdegen.store.store import lay_out
+from pdegen.store.variables import Coordinate, function, geometry, scalar
+from pdegen.store.variables import positions as stored_positions
 
 SPLITS = {"train": [0, 8], "validation": [8, 10], "test": [10, 12]}
 
@@ -34,10 +36,11 @@ def a_store(
         counts: Points of each sample that are no padding.
         physics: What the store says of its fields.
     """
-    samples, axes = 12, domain.axes
-    points = np.broadcast_to(domain.points, (samples, *domain.shape, domain.dim))
-    points = points if positions is None else positions
-    number = np.arange(samples).reshape(-1, *[1] * len(axes))
+    samples = 12
+    points = positions
+    if points is None:
+        points = np.broadcast_to(domain.points, (samples, *domain.shape, domain.dim))
+    number = np.arange(samples).reshape(-1, *[1] * len(domain.axes))
     a = 1.5 + np.sin(3 * points[..., 0] + number) * np.cos(2 * points[..., -1])
     frames = np.array(times or (0.0,))[:, None]
     parts = np.arange(len(channels or "u"))
@@ -49,49 +52,32 @@ def a_store(
     if channels:
         dims, shape = (*dims, "channel"), (*shape, len(channels))
     u = u.reshape(samples, *shape, *domain.shape)
-    values: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, Any]]] = {
-        "a": (axes, a, {"role": "input", "long_name": "medium a"}),
-        "u": ((*dims, *axes), u, {"role": "target", "long_name": "state u"}),
-    }
-    if channels:
-        values["u"][2]["channels"] = list(channels)
-    coordinates = [Coordinate("sample", ("sample",), np.arange(samples))]
-    if times:
-        coordinates.append(Coordinate("time", ("time",), np.array(times)))
-    if isinstance(domain, Box):
-        coordinates += [
-            Coordinate(axis, (axis,), grid.x, {"grid": grid.kind})
-            for axis, grid in zip(axes, domain.grids, strict=True)
-        ]
-    elif positions is None:
-        coordinates += [
-            Coordinate(name, axes, domain.points[..., k])
-            for k, name in enumerate(NAMES[: domain.dim])
-        ]
-    else:
-        for k, name in enumerate(NAMES[: domain.dim]):
-            values[name] = (axes, positions[..., k], {"role": "geometry"})
+    values = {"a": a, "u": u}
+    variables = [
+        function(domain, "a", "input", "medium a"),
+        function(domain, "u", "target", "state u", times=times, channels=channels),
+        *geometry(domain),
+    ]
+    if positions is not None:
+        values |= {name: positions[..., k] for k, name in enumerate(NAMES[: domain.dim])}
     if counts is not None:
         kept = np.arange(domain.shape[0]) < counts[:, None]
-        for name, (own, array, attributes) in values.items():
-            wide = kept.reshape(samples, *[1] * (array.ndim - 2), -1)
-            values[name] = (own, array * wide, attributes)
-        values["count"] = ((), counts, {"role": "count"})
-    kinds = {name: "int64" if name == "count" else "float32" for name in values}
-    layout = Layout(
-        samples, samples,
-        tuple(
-            Variable(name, own, array.shape[1:], kinds[name], attributes)
-            for name, (own, array, attributes) in values.items()
-        ),
-        tuple(coordinates),
-        {
-            "title": "Toy functions", "equation": "none", "recipe": {"name": "toy"},
-            "fingerprint": "toy", "splits": SPLITS, "provenance": {"pdegen": "0"},
-            "domain": domain.attributes(), **({"physics": dict(physics)} if physics else {}),
-        },
-    )  # fmt: skip
+        values = {
+            name: array * kept.reshape(samples, *[1] * (array.ndim - 2), -1)
+            for name, array in values.items()
+        }
+        values["count"] = counts
+        variables.append(scalar("count", "count", "points that are no padding", dtype="int64"))
+    shared = [Coordinate("sample", ("sample",), np.arange(samples)), *stored_positions(domain)]
+    if times:
+        shared.append(Coordinate("time", ("time",), np.array(times)))
+    attributes = {
+        "title": "Toy functions", "equation": "none", "recipe": {"name": "toy"},
+        "fingerprint": "toy", "splits": SPLITS, "provenance": {"pdegen": "0"},
+        **({"physics": dict(physics)} if physics else {}),
+    }  # fmt: skip
+    layout = Layout(samples, samples, tuple(variables), tuple(shared), attributes, domain=domain)
     store = lay_out(url, layout)
-    store.write_shard(0, {name: array for name, (_, array, _) in values.items()}, {})
+    store.write_shard(0, values, {})
     store.seal()
     return url

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from operators.data import Channel
 from operators.training.files import read_json, read_lines, write_json, write_lines
 from operators.training.fit import Stopped, TrainingError
 from pdegen.domains import Cloud
@@ -483,7 +484,7 @@ def test_a_profile_measures_every_operator(tmp_path):
 def test_predictions_are_drawn_where_they_live():
     points = np.random.default_rng(0).random((50, 2))
     u = np.sin(points[:, :1])
-    truth = Functions(Look("u"), u[None], ("u",), Cloud((50,), 2, points, None, None))
+    truth = Functions(Look("u"), u[None], (Channel("u"),), Cloud((50,), 2, points, None, None))
     figure = predictions_in_panels(truth, {"A": u + 0.1, "B": 0.9 * u})
     drawn = [axes for axes in figure.axes if axes.axison]
     assert [axes.get_title("left") for axes in drawn] == ["truth u", "A", "p − u", "B", "p − u"]

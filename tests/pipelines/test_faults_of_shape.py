@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.spatial import Delaunay
 
-from pdegen.domains import Box, CellGrid
+from operators.training.files import read_json
+from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
@@ -35,16 +40,67 @@ def test_an_operator_without_modes_is_reported(model: str, store: str, tmp_path:
     assert "decoder keeps" not in html
 
 
+def mesh() -> np.ndarray:
+    """Positions of 6 x 8 nodes of a quarter of a ring."""
+    r, angle = np.meshgrid(np.linspace(1, 2, 6), np.linspace(0, np.pi / 2, 8), indexing="ij")
+    return np.stack([r * np.cos(angle), r * np.sin(angle)], axis=-1)
+
+
+RNG = np.random.default_rng(0)
+STRETCHED = np.stack([mesh() * (1 + 0.1 * k) for k in range(12)])
+PLACES = RNG.random((12, 30, 2))
+SHAPES: dict[str, tuple[Domain, dict[str, Any]]] = {
+    "circle": (Box.periodic(16), {}),
+    "times on a circle": (Box.periodic(16), {"times": (0.1, 0.2, 0.3)}),
+    "two channels on a line": (Box.nodal(17), {"channels": ("u", "v")}),
+    "8 x 4 cells": (Box((CellGrid(8, 2.0), CellGrid(4))), {}),
+    "times": (Box.cell(8, 8), {"times": (0.1, 0.2, 0.3)}),
+    "times and channels": (
+        Box.periodic(8, 8), {"times": (0.1, 0.2, 0.3), "channels": ("u_x", "u_y")}
+    ),
+    "cube": (Box.cell(4, 4, 4), {}),
+    "mesh": (Curvilinear.of(mesh()), {"channels": ("u_x", "u_y")}),
+    "moving mesh": (Curvilinear((6, 8), 2), {"positions": STRETCHED}),
+    "cloud": (Cloud.of(PLACES[0], Delaunay(PLACES[0]).simplices), {}),
+    "moving cloud": (
+        Cloud((30,), 2), {"positions": PLACES, "counts": np.arange(19, 31), "times": (1.5, 2.5)}
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("sample", [None, 2])
-@pytest.mark.parametrize(
-    ("domain", "times"),
-    [(Box.cell(8, 8), (0.1, 0.2, 0.3)), (Box((CellGrid(8, 2.0), CellGrid(4))), ())],
-    ids=["times", "8 x 4 cells"],
-)
-def test_a_store_in_two_dimensions_is_drawn(
-    domain: Box, times: tuple[float, ...], sample: int | None, tmp_path: Path
-) -> None:
-    store = a_store(str(tmp_path / "toy.zarr"), domain, times=times)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_store_of_any_shape_is_drawn(shape: str, sample: int | None, tmp_path: Path) -> None:
+    domain, further = SHAPES[shape]
+    store = a_store(str(tmp_path / "toy.zarr"), domain, **further)
     words = plot_store(store, sample, tmp_path / "toy.svg").read_text("utf-8")
-    assert words.count("sample ") == (4 if sample is None else 1)
-    assert all(f"u, t = {time}" in words for time in times)
+    assert len(re.findall(r"sample \d+", words)) == (
+        1 if sample is not None else 4 if domain.dim > 1 else 6 if "channels" not in further else 3
+    )
+    if domain.dim > 1:
+        names = further.get("channels", ("u",))
+        times = [f", t = {time}" for time in further.get("times", ())] or [""]
+        shown = [f"{name}{time}" for name in names for time in times]
+        assert all(f">{shown[k]}<" in words for k in (0, -1)) or len(shown) == 1
+    assert "medium a" in words
+
+
+@pytest.mark.parametrize("shape", ["times"])
+def test_an_operator_is_trained_and_reported_on_any_shape(shape: str, tmp_path: Path) -> None:
+    domain, further = SHAPES[shape]
+    store, run = a_store(str(tmp_path / "toy.zarr"), domain, **further), tmp_path / "run"
+    own = {f"model.{key}": v for key, v in MODELS["transolver"].items() if key != "name"}
+    experiment = Experiment.on_store(store, "transolver").with_overrides(
+        {**own, "training.epochs": 1}
+    )
+    train(experiment, store, run, CPU)
+    evaluate_run(experiment, store, run, CPU)
+    html = write_report(run, store, CPU).read_text("utf-8")
+    assert (run / "pictures" / "predictions.svg").exists()
+    assert (run / "pictures" / "error-by-time.svg").exists() == ("times" in further)
+    main = read_json(run / "scores.json")["results"][0]
+    times = [f", t = {time}" for time in further.get("times", ())] or [""]
+    channels = [u + time for time in times for u in further.get("channels", ("u",))]
+    assert list(main.get("channels", {"u": 0})) == channels
+    assert ("steps" in main) == (len(further) == 2)
+    assert all(name in html for name in channels)

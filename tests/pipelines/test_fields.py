@@ -10,6 +10,7 @@ from matplotlib.collections import PathCollection, QuadMesh, TriMesh
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from operators.data import Channel
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, PeriodicGrid
 from pipelines.reports import charts, fields
 from pipelines.reports.fields import Functions, Look
@@ -31,7 +32,13 @@ def two_triangles() -> Cloud:
 
 def functions(domain: Domain, names: tuple[str, ...], samples: int = 3) -> Functions:
     values = RNG.normal(size=(samples, *domain.shape, len(names)))
-    return Functions(Look(names[0][:1]), values, names, domain)
+    return Functions(Look(names[0][:1]), values, channels(*names), domain)
+
+
+def channels(*names: str) -> tuple[Channel, ...]:
+    """Of names such as "u_x, t = 0.5"."""
+    parts = [name.partition(", t = ") for name in names]
+    return tuple(Channel(u[:1], u, float(time) if time else None) for u, _, time in parts)
 
 
 def shown(domain: Domain, values: np.ndarray) -> tuple[Figure, object]:
@@ -80,7 +87,7 @@ def test_padding_is_not_drawn() -> None:
     positions = RNG.random((2, 4, 2))
     cells = np.array([[0, 1, 2], [1, 3, 2]])
     cloud = Functions(
-        Look("u"), np.full((2, 4, 1), 7.0), ("u",), Cloud((4,), 2, None, cells), positions,
+        Look("u"), np.full((2, 4, 1), 7.0), channels("u"), Cloud((4,), 2, None, cells), positions,
         np.array([3, 4]),
     )  # fmt: skip
     first, second = cloud.panel(0, 0), cloud.panel(1, 0)
@@ -149,7 +156,7 @@ def test_a_picture_of_a_moving_mesh_has_the_points_of_each_sample(tmp_path: Path
     points = ring().points
     positions = np.stack([points, 2 * points])
     mesh = Functions(
-        Look("u"), RNG.normal(size=(2, 4, 8, 1)), ("u",), Curvilinear((4, 8), 2), positions
+        Look("u"), RNG.normal(size=(2, 4, 8, 1)), channels("u"), Curvilinear((4, 8), 2), positions
     )
     figure = fields.sheet([[mesh.panel(0, 0), mesh.panel(1, 0)]])
     first, second = (axes.collections[0].get_coordinates() for axes in figure.axes[:2])

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
+from operators.data import Channel
 from operators.training.fit import Epoch
 from pdegen.domains import Box
 from pdegen.foreign.declaration import Declaration
@@ -64,10 +65,11 @@ def a_wedge(n: int) -> tuple[Box, np.ndarray]:
     return Box.cell(n, n), np.where((x[:, None] > 0.5) & (x < 0.5), 7.0, 2.0)
 
 
-def functions(values: np.ndarray, look: Look, names: tuple[str, ...] | None = None) -> Functions:
-    """On cells of the unit box; without names a channel that has the name of the look."""
-    values = values[..., None] if names is None else values
-    return Functions(look, values, names or (look.name,), Box.cell(*values.shape[1:-1]))
+def functions(values: np.ndarray, look: Look, times: tuple[float, ...] = ()) -> Functions:
+    """On cells of the unit box; without times one channel."""
+    values = values if times else values[..., None]
+    channels = tuple(Channel(look.name, time=time) for time in times or (None,))
+    return Functions(look, values, channels, Box.cell(*values.shape[1:-1]))
 
 
 def drawn_images(figure: Figure) -> list[np.ndarray]:
@@ -248,8 +250,8 @@ def test_best_median_and_worst_are_those_of_the_errors() -> None:
 
 
 def test_predictions_of_many_times_are_drawn_at_four_of_them() -> None:
-    names = tuple(f"u, t = {t}" for t in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
-    truth = functions(np.random.default_rng(0).normal(size=(3, 16, 6)), Look("u"), names)
+    times = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    truth = functions(np.random.default_rng(0).normal(size=(3, 16, 6)), Look("u"), times)
     figure = charts.predictions(
         truth, truth, truth.values + 0.1, np.array([0.1, 0.2, 0.3]), range(3)
     )
