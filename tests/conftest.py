@@ -46,6 +46,19 @@ def root() -> Path:
     return Path(__file__).parents[1]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _equations() -> Iterator[None]:
+    """Equations that a module of tests registers end with it."""
+    from pdegen.equations import registry
+
+    registry.loaded()
+    kept = registry._registered.copy(), registry._sources.copy()
+    yield
+    for now, before in zip((registry._registered, registry._sources), kept, strict=True):
+        now.clear()
+        now.update(before)
+
+
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """Without the checks of shapes: for what the code itself says of a wrong one."""

@@ -21,8 +21,9 @@ FILE, RECIPE = "docs/examples/my_equation.py", "docs/examples/my_heat.toml"
 def _alone(monkeypatch):
     """What a test registers ends with it."""
     registry.loaded()
-    for name in ("_registered", "_sources"):
-        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    shipped = {word: p for word, p in registry._registered.items() if registry._is_shipped(word)}
+    monkeypatch.setattr(registry, "_registered", shipped)
+    monkeypatch.setattr(registry, "_sources", {})
 
 
 @pytest.fixture
