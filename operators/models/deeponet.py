@@ -38,8 +38,8 @@ Coordinates = Literal["raw", "periodic", "fourier"]
 SensorGrid = Literal["periodic", "cells", "ends", "points"]
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
-_DARCY = {"sensors": 29, "sensor_grid": "ends", "branch": "convolution", "branch_depth": 1}
-_DARCY |= {"trunk_depth": 3, "activation": "relu", "coordinates": "raw"}
+_BRANCH = {"sensors": 29, "sensor_grid": "ends", "branch": "convolution", "branch_depth": 1}
+_DARCY = _BRANCH | {"trunk_depth": 3, "activation": "relu", "coordinates": "raw"}
 AT_ONCE = 2**27  # hidden values of a trunk in memory, half a gigabyte in float32
 
 
@@ -202,7 +202,7 @@ class SensorOperator(Operator):
         values = at_sensors(a, x, self.sensors, self.sensor_grid).movedim(-1, 1)
         target, by_sample = x if y is None else y, x.ndim == a.ndim
         u = self.decoded(values, flattened(target, by_sample)) + self.bias
-        return u.unflatten(1, target.shape[int(by_sample) : -1])
+        return u.reshape(len(u), *target.shape[int(by_sample) : -1], -1)
 
 
 class DeepONet(SensorOperator):

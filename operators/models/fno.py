@@ -39,6 +39,7 @@ PADDED = {"padding": 9 / 85}
 RELU = {"activation": "relu"}
 FIRST = {**RELU, "normalization": "batch"}
 PLUS = {"channel_mlp": True}
+VORTICITY_PLUS = VORTICITY | PLUS | {"normalization": "instance", "head_width": 80}
 CAO = {"activation": "silu", "last_activation": True, "initialization": "near-zero"}
 
 CODE_2020 = "Li et al. (2021), released code of 1 November 2020 (90bbd4c9)"
@@ -171,11 +172,8 @@ class FNO(Operator):
         "darcy-cao": Preset(SQUARE | CAO, 2_368_001, CODE_CAO, dim=2),
         "navier-stokes": Preset(VORTICITY, 926_357, CODE_2021, (10, 1), dim=2),
         "navier-stokes-2020": Preset(VORTICITY | FIRST, 926_517, CODE_2020, (10, 1), dim=2),
-        "navier-stokes-plus": Preset(
-            {**VORTICITY, **PLUS, "normalization": "instance", "head_width": 80},
-            928_661, CODE_PLUS, (10, 1), 2,
-        ),
-    }  # fmt: skip
+        "navier-stokes-plus": Preset(VORTICITY_PLUS, 928_661, CODE_PLUS, (10, 1), dim=2),
+    }
 
     def __init__(
         self,

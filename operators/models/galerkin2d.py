@@ -105,7 +105,7 @@ class Downscaler(nn.Module):
     ) -> Float[Tensor, "batch _ _ width"]:
         """To the points y; None, to `coarse` points between the ends of x."""
         u = self.again(resized(self.activation(self.lift(a)), *between))
-        parts = []
+        parts: list[Tensor] = []
         for convolution in self.convolutions:
             u = self.activation(convolution(u))
             parts.append(u)
@@ -135,7 +135,8 @@ _COARSE: dict[str, Settings] = {
     "st": {"attention": "softmax", "gain": 1e-3, "dropout": 0.1},
     "lt": {"attention": "linear", "dropout": 0.1},
 }
-_FINE: dict[str, Settings] = _COARSE | {
+_FINE: dict[str, Settings] = {
+    **_COARSE,
     "gt": {"dropout": 0.1, "feedforward_dropout": 0.05},
     "lt": {"attention": "linear", "dropout": 0.1, "feedforward_dropout": 0.05},
 }
@@ -151,6 +152,7 @@ _INVERSE: Settings = {
     "head_dropout": 0.05, "latent_dropout": 0.05, "intermediate": "published",
 }  # fmt: skip
 _FORWARD: Settings = {"intermediate": "published"}
+_FORWARD_211 = _FORWARD | {"latent": 61, "eps": 1e-5}
 
 
 class GalerkinTransformer2d(Operator):
@@ -216,17 +218,16 @@ class GalerkinTransformer2d(Operator):
     dims = (2,)
     other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
-        f"{problem}-{kind}": Preset(common | settings, parameters, source, dim=2)
-        for problem, common, kinds, parameters, source in (
-            ("darcy-141", _FORWARD, _COARSE, 2_220_829, "Cao 2021, Table 2b, and its code"),
-            (
-                "darcy-211", _FORWARD | {"latent": 61, "eps": 1e-5}, _FINE, 2_220_829,
-                "Cao 2021, Table 2b, and its code",
-            ),
-            ("darcy-inverse", _INVERSE, _COEFFICIENT, 2_383_873, "Cao 2021, Table 3, and its code"),
+        f"darcy-{problem}-{kind}": Preset(
+            common | settings, parameters, f"Cao 2021, Table {table}, and its code", dim=2
+        )
+        for problem, common, kinds, parameters, table in (
+            ("141", _FORWARD, _COARSE, 2_220_829, "2b"),
+            ("211", _FORWARD_211, _FINE, 2_220_829, "2b"),
+            ("inverse", _INVERSE, _COEFFICIENT, 2_383_873, "3"),
         )
         for kind, settings in kinds.items()
-    }  # fmt: skip
+    }
 
     def __init__(
         self,

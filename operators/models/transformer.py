@@ -19,6 +19,12 @@ from operators.nn.encoder import Attention
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real, Tokens, check_heads
 
+_SLIDES = "S. Cao, slides on the Galerkin Transformer: {}; sizes are a reading"
+_FIRST = {"depth": 4, "normalization": "post", "activation": "relu"}
+_VANILLA = _FIRST | {"width": 768, "feedforward": 2048}
+_SMALL = {"width": 96, "heads": 1, "feedforward": 192}
+_EFFICIENT = _FIRST | _SMALL | {"attention": "galerkin", "decoder": "spectral"}
+
 
 class TransformerLayer(nn.Module):
     """Attention and a pointwise MLP, each with a LayerNorm N and added to what it acts on.
@@ -110,20 +116,9 @@ class Transformer(FieldOperator):
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
-        "burgers-vanilla": Preset(
-            {"width": 768, "depth": 4, "feedforward": 2048, "normalization": "post",
-             "activation": "relu"},
-            22_059_009,
-            "S. Cao, slides on the Galerkin Transformer: vanilla, 22 million; sizes are a reading",
-        ),
-        "burgers-efficient": Preset(
-            {"width": 96, "depth": 4, "heads": 1, "feedforward": 192, "attention": "galerkin",
-             "normalization": "post", "activation": "relu", "decoder": "spectral"},
-            523_009,
-            "S. Cao, slides on the Galerkin Transformer: efficient, 523 thousand; sizes are a "
-            "reading",
-        ),
-    }  # fmt: skip
+        "burgers-vanilla": Preset(_VANILLA, 22_059_009, _SLIDES.format("vanilla, 22 million")),
+        "burgers-efficient": Preset(_EFFICIENT, 523_009, _SLIDES.format("efficient, 523 thousand")),
+    }
 
     def __init__(
         self,

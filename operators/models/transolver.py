@@ -95,7 +95,8 @@ class PhysicsAttention(nn.Module):
         )
         real = None if mask is None else mask.repeat_interleave(self.heads, 0)
         found = slice_sums(x.flatten(0, 1), weight, bias, f.flatten(0, 1), real)
-        return tuple(v.unflatten(0, x.shape[:2]) for v in found)  # pyright: ignore[reportReturnType]
+        w, sums, totals = (v.reshape(batch, self.heads, *v.shape[1:]) for v in found)
+        return w, sums, totals
 
 
 def _means(

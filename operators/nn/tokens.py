@@ -130,7 +130,7 @@ class TokenOperator(PointOperator):
         v = self.positions.beside(a, x).flatten(1, -2)
         real = None if mask is None else mask.flatten(1)
         u = self.decoded(v, points, outputs, real, real if y is None else None)
-        return u.unflatten(1, target.shape[int(by_sample) : -1])
+        return u.reshape(len(u), *target.shape[int(by_sample) : -1], -1)
 
 
 def check_heads(width: int, heads: int) -> None:
@@ -152,7 +152,7 @@ def split(u: Tokens, heads: int) -> Float[Tensor, "batch heads n d"]:
     >>> split(torch.zeros(2, 5, 6), 3).shape
     torch.Size([2, 3, 5, 2])
     """
-    return u.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return u.reshape(*u.shape[:-1], heads, -1).transpose(1, 2)
 
 
 def merged(v: Float[Tensor, "batch heads n d"]) -> Tokens:
