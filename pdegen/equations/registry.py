@@ -19,7 +19,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
@@ -129,7 +129,7 @@ class Registered:
         return core_schema.no_info_plain_validator_function(parsed)
 
 
-def parsed(content: Any) -> Problem:
+def parsed(content: object) -> Problem:
     """The problem that a table declares, by its key `equation`.
 
     Raises:
@@ -137,13 +137,14 @@ def parsed(content: Any) -> Problem:
     """
     if not isinstance(content, Mapping):
         if type(content) in _registered.values():
-            return content
+            return cast(Problem, content)
         raise _refused({"type": "dict_type", "input": content})
-    word = content.get("equation")
+    table = cast(Mapping[str, object], content)
+    word = table.get("equation")
     problem = find(word) if isinstance(word, str) else None
     if problem is not None:
         return _validator(problem).validate_python(content)
-    said = "is missing" if "equation" not in content else f"unknown {brief(word)}"
+    said = "is missing" if "equation" not in table else f"unknown {brief(word)}"
     hint = f"{said}, known: {', '.join(names())}; one of your own needs --equation FILE.py"
     raise _refused(
         {

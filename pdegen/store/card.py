@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import cast
 
 from pdegen.store.croissant import LICENCE, croissant
 from pdegen.store.format import Attributes, Description
@@ -65,14 +65,14 @@ def _facts(store: Description) -> Iterator[str]:
     yield f"| content | `{said.content}`: SHA-256 of the data |"
 
 
-def _declared(problem: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _declared(problem: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Parameters, law and solver of a recipe, by their names there."""
     plain = {k: v for k, v in problem.items() if not isinstance(v, Mapping) and k != "equation"}
     if plain:
         yield "parameters", _pairs(plain)
     for name, value in problem.items():
         if isinstance(value, Mapping):
-            yield _plain(name), _pairs(value)
+            yield _plain(name), _pairs(cast(Mapping[str, object], value))
 
 
 def _made(said: Attributes) -> str:
@@ -136,7 +136,7 @@ def _checks(said: Attributes) -> Iterator[str]:
     yield "- with `--deep`, that samples which it computes again have the same values."
 
 
-def _origin(attributes: Mapping[str, Any]) -> Iterator[str]:
+def _origin(attributes: Mapping[str, object]) -> Iterator[str]:
     yield from ("## Origin", "")
     for name in ("recipe", "parent", "noise", "imported", "provenance"):
         if name in attributes:
@@ -144,7 +144,7 @@ def _origin(attributes: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"{name}:", "", "```json", block, "```", "")
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+def _pairs(values: Mapping[str, object]) -> str:
     return _plain(", ".join(f"{name} {_value(value)}" for name, value in values.items()))
 
 

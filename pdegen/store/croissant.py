@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from pdegen.store.arrays import Json
 from pdegen.store.format import Array, Description
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data that pdegen has made
@@ -37,7 +37,7 @@ _CONTEXT = {
 }  # fmt: skip
 
 
-def croissant(store: Description, root_digest: str) -> dict[str, Any]:
+def croissant(store: Description, root_digest: str) -> Json:
     """Metadata of a store by the Croissant format 1.1.
 
     A file set is all objects of an array and a record set its rows, one for each sample, or a
@@ -92,7 +92,7 @@ def croissant(store: Description, root_digest: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _array(array: Array, by_sample: bool) -> dict[str, Any]:
+def _array(array: Array, by_sample: bool) -> Json:
     shape = array.shape[1:] if by_sample else array.shape
     name, units = array.name, array.said.units
     meaning = array.said.long_name or name
@@ -118,7 +118,7 @@ def _array(array: Array, by_sample: bool) -> dict[str, Any]:
     }
 
 
-def _splits(splits: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+def _splits(splits: Mapping[str, tuple[int, int]]) -> Json:
     kinds = {"name": "sc:Text", "first": "cr:Int64", "end": "cr:Int64"}
     return {
         "@type": "cr:RecordSet",

@@ -6,12 +6,16 @@ shards of a process share. Here each thread encodes its own. A test compares the
 
 from __future__ import annotations
 
-import google_crc32c
+import importlib
+from typing import Any
+
 import numpy as np
-from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]: compiled
 
 from pdegen.store.format import BLOSC, Array, Values
 
+# compiled, without types
+_blosc: Any = importlib.import_module("numcodecs.blosc")
+_crc32c: Any = importlib.import_module("google_crc32c")
 _ABSENT = 2**64 - 1  # offset and size, in the index, of a chunk that was not written
 
 
@@ -51,13 +55,13 @@ def _chunk(values: Values, array: Array) -> list[bytes]:
     if array.compressor == "none":
         data = values.tobytes()
     else:  # it takes the size of an item from the array
-        level, shuffle, blocks = BLOSC["clevel"], blosc.SHUFFLE, BLOSC["blocksize"]
-        data = blosc.compress(values, array.compressor.encode(), level, shuffle, blocks)
+        level, shuffle, blocks = BLOSC["clevel"], _blosc.SHUFFLE, BLOSC["blocksize"]
+        data: bytes = _blosc.compress(values, array.compressor.encode(), level, shuffle, blocks)
     return [data, _checksum(data)] if array.checksums else [data]
 
 
 def _checksum(data: bytes) -> bytes:
-    return google_crc32c.value(data).to_bytes(4, "little")
+    return _crc32c.value(data).to_bytes(4, "little")
 
 
 def _is_all(values: Values, fill: float) -> bool:

@@ -195,9 +195,7 @@ class Physics:
     boundary: Mapping[Name, Finite] = field(default_factory=dict[str, float])
     symmetries: tuple[str, ...] = ()
     loss_weight: Name | None = None
-    phases: Mapping[Name, Annotated[tuple[Finite, Finite], AfterValidator(_rising)]] = field(
-        default_factory=dict
-    )
+    phases: Mapping[Name, Pair] = field(default_factory=dict[str, tuple[float, float]])
     sentences: Mapping[Name, str] = field(default_factory=dict[str, str])
     drawing: Mapping[Name, Drawing] = field(default_factory=dict[str, Drawing])
 
@@ -348,8 +346,10 @@ class Description:
         """The axes of the domain that an array of functions has last; none of other arrays."""
         said = self.said.domain or {}
         axes: object = said.get("axes", list(SPACE))
-        listed = cast("list[Any]", axes) if isinstance(axes, list) else []
-        known = [axis.get("name") if isinstance(axis, dict) else axis for axis in listed]
+        listed = cast("list[object]", axes) if isinstance(axes, list) else []
+        known = [
+            cast(Json, axis).get("name") if isinstance(axis, dict) else axis for axis in listed
+        ]
         found = tuple(dim for dim in array.dims if dim in known)
         last = array.dims[len(array.dims) - len(found) :] == found
         return found if last and array.dims[:1] == ("sample",) else ()

@@ -86,7 +86,7 @@ class Layout:
         """
         memory = MemoryStore()
         checksum = [] if version == 2 else [Crc32cCodec()]  # every reader checks it
-        group = zarr.create_group(
+        group = zarr.create_group(  # pyright: ignore[reportUnknownMemberType]
             store=memory,
             attributes={
                 "format": FORMAT,
@@ -129,7 +129,7 @@ class Layout:
         with warnings.catch_warnings():
             # zarr warns that readers other than zarr-python may ignore this part; they may
             warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
-            zarr.consolidate_metadata(memory, zarr_format=3)
+            zarr.consolidate_metadata(memory, zarr_format=3)  # pyright: ignore[reportUnknownMemberType]
         objects = contents(memory)
         return {
             **{key: objects[key] for key in sorted(objects) if key != ROOT},
@@ -162,7 +162,7 @@ def check_sizes(samples: int, shard: int, variables: Iterable[Variable]) -> None
 
 def contents(memory: MemoryStore) -> dict[str, bytes]:
     """What Zarr has written to memory, by keys."""
-    return {key: buffer.to_bytes() for key, buffer in memory._store_dict.items()}
+    return {key: buffer.to_bytes() for key, buffer in memory._store_dict.items()}  # pyright: ignore[reportPrivateUsage]
 
 
 def in_memory(objects: Mapping[str, bytes]) -> MemoryStore:
@@ -171,7 +171,7 @@ def in_memory(objects: Mapping[str, bytes]) -> MemoryStore:
     return MemoryStore(buffers)
 
 
-def _fill(dtype: np.dtype, version: int) -> Any:
+def _fill(dtype: np.dtype, version: int) -> float:
     """What is read where nothing was written: no value, if the type has one that is none."""
     if dtype.kind == "f":
         return float("nan")

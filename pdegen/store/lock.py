@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -69,7 +69,7 @@ class Holder:
             holder = cls(**json.loads(data))
         except (TypeError, RecursionError) as error:
             raise ValueError(f"it is no lock: {error}") from None
-        words = (holder.token, holder.job, holder.kernel, holder.host, holder.since)
+        words = [value for name, value in vars(holder).items() if name != "pid"]
         if not all(isinstance(word, str) and word.isprintable() for word in words):
             raise ValueError("its words are no text of one line")
         if type(holder.pid) is not int or not _TOKEN.fullmatch(holder.token):
@@ -108,7 +108,7 @@ def check(objects: Objects, token: str) -> None:
 
 
 @contextmanager
-def locked(objects: Objects, job: str, take_over: bool = False) -> Iterator[Holder]:
+def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Holder]:
     """Hold the lock of a store.
 
     Args:
@@ -190,7 +190,7 @@ def _bytes(objects: Objects, key: str) -> bytes | None:
 
 
 @contextmanager
-def _alive(token: str) -> Iterator[None]:
+def _alive(token: str) -> Generator[None]:
     """Hold a file of this machine locked by the kernel, which lets go when the process ends."""
     path = _sign_of_life(token)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
@@ -231,7 +231,7 @@ def _sign_of_life(token: str) -> Path:
 
 
 @contextmanager
-def _renewed(objects: Objects, token: str) -> Iterator[None]:
+def _renewed(objects: Objects, token: str) -> Generator[None]:
     """Renew the lease while the job runs and the lock is its own."""
     done = threading.Event()
 

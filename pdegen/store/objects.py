@@ -8,7 +8,7 @@ import re
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,8 +16,10 @@ from functools import cached_property, wraps
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
-import fsspec
-from fsspec.implementations.local import LocalFileSystem
+import fsspec  # pyright: ignore[reportMissingTypeStubs]
+from fsspec.implementations.local import (  # pyright: ignore[reportMissingTypeStubs]
+    LocalFileSystem,
+)
 
 _PARTIAL = ".partial"
 _WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # how the name of what is being written ends
@@ -42,7 +44,7 @@ class UrlError(ValueError):
 
 
 @contextmanager
-def causes() -> Iterator[list[str]]:
+def causes() -> Generator[list[str]]:
     """What failed meanwhile in this thread and was tried again with success, one line each."""
     found = list[str]()
     token = _causes.set(found)
@@ -109,7 +111,7 @@ class Objects:
     def _location(self) -> tuple[Any, str]:
         try:
             with _as_os_errors(str(self.url)):
-                return fsspec.url_to_fs(str(self.url))
+                return fsspec.url_to_fs(str(self.url))  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
         except ImportError as error:
             raise UrlError(f"{self.url}: {error} (for s3://, pip install pdegen[s3])") from None
         except OSError as error:
@@ -256,7 +258,7 @@ class Objects:
         )
 
     @contextmanager
-    def _finished(self, path: str, data: bytes) -> Iterator[str]:
+    def _finished(self, path: str, data: bytes) -> Generator[str]:
         """A finished file beside a path, gone afterwards; then the folder is flushed as well."""
         partial, folder = f"{path}.{uuid.uuid4().hex}{_PARTIAL}", os.path.dirname(path)
         try:
@@ -387,12 +389,12 @@ def _flush_folder(folder: str) -> None:
 
 def _refused(error: OSError) -> bool:
     """Whether an S3 server found a condition unmet; s3fs asks which, and not all servers say it."""
-    response = getattr(error.__cause__, "response", None) or {}
+    response: dict[str, dict[str, object]] = getattr(error.__cause__, "response", None) or {}
     return response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 412
 
 
 @contextmanager
-def _as_os_errors(path: str) -> Iterator[None]:
+def _as_os_errors(path: str) -> Generator[None]:
     """What object stores raise, as an OSError in one line."""
     try:
         yield
@@ -401,8 +403,10 @@ def _as_os_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise
-        known = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES,
-                 FileExistsError: errno.EEXIST}  # fmt: skip
+        known: dict[type[OSError], int] = {
+            FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES,
+            FileExistsError: errno.EEXIST,
+        }  # fmt: skip
         raise OSError(known.get(type(error), errno.EIO), str(error), path) from error
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error), path) from error

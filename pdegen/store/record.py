@@ -51,7 +51,7 @@ class Record:
     digest: dict[str, str]
     mean: dict[str, list[float | None]]
     mean_square: dict[str, list[float | None]]
-    skipped: dict[int, str] = field(default_factory=dict)
+    skipped: dict[int, str] = field(default_factory=dict[int, str])
     job: str | None = None
 
     @staticmethod
@@ -102,7 +102,8 @@ class Summary:
     def of(
         cls, records: Iterable[Record], variables: list[str], split: tuple[int, int], samples: int
     ) -> Summary:
-        content, whole, skipped, marks = hashlib.sha256(), hashlib.sha256(), [], list[str]()
+        content, whole, marks = hashlib.sha256(), hashlib.sha256(), list[str]()
+        skipped = list[int]()
         # eight bytes for each number: Python's own objects would take four times as much
         moments = {name: np.full((2, samples), np.nan) for name in variables}
         for record in records:

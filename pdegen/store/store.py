@@ -162,7 +162,7 @@ class Store:
         _ = self.description
         # a local path without its protocol, for Zarr knows no file:// URLs
         place = self.objects.root if self.objects.is_local else self.url
-        return zarr.open_group(place, mode="r", zarr_format=3)
+        return zarr.open_group(place, mode="r", zarr_format=3)  # pyright: ignore[reportUnknownMemberType]
 
     @property
     def said(self) -> Attributes:
@@ -226,7 +226,7 @@ class Store:
         """All arrays, by name."""
         return self.description.arrays
 
-    def array(self, name: str) -> zarr.Array:
+    def array(self, name: str) -> zarr.Array[Any]:
         array = self.group[name]
         assert isinstance(array, zarr.Array)
         return array
@@ -305,7 +305,8 @@ class Store:
     ) -> tuple[dict[str, bytes], Record]:
         """The objects of a shard's data by keys, and its record; as `write_shard` writes them."""
         samples = self.shard_range(shard)
-        stored, moments = {}, {}
+        stored, objects = dict[str, np.ndarray](), dict[str, bytes]()
+        moments = dict[str, tuple[list[float | None], list[float | None]]]()
         for name in self.variables:
             if name not in values:
                 raise ValueError(f"{name}: no values are given")
@@ -320,7 +321,6 @@ class Store:
                 bad = _not_finite(data, samples, skipped)
                 if bad.size:
                     raise ValueError(f"{name}: sample {bad[0]} is not finite")
-        objects = {}
         for name, data in stored.items():
             objects[self.key(name, shard)] = encoded_shard(self.arrays[name], data)
         record = Record(
@@ -371,7 +371,7 @@ class Store:
         memory = in_memory({ROOT: json.dumps(self.description.metadata[name]).encode(), key: data})
         samples = self.shard_range(shard)
         try:
-            array = zarr.open_array(memory, mode="r", zarr_format=3)
+            array = zarr.open_array(memory, mode="r", zarr_format=3)  # pyright: ignore[reportUnknownMemberType]
             return np.asarray(array[samples.start : samples.stop])
         except Exception as error:  # zarr raises many kinds on damaged data
             raise StoreError(f"{self.url}: {name}, shard {shard} is damaged: {error}") from error
@@ -446,7 +446,7 @@ class Store:
         except StoreError as error:
             what = str(error).removeprefix(f"{self.url}: ")
             return None, {}, [Fault.of_shard(shard, what)]
-        sound, faults = {}, []
+        sound, faults = dict[str, bytes](), list[Fault]()
         for name in variables or self.variables:
             try:
                 data = self.objects.read(self.key(name, shard), self.limit(name))
@@ -492,7 +492,7 @@ class Store:
         except ValueError as error:
             raise StoreError(f"{self.url}: {error}") from None
 
-    def closing(self, measured: Mapping[str, Any]) -> dict[str, bytes]:
+    def closing(self, measured: Mapping[str, object]) -> dict[str, bytes]:
         """What closes the store: card, description, seal, and `zarr.json` with statistics and
         content digest, by keys.
 
@@ -521,7 +521,7 @@ class Store:
 
     def seal(
         self,
-        measured: Mapping[str, Any] | None = None,
+        measured: Mapping[str, object] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """Close the store.
@@ -567,7 +567,7 @@ class Store:
         except StoreError as error:
             where, _, what = str(error).partition(": ")
             return [Fault(where, what)]
-        found = []
+        found = list[Fault]()
         for key, digest in seal.objects.items():
             if cards or key not in (CARD, CROISSANT):
                 data, what = self.fixed(key)
@@ -583,7 +583,7 @@ class Store:
             marks = self.sealed_by().shards or ""
         except StoreError:
             return []
-        found = []
+        found = list[int]()
         for shard in self.recorded():
             with suppress(OSError):
                 data = self.objects.read(Record.key(shard), METADATA_BYTES)
@@ -613,7 +613,7 @@ class Store:
         Raises:
             StoreError: If a record is missing or damaged.
         """
-        summary, found = self.summary(), []
+        summary, found = self.summary(), list[Fault]()
         if seal is not None and summary.records != seal.records:
             found.append(Fault("records", "differ from the seal"))
         if summary.statistics != self.said.statistics:
@@ -631,7 +631,7 @@ class Store:
 
 
 @cache
-def _sound() -> set[tuple[Any, ...]]:
+def _sound() -> set[tuple[object, ...]]:
     """The shards that this process has compared with their records: of which store, content and
     variable, number, and the identity of the object."""
     return set()
@@ -646,7 +646,9 @@ def _root_bytes(objects: Objects) -> bytes:
         raise StoreError(f"{objects.url}: {what}") from None
 
 
-def _not_finite(values: np.ndarray, samples: range, skipped: Mapping[int, str] | list[int]) -> Any:
+def _not_finite(
+    values: np.ndarray, samples: range, skipped: Mapping[int, str] | list[int]
+) -> np.ndarray:
     """Numbers of the samples with values that are not finite, except those that were skipped."""
     finite = np.isfinite(values)
     if finite.all():

@@ -28,7 +28,7 @@ class Variable:
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Coordinate:
     name: str
     dims: tuple[str, ...]
     values: np.ndarray
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def function(
@@ -120,7 +120,7 @@ def positions(domain: Domain) -> tuple[Coordinate, ...]:
             )
             for name, grid in zip(domain.axes, domain.grids, strict=True)
         )
-    found = []
+    found = list[Coordinate]()
     if not domain.moves:
         found += [
             Coordinate(

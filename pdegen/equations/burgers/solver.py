@@ -10,7 +10,11 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_numpy_namespace
+from array_api_compat import (
+    array_namespace,
+    device,  # pyright: ignore[reportUnknownVariableType]
+    is_numpy_namespace,
+)
 from jaxtyping import Complex, Float
 
 from pdegen.domains import PeriodicGrid
@@ -275,8 +279,8 @@ class ETDRK4(BurgersSolver):
                     count = math.ceil((t - now) / dt * (1 - 1e-12))
                     if count:
                         step = self._step((t - now) / count).where(u0)
-                    for _ in range(count):
-                        v = step(v, nonlinear)
+                        for _ in range(count):
+                            v = step(v, nonlinear)
                     now = t
                     u[block, i] = u0[block] if t == 0 else xp.fft.irfft(v, n=n)
         row = first(~xp.all(xp.isfinite(u), axis=(1, 2)))

@@ -147,7 +147,8 @@ class FiniteElement:
         ends = np.diff(given, axis=1)[:, [0, -1]] / 2 if n > 1 else np.zeros((4, 2))
         extended = np.column_stack([given[:, 0] - ends[:, 0], given, given[:, -1] + ends[:, 1]])
         centres = np.concatenate([[0.0], self.grid.x, [1.0]])
-        west, east, south, north = (np.interp(nodes.x, centres, wall) for wall in extended)
+        walls = np.stack([np.interp(nodes.x, centres, wall) for wall in extended])  # pyright: ignore[reportUnknownArgumentType]
+        west, east, south, north = np.asarray(walls, dtype=float)
         values = np.zeros((nodes.n, nodes.n))
         values[0], values[-1], values[:, 0], values[:, -1] = west, east, south, north
         for i, j, x, y in ((0, 0, west, south), (0, -1, west, north),

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import scipy
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Float
 

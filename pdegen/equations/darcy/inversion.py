@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid
@@ -66,7 +66,7 @@ class TotalVariation:
     def interpolation(self) -> Float[np.ndarray, "m n"]:
         """From cell centres, and zeros on the walls, to the points x, linearly."""
         knots = np.concatenate([[0.0], self.grid.x, [1.0]])
-        hats = [np.interp(self.x, knots, row) for row in np.eye(len(knots))[1:-1]]
+        hats: list[np.ndarray] = [np.interp(self.x, knots, row) for row in np.eye(len(knots))[1:-1]]
         return np.stack(hats, axis=1)
 
     @cached_property
@@ -104,7 +104,7 @@ class TotalVariation:
         """Its value, and its gradient with respect to the cells of a."""
         p, solver = self.interpolation, self._solver
         u = solver(a[None], self.source)[0]
-        misfit = (p @ u @ p.T - d) / deviation
+        misfit: np.ndarray = (p @ u @ p.T - d) / deviation
         drive = p.T @ (misfit / deviation) @ p / misfit.size
         adjoint = solver(a[None], drive * self.grid.n**2)[0]
         gradient = -_sensitivity(a, u, adjoint)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import scipy
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 from array_api_compat import array_namespace
 from jaxtyping import Float
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid, NodalGrid
