@@ -1,1 +1,46 @@
-"""Neural operators in PyTorch: batch first, channels last."""
+"""Neural operators in PyTorch: batch first, channels last.
+
+>>> import operators
+>>> sorted(operators.__all__)[-3:]
+['open_pairs', 'read_pairs', 'register']
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from operators.api import (
+        Batch,
+        CheckpointError,
+        DataError,
+        Operator,
+        Samples,
+        TrainedModel,
+        load_model,
+        open_pairs,
+        read_pairs,
+        register,
+    )
+
+__all__ = [
+    "Batch",
+    "CheckpointError",
+    "DataError",
+    "Operator",
+    "Samples",
+    "TrainedModel",
+    "load_model",
+    "open_pairs",
+    "read_pairs",
+    "register",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when they are first asked for: commands start without PyTorch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from operators import api
+
+    return getattr(api, name)

@@ -1,1 +1,24 @@
-"""Generate, verify, train, evaluate, report: the only package that knows pdegen and operators."""
+"""Generate, verify, train, evaluate, report: the only package that knows pdegen and operators.
+
+>>> import pipelines
+>>> pipelines.__all__
+['run', 'train']
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.api import run, train
+
+__all__ = ["run", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """The public functions, imported when they are first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pipelines import api
+
+    return getattr(api, name)

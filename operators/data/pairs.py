@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from operators.data.batch import Batch, Channel
+from operators.data.batch import NAMES, Batch, Channel
+from operators.data.loader import loader
 from operators.data.store import DataError
 from operators.seeds import generator
 from pdegen.domains import Box, Domain
@@ -23,8 +25,11 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples(ABC):
-    """Input and target functions of some samples of a store.
+class Samples(Dataset[dict[str, Tensor]], ABC):
+    """Input and target functions of some samples of a store, as a dataset of PyTorch.
+
+    `samples[i]` holds the tensors of one sample by the names of `Batch`, and any DataLoader of
+    PyTorch collects them; `loader` reads faster where the samples are in files.
 
     Args:
         x: Positions of the points of the inputs, shape (*grid, dim); None where each sample has its
@@ -153,8 +158,32 @@ class Samples(ABC):
         """All targets, in the same way."""
 
     @abstractmethod
+    def one(self, place: int) -> Batch:
+        """The sample at a place, 0 <= place < len, as a batch of one."""
+
     def first(self) -> Batch:
         """The first sample, as a batch of one."""
+        return self.one(0)
+
+    def __getitem__(self, place: int) -> dict[str, Tensor]:
+        """The tensors of one sample, without the axis of a batch, by their names in `Batch`."""
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"there are {len(self)} samples, asked for number {place}")
+        batch = self.one(place % len(self))
+        return {name: v[0] for name in NAMES if (v := getattr(batch, name)) is not None}
+
+    def loader(self, batch: int, *, shuffle: bool = True, seed: int = 0) -> DataLoader[Batch]:
+        """Batches of an epoch each time it is iterated, as `torch.utils.data.DataLoader`.
+
+        Args:
+            batch: Samples of a batch.
+            shuffle: Whether in random order, full batches alone, another order in each epoch; else
+                all samples in their own order.
+            seed: Of the orders.
+        """
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
+        return loader(self, batch, shuffle, seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +233,8 @@ class Pairs(Samples):
     def masked(self) -> bool:
         return "mask" in self.own
 
-    def first(self) -> Batch:
-        return self.all[:1]
+    def one(self, place: int) -> Batch:
+        return self.all[place : place + 1]
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
         yield from self.all.split(batch)
@@ -267,8 +296,8 @@ class Passes(Samples):
     def to(self, device: torch.device | str) -> Passes:
         return Passes.of(self.pairs.to(device), self.length)
 
-    def first(self) -> Batch:
-        return self.pairs.first()
+    def one(self, place: int) -> Batch:
+        return self.pairs.one(place % len(self.pairs))
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
         return self.pairs.parts(batch)

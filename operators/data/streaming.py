@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -101,8 +101,10 @@ class StreamedPairs(Samples):
         shared = {field.name: getattr(self, field.name) for field in fields(Samples)}
         return Pairs(**shared, a=all.a, u=all.u, own=all.own)
 
-    def first(self) -> Batch:
-        return next(replace(self, samples=self.samples[:1]).parts(1))
+    def one(self, place: int) -> Batch:
+        altered = self.altered
+        moved = None if altered is None else partial(_at, altered, place)
+        return next(replace(self, samples=self.samples[place : place + 1], altered=moved).parts(1))
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
         windows = self._grouped(self._shards)
@@ -275,6 +277,13 @@ def by_sample(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, 
     weights = np.stack([domain.at(one).weights for one in x.cpu().double().numpy()])
     weights /= weights.mean(axis=tuple(range(1, weights.ndim)), keepdims=True)
     return {"weight": torch.from_numpy(weights.astype(np.float32)).to(x.device)}
+
+
+def _at(
+    altered: Alteration, first: int, values: np.ndarray, places: Sequence[int], epoch: int | None
+) -> np.ndarray:
+    """An alteration of samples that begin at another place."""
+    return altered(values, [first + place for place in places], epoch)
 
 
 def shards_within(size: int, *entries: Entry) -> int:

@@ -103,21 +103,28 @@ def load_checkpoint(
 
     Args:
         path: The file.
-        build: Makes the operator from the description's "operator".
+        build: Makes the operator from the description's "operator". It is called twice: first
+            for shapes alone, so that a description of other ones than the file has takes no memory.
 
     Raises:
         CheckpointError: If the file is absent, damaged, no checkpoint, or does not fit its
             description.
     """
     tensors, header = _read_checkpoint(path)
-    try:
+
+    def made() -> Predictor:
         operator = build(header["operator"])
+        return Predictor(operator, input, target, _boundary(header, operator))
+
+    try:
         input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))
-        boundary = _boundary(header, operator)
-    except (KeyError, TypeError, ValueError) as error:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            _check_kinds(path, tensors, made())
+        predictor = made()
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
         raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None
-    predictor = Predictor(operator, input, target, boundary)
-    _check_kinds(path, tensors, predictor)
     predictor.load_state_dict(tensors)
     return predictor.eval(), header
 

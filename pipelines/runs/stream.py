@@ -88,8 +88,8 @@ class SolvedPairs(Samples):
     def to(self, device: torch.device | str) -> SolvedPairs:
         return replace(self, **self._on(device))
 
-    def first(self) -> Batch:
-        return next(replace(self, samples=self.samples[:1]).parts(1))
+    def one(self, place: int) -> Batch:
+        return next(replace(self, samples=self.samples[place : place + 1]).parts(1))
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
         with closing(self._solved(self._first_epoch(batch))) as solved:

@@ -1,0 +1,119 @@
+"""What the package does, as functions: read pairs, load a trained model, predict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from operators.base import Operator
+from operators.data import Batch, DataError, Samples, open_pairs, read_pairs
+from operators.registry import build_operator, register
+from operators.training.checkpoint import CheckpointError, load_checkpoint
+from operators.training.step import AS_WRITTEN
+from operators.transforms import Predictor
+
+__all__ = [
+    "Batch",
+    "CheckpointError",
+    "DataError",
+    "Operator",
+    "Samples",
+    "TrainedModel",
+    "load_model",
+    "open_pairs",
+    "read_pairs",
+    "register",
+]
+
+_POINTS = 2**18  # predicted at a time: bounds the memory on fine grids
+_Values = TypeVar("_Values", Tensor, np.ndarray)
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained operator with its normalisers: physical values in, physical values out.
+
+    Args:
+        predictor: The module, in evaluation mode.
+        description: What the checkpoint says of it: data, settings, epoch.
+    """
+
+    predictor: Predictor
+    description: Mapping[str, Any]
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.predictor.parameters()).device
+
+    def to(self, device: torch.device | str) -> TrainedModel:
+        """The same on a device."""
+        return replace(self, predictor=self.predictor.to(device))
+
+    def predict(self, a: _Values, x: Any, y: Any = None, mask: Any = None) -> _Values:
+        """u = G(a) for input functions on any points that the operator takes, in float32.
+
+        Args:
+            a: Values of the inputs, shape (batch, *grid, c_in); a tensor or a NumPy array.
+            x: Positions of the points, shape (*grid, dim), or (batch, *grid, dim) where they differ
+                by sample.
+            y: Positions where u is asked for, in the same way; by default x.
+            mask: Which points each sample has, shape (batch, *grid); by default all.
+
+        Returns:
+            Values of u, shape (batch, *target_grid, c_out), of the kind of `a`.
+
+        Raises:
+            ValueError: If the shapes do not fit the operator.
+
+        Example:
+            >>> import torch
+            >>> from operators.models.fno import FNO
+            >>> from operators.transforms import Normalizer
+            >>> one = Normalizer.identity(1)
+            >>> model = TrainedModel(Predictor(FNO(modes=4), one, one).eval(), {})
+            >>> x = torch.arange(16)[:, None] / 16
+            >>> model.predict(np.ones((3, 16, 1)), x).shape
+            (3, 16, 1)
+        """
+        values = torch.as_tensor(a)
+        points = torch.as_tensor(x, device=self.device).float()
+        targets = None if y is None else torch.as_tensor(y, device=self.device).float()
+        masks = None if mask is None else torch.as_tensor(mask, device=self.device).bool()
+        by_sample = points.ndim == values.ndim
+        size = min(50, max(1, _POINTS // max(1, math.prod(values.shape[1:-1]))))
+        parts = []
+        for rows in (slice(k, k + size) for k in range(0, len(values), size)):
+            here, there = (v[rows] if by_sample and v is not None else v for v in (points, targets))
+            kept = () if masks is None else (masks[rows],)
+            with torch.no_grad(), AS_WRITTEN.products():
+                part = values[rows].to(self.device, torch.float32)
+                parts.append(self.predictor(part, here, there, *kept))
+        found: Any = torch.cat(parts)
+        return found.cpu().numpy() if isinstance(a, np.ndarray) else found.to(values.device)
+
+
+def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cpu") -> TrainedModel:
+    """A trained model from its checkpoint, a *.safetensors file of a run. Loading never executes
+    code.
+
+    Args:
+        checkpoint: The file.
+        device: Where the model is to be.
+
+    Raises:
+        CheckpointError: If the file is absent, damaged, no checkpoint, or does not fit its
+            description.
+
+    Example:
+        `u = load_model("runs/first/best.safetensors").predict(a, x)`
+    """
+    predictor, description = load_checkpoint(Path(fspath(checkpoint)), build_operator)
+    return TrainedModel(predictor, description).to(device)

@@ -1,0 +1,50 @@
+"""Epochs of samples as a `torch.utils.data.DataLoader`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from operators.data.batch import Batch
+
+if TYPE_CHECKING:
+    from operators.data.pairs import Samples
+
+
+class Epochs(IterableDataset[Batch]):
+    """An epoch each time it is iterated.
+
+    Args:
+        samples: What to iterate.
+        batch: Samples of a batch.
+        shuffle: Whether in random order, full batches alone, another order in each epoch; else all
+            samples in their own order.
+        seed: Of the orders.
+    """
+
+    def __init__(self, samples: Samples, batch: int, shuffle: bool, seed: int) -> None:
+        self.samples, self.batch, self.shuffle, self.seed = samples, batch, shuffle, seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        count = len(self.samples)
+        return count // self.batch if self.shuffle else -(-count // self.batch)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        samples = self.samples
+        batches = (
+            samples.batches(self.seed, epoch, self.batch)
+            if self.shuffle
+            else samples.parts(self.batch)
+        )
+        with closing(batches):
+            yield from batches
+
+
+def loader(samples: Samples, batch: int, shuffle: bool, seed: int) -> DataLoader[Batch]:
+    """Batches of epoch after epoch; files are read by threads of this process."""
+    return DataLoader(Epochs(samples, batch, shuffle, seed), batch_size=None)

@@ -1,0 +1,104 @@
+"""What the package does, as functions: train and run experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from pdegen.making.generate import generate
+from pdegen.making.verify import verify
+from pdegen.recipe import default_store
+from pdegen.schema import SchemaError
+from pdegen.store.objects import Objects
+from pdegen.store.store import StoreError
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.reports.report import write_report
+from pipelines.runs import run as runs
+
+Place = str | PathLike[str]
+
+
+def train(
+    experiment: Place | Experiment | None = None,
+    *,
+    data: Place | None = None,
+    model: str | None = None,
+    out: Place | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    **options: Any,
+) -> Path:
+    """Train an experiment, or a model on a store; returns the checkpoint that its report is of.
+
+    Args:
+        experiment: Its name, a TOML file, or an `Experiment`.
+        data: Store to train on; by default that of the experiment's recipe, made if absent.
+        model: Name of an operator, in place of an experiment: it is trained on `data`.
+        out: Folder of the run; by default runs/NAME.
+        overrides: Other values at dotted keys of the experiment, such as {"training.epochs": 2}.
+        device: "cpu" or "cuda".
+        options: resume, overwrite, acceleration, on_epoch, ...: see `pipelines.runs.run.train`.
+
+    Raises:
+        SchemaError, RunError, DataError, ...: See `pipelines.runs.run.train`.
+    """
+    declared, store, folder = _asked(experiment, data, model, out, overrides)
+    runs.train(declared, store, folder, runs.check_device(device), **options)
+    return folder / f"{declared.training.reported[0]}.safetensors"
+
+
+def run(
+    experiment: Place | Experiment,
+    *,
+    data: Place | None = None,
+    out: Place | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    **options: Any,
+) -> Path:
+    """Generate the dataset if it is absent, verify it, train, evaluate and report; returns the
+    report.
+
+    Args:
+        experiment, data, out, overrides, device, options: As of `train`.
+
+    Raises:
+        StoreError: If the store has a fault.
+        SchemaError, RunError, DataError, ...: As `train`.
+    """
+    declared, store, folder = _asked(experiment, data, None, out, overrides)
+    if faults := verify(store).faults:
+        raise StoreError(f"{store}: {faults[0]}")
+    place = runs.check_device(device)
+    runs.train(declared, store, folder, place, **options)
+    runs.evaluate_run(declared, store, folder, place)
+    return write_report(folder, store, place)
+
+
+def _asked(
+    experiment: Place | Experiment | None, data: Place | None, model: str | None,
+    out: Place | None, overrides: Mapping[str, Any] | None,
+) -> tuple[Experiment, str, Path]:  # fmt: skip
+    """The experiment, its store and the folder of its run."""
+    if (experiment is None) == (model is None):
+        raise SchemaError("name an experiment, or a model and the data to train it on")
+    if isinstance(experiment, Experiment):
+        declared = experiment
+    elif experiment is not None:
+        declared = load_experiment(fspath(experiment))
+    elif data is None:
+        raise SchemaError(f"model {model} needs data, a store to train on")
+    else:
+        declared = Experiment.on_store(fspath(data), str(model))
+    declared = declared.with_overrides(overrides or {})
+    store = _made(declared) if data is None else fspath(data)
+    return declared, store, Path("runs") / declared.name if out is None else Path(out)
+
+
+def _made(experiment: Experiment) -> str:
+    """The default store of an experiment: made, or finished, where it is not there yet."""
+    recipe = experiment.data.load_recipe()
+    url = default_store(recipe)
+    return generate(recipe, url, resume=Objects(url).exists()).url
