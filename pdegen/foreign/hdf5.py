@@ -21,7 +21,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5o, h5t, h5z  # pyright: ignore[reportAttributeAccessIssue]
+from h5py import h5t, h5z  # pyright: ignore[reportAttributeAccessIssue]
 
 from pdegen.foreign.arrays import (
     MOST_ARRAYS,
@@ -63,7 +63,7 @@ def read(request: Request) -> Contents:
     with h5py.File(path, "r", locking=False) as file:
         datasets: dict[str, h5py.Dataset] = {}
         attributes = _attributes("", file)
-        for name, found in _walked(file, path.name, "", set()):
+        for name, found in _walked(file, path):
             attributes.update(_attributes(name, found))
             if isinstance(found, h5py.Dataset):
                 reason = _unreadable(found)
@@ -77,31 +77,23 @@ def read(request: Request) -> Contents:
     return Contents(path, "MATLAB 7.3" if matlab else "HDF5", arrays, unreadable, attributes)
 
 
-def _walked(
-    group: h5py.Group, file: str, prefix: str, seen: set[int]
-) -> Iterator[tuple[str, _Node]]:
-    """All groups and datasets below a group; links that leave it are refused."""
-    for key in group:
-        name = f"{prefix}{key}"
-        if not prefix and key in _OWN_OF_MATLAB:
+def _walked(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
+    """All groups and datasets; links that leave the file are refused."""
+    links: list[tuple[str, Any]] = []
+    file.visititems_links(lambda *link: len(links) > MOST_ARRAYS or links.append(link))
+    for name, link in links:
+        if name.partition("/")[0] in _OWN_OF_MATLAB:
             continue
-        link = group.get(key, getlink=True)
         if not isinstance(link, h5py.HardLink):
             raise ForeignError(
-                f"{file}: {name[:80]!r} is a link to elsewhere ({type(link).__name__}): a file "
-                "that is imported holds its data itself"
+                f"{path.name}: {name[:80]!r} is a link to elsewhere ({type(link).__name__}): a "
+                "file that is imported holds its data itself"
             )
-        if key in (".", "..") or len(seen) == MOST_ARRAYS or name.count("/") == _DEEPEST:
-            raise ForeignError(f"{file}: {name[:80]!r}: no such name, depth or number of them")
-        found = group[key]
-        place = h5o.get_info(found.id).addr
-        if place in seen:
-            continue
-        seen.add(place)
+        if len(links) > MOST_ARRAYS or name.count("/") >= _DEEPEST:
+            raise ForeignError(f"{path.name}: {name[:80]!r}: no such depth or number of them")
+        found = file[name]
         if isinstance(found, _Node):
             yield name, found
-        if isinstance(found, h5py.Group):
-            yield from _walked(found, file, f"{name}/", seen)
 
 
 def _attributes(name: str, found: _Node) -> dict[str, str | float]:
