@@ -11,9 +11,11 @@ import os
 import stat
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
-from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.local import (  # pyright: ignore[reportMissingTypeStubs]
+    LocalFileSystem,
+)
 
 from pdegen.store.format import MARK, ROOT, Description, mark, sha256, unsigned
 
@@ -42,8 +44,8 @@ def check_seal(
         Changed: If they differ, or there is no sound seal.
     """
     seal = _content(read(files, f"{root}/seal.json", "seal.json"), "seal.json")
-    digests = seal.get("objects")
-    if not isinstance(digests, dict):
+    digests: Any = seal.get("objects")
+    if not is_table(digests):
         raise Changed("seal.json is damaged")
     keys = [array.key() for array in store.coordinates.values()]
     found = {key: read(files, f"{root}/{key}", key) for key in keys}
@@ -92,10 +94,11 @@ def check_shard(
         raise Changed(f"{key} is the record of another {'job' if job else 'shard'}")
     if records is not None and records[shard * MARK : (shard + 1) * MARK] != mark(data):
         raise Changed(f"{key} is not the record that was sealed")
-    digests, found = record.get("digest"), hashlib.sha256()
+    digests: Any = record.get("digest")
+    found = hashlib.sha256()
     for piece in pieces:
         found.update(piece)
-    if not isinstance(digests, dict) or digests.get(name) != found.hexdigest():
+    if not is_table(digests) or digests.get(name) != found.hexdigest():
         raise Changed("the bytes differ from the recorded digest")
 
 
@@ -104,6 +107,11 @@ def sound() -> set[tuple[str, str, str, int, str]]:
     """The shards that this process has compared: of which store and content, variable, number, and
     the identity of the file."""
     return set()
+
+
+def is_table(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether it is an object of JSON."""
+    return isinstance(value, dict)
 
 
 def _content(data: bytes, key: str) -> dict[str, Any]:

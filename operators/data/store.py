@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import fsspec
+import fsspec  # pyright: ignore[reportMissingTypeStubs]
 
 from operators.data.digests import Changed, check_seal, read
 from pdegen.domains import Domain
@@ -52,7 +52,7 @@ def location(url: str) -> tuple[Any, str]:
         scheme = urlsplit(url).scheme
         raise DataError(f"a {scheme}:// URL must not hold credentials: put them in the environment")
     try:
-        return fsspec.url_to_fs(url)
+        return fsspec.url_to_fs(url)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     except (ImportError, ValueError) as error:
         raise DataError(f"{url}: {error}") from None
 

@@ -97,7 +97,7 @@ class StreamedPairs(Samples):
             ) from None
         for _ in self._read([self._shards], self._entries.values(), None, [values]):
             pass
-        all = self._batch(*(torch.from_numpy(v).to(self.device) for v in values))
+        all = self._batch(*(torch.as_tensor(v).to(self.device) for v in values))
         shared = {field.name: getattr(self, field.name) for field in fields(Samples)}
         return Pairs(**shared, a=all.a, u=all.u, own=all.own)
 
@@ -154,6 +154,13 @@ class StreamedPairs(Samples):
                         if left == 0:
                             return
 
+    def values_of(self, entry: Entry) -> Iterator[Float[Tensor, "block *grid c"]]:
+        """All values of an entry, in blocks that are overwritten by those after the next."""
+        windows = self._grouped(self._shards)
+        with closing(self._windows(windows, (entry,), None)) as loaded:
+            for (values,) in loaded:
+                yield torch.as_tensor(values)
+
     @cached_property
     def _shards(self) -> list[Piece]:
         """The places of the samples of each shard, in order."""
@@ -166,11 +173,11 @@ class StreamedPairs(Samples):
 
         All shards in random order are one line of samples, cut into equal lengths.
         """
-        order = torch.randperm(len(self._shards), generator=generator(seed, 0, epoch)).tolist()
+        order = torch.randperm(len(self._shards), generator=generator(seed, 0, epoch)).numpy()
         start, stop = (len(self) * k // ranks for k in (rank, rank + 1))
-        pieces, passed = [], 0
+        pieces, passed = list[Piece](), 0
         for k in order:
-            shard = self._shards[k]
+            shard = self._shards[int(k)]
             piece = shard[max(start - passed, 0) : max(stop - passed, 0)]
             pieces += [piece] if len(piece) else []
             passed += len(shard)
@@ -246,7 +253,7 @@ class StreamedPairs(Samples):
         return Batch(a, u, **own)
 
     def _sent(self, *parts: np.ndarray) -> Tensor:
-        values = torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        values = torch.as_tensor(parts[0] if len(parts) == 1 else np.concatenate(parts))
         if self.device.type == "cuda":  # from pinned memory, beside the computation
             return values.pin_memory().to(self.device, non_blocking=True)
         return values.to(self.device)
@@ -263,10 +270,7 @@ class _Blocks:
     entry: Entry
 
     def __iter__(self) -> Iterator[Float[Tensor, "block *grid c"]]:
-        windows = self.pairs._grouped(self.pairs._shards)
-        with closing(self.pairs._windows(windows, (self.entry,), None)) as loaded:
-            for (values,) in loaded:
-                yield torch.from_numpy(values)
+        return self.pairs.values_of(self.entry)
 
 
 def by_sample(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, Tensor]:
@@ -276,7 +280,7 @@ def by_sample(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, 
         return {}
     weights = np.stack([domain.at(one).weights for one in x.cpu().double().numpy()])
     weights /= weights.mean(axis=tuple(range(1, weights.ndim)), keepdims=True)
-    return {"weight": torch.from_numpy(weights.astype(np.float32)).to(x.device)}
+    return {"weight": torch.as_tensor(weights.astype(np.float32)).to(x.device)}
 
 
 def _at(

@@ -51,7 +51,7 @@ class Averaged:
         first = values.ndim - len(self.weights)
         if isinstance(values, Tensor):
             xp, values = torch, values.double()
-            weights = [torch.from_numpy(w.T).to(values.device) for w in self.weights]
+            weights = [torch.as_tensor(w.T).to(values.device) for w in self.weights]
         else:
             xp, weights = np, [w.T for w in self.weights]
         for axis, by in enumerate(weights, first):
@@ -109,12 +109,12 @@ class Subsample:
             points = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1)
         else:
             points = None if kept.moves else kept.points
-        x = None if points is None else torch.from_numpy(points.astype(np.float32))
+        x = None if points is None else torch.as_tensor(points.astype(np.float32))
         if target_resolution is None:
             return cls(kept, x, None, every, every)
         cells = _cells(domain, target_resolution, where)
         averages = zip(domain.shape, cells.shape, strict=True)
-        y = torch.from_numpy(cells.points.astype(np.float32))
+        y = torch.as_tensor(cells.points.astype(np.float32))
         return cls(kept, x, y, every, Averaged(tuple(averaging_weights(n, m) for n, m in averages)))
 
 
@@ -265,11 +265,8 @@ class Variable:
             values = values if self.level is None else values[:, self.level]
             if not np.isfinite(values).all():
                 return False
-            grid = values.shape[values.ndim - self.axes :]
-            values = reduction(values.reshape(len(values), channels, *grid))
-            out[start:stop] = (
-                values[:, 0, ..., None] if channels == 1 else (np.moveaxis(values, 1, -1))
-            )
+            shape = (len(values), channels, *values.shape[values.ndim - self.axes :])
+            out[start:stop] = np.moveaxis(reduction(values.reshape(shape)), 1, -1)
         return True
 
 

@@ -313,23 +313,22 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
     from pdegen.store.store import Store
 
     opened = Store(store)
-    attributes = opened.attributes
+    held, attributes = opened.said, opened.attributes
     unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
     state = "sealed" if opened.sealed else unfinished
-    say(f"{store}: {attributes['title']}")
-    say(f"{state}, fingerprint {attributes['fingerprint']}")
-    say(f"equation    {attributes['equation']}")
+    say(f"{store}: {held.title}")
+    say(f"{state}, fingerprint {held.fingerprint}")
+    say(f"equation    {held.equation}")
     for name in opened.variables:
-        array = opened.array(name)
-        meaning = array.attrs.get("long_name", "")
-        say(f"{name:11} {array.shape} {array.dtype}  {meaning}")
-    for name, (start, stop) in attributes["splits"].items():
+        array = opened.arrays[name]
+        say(f"{name:11} {array.shape} {array.dtype}  {array.said.long_name}")
+    for name, (start, stop) in held.splits.items():
         say(f"{name:11} samples {start} to {stop - 1}")
-    for first, last in _in_no_split(attributes["splits"], opened.samples):
+    for first, last in _in_no_split(held.splits, opened.samples):
         say(f"{'no split':11} samples {first} to {last}")
     if opened.skipped:
         say(f"skipped     samples {', '.join(map(str, opened.skipped))}")
-    for name, values in attributes.get("statistics", {}).items():
+    for name, values in held.statistics.items():
         say(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
     for name in ("noise", "parent", "imported"):
         if name in attributes:

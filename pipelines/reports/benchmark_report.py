@@ -206,7 +206,7 @@ class _Part:
             f"{key} of {', '.join(map(str, values))}, by the validation error of seed 0"
             for key, values in benchmark.search.items()
         ]
-        splits = open_sealed(store).attributes["splits"].items()
+        splits = open_sealed(store).said.splits.items()
         grid = points(data.resolution, self.run.source(self.dataset).dim)
         return [
             *of_data(store, f"{data.input} → {data.target} on {grid} points"),

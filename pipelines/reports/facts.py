@@ -22,21 +22,21 @@ PROTOCOLS = {
 
 def facts(run: FinishedRun) -> list[tuple[str, ...]]:
     """Rows of a table: what, and in words."""
-    experiment, attributes = run.experiment, run.store.attributes
-    recipe, problem = attributes["recipe"], attributes["recipe"].get("problem", {})
+    experiment, held = run.experiment, run.store.said
+    problem, recipe = held.recipe.problem, run.store.attributes["recipe"]
     training, model = (
         part.model_dump(mode="json") for part in (experiment.training, experiment.model)
     )
     protocol, optimizer = training.pop("protocol"), training.pop("optimizer")
     momentum = "cycled" if experiment.training.optimizer.cycle_momentum else "constant"
-    splits = {k: f"{stop - start:,}" for k, (start, stop) in attributes["splits"].items()}
+    splits = {k: f"{stop - start:,}" for k, (start, stop) in held.splits.items()}
     seed = f"; seed {recipe['seed']}" if "seed" in recipe else ""
     said = physics_of(run.store).sentences
     parts = {key: value for key, value in problem.items() if isinstance(value, dict)}
     constants = {k: v for k, v in problem.items() if k not in parts and k not in TAGS}
     return [
-        ("Equation", attributes["equation"]),
-        ("Data", f"{recipe['name']}: {attributes['title']}"),
+        ("Equation", held.equation),
+        ("Data", f"{held.recipe.name}: {held.title}"),
         *([("Constants", settings(constants))] if constants else []),
         *((key.capitalize(), said.get(key) or _part(part)) for key, part in parts.items()),
         ("Samples", f"{run.store.samples:,}; {settings(splits)}{seed}"),
@@ -65,7 +65,7 @@ def _part(part: Mapping[str, Any]) -> str:
 
 def distinct(run: FinishedRun) -> int:
     """How many samples there were to train on, counted once."""
-    data, (start, stop) = run.experiment.data, run.store.attributes["splits"]["train"]
+    data, (start, stop) = run.experiment.data, run.store.said.splits["train"]
     if data.stream is None:
         return data.samples or stop - start
     batch = run.experiment.training.batch
@@ -85,26 +85,26 @@ def _quality(store: Store) -> list[tuple[str, ...]]:
     """What the solver says of each sample, and the error of the labels where it was measured."""
     rows = []
     for name in store.variables:
-        attributes = store.array(name).attrs.asdict()
-        if attributes.get("role") == "quality":
+        said = store.arrays[name].said
+        if said.role == "quality":
             values = np.asarray(store.array(name)[...])
             of_error = name == "error"
             text = (
                 f"median {scientific(float(np.median(values)))}, worst {scientific(values.max())}"
             )
-            meaning = attributes.get("long_name", name)
+            meaning = said.long_name or name
             rows.append(
                 ("Error of the data", f"{text} (the solver's own estimate)")
                 if of_error else ("Quality of the data", f"{text} ({meaning})")
             )  # fmt: skip
-    measured = store.attributes.get("label_error")
+    measured = store.said.label_error
     if measured:
-        errors = np.asarray(measured["relative_l2"])
+        errors = np.asarray(measured.relative_l2)
         rows.append((
             "Error of the data",
             f"relative L², median {scientific(float(np.median(errors)))}, worst "
             f"{scientific(errors.max())} of {len(errors)} samples, against "
-            f"{measured['reference']}",
+            f"{measured.reference}",
         ))  # fmt: skip
     return rows
 

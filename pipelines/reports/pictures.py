@@ -162,7 +162,7 @@ def _at_levels(
     store: Store, names: list[str], noisy: str, number: int
 ) -> tuple[list[str], list[Functions]]:
     """One sample at every noise level in place of several samples, and the levels in words."""
-    kind = store.attributes.get("noise", {}).get("kind", "")
+    kind = store.said.noise.kind if store.said.noise else ""
     levels = np.asarray(store.array("level")[:]).tolist()
 
     def stacked(name: str) -> Functions:

@@ -281,13 +281,13 @@ def _cost_section(run: FinishedRun) -> Section:
 
 
 def _provenance_section(run: FinishedRun) -> Section:
-    attributes = run.store.attributes
+    attributes, held = run.store.attributes, run.store.said
     origin = [
         ("Run", settings(run.scores.provenance)),
         ("Data made by", settings(attributes["provenance"])),
         ("Store", str(run.store.url)),
-        ("Fingerprint", attributes["fingerprint"]),
-        ("Content digest", attributes["content"]),
+        ("Fingerprint", held.fingerprint),
+        ("Content digest", held.content),
     ]
     text = "The fingerprint is that of the recipe, the content digest that of the data."
     return Section(

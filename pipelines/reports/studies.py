@@ -34,8 +34,8 @@ def error(rows: Sequence[Row]) -> str:
 
 def of_data(store: str, learned: str) -> Facts:
     """The data of a study, and what is learned from them."""
-    attributes = open_sealed(store).attributes
-    return [("Data", f"{attributes['recipe']['name']}: {attributes['title']}"), ("Map", learned)]
+    held = open_sealed(store).said
+    return [("Data", f"{held.recipe.name}: {held.title}"), ("Map", learned)]
 
 
 def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) -> Section:

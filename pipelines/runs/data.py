@@ -89,8 +89,8 @@ class Source:
     def _check_equation(self) -> None:
         """Raise SchemaError where the store is of another equation than the experiment, as far as
         the project made the store and has the recipe."""
-        recipe, held = self.experiment.data.recipe, open_sealed(self.url).attributes["recipe"]
-        held = held.get("problem", {}).get("equation")
+        recipe = self.experiment.data.recipe
+        held = open_sealed(self.url).said.recipe.problem.get("equation")
         if held is None or recipe not in recipe_names():
             return
         meant = load_recipe(recipe).problem.word

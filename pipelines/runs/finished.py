@@ -174,7 +174,7 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
             f"continue by {folder.command('--resume')}"
         )
     store = open_sealed(url)
-    if store.attributes["content"] != scores.data.get("content"):
+    if store.said.content != scores.data.get("content"):
         raise ReportError(f"{url} holds other data than {path} was evaluated on: give its store")
     checkpoint = path / f"{experiment.training.reported[0]}.safetensors"
     try:

@@ -21,7 +21,7 @@ def reproduction(experiment: Experiment, store: Store) -> str:
     words = ["pdegen", "run", *(overriding(experiment) or ["experiment.toml"])]
     try:
         recipe = experiment.data.load_recipe()
-        made_here = recipe.fingerprint == store.attributes["fingerprint"]
+        made_here = recipe.fingerprint == store.said.fingerprint
         source = source_of(type(recipe.problem))
         words += ["--equation", source.path] if source is not None else []
     except SchemaError:  # the store's recipe does not come with the project

@@ -86,11 +86,11 @@ class NoiseStudy(Study[Cell]):
             raise SchemaError(
                 f"study noise: experiment {self.experiment.name} must learn u -> a with [noise]"
             )
-        attributes = open_sealed(self.store).attributes
+        held = open_sealed(self.store).said
         if data.target not in physics_of(open_sealed(self.store)).phases:
             raise SchemaError(
                 f"study noise: {self.store} must hold {data.target} of two phases, it is "
-                f"{attributes['recipe'].get('problem', {}).get('equation', attributes['equation'])}"
+                f"{held.recipe.problem.get('equation', held.equation)}"
             )
         for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
             for level in levels:

@@ -236,4 +236,4 @@ def _make(study: Study[Part], device: torch.device, part: Part, stop: Callable[[
 
 def content(store: str) -> str:
     """The digest of what a store holds."""
-    return open_sealed(store).attributes["content"]
+    return open_sealed(store).said.content
