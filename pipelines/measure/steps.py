@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -10,6 +13,8 @@ from operators.training.memory import keep_memory
 from operators.training.step import Acceleration, Step
 from operators.transforms import Predictor
 from pdegen.domains import Box
+from pdegen.store.format import LEADING
+from pdegen.store.variables import Variable
 from pipelines.declared.experiment import Experiment
 from pipelines.measure.cost import peak_bytes
 from pipelines.runs.run import checked_operator
@@ -18,16 +23,32 @@ _STEPS = 10**6  # of a schedule that never gets far: what a step costs does not 
 
 
 def random_pairs(experiment: Experiment, device: torch.device) -> Pairs:
-    """Two batches of random functions a, 1 to 2, and u, on the grid of an experiment."""
-    n, batch = experiment.data.resolution, experiment.training.batch
-    dim = experiment.model.dims()[0]
-    domain = Box.periodic(n) if dim == 1 else Box.cell(*[n] * dim)
-    shape = (2 * batch, *[n] * dim, 1)
+    """Two batches of random functions a, 1 to 2, and u, on the domain of an experiment's recipe.
+
+    A box has the resolution of the experiment along its first axis, and along others in proportion.
+    """
+    data, count = experiment.data, 2 * experiment.training.batch
+    problem = data.load_recipe().problem
+    domain, channels = problem.domain, {v.name: _channels(v) for v in problem.variables()}
+    if isinstance(domain, Box):
+        of_first = data.resolution / domain.shape[0]
+        domain = Box(tuple(
+            replace(grid, n=max(grid.least, round(grid.n * of_first))) for grid in domain.grids
+        ))  # fmt: skip
+    shape = (count, *domain.shape)
+    moves = {"x": torch.rand(*shape, domain.dim)} if domain.moves else {}
     return Pairs(
-        x=torch.tensor(domain.points, dtype=torch.float32), y=None,
-        samples=np.arange(2 * batch), domain=domain,
-        source={"url": "random functions"}, a=torch.rand(shape) + 1, u=torch.randn(shape),
+        x=None if moves else torch.tensor(domain.points, dtype=torch.float32), y=None,
+        samples=np.arange(count), domain=domain, source={"url": "random functions"},
+        a=torch.rand(*shape, channels[data.input]) + 1,
+        u=torch.randn(*shape, channels[data.target]), own=moves,
     ).to(device)  # fmt: skip
+
+
+def _channels(variable: Variable) -> int:
+    """Of a variable, at all of its times."""
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    return math.prod(size for dim, size in sizes if dim in LEADING)
 
 
 class Steps:

@@ -29,7 +29,7 @@ from pipelines.reports.figures import (
 )
 from pipelines.reports.wording import scientific
 
-FEW = 3  # channels of a sample that are drawn
+FEW = 4  # channels of a sample that are drawn
 
 
 @styled

@@ -49,7 +49,7 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         ("Model settings", settings(model)),
         (
             "Trained on",
-            f"n = {points(experiment.data.resolution, run.dimension)} points, "
+            f"n = {points(experiment.data.resolution, run.pairs.domain)} points, "
             f"samples {run.scores.reading}",
         ),
         ("Optimizer", f"{in_words(optimizer)}, momentum {momentum}"),
@@ -112,7 +112,7 @@ def _quality(store: Store) -> list[tuple[str, ...]]:
 def _learned(run: FinishedRun) -> str:
     """The map: a on 43 x 43 points → u on 43 x 43 points."""
     data = run.experiment.data
-    grid = points(data.resolution, run.dimension)
+    grid = points(data.resolution, run.pairs.domain)
     target = f"{data.target} on the same points"
     if data.target_resolution is not None:
         cells = points(data.target_resolution, run.dimension)

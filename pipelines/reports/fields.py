@@ -150,12 +150,12 @@ class Functions:
 
 
 def few(of: Sequence[_T], most: int) -> list[_T]:
-    """At most so many, evenly chosen, with both ends.
+    """At most so many, evenly chosen, with both ends; one is the last.
 
-    >>> few(range(10), 4)
-    [0, 3, 6, 9]
+    >>> few(range(10), 4), few(range(10), 1)
+    ([0, 3, 6, 9], [9])
     """
-    places = np.linspace(0, len(of) - 1, min(most, len(of))).round().astype(int)
+    places = np.linspace(len(of) - 1, 0, min(most, len(of))).round().astype(int)[::-1]
     return [of[place] for place in places]
 
 
@@ -353,16 +353,21 @@ def sheet(
             low, high = _frame(cell, domains)
             cell.tick_params(labelsize=7.5, length=2)
             if cell in axes[-1]:
-                cell.set_xticks([low[0], high[0]], [f"{v:.2g}" for v in (low[0], high[0])])
+                cell.set_xticks([low[0], high[0]], _written(low[0], high[0]))
                 cell.set_xlabel("x", labelpad=-6)
             if cell is cells[0]:
-                cell.set_yticks([low[1], high[1]], [f"{v:.2g}" for v in (low[1], high[1])])
+                cell.set_yticks([low[1], high[1]], _written(low[1], high[1]))
                 cell.set_ylabel("y", rotation=0, labelpad=2)
     for name, cell in zip(names, axes[:, 0], strict=False):
         cell.set_ylabel(name or "y", rotation=90 if name else 0, labelpad=2)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10.5)
     return figure
+
+
+def _written(low: float, high: float) -> list[str]:
+    """The ends of an interval, without what is rounding."""
+    return [f"{round(end / (high - low), 6) * (high - low):.2g}" for end in (low, high)]
 
 
 def wrapped(panels: Sequence[Panel], columns: int = 4) -> list[list[Panel]]:

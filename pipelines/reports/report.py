@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from pdegen.domains import Domain
 from pipelines.reports import charts
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.facts import distinct, facts
@@ -50,7 +51,7 @@ def write_report(folder: Path, store: str, device: torch.device) -> Path:
 def _report(run: FinishedRun) -> Report:
     main, experiment = run.main, run.experiment
     where = f"test slice, {main.checkpoint} epoch" if run.published else "test split"
-    grid = points(main.resolution, run.dimension)
+    grid = points(main.resolution, run.pairs.domain)
     return Report(
         title=experiment.name,
         summary=experiment.summary,
@@ -78,7 +79,7 @@ def _score_section(run: FinishedRun) -> Section:
     rows: list[tuple[str, ...]] = [
         (
             how[r.checkpoint] if run.published else r.checkpoint,
-            str(r.epoch), points(r.resolution, run.dimension), f"{len(r.samples):,}",
+            str(r.epoch), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
             *map(scientific, (r.mean, r.median, r.worst, r.std)),
         )
         for r in run.scores.results
@@ -93,7 +94,7 @@ def _score_section(run: FinishedRun) -> Section:
     data, evaluated = run.experiment.data, {r.resolution for r in run.scores.results}
     comparison, table = _comparison(run)
     return Section(
-        "Scores", (meaning, grids(data.resolution, evaluated, run.dimension), *comparison),
+        "Scores", (meaning, grids(data.resolution, evaluated, run.pairs.domain), *comparison),
         (Table(rows, header), table, *_by_part(run.main)),
     )  # fmt: skip
 
@@ -112,7 +113,7 @@ def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
     text: tuple[str, ...] = (
         "The second table sets the model beside predictions that do not look at the input, on the "
         f"same {len(run.pairs)} samples at n = "
-        f"{points(run.experiment.data.resolution, run.dimension)}.",
+        f"{points(run.experiment.data.resolution, run.pairs.domain)}.",
     )
     header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
     rows = []
@@ -134,14 +135,14 @@ def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
     return text, Table(rows, header)
 
 
-def grids(trained: int, evaluated: set[int], dimension: int = 1) -> str:
+def grids(trained: int, evaluated: set[int], on: int | Domain = 1) -> str:
     """On how many points it was trained and evaluated, in words.
 
     >>> grids(512, {512})
     'Trained and evaluated on n = 512 points.'
     """
-    grid = points(trained, dimension)
-    others = ", ".join(points(n, dimension) for n in sorted(evaluated - {trained}))
+    grid = points(trained, on)
+    others = ", ".join(points(n, on) for n in sorted(evaluated - {trained}))
     if not others:
         return f"Trained and evaluated on n = {grid} points."
     return (
@@ -208,7 +209,7 @@ def _prediction_section(run: FinishedRun) -> Section:
     ))  # fmt: skip
     text = (
         f"The checkpoint “{run.checkpoint}” on the test samples "
-        f"at n = {points(run.experiment.data.resolution, run.dimension)}."
+        f"at n = {points(run.experiment.data.resolution, run.pairs.domain)}."
     )
     return Section("Predictions and their errors", (text,), pictures=tuple(found))
 
@@ -272,7 +273,7 @@ def _cost_section(run: FinishedRun) -> Section:
         ("Evaluated on", f"{device}, threads {threads}"),
     ]
     rows: list[tuple[str, ...]] = [
-        (r.checkpoint, points(r.resolution, run.dimension), f"{len(r.samples):,}",
+        (r.checkpoint, points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
          f"{r.seconds:.3g}", f"{1e3 * r.seconds / len(r.samples):.3g}")
         for r in run.scores.results
     ]  # fmt: skip

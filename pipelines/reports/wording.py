@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pdegen.domains import Domain
+
 TAGS = ("equation", "law", "method", "name")  # keys whose value says what a part is
 
 
@@ -30,13 +32,17 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def points(n: int, dimension: int = 1) -> str:
-    """The points of a grid with n of them in each direction.
+def points(n: int, on: int | Domain = 1) -> str:
+    """The points of a grid with n of them in each direction of a dimension, or along the first axis
+    of a domain.
 
-    >>> points(8192), points(85, 2)
-    ('8,192', '85 x 85')
+    >>> from pdegen.domains import Box
+    >>> points(8192), points(85, 2), points(8, Box.cell(32, 16))
+    ('8,192', '85 x 85', '8 x 4')
     """
-    return " x ".join([f"{n:,}"] * dimension)
+    if isinstance(on, int):
+        return " x ".join([f"{n:,}"] * on)
+    return " x ".join(f"{round(n * size / on.shape[0]):,}" for size in on.shape)
 
 
 def settings(values: Mapping[str, Any]) -> str:

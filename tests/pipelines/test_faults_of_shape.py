@@ -14,6 +14,7 @@ from scipy.spatial import Delaunay
 from operators.training.files import read_json
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
 from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.measure.steps import random_pairs
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
 from pipelines.runs.run import evaluate_run, train
@@ -106,3 +107,16 @@ def test_an_operator_is_trained_and_reported_on_any_shape(shape: str, tmp_path: 
     assert list(main.get("channels", {"u": 0})) == channels
     assert ("steps" in main) == (len(further) == 2)
     assert all(name in html for name in channels)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("burgers-quick", (16, 32)), ("darcy-quick", (16, 15, 15))]
+)
+def test_steps_are_measured_on_the_domain_of_the_recipe(name: str, shape: tuple[int, ...]) -> None:
+    overrides = {"data.resolution": shape[1], "training.batch": 8}
+    experiment = load_experiment(name).with_overrides(overrides)
+    pairs = random_pairs(experiment, CPU)
+    domain = experiment.data.load_recipe().problem.domain
+    assert isinstance(domain, Box)
+    assert (pairs.a.shape, pairs.u.shape) == ((*shape, 1), (*shape, 1))
+    assert (pairs.grid, pairs.dim) == (domain.grid, domain.dim)
