@@ -17,7 +17,7 @@ from pdegen.sampling.noise import pointwise_deviation
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
-from pipelines.declared.physics import physics_of
+from pipelines.declared.physics import domain_of, physics_of
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.stream import APART, SolvedPairs, check_alike, solved_pairs
 
@@ -38,8 +38,8 @@ class Source:
 
     @property
     def stored_resolution(self) -> int:
-        """Points of each axis of the store."""
-        return open_sealed(self.url).array("x").shape[0]
+        """Points of the first axis of the store's domain."""
+        return domain_of(open_sealed(self.url)).shape[0]
 
     @property
     def dim(self) -> int:
