@@ -172,6 +172,31 @@ def evaluate_command(
     _print_score(summary)
 
 
+@app.command("predict")
+def predict_command(
+    checkpoint: Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")],
+    data: Annotated[str, typer.Option(help="Store to predict from.")],
+    out: Annotated[Path, typer.Option(help="Zarr group to write, a folder.")],
+    resolution: Annotated[int | None, typer.Option(help="Grid points; default: all.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the store.")] = "test",
+    noise: Annotated[
+        float | None, typer.Option(help="Noise level of the inputs; default: as trained.")
+    ] = None,
+    device: Device = "cpu",
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the predictions of a checkpoint on a split, as a Zarr group that xarray opens."""
+    from pipelines.runs.predict import predict
+    from pipelines.runs.run import check_device
+
+    say(
+        predict(
+            checkpoint, data, out, check_device(device), split=split, resolution=resolution,
+            level=noise, overwrite=overwrite,
+        )
+    )  # fmt: skip
+
+
 def _print_score(summary: dict[str, Any]) -> None:
     say(
         f"{summary['checkpoint']} (epoch {summary['epoch']}) on {summary['split']} at "

@@ -337,6 +337,33 @@ def _claim(
     return begun
 
 
+def opened(
+    checkpoint: Path, store: str, device: torch.device, split: str, resolution: int | None,
+    level: float | None,
+) -> tuple[Predictor, dict[str, Any], Samples]:  # fmt: skip
+    """The predictor of a checkpoint, its description, and the samples to evaluate it on.
+
+    Raises:
+        CheckpointError, DataError: See `evaluate`.
+    """
+    if checkpoint.is_dir():
+        there = [path for path in (checkpoint / f"{name}.safetensors" for name in ("best", "last"))
+                 if path.is_file()]  # fmt: skip
+        hint = f"name its checkpoint, {there[0]}" if there else "it has no checkpoint"
+        raise CheckpointError(f"{checkpoint} is a folder: {hint}")
+    predictor, description = load_checkpoint(checkpoint, build_operator)
+    absent = {"experiment", "epoch"} - description.keys()
+    if absent:
+        raise CheckpointError(f"{checkpoint} is not of an experiment: it has no {min(absent)}")
+    experiment = Experiment.parse(description["experiment"], str(checkpoint))
+    if level is not None:
+        experiment = experiment.at_level(level)
+    source = Source(store, experiment)
+    pairs = source.tested(split, device, resolution or source.stored_resolution)
+    check_fit(predictor, pairs)
+    return predictor, description, pairs
+
+
 def evaluate(
     checkpoint: Path,
     store: str,
@@ -354,21 +381,7 @@ def evaluate(
         CheckpointError: If it is none, or of data with other channels.
         DataError: If the store cannot be read as asked.
     """
-    if checkpoint.is_dir():
-        there = [path for path in (checkpoint / f"{name}.safetensors" for name in ("best", "last"))
-                 if path.is_file()]  # fmt: skip
-        hint = f"name its checkpoint, {there[0]}" if there else "it has no checkpoint"
-        raise CheckpointError(f"{checkpoint} is a folder: {hint}")
-    predictor, description = load_checkpoint(checkpoint, build_operator)
-    absent = {"experiment", "epoch"} - description.keys()
-    if absent:
-        raise CheckpointError(f"{checkpoint} is not of an experiment: it has no {min(absent)}")
-    experiment = Experiment.parse(description["experiment"], str(checkpoint))
-    if level is not None:
-        experiment = experiment.at_level(level)
-    source = Source(store, experiment)
-    pairs = source.tested(split, device, resolution or source.stored_resolution)
-    check_fit(predictor, pairs)
+    predictor, description, pairs = opened(checkpoint, store, device, split, resolution, level)
     found: list[Tensor] = []
 
     parts = channel_parts(pairs.target_channels)

@@ -1,0 +1,133 @@
+"""A checkpoint and a store -> the predictions of a split, as a Zarr group that xarray opens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from operators.data import Batch, Samples
+from operators.training.evaluate import errors
+from pdegen.domains import Box
+from pipelines.runs.folder import RunError, check_folder
+from pipelines.runs.run import CheckpointError, opened, provenance
+
+FORMAT = "pdegen-predictions"
+
+
+def predict(
+    checkpoint: Path,
+    store: str,
+    out: Path,
+    device: torch.device,
+    *,
+    split: str = "test",
+    resolution: int | None = None,
+    level: float | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write what a checkpoint predicts of a split of a store.
+
+    The group appears whole: it is written beside its place, and renamed. The predictions of the
+    split must fit into memory.
+
+    Args:
+        checkpoint, store: What predicts, from what.
+        out: The group, a folder.
+        device: Where to predict.
+        split: Of the store.
+        resolution: Points of each axis; by default all.
+        level: Noise level of the inputs; by default as trained.
+        overwrite: Whether predictions that are there may be replaced.
+
+    Raises:
+        RunError: If something is in the way at `out`.
+        CheckpointError: If the checkpoint is none, or does not fit the data.
+        DataError: If the store cannot be read as asked.
+    """
+    _check(out, overwrite)
+    predictor, description, pairs = opened(checkpoint, store, device, split, resolution, level)
+    found: list[Tensor] = []
+    places: list[Tensor] = []
+
+    def keep(p: Tensor, batch: Batch) -> None:
+        if batch.mask is not None and batch.mask.shape == p.shape[:-1]:
+            p = p.masked_fill(~batch.mask[..., None], torch.nan)
+        found.append(p.cpu())
+        own = batch.y if batch.y is not None else batch.x
+        if own is not None and pairs.y is None:
+            places.append(own.cpu())
+
+    try:
+        errors(predictor.to(device), pairs, keep=keep)
+    except ValueError as error:  # such as a grid too coarse for the modes
+        raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
+    values = torch.cat(found).numpy()
+    positions = torch.cat(places).numpy() if places else pairs.target_points.cpu().numpy()
+    dataset = _dataset(pairs, values, positions).assign_attrs(
+        format=FORMAT,
+        title=f"predictions of {description['experiment']['name']}",
+        split=split,
+        epoch=description["epoch"],
+        checkpoint=hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
+        experiment=description["experiment"],
+        source=pairs.source,
+        provenance=provenance(device),
+    )
+    _check(out, overwrite)  # again: predicting took a while
+    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}-") as folder:
+        written, old = Path(folder) / "new", Path(folder) / "old"
+        dataset.to_zarr(written, mode="w-", zarr_format=3, consolidated=False)
+        if out.exists():
+            os.rename(out, old)
+        os.rename(written, out)
+    return out
+
+
+def _dataset(pairs: Samples, values: np.ndarray, positions: np.ndarray) -> xr.Dataset:
+    """Predictions with the numbers of their samples and the positions of their points."""
+    axes, name = tuple(pairs.domain.axes), str(pairs.source["target"])
+    coordinates: dict[str, Any] = {"sample": ("sample", pairs.samples)}
+    if isinstance(pairs.domain, Box):
+        for number, axis in enumerate(axes):
+            line = tuple(slice(None) if k == number else 0 for k in range(len(axes)))
+            coordinates[axis] = (axis, positions[*line, number])
+    else:
+        dims = axes if positions.ndim == len(axes) + 1 else ("sample", *axes)
+        for number, letter in zip(range(positions.shape[-1]), "xyz", strict=False):
+            coordinates[letter] = (dims, positions[..., number])
+    names = [channel.name for channel in pairs.target_channels]
+    attributes = {"long_name": f"predicted {name}", **({"channels": names} if names else {})}
+    if values.shape[-1] == 1:
+        variable = (("sample", *axes), values[..., 0], attributes)
+    else:
+        variable = (("sample", "channel", *axes), np.moveaxis(values, -1, 1), attributes)
+    return xr.Dataset({name: variable}, coordinates)
+
+
+def _check(out: Path, overwrite: bool) -> None:
+    """Raise RunError where predictions cannot be written."""
+    if "://" in str(out) or ":/" in str(out):
+        raise RunError(f"{out}: predictions are written to a folder of this machine, not to a URL")
+    check_folder(out.absolute().parent)
+    if not out.absolute().parent.is_dir():
+        raise RunError(f"{out.absolute().parent}: no such folder")
+    if not os.path.lexists(out):
+        return
+    if not overwrite:
+        raise RunError(f"{out} exists: use --overwrite or choose another --out")
+    try:
+        attributes = json.loads((out / "zarr.json").read_bytes())["attributes"]
+        ours = attributes["format"] == FORMAT
+    except (OSError, ValueError, KeyError, TypeError):
+        ours = False
+    if not ours:
+        raise RunError(f"{out} holds no predictions: choose another --out")

@@ -1,0 +1,92 @@
+"""`pdegen predict`: what a checkpoint predicts, as a group that xarray opens."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import operators
+from tests.pipelines.command import call, everything, quietly
+from tests.validation.earlier import DATA, store_words
+
+CHECKPOINT = DATA / "checkpoints" / "burgers-4de699f.safetensors"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    out = tmp_path_factory.mktemp("predict") / "s.zarr"
+    quietly(*store_words("burgers", out.parent), "--out", out)
+    return out
+
+
+def test_predictions_are_those_of_the_model_with_their_samples_and_points(store, tmp_path):
+    out = tmp_path / "p.zarr"
+    quietly("predict", CHECKPOINT, "--data", store, "--out", out, "--split", "train")
+    pairs = operators.read_pairs(str(store), "train")
+    expected = operators.load_model(CHECKPOINT).predict(pairs.a, pairs.x)[..., 0]
+    with xr.open_zarr(out, consolidated=False) as found:
+        assert found.u.dims == ("sample", "x")
+        np.testing.assert_allclose(found.u, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(found["sample"], pairs.samples)
+        np.testing.assert_array_equal(found.x, pairs.x[:, 0])
+        assert found.attrs["split"] == "train"
+        assert found.attrs["source"]["fingerprint"] == pairs.source["fingerprint"]
+
+
+def test_what_is_there_is_kept_or_replaced_whole(store, tmp_path, capsys, monkeypatch):
+    words = ["predict", CHECKPOINT, "--data", store, "--out", tmp_path / "p.zarr"]
+    quietly(*words)
+    before = everything(tmp_path)
+    refused = call(capsys, monkeypatch, *words)
+    assert refused.status == 2
+    assert len(refused.err) == 1
+    assert "exists: use --overwrite" in refused.err[0]
+    assert everything(tmp_path) == before
+    quietly(*words, "--overwrite", "--split", "validation")
+    assert json.loads((tmp_path / "p.zarr/zarr.json").read_text())["attributes"]["split"] == (
+        "validation"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
+
+
+def test_a_failure_leaves_nothing(store, tmp_path, monkeypatch):
+    def full(*words, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(xr.Dataset, "to_zarr", full)
+    with pytest.raises(AssertionError):
+        quietly("predict", CHECKPOINT, "--data", store, "--out", tmp_path / "p.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--split", "tset"], "no split 'tset'"),
+        (["--resolution", "31"], "31"),
+        (["--out", "s3://bucket/p.zarr"], "not to a URL"),
+        (["--out", "nowhere/p.zarr"], "no such folder"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+    ],
+)
+def test_wrong_requests_are_refused_in_one_line(
+    words, message, store, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    outcome = call(
+        capsys, monkeypatch, "predict", CHECKPOINT, "--data", store, "--out", "p.zarr", *words
+    )
+    assert (outcome.status, len(outcome.err)) == (2, 1)
+    assert message in outcome.err[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_folder_is_not_replaced(store, tmp_path, capsys, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    outcome = call(capsys, monkeypatch, "predict", CHECKPOINT, "--data", store, "--out",
+                   tmp_path / "mine", "--overwrite")  # fmt: skip
+    assert outcome.status == 2
+    assert "holds no predictions" in outcome.err[0]
+    assert (tmp_path / "mine" / "thesis.txt").exists()
