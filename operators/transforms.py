@@ -11,11 +11,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from operators.base import Operator
+from operators.data.task import Map, Task
 from pdegen.domains import Box, Cloud, Curvilinear, Domain
 
 Function = Float[Tensor, "batch *grid c"]
 Blocks = Iterable[Float[Tensor, "_ *grid c"]]  # of functions, as many in each as it likes
 
+MAP = Map()
 _PART = 2**20  # numbers of a block that are copied to float64 at a time
 
 
@@ -272,6 +274,7 @@ class Predictor(nn.Module):
         operator: The operator, on normalised values.
         input, target: Normalisers of a and of u.
         boundary: Values of u that are known there, where u is asked for at the points of a.
+        task: How the operator is applied again and again to reach the targets.
     """
 
     def __init__(
@@ -280,9 +283,11 @@ class Predictor(nn.Module):
         input: Normalizer,
         target: Normalizer,
         boundary: Boundary | None = None,
+        task: Task = MAP,
     ) -> None:
         super().__init__()
         self.operator, self.input, self.target, self.boundary = operator, input, target, boundary
+        self.task = task
 
     def forward(
         self,
@@ -290,7 +295,8 @@ class Predictor(nn.Module):
         x: Float[Tensor, "*points dim"] | None,
         y: Float[Tensor, "*target_points dim"] | None = None,
         mask: Bool[Tensor, " batch *grid"] | None = None,
-    ) -> Float[Tensor, "batch *target_grid c_out"]:
+        steps: int = 1,
+    ) -> Float[Tensor, "batch *target_grid c"]:
         """u(y).
 
         Args:
@@ -298,10 +304,11 @@ class Predictor(nn.Module):
             x: Their points, shape (*grid, dim), or (batch, *grid, dim) where they differ by sample.
             y: Points to ask for, in the same way; None for x.
             mask: Which points a sample has, shape (batch, *grid); None for all.
+            steps: Applications of the operator, whose outputs are side by side.
         """
         own = [v is not None and v.ndim == a.ndim for v in (x, y)]
         shared = [None if by_sample else v for by_sample, v in zip(own, (x, y), strict=True)]
-        return self.on(*shared)(a, x if own[0] else None, y if own[1] else None, mask)
+        return self.on(*shared)(a, x if own[0] else None, y if own[1] else None, mask, steps)
 
     def on(self, x: Tensor | None, y: Tensor | None = None) -> Callable[..., Tensor]:
         """(a, x, y, mask) -> u for inputs at the points x; what depends on the points alone is
@@ -322,16 +329,22 @@ class Predictor(nn.Module):
             own_x: Tensor | None = None,
             own_y: Tensor | None = None,
             mask: Tensor | None = None,
+            steps: int = 1,
+            truth: Tensor | None = None,
         ) -> Tensor:
             positions = x if own_x is None else own_x
             asked = y if own_y is None else own_y
             masks = () if mask is None else (mask,)
-            u = self.operator((a - mean) / std, positions, asked, *masks)
-            u = u * target_std + target_mean
-            if self.boundary is None or asked is not None:
-                return u
-            kept, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)
-            return u * kept if added is None else u * kept + added
+
+            def applied(a: Tensor) -> Tensor:
+                u = self.operator((a - mean) / std, positions, asked, *masks)
+                u = u * target_std + target_mean
+                if self.boundary is None or asked is not None:
+                    return u
+                kept, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)
+                return u * kept if added is None else u * kept + added
+
+            return self.task.march(applied, a, steps, truth)
 
         return predicted
 

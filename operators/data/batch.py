@@ -78,18 +78,22 @@ class Batch:
         return sum(v.nbytes for v in self.tensors())
 
     @property
+    def names(self) -> list[str]:
+        """Of the fields that there are."""
+        return [name for name in NAMES if getattr(self, name) is not None]
+
+    @property
     def own(self) -> dict[str, Tensor]:
         """What there is beside inputs and targets, by name."""
-        return {name: v for name in NAMES[2:] if (v := getattr(self, name)) is not None}
+        return {name: getattr(self, name) for name in self.names[2:]}
 
     def tensors(self) -> list[Tensor]:
         """All that there are, in the order of the fields."""
-        return [v for name in NAMES if (v := getattr(self, name)) is not None]
+        return [getattr(self, name) for name in self.names]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """The batch of what a function makes of each tensor."""
-        own = {name: function(v) for name in NAMES if (v := getattr(self, name)) is not None}
-        return Batch(**own)
+        return Batch(**{name: function(getattr(self, name)) for name in self.names})
 
     def weights(self, shared: Tensor | None, y: Tensor | None) -> Tensor | None:
         """The weights of the targets: see `weights`, whose mask is of the inputs' points.
@@ -100,6 +104,11 @@ class Batch:
         """
         own = shared if self.weight is None else self.weight
         return weights(own, self.mask if self.y is None and y is None else None, self.u)
+
+    def joined(self, other: Batch) -> Batch:
+        """The samples of both."""
+        pairs = zip(self.tensors(), other.tensors(), strict=True)
+        return Batch(**dict(zip(self.names, map(torch.cat, pairs), strict=True)))
 
     def to(self, device: torch.device | str) -> Batch:
         return self.map(lambda v: v.to(device))

@@ -42,6 +42,7 @@ class Samples(Dataset[dict[str, Tensor]], ABC):
         weight: Quadrature weights of the targets, shape (*target_grid); None where they are equal,
             or each sample has its own.
         input_channels, target_channels: What the channels are; empty where nobody says.
+        applied: Channels of the operator, where it is applied several times to reach the targets.
         device: Where batches are.
     """
 
@@ -53,6 +54,7 @@ class Samples(Dataset[dict[str, Tensor]], ABC):
     weight: Float[Tensor, " *target_grid"] | None = None
     input_channels: tuple[Channel, ...] = ()
     target_channels: tuple[Channel, ...] = ()
+    applied: tuple[int, int] | None = None
     device: torch.device = CPU
 
     def __len__(self) -> int:
@@ -94,6 +96,11 @@ class Samples(Dataset[dict[str, Tensor]], ABC):
         return self.points if self.y is None else self.y
 
     @property
+    def one_step(self) -> Samples:
+        """The same with targets of one application of the operator: what normalisers see."""
+        return self
+
+    @property
     def masked(self) -> bool:
         """Whether some samples have fewer points than others."""
         return False
@@ -108,7 +115,7 @@ class Samples(Dataset[dict[str, Tensor]], ABC):
     @property
     @abstractmethod
     def channels(self) -> tuple[int, int]:
-        """Of inputs and of targets."""
+        """Of the operator's inputs and outputs."""
 
     @property
     @abstractmethod
@@ -210,7 +217,7 @@ class Pairs(Samples):
 
     @property
     def channels(self) -> tuple[int, int]:
-        return self.all.channels
+        return self.applied or self.all.channels
 
     @property
     def reading(self) -> str:

@@ -21,7 +21,8 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor
 
 from operators.base import Operator
-from operators.data import Samples
+from operators.data import Map, Samples
+from operators.data.task import described
 from operators.training.files import FileError, read, write
 from operators.transforms import Boundary, Normalizer, Predictor
 
@@ -61,6 +62,7 @@ def saving_checkpoint(
         "format_version": FORMAT_VERSION,
         "channels": [operator.in_channels, operator.out_channels],
         "dim": operator.dim,
+        "task": predictor.task.description(),
         "boundary": None if predictor.boundary is None else predictor.boundary.description(),
     }
     tensors = {name: v.contiguous() for name, v in _kept(predictor.state_dict()).items()}
@@ -114,7 +116,8 @@ def load_checkpoint(
 
     def made() -> Predictor:
         operator = build(header["operator"])
-        return Predictor(operator, input, target, _boundary(header, operator))
+        task = described(header["task"]) if "task" in header else Map()
+        return Predictor(operator, input, target, _boundary(header, operator), task)
 
     try:
         input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))

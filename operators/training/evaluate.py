@@ -70,7 +70,9 @@ def _predicted(
     try:
         for part in pairs.parts(batch):
             with torch.no_grad(), AS_WRITTEN.products():
-                p = predictor(part.a, *positions(part, pairs))
+                steps = part.u.shape[-1] // pairs.channels[1]
+                more = {} if steps == 1 else {"steps": steps}
+                p = predictor(part.a, *positions(part, pairs), **more)
             yield p, part
     finally:
         predictor.train(training)

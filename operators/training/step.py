@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from operators.data.batch import Batch, weights
+from operators.data import Batch, Rollout
+from operators.data.batch import weights
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.transforms import Predictor
@@ -140,6 +141,8 @@ class Step:
         self.parameters = [p for p in predictor.parameters() if p.requires_grad]
         self.buffers = list(predictor.buffers())
         predict, shared_y, shared_weight = predictor.on(x, y), y, weight
+        task = predictor.task
+        forced = isinstance(task, Rollout) and task.teacher_forcing
 
         def loss_of(
             a: Tensor,
@@ -154,10 +157,17 @@ class Step:
                 a.device.type, torch.bfloat16, enabled=acceleration.precision == "bf16",
                 cache_enabled=not acceleration.graphed,
             ):  # fmt: skip
-                prediction = predict(a, x, y, mask)
+                channels = predictor.operator.out_channels
+                steps = u.shape[-1] // channels
+                seen, truth = task.disturbed(a, channels), u if forced else None
+                prediction = predict(seen, x, y, mask, steps, truth).to(u.dtype)
             same = shared_y is None and y is None
             found = weights(weight, mask if same else None, u)
-            return loss(prediction.to(u.dtype), u, a, *(() if found is None else (found,)))
+            weighted = () if found is None else (found,)
+            if steps == 1:
+                return loss(prediction, u, a, *weighted)
+            each = zip(prediction.split(channels, -1), u.split(channels, -1), strict=True)
+            return torch.stack([loss(p, v, a, *weighted) for p, v in each]).mean()
 
         self._plain_loss = self._loss = loss_of
         self._recorded: Recorded | None = None

@@ -13,10 +13,11 @@ from pydantic import (
     model_validator,
 )
 
+from operators.data import AtTime, Map, Rollout, Task
 from operators.training.fit import Settings
 from pdegen.domains import Box
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.schema import Count, Name, Positive, SchemaError, Strict, is_name
+from pdegen.schema import Count, Name, NonNegative, Positive, SchemaError, Strict, is_name
 from pdegen.store.store import open_sealed
 from pipelines.declared.physics import domain_of, functions_in, physics_of
 from pipelines.declared.registry import (
@@ -29,6 +30,8 @@ from pipelines.declared.registry import (
     Symmetries,
 )
 from pipelines.declared.shipped import experiment_file
+
+Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
 class Stream(Strict):
@@ -94,6 +97,52 @@ class Data(Strict):
         return load_recipe(self.recipe).with_overrides(self.overrides)
 
 
+class MapTask(Strict):
+    """`operators.data.Map`.
+
+    Args:
+        inputs, targets: Names of the variables, side by side as channels; by default data.input and
+            data.target.
+        parameters: The numbers of a sample are further inputs.
+    """
+
+    kind: Literal["map"]
+    inputs: Names | None = None
+    targets: Names | None = None
+    parameters: bool = False
+
+    def build(self) -> Task:
+        return Map(parameters=self.parameters)
+
+
+class RolloutTask(Strict):
+    """`operators.data.Rollout` of data.target; `static` has data.input beside its frames."""
+
+    kind: Literal["rollout"]
+    history: Count = 1
+    steps: Count = 1
+    teacher_forcing: bool = False
+    noise: NonNegative = 0.0
+    static: bool = False
+    parameters: bool = False
+
+    def build(self) -> Task:
+        return Rollout(**self.model_dump(exclude={"kind"}))
+
+
+class TimeTask(Strict):
+    """`operators.data.AtTime`, from data.input to data.target at each of its times."""
+
+    kind: Literal["time"]
+    parameters: bool = False
+
+    def build(self) -> Task:
+        return AtTime(parameters=self.parameters)
+
+
+TaskSpec = Annotated[MapTask | RolloutTask | TimeTask, Field(discriminator="kind")]
+
+
 class Training(Strict):
     """How to train. See `operators.training.fit.Settings`.
 
@@ -145,6 +194,7 @@ class Experiment(Strict):
         data, model, training, normalization: See there.
         noise: Of the inputs; none by default.
         resolutions: Grids to evaluate on, without training again.
+        task: What is learned; by default the map from data.input to data.target.
     """
 
     name: Name
@@ -155,6 +205,36 @@ class Experiment(Strict):
     training: Training
     normalization: Normalization = Normalization()
     noise: InputNoise | None = None
+    task: TaskSpec | None = None
+
+    @model_validator(mode="after")
+    def _of_one_task(self) -> Self:
+        if self.task is None:
+            return self
+        if self.noise is not None and not isinstance(self.task, MapTask):
+            raise ValueError(f"noise is of the task map, the task is {self.task.kind}")
+        if self.training.symmetries != Symmetries() and not isinstance(self.task, MapTask):
+            raise ValueError(f"symmetries are of the task map, the task is {self.task.kind}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs from before there were tasks are found again, by what they recorded."""
+        return {k: v for k, v in content(self).items() if k != "task" or v is not None}
+
+    @property
+    def learned(self) -> Task:
+        """What is learned."""
+        return Map() if self.task is None else self.task.build()
+
+    @property
+    def variables(self) -> tuple[str | list[str], str | list[str]]:
+        """Names of inputs and of targets."""
+        task, data = self.task, self.data
+        given = (task.inputs, task.targets) if isinstance(task, MapTask) else (None, None)
+        names = zip(given, (data.input, data.target), strict=True)
+        input, target = ([*own] if own else plain for own, plain in names)
+        return input, target
 
     @classmethod
     def on_store(cls, store: str, model: str) -> Experiment:

@@ -139,7 +139,8 @@ class Normalization(Strict):
 
     def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
         """The normalisers of inputs and of targets."""
-        return self._of(self.input, pairs, "a"), self._of(self.target, pairs, "u")
+        one = pairs.one_step
+        return self._of(self.input, one, "a"), self._of(self.target, one, "u")
 
     def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
         values = _present(pairs, which)

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import torch
 
-from operators.data import Channel, Pairs, Passes, Samples, StreamedPairs, open_pairs
+from operators.data import Channel, Pairs, Passes, Samples, StreamedPairs, Task, open_pairs
 from operators.transforms import Boundary
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise import pointwise_deviation
@@ -47,17 +47,37 @@ class Source:
         return self.streamed("test").dim
 
     def clean(self, split: str, resolution: int | None = None) -> Pairs:
-        """Pairs of a split as they are stored, on the training grid or another, in memory."""
-        return self.streamed(split, resolution).resident()
+        """What is evaluated of a split, on the training grid or another, in memory."""
+        return self._of_task(self.streamed(split, resolution).resident())
 
     def noisy(
         self, split: str, resolution: int | None = None, noise: InputNoise | None = None
     ) -> Pairs:
         """`clean` with frozen noise on the inputs: the experiment's, or another."""
-        pairs, noise = self.clean(split, resolution), noise or self.experiment.noise
+        return self._of_task(self._noisy(split, resolution, noise))
+
+    def _noisy(
+        self, split: str, resolution: int | None = None, noise: InputNoise | None = None
+    ) -> Pairs:
+        pairs = self.streamed(split, resolution).resident()
+        noise = noise or self.experiment.noise
         if noise is None:
             return pairs
         return replace(pairs, a=self._noise(pairs, noise).of_all(pairs.a, None))
+
+    def _of_task(self, pairs: Pairs) -> Pairs:
+        found = self.task.tested(pairs)
+        assert isinstance(found, Pairs)
+        return found
+
+    @property
+    def task(self) -> Task:
+        """What is learned."""
+        return self.experiment.learned
+
+    def asked(self, split: str, resolution: int | None = None) -> Samples:
+        """What is evaluated of a split, without noise, read when it is asked for."""
+        return self.task.tested(self.streamed(split, resolution))
 
     def streamed(self, split: str, resolution: int | None = None) -> StreamedPairs:
         """Pairs of a split as they are stored, read when they are asked for; of the training split
@@ -72,11 +92,11 @@ class Source:
         return replace(pairs, samples=pairs.samples[:wanted])
 
     def _whole(self, split: str, resolution: int | None = None) -> StreamedPairs:
-        data = self.experiment.data
+        data, (input, target) = self.experiment.data, self.experiment.variables
         self._check_equation()
         return open_pairs(
-            self.url, split, resolution or data.resolution, input=data.input,
-            target=data.target, target_resolution=data.target_resolution,
+            self.url, split, resolution or data.resolution, input=input, target=target,
+            target_resolution=data.target_resolution,
         )  # fmt: skip
 
     def boundary(self, pairs: Samples) -> Boundary | None:
@@ -117,8 +137,8 @@ class Source:
                 store, on which the epoch is chosen.
         """
         if self.experiment.data.stream is not None:
-            return self._solved(device)
-        pairs, length = self._stored(device), self.experiment.data.epoch_samples
+            return self.task.training(self._solved(device))
+        pairs, length = self.task.training(self._stored(device)), self.experiment.data.epoch_samples
         if length is None:
             return pairs
         if self.experiment.training.batch > len(pairs):  # no pass has one
@@ -135,6 +155,9 @@ class Source:
             self.experiment, self.experiment.data.epoch_samples or len(stored), device
         )
         check_alike(pairs, stored)
+        pairs = replace(
+            pairs, input_channels=stored.input_channels, target_channels=stored.target_channels
+        )
         if noise is None:
             return pairs
         self._check_noise(pairs)
@@ -145,7 +168,7 @@ class Source:
         if not self._fits(pairs, device):
             return self._with_noise(pairs, noise).to(device)
         if noise is None or not noise.fresh:
-            return self.noisy("train").to(device)
+            return self._noisy("train").to(device)
         clean = pairs.resident()
         added = self._noise(clean, noise)
         # normalisers are those of frozen noise
@@ -158,7 +181,7 @@ class Source:
         pairs = self.streamed(split, resolution)
         if self._fits(pairs, device):
             return self.noisy(split, resolution).to(device)
-        return self._with_noise(pairs, self.experiment.noise).to(device)
+        return self.task.tested(self._with_noise(pairs, self.experiment.noise).to(device))
 
     def _fits(self, pairs: StreamedPairs, device: torch.device) -> bool:
         """Whether samples are to be in memory."""

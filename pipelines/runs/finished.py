@@ -203,7 +203,7 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
         return predictions(predictor.to(device), pairs.to(device))
 
     prediction = kept_predictions(path, checkpoint, pairs, predict)
-    mean = kept_mean(path, pairs.source, lambda: Source(url, experiment).streamed("train"))
+    mean = kept_mean(path, pairs.source, lambda: Source(url, experiment).asked("train"))
     return FinishedRun(experiment, scores, history, store, pairs, prediction, mean)
 
 

@@ -155,7 +155,8 @@ def train(
         )
     operator = checked_operator(experiment, pairs)
     normalizers = experiment.normalization.of(pairs)
-    predictor = Predictor(operator, *normalizers, source.boundary(pairs)).to(device)
+    predictor = Predictor(operator, *normalizers, source.boundary(pairs), source.task)
+    predictor = predictor.to(device)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
     if ranks.first:  # which alone writes
@@ -164,7 +165,7 @@ def train(
         with held(folder) if ranks.first else nullcontext():
             resume = ranks.any(ranks.first and _claim(folder, declared, store, resume, overwrite))
             if ranks.first and experiment.data.stream is None:
-                kept_mean(folder, pairs.source, lambda: pairs)
+                kept_mean(folder, pairs.source, lambda: source.asked("train"))
             on_reading(pairs.reading)
             return fit(
                 predictor, pairs, selection, settings, folder, description,
@@ -269,7 +270,8 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
         with torch.no_grad():
             found = operator.eval()(first.a, *positions(first, pairs))
             weights = first.weights(pairs.weight, pairs.y)
-            settings.loss(found, first.u, first.a, *(() if weights is None else (weights,)))
+            u = first.u[..., : operator.out_channels]  # of the first step
+            settings.loss(found, u, first.a, *(() if weights is None else (weights,)))
     except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
         short = isinstance(error, RuntimeError) and is_out_of_memory(error)
         reason = "one sample needs more memory than there is" if short else error
@@ -427,7 +429,7 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
         for name in experiment.training.reported
         for resolution in experiment.resolutions
     ]  # fmt: skip
-    pairs = Source(store, experiment).streamed("test")
+    pairs = Source(store, experiment).asked("test")
     history = read_history(folder)
     summary = {
         "experiment": experiment.model_dump(mode="json"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from operators.data import Batch, Samples, Subsample
+from operators.data import Batch, Map, Samples, Subsample
 from operators.data.pairs import check_rank, quadrature
 from operators.data.variables import Reduction, Values
 from pdegen.recipe import Recipe
@@ -76,10 +76,14 @@ class SolvedPairs(Samples):
 
     @property
     def channels(self) -> tuple[int, int]:
-        names = (self.source["input"], self.source["target"])
-        rows = [_variable(self.recipe, name).shape for name in names]
-        a, u = (math.prod(row[: len(row) - len(self.domain.axes)]) for row in rows)
+        a, u = (
+            sum(math.prod(self._row(name)[: -len(self.domain.axes)]) for name in names_of(wanted))
+            for wanted in (self.source["input"], self.source["target"])
+        )
         return a, u
+
+    def _row(self, name: str) -> tuple[int, ...]:
+        return _variable(self.recipe, name).shape
 
     @property
     def reading(self) -> str:
@@ -161,17 +165,33 @@ class SolvedPairs(Samples):
 
     def _functions(self, numbers: range) -> Batch:
         values = self.recipe.problem.solve(self.recipe.seed, numbers, self.on)
-        a = self._function(values[self.source["input"]], self.kept.input)
-        u = self._function(values[self.source["target"]], self.kept.target)
+        a = self._function(values, "input", self.kept.input)
+        u = self._function(values, "target", self.kept.target)
         if self.altered is not None:
             altered = self.altered(a.cpu().numpy(), numbers)
             a = torch.from_numpy(altered).to(a.device)
-        return Batch(a, u)
+        own = [torch.as_tensor(values[name]).reshape(len(a), -1).float().to(a.device)
+               for name in self._parameters]  # fmt: skip
+        return Batch(a, u, parameters=torch.cat(own, dim=1) if own else None)
 
-    def _function(self, values: Values, reduction: Reduction) -> Float[Tensor, "block *grid c"]:
-        v = torch.as_tensor(reduction(values)).float()
-        first = v.ndim - len(self.domain.axes)
-        return v.reshape(len(v), -1, *v.shape[first:]).movedim(1, -1).contiguous()
+    @property
+    def _parameters(self) -> list[str]:
+        """Variables that are numbers of a sample, to learn from."""
+        found = self.recipe.problem.variables()
+        return [v.name for v in found if v.attributes.get("role") == "parameter"]
+
+    def _function(
+        self, values: Mapping[str, Values], which: str, reduction: Reduction
+    ) -> Float[Tensor, "block *grid c"]:
+        """All inputs or all targets side by side."""
+
+        def function(name: str) -> Tensor:
+            v = torch.as_tensor(reduction(values[name])).float()
+            first = v.ndim - len(self.domain.axes)
+            return v.reshape(len(v), -1, *v.shape[first:]).movedim(1, -1)
+
+        found = [function(name) for name in names_of(self.source[which])]
+        return (found[0] if len(found) == 1 else torch.cat(found, dim=-1)).contiguous()
 
 
 @lru_cache
@@ -191,6 +211,10 @@ class _Blocks:
         with closing(self.pairs.parts(self.pairs.block)) as parts:
             for part in parts:
                 yield getattr(part, self.which)
+
+
+def names_of(wanted: str | list[str]) -> list[str]:
+    return [wanted] if isinstance(wanted, str) else wanted
 
 
 def _cut(numbers: range, size: int) -> Iterator[range]:
@@ -241,7 +265,7 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
         )
     if on is None:
         return replace(pairs, threads=min(_THREADS, len(os.sched_getaffinity(0))))
-    points = math.prod(_variable(recipe, experiment.data.target).shape)
+    points = sum(math.prod(pairs._row(name)) for name in names_of(pairs.source["target"]))
     block = max(1, min(_BLOCK_ON_DEVICE, _POINTS_ON_DEVICE // points))
     return replace(pairs, on=on, block=block).to(device)
 
@@ -249,7 +273,8 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
 def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> SolvedPairs:
     """What an experiment learns, of the samples of a recipe; solved by NumPy."""
     data, seed = experiment.data, experiment.training.seed
-    for name in (data.input, data.target):
+    input, target = experiment.variables
+    for name in (*names_of(input), *names_of(target)):
         _variable(recipe, name)
     if seed >= _SEEDS:
         raise SchemaError(f"{where}: training.seed must be < {_SEEDS}, got {seed}")
@@ -262,7 +287,7 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
     kept = Subsample.of(domain, data.resolution, data.target_resolution, where)
     source = {
         "url": where, "recipe": recipe.name, "fingerprint": recipe.fingerprint,
-        "resolution": data.resolution, "input": data.input, "target": data.target,
+        "resolution": data.resolution, "input": input, "target": target,
         "target_resolution": data.target_resolution, "epoch_samples": samples,
     }  # fmt: skip
     numbers = first_number(seed) + np.arange(samples)
@@ -305,10 +330,10 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
     data, batch = experiment.data, experiment.training.batch
     recipe = data.load_recipe()
     samples = data.epoch_samples or min(data.samples or recipe.splits.train, recipe.splits.train)
-    if batch > samples:
+    if batch > samples and isinstance(experiment.learned, Map):
         raise SchemaError(f"batch {batch} is larger than the {samples} samples of an epoch")
     where, domain = f"recipe {recipe.name}", recipe.problem.domain
-    for name in (data.input, data.target):
+    for name in (name for names in experiment.variables for name in names_of(names)):
         _variable(recipe, name)
     for resolution in (data.resolution, *experiment.resolutions):
         Subsample.of(domain, resolution, data.target_resolution, where)

@@ -161,7 +161,7 @@ class BenchmarkRun(Study[Seeded]):
         try:
             if experiment.data.stream is not None:
                 source.training(device)
-            checked_operator(experiment, source.streamed("train"))
+            checked_operator(experiment, source.asked("train"))
         except SchemaError as error:
             raise SchemaError(f"{case.operator} on {case.dataset}: {error}") from error
 
@@ -284,5 +284,5 @@ def baseline(training: Training) -> float:
     """Mean relative L² test error of the mean training target, which does not look at the input."""
     source = Source(training.store, training.experiment)
     test = source.clean("test")
-    mean = kept_mean(training.folder, test.source, lambda: source.streamed("train"))
+    mean = kept_mean(training.folder, test.source, lambda: source.asked("train"))
     return float(relative_l2(mean.expand_as(test.u), test.u.double()).mean())
