@@ -10,10 +10,11 @@ from torch import Tensor
 
 from operators.data import Samples
 from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1
+from operators.symmetries import CircleSymmetries, SquareSymmetries
 from operators.training.fit import MakeOptimizer, adam
 from operators.training.soap import SOAP
 from operators.training.step import Augmentation, Loss
-from operators.transforms import BurgersSymmetries, Normalizer, SquareSymmetries
+from operators.transforms import Normalizer
 from pdegen.domains import Box
 from pdegen.sampling.noise import Noise
 from pdegen.schema import Count, NonNegative, SchemaError, Strict
@@ -101,7 +102,7 @@ OptimizerSpec = Annotated[AdamOptimizer | SOAPOptimizer, Field(discriminator="na
 
 
 class Symmetries(Strict):
-    """`operators.transforms.BurgersSymmetries`, or `SquareSymmetries` where `square`."""
+    """`operators.symmetries.CircleSymmetries`, or `SquareSymmetries` where `square`."""
 
     shift: bool = False
     reflection: bool = False
@@ -117,7 +118,7 @@ class Symmetries(Strict):
         if self.square:
             return SquareSymmetries()
         if self.shift or self.reflection:
-            return BurgersSymmetries(self.shift, self.reflection)
+            return CircleSymmetries(self.shift, self.reflection)
         return None
 
 

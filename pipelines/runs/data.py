@@ -11,6 +11,8 @@ import psutil
 import torch
 
 from operators.data import Channel, Pairs, Passes, Samples, StreamedPairs, Task, open_pairs
+from operators.symmetries import CircleSymmetries, SquareSymmetries
+from operators.training.step import Augmentation
 from operators.transforms import Boundary
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise import pointwise_deviation
@@ -105,6 +107,18 @@ class Source:
         count = pairs.channels[1]
         channels = pairs.target_channels or (Channel(self.experiment.data.target),) * count
         return Boundary.of(pairs.domain, [values.get(channel.variable) for channel in channels])
+
+    def check_symmetries(self, augment: Augmentation | None) -> None:
+        """Raise SchemaError for a symmetry that the equation of the store does not have; stores
+        that say nothing of symmetries are taken by the user's word."""
+        known = physics_of(open_sealed(self.url)).symmetries
+        asked = augment.names if isinstance(augment, CircleSymmetries | SquareSymmetries) else ()
+        for name in sorted(asked):
+            if known and name not in known:
+                raise SchemaError(
+                    f"training.symmetries: the equation of {self.url} has no {name}, known: "
+                    f"{', '.join(known)}"
+                )
 
     def _check_equation(self) -> None:
         """Raise SchemaError where the store is of another equation than the experiment, as far as

@@ -19,6 +19,7 @@ from operators.base import Operator, check_domain
 from operators.data import Batch, Samples
 from operators.norms import WeightedH1
 from operators.registry import build_operator
+from operators.symmetries import SquareSymmetries
 from operators.training.checkpoint import (
     CheckpointError,
     check_checkpoint,
@@ -40,7 +41,7 @@ from operators.training.fit import Epoch, fit, read_history
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.training.step import Acceleration, AccelerationError
-from operators.transforms import Predictor, SquareSymmetries
+from operators.transforms import Predictor
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.data import Source, free_memory
@@ -154,6 +155,7 @@ def train(
             f"batch {settings.batch} does not divide among the {ranks.count} processes"
         )
     operator = checked_operator(experiment, pairs)
+    source.check_symmetries(settings.augment)
     normalizers = experiment.normalization.of(pairs)
     predictor = Predictor(operator, *normalizers, source.boundary(pairs), source.task)
     predictor = predictor.to(device)

@@ -15,10 +15,11 @@ from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.nn import spectral
 from operators.norms import RelativeH1
+from operators.symmetries import CircleSymmetries
 from operators.training import step as step_module
 from operators.training.fit import Settings, TrainingError, fit
 from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
-from operators.transforms import Boundary, BurgersSymmetries, Normalizer, Predictor
+from operators.transforms import Boundary, Normalizer, Predictor
 
 CPU = torch.device("cpu")
 RECORDED = replace(AS_WRITTEN, graphed=True)
@@ -45,7 +46,7 @@ def batch(k=0, dtype=torch.float32, n=32):
 
 def trained(predictor, acceleration, steps=5, **options):
     """Losses of some steps, and the state afterwards."""
-    options = {"augment": BurgersSymmetries(), **options}
+    options = {"augment": CircleSymmetries(), **options}
     step = Step(
         predictor.train(), batch()[2], None, RelativeH1(), 0.999, acceleration=acceleration,
         **options,

@@ -19,9 +19,10 @@ from operators.data.digests import sound
 from operators.data.variables import Variable
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import WeightedH1
+from operators.symmetries import SquareSymmetries
 from operators.training.evaluate import predictions, scores
 from operators.training.fit import Settings, Stopped, fit
-from operators.transforms import Normalizer, Predictor, SquareSymmetries
+from operators.transforms import Normalizer, Predictor
 from pdegen.domains import CellGrid
 from pdegen.store.store import Store
 from tests.stores import resealed, with_attributes

@@ -13,6 +13,7 @@ from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, RelativeL2, WeightedH1, relative_l2
+from operators.symmetries import CircleSymmetries, SquareSymmetries
 from operators.training.checkpoint import (
     CheckpointError,
     check_fit,
@@ -24,10 +25,8 @@ from operators.training.fit import Settings, Stopped, TrainingError, fit, read_h
 from operators.training.soap import SOAP
 from operators.transforms import (
     Boundary,
-    BurgersSymmetries,
     Normalizer,
     Predictor,
-    SquareSymmetries,
 )
 
 
@@ -43,7 +42,7 @@ def predictor():
 
 
 SETTINGS = Settings(
-    loss=RelativeH1(), epochs=4, batch=8, lr=3e-3, seed=3, augment=BurgersSymmetries(), average=0.9
+    loss=RelativeH1(), epochs=4, batch=8, lr=3e-3, seed=3, augment=CircleSymmetries(), average=0.9
 )
 
 
@@ -336,7 +335,7 @@ def test_the_loss_has_the_input_that_belongs_to_the_target(train_pairs, test_pai
         return RelativeL2()(p, u, a)
 
     model = Predictor(build(), Normalizer.of(pairs.a), Normalizer.of(pairs.u))
-    settings = Settings(loss=loss, epochs=1, batch=8, augment=BurgersSymmetries())
+    settings = Settings(loss=loss, epochs=1, batch=8, augment=CircleSymmetries())
     fit(model, pairs, test_pairs, settings, tmp_path, {"operator": {}})
 
 

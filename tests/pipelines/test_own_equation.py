@@ -84,6 +84,15 @@ def test_a_store_of_it_never_brings_the_code(own, pdegen):
     assert pdegen("info", "s.zarr").status == 0
 
 
+def test_a_symmetry_that_the_equation_has_not_is_refused(own, pdegen, tmp_path):
+    quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
+    reflected = ("--set", "training.symmetries.reflection=true")
+    outcome = pdegen("train", "learn.toml", *own, "--data", "s.zarr", "--out", "run", *reflected)
+    assert outcome.status == 2
+    assert outcome.err[-1].endswith("s.zarr has no odd-reflection, known: shift")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_wrong_file_is_a_wrong_request(own, pdegen, tmp_path):
     (tmp_path / "broken.py").write_text("import nothing_of_this_name")
     outcome = pdegen("generate", "my_heat.toml", "--equation", "broken.py", "--out", "s.zarr")

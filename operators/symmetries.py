@@ -1,0 +1,76 @@
+"""Random symmetries of solution maps, to augment batches by."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from operators.transforms import axes_of
+
+
+class CircleSymmetries:
+    """A random symmetry of an equation on the circle, for each sample of a batch.
+
+    Shifts by grid points, u(x, t) -> u(x - s, t), and the odd reflection u(x, t) -> -u(-x, t) map
+    solutions to solutions, of Burgers' equation among others, and leave the law of a homogeneous
+    symmetric random field unchanged. The same one acts on input and target.
+
+    Args:
+        shift, reflection: Which symmetries to draw from.
+    """
+
+    def __init__(self, shift: bool = True, reflection: bool = True) -> None:
+        self.shift, self.reflection = shift, reflection
+
+    @property
+    def names(self) -> set[str]:
+        """As a store names them (`pdegen.store.format.Physics`)."""
+        drawn = {"shift": self.shift, "odd-reflection": self.reflection}
+        return {name for name, asked in drawn.items() if asked}
+
+    def __call__(
+        self, a: Float[Tensor, "batch n c_in"], u: Float[Tensor, "batch n c_out"]
+    ) -> tuple[Float[Tensor, "batch n c_in"], Float[Tensor, "batch n c_out"]]:
+        batch, n = a.shape[:2]
+        point = torch.arange(n, device=a.device).expand(batch, n)
+        sign = torch.ones(batch, 1, 1, device=a.device, dtype=a.dtype)
+        if self.reflection:
+            mirrored = torch.rand(batch, 1, device=a.device) < 0.5
+            point = torch.where(mirrored, -point, point)
+            sign = torch.where(mirrored[..., None], -sign, sign)
+        if self.shift:
+            point = point + torch.randint(n, (batch, 1), device=a.device)
+        sample = torch.arange(batch, device=a.device)[:, None]
+        return sign * a[sample, point % n], sign * u[sample, point % n]
+
+
+class SquareSymmetries:
+    """A random one of the 8 symmetries of the square, for each sample of a batch.
+
+    Reflections and rotations map solutions of -div(a grad u) = 1 with u = 0 on the boundary to
+    solutions, and leave the law of the Gaussian fields on the square unchanged. The same one acts
+    on input and target, which may lie on different grids, if these are symmetric.
+    """
+
+    names = frozenset({"square"})
+
+    def check(self, x: Float[Tensor, "n1 n2 2"]) -> None:
+        """Raise ValueError where a grid does not have the symmetries of the square."""
+        first, second = axes_of(x)
+        if first.shape != second.shape or not torch.equal(first, second):
+            raise ValueError("symmetries of the square need the same points along both axes")
+        if not torch.allclose(first, 1 - first.flip(0), atol=1e-6):
+            raise ValueError("symmetries of the square need points that lie symmetric in (0, 1)")
+
+    def __call__(
+        self, a: Float[Tensor, "batch n n c_in"], u: Float[Tensor, "batch m m c_out"]
+    ) -> tuple[Float[Tensor, "batch n n c_in"], Float[Tensor, "batch m m c_out"]]:
+        chosen = torch.rand(3, len(a), 1, 1, 1, device=a.device) < 0.5
+
+        def moved(v: Tensor) -> Tensor:
+            v = torch.where(chosen[0], v.flip(1), v)
+            v = torch.where(chosen[1], v.flip(2), v)
+            return torch.where(chosen[2], v.transpose(1, 2), v)
+
+        return moved(a), moved(u)
