@@ -1,4 +1,4 @@
-"""The console script `pdegen`: words in, results out. The only package that prints."""
+"""The console script `pdegen`: commands in, results out. No other package prints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTERRUPTED = 130
 UsageError: type[Exception] = typer.BadParameter.mro()[1]
 
 
-# Errors by the full names of their classes: to import them takes longer than most commands do.
+# Errors by the full names of their classes: importing the classes takes longer than most commands.
 WRONG_REQUEST = {
     "operators.training.files.FileError",
     "operators.data.store.DataError",
@@ -85,13 +85,13 @@ def _explained(error: Exception) -> str:
 
 
 def _rank() -> str:
-    """Which of the processes of torchrun speaks, where it is not the first."""
+    """A prefix that names the process of torchrun; empty for the first process."""
     rank = os.environ.get("RANK", "0")
     return "" if rank == "0" else f" [process {rank}]"
 
 
 def _status(error: Exception) -> int | None:
-    """Exit status of an error that is explained in one line; None for one that is a bug."""
+    """Exit status of an error that one line explains; None for a bug."""
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     if kinds & WRONG_REQUEST or isinstance(error, UsageError):
         return 2

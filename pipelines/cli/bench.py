@@ -16,18 +16,17 @@ from pipelines.cli.terminal import note, say
 def bench_command(
     what: Annotated[str, typer.Argument(help="generate, train, read, stream or all.")],
     device: Device = "cpu",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller ones, for a few minutes.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller cases: a few minutes.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the histories; default: benchmarks/results."),
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chrome trace of a few training steps.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a Chrome trace of a few training steps."),
     ] = None,
 ) -> None:
-    """Measure speed, as ratios to floors measured in the same run; every run adds a line."""
+    """Measure speed as ratios to floors of the same run; each run adds a line to its history."""
     from pipelines.measure.history import RESULTS
     from pipelines.measure.suite import run
     from pipelines.runs.run import check_device

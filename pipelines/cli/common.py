@@ -1,4 +1,4 @@
-"""What the commands have in common: words of options, progress, interruptions."""
+"""What the commands share: options, progress, interruptions."""
 
 from __future__ import annotations
 
@@ -42,24 +42,30 @@ Equation = Annotated[
         help="Run a Python file that registers an equation of your own; repeatable.",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue what was interrupted.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted job.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing result.")]
 Stream = Annotated[
     str | None,
-    typer.Option(metavar="RECIPE", help="Train on its samples, solved as they are needed."),
+    typer.Option(metavar="RECIPE", help="Train on samples of this recipe, solved during training."),
 ]
 Only = Annotated[
-    list[str] | None, typer.Option(metavar="OPERATOR", help="This operator; repeatable.")
+    list[str] | None, typer.Option(metavar="OPERATOR", help="Train only this operator; repeatable.")
 ]
-Trainings = Annotated[int, typer.Option("--workers", min=1, help="Trainings at a time.")]
-On = Annotated[list[str] | None, typer.Option(metavar="DATASET", help="This dataset; repeatable.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Tasks at a time; default: the cores.")]
+Trainings = Annotated[int, typer.Option("--workers", min=1, help="Trainings that run at once.")]
+On = Annotated[
+    list[str] | None,
+    typer.Option(metavar="DATASET", help="Train only on this dataset; repeatable."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Tasks that run at once; default: one a core.")
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Precision = Annotated[
-    str, typer.Option(help="Of matrix products in training: float32, tf32, bf16, or auto.")
+    str, typer.Option(help="Precision of matrix products in training: float32, tf32, bf16 or auto.")
 ]
 Compile = Annotated[
-    str, typer.Option("--compile", help="Fused kernels and CUDA graphs in training: on, off, auto.")
+    str,
+    typer.Option("--compile", help="torch.compile and CUDA graphs in training: on, off or auto."),
 ]
 Scheduler = Annotated[
     str, typer.Option(help="threads, processes, mpi, slurm, or the address of a Dask scheduler.")
@@ -73,25 +79,25 @@ SkipFailed = Annotated[
 
 
 class Failed(Exception):
-    """A job that ran and failed: exit status 1."""
+    """A job that ran and failed; the exit status is 1."""
 
 
 def parsed(texts: list[str] | None) -> dict[str, Any]:
     """{"a.b": value, ...} from ["a.b=value", ...].
 
     Raises:
-        SchemaError: On what is no KEY=VALUE.
+        SchemaError: If a text is not KEY=VALUE.
     """
     return dict(parse_override(text) for text in texts or [])
 
 
 def number(value: float) -> str:
-    """As it is printed."""
+    """A score as the commands print it."""
     return f"{value:.3e}"
 
 
 class Reporter:
-    """Progress: one line redrawn on a terminal, else a plain line now and then."""
+    """Progress: one line redrawn on a terminal, otherwise a plain line every `every` seconds."""
 
     def __init__(self, what: str, every: float = 10.0) -> None:
         self.what, self.every = what, every
@@ -118,7 +124,7 @@ def _rate(rate: float) -> str:
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM as a question that a loop asks; a second Ctrl-C interrupts at once."""
+    """Ctrl-C and SIGTERM as a flag that a loop reads; a second Ctrl-C interrupts at once."""
 
     def __enter__(self) -> Interrupts:
         self._asked = False

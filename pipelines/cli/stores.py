@@ -1,4 +1,4 @@
-"""Commands on stores: make, import, export, look at and check them."""
+"""Commands on stores: generate, import, export, inspect and verify."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pipelines.cli.common import (
 )
 from pipelines.cli.terminal import note, say
 
-if TYPE_CHECKING:  # what a command does is imported when it runs: all others start without it
+if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     from pdegen.making.generate import Options, Progress
     from pdegen.making.verify import Verification
     from pdegen.recipe import Recipe
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # what a command does is imported when it runs: all others st
 
 @app.command("recipes")
 def recipes_command() -> None:
-    """List the recipes, with the size of their stores, experiments and benchmarks."""
+    """List recipes with the sizes of their stores, experiments and benchmarks."""
     from pdegen.making.contents import layout
     from pdegen.recipe import load_recipe, recipe_names
     from pipelines.declared.shipped import (
@@ -81,7 +81,8 @@ def generate_command(
     take_over: TakeOver = False,
     skip_failed: SkipFailed = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and the SLURM job script.")
+        bool,
+        typer.Option("--dry-run", help="Print the plan and the SLURM job script; write nothing."),
     ] = False,
     equation: Equation = None,
 ) -> None:
@@ -92,7 +93,7 @@ def generate_command(
     if scheduler == "mpi" and not dry_run:
         from pdegen.making.engines import start_mpi
 
-        start_mpi()  # one process goes on
+        start_mpi()  # returns in one process
     overrides = parsed(set_)
     if samples is not None:
         overrides["samples"] = samples
@@ -112,7 +113,7 @@ def generate_command(
 
 
 def _shards(what: str) -> Callable[[Progress], None]:
-    """Reports progress, and what was tried again or skipped."""
+    """Reports progress, retries and skipped samples."""
     report = Reporter(what)
 
     def progress(p: Progress) -> None:
@@ -134,7 +135,7 @@ def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "
 
 
 def generated(recipe: Recipe) -> str:
-    """The default store of a recipe: made, or finished, where it is not there yet."""
+    """The default store of a recipe, generated or finished first if it is absent or unfinished."""
     from pdegen.making.generate import Options
     from pdegen.recipe import default_store
     from pdegen.store.objects import Objects
@@ -152,7 +153,7 @@ def _check_options(options: Options) -> None:
 
 
 def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
-    """Say what `generate` would do; nothing is written, and no job is submitted."""
+    """Print the plan of `generate`; nothing is written and no job is submitted."""
     from pdegen.making.contents import layout
     from pdegen.making.engines import check, slurm_script
     from pdegen.recipe import default_store
@@ -174,7 +175,7 @@ def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
 
 @contextmanager
 def _kept(url: str) -> Iterator[None]:
-    """Say what an interruption leaves, and where a place cannot be written."""
+    """Report the shards that an interruption leaves; errors of files name the store."""
     from pdegen.equations.base import SampleError
     from pdegen.numerics.failure import WorkerError
 
@@ -192,11 +193,18 @@ def _kept(url: str) -> Iterator[None]:
 @app.command("noise")
 def noise_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
-    variable: Annotated[str, typer.Option(help="Its variable that gets the noise.")],
+    variable: Annotated[str, typer.Option(help="Variable that the noise is added to.")],
     out: Annotated[str, typer.Option(help="Path or URL of the store with noise.")],
-    level: Annotated[list[float] | None, typer.Option(help="A level; repeatable.")] = None,
-    levels: Annotated[str | None, typer.Option(help="Several, such as 0,0.01,0.1.")] = None,
-    kind: Annotated[str, typer.Option(help="Kind of noise.")] = "ensemble",
+    level: Annotated[list[float] | None, typer.Option(help="Noise level; repeatable.")] = None,
+    levels: Annotated[
+        str | None, typer.Option(help="Noise levels separated by commas: 0,0.01,0.1.")
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="ensemble, relative, snr, multiplicative, correlated, sensors or published."
+        ),
+    ] = "ensemble",
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     set_: Set = None,
     workers: Workers = None,
@@ -205,7 +213,7 @@ def noise_command(
     overwrite: Overwrite = False,
     take_over: TakeOver = False,
 ) -> None:
-    """Add noise to a variable of a store, at several levels, in a store of its own."""
+    """Add noise at several levels to a variable of a store; the result is a new store."""
     from pdegen.making.derived import add_noise, at_levels
     from pdegen.making.generate import Options
 
@@ -230,7 +238,8 @@ def import_command(
     input: Annotated[str | None, typer.Option(help="Array of the inputs.")] = None,
     target: Annotated[str | None, typer.Option(help="Array of the targets.")] = None,
     grid: Annotated[
-        str | None, typer.Option(help="periodic, cell or nodal; for each axis, parted by commas.")
+        str | None,
+        typer.Option(help="Grid: periodic, cell or nodal; or one for each axis: cell,nodal."),
     ] = None,
     split: Annotated[
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
@@ -238,13 +247,15 @@ def import_command(
     samples: Annotated[str, typer.Option(help="Axis of the samples: first or last.")] = "first",
     times: Annotated[str | None, typer.Option(help="Axis of the times: first or last.")] = None,
     input_axes: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="All axes, such as sample,channel,x,y.")
+        str | None,
+        typer.Option(metavar="NAMES", help="All axes of the inputs: sample,channel,x,y."),
     ] = None,
     target_axes: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Of the target: sample,time,channel,x,y.")
+        str | None,
+        typer.Option(metavar="NAMES", help="All axes of the targets: sample,time,channel,x,y."),
     ] = None,
     boundary: Annotated[
-        float | None, typer.Option(help="Value of the target on the boundary, where it is known.")
+        float | None, typer.Option(help="Known value of the target on the boundary.")
     ] = None,
     workers: Workers = None,
     resume: Resume = False,
@@ -252,7 +263,7 @@ def import_command(
     take_over: TakeOver = False,
     skip_failed: SkipFailed = False,
 ) -> None:
-    """Bring published files, or others, into the store format."""
+    """Convert published or other files to a store."""
     from pdegen.domains import GRIDS
     from pdegen.foreign.declaration import Declaration
     from pdegen.foreign.importing import import_files
@@ -301,7 +312,7 @@ def export_command(
     format: Annotated[str, typer.Option(help="mat, npy, hdf5 or pt.")],
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a store to a file of another format."""
+    """Convert a store to a file of another format."""
     from pdegen.foreign.exporting import export
 
     say(export(store, format, out, overwrite=overwrite, progress=_shards("exporting, shards")))
@@ -309,7 +320,7 @@ def export_command(
 
 @app.command("info")
 def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
-    """Say what a store holds."""
+    """Print what a store holds."""
     from pdegen.store.store import Store
 
     opened = Store(store)
@@ -338,7 +349,7 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
 
 
 def _in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple[int, int]]:
-    """First and last sample of each run that is in no split."""
+    """First and last sample of each range that is in no split."""
     found, end = [], 0
     for start, stop in sorted([*map(tuple, splits.values()), (samples, samples)]):
         if start > end:
@@ -355,7 +366,7 @@ def verify_command(
     ] = False,
     samples: Annotated[int, typer.Option(min=1, help="How many samples --deep compares.")] = 16,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Make again what is damaged, and nothing else.")
+        bool, typer.Option("--repair", help="Restore damaged objects; change no others.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     take_over: TakeOver = False,
@@ -368,7 +379,7 @@ def verify_command(
             say(line)
     else:
         for key in result.repaired:
-            say(f"{store}: {key} was made again")
+            say(f"{store}: {key} was restored")
     check_verified(result)
     if not as_json:
         say(f"{store}: verified")
@@ -392,7 +403,7 @@ def verified(
 
 
 def check_verified(result: Verification) -> None:
-    """Name all faults, and fail where there are some."""
+    """Print all faults; raises Failed if there is a fault."""
     for fault in result.faults:
         note(f"{result.url}: {fault}")
     if result.faults:

@@ -30,7 +30,7 @@ from pipelines.cli.common import (
 from pipelines.cli.stores import generated
 from pipelines.cli.terminal import note, redraw, say
 
-if TYPE_CHECKING:  # what a command does is imported when it runs: all others start without it
+if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     import torch
 
     from operators.training.fit import Epoch
@@ -38,10 +38,10 @@ if TYPE_CHECKING:  # what a command does is imported when it runs: all others st
     from pipelines.studies.runner import Study
 
 Words = list[str] | None
-Quick = Annotated[bool, typer.Option("--quick", help="Its small version, for two cores.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run the small version, for two cores.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the study.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Trainings of each case.")]
-Store = Annotated[str | None, typer.Option(help="Store; default: made where absent.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds: trainings of each case.")]
+Store = Annotated[str | None, typer.Option(help="Store; default: generated if absent.")]
 
 
 @app.command("benchmark")
@@ -50,11 +50,16 @@ def benchmark_command(
     out: Annotated[Path | None, typer.Option(help="Folder of the benchmark.")] = None,
     only: Only = None,
     on: On = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Trainings of each operator.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds: trainings of each operator.")
+    ] = None,
     quick: Quick = False,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="DATASET=STORE", help="Default: made where absent; repeatable."),
+        typer.Option(
+            metavar="DATASET=STORE",
+            help="Store of a dataset; default: generated if absent; repeatable.",
+        ),
     ] = None,
     set_: Set = None,
     workers: Trainings = 1,
@@ -63,7 +68,7 @@ def benchmark_command(
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Train operators on datasets at one protocol, and write one table of all."""
+    """Train operators on datasets at one protocol, and write one table of the results."""
     from pipelines.declared.benchmark import load_benchmark
     from pipelines.declared.profile import Profile
     from pipelines.reports.benchmark_report import write_benchmark_report
@@ -85,20 +90,20 @@ def benchmark_command(
 
 
 def _chosen(benchmark: Benchmark, quick: bool, only: Words, on: Words, set_: Words) -> Benchmark:
-    """The part of a benchmark that is asked for, at the settings that are asked for."""
+    """The part of a benchmark that the options select, with their settings."""
     small = benchmark.quickly() if quick else benchmark
     return small.only(only or [], on or []).with_overrides(parsed(set_))
 
 
 def _command() -> str:
-    """What was typed, as it is typed to run it from the start."""
+    """The command line that runs this study from its start."""
     words = [word for word in sys.argv[1:] if word not in ("--resume", "--overwrite")]
     return shlex.join(["pdegen", *words])
 
 
 @dataclass(frozen=True)
 class _How:
-    """How a study is run, and whether what is there is continued or replaced."""
+    """How a study is run, and whether an earlier one is continued or replaced."""
 
     workers: int
     device: str
@@ -146,9 +151,9 @@ class _How:
         write: Callable[[Any, Any, str], Path],
         wanted: Collection[str] = (),
     ) -> None:
-        """Train and evaluate a benchmark on given stores, or those of its recipes, and report it.
+        """Train, evaluate and report a benchmark, on given stores or on the stores of its recipes.
 
-        `wanted` are operators that were asked for by name, and may not be left out.
+        `wanted` are operators that `--only` names; leaving one out is an error.
         """
         from pipelines.runs.data import Source
         from pipelines.runs.stream import check_data
@@ -202,7 +207,7 @@ def study_resolution_command(
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Train operators on one grid, and evaluate them on others without training again."""
+    """Train operators on one grid, and evaluate them on other grids without training again."""
     from pipelines.declared.benchmark import Benchmark, load_benchmark
 
     benchmark = load_benchmark(name)
@@ -227,7 +232,7 @@ def study_samples_command(
     ] = None,
     seeds: Seeds = 1,
     quick: Annotated[
-        bool, typer.Option("--quick", help="An experiment and numbers for two cores.")
+        bool, typer.Option("--quick", help="Run an experiment with numbers for two cores.")
     ] = False,
     out: Out = None,
     data: Store = None,
@@ -238,7 +243,7 @@ def study_samples_command(
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Train on more and more distinct samples, without end by a stream, at equal steps."""
+    """Train on growing numbers of distinct samples, up to a stream, with equal steps."""
     from pipelines.reports.samples_report import write_samples_report
     from pipelines.studies.samples import parse_numbers, samples_study
 
@@ -257,7 +262,7 @@ def study_samples_command(
 def study_noise_command(
     experiment: Annotated[str, typer.Argument(help="An inverse experiment, or a TOML file.")],
     train_levels: Annotated[str, typer.Option(help="Noise levels to train at.")] = "0,0.01,0.1",
-    test_levels: Annotated[str, typer.Option(help="Levels to test at.")] = "0,0.01,0.05,0.1",
+    test_levels: Annotated[str, typer.Option(help="Noise levels to test at.")] = "0,0.01,0.05,0.1",
     seeds: Seeds = 1,
     out: Out = None,
     data: Store = None,
@@ -268,7 +273,7 @@ def study_noise_command(
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Train an inverse problem at some noise levels and test it at others, with baselines."""
+    """Train an inverse problem at some noise levels, test it at others, compare with baselines."""
     from pipelines.declared.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder

@@ -1,7 +1,7 @@
-"""Where all output of the commands goes: control characters are shown, not sent.
+"""All output of the commands: control characters are escaped.
 
 Titles, names, paths and reasons of errors come from stores, files and libraries. A terminal obeys
-some characters in them: they could hide a fault, or show another text than the store has.
+control characters in these texts, which could hide a fault or show another text than the store has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TextIO
 
 
 def shown(text: str) -> str:
-    """One line, with control characters and those that reorder or hide text as Python writes them.
+    """One line; control characters, and characters that reorder or hide text, are escaped.
 
     >>> shown("\\x1b[2Jverified")
     '\\\\x1b[2Jverified'
@@ -27,17 +27,17 @@ def shown(text: str) -> str:
 
 
 def say(line: object) -> None:
-    """A line of the result, on stdout."""
+    """Write a line of the result to stdout."""
     _write(sys.stdout, f"{shown(str(line))}\n")
 
 
 def note(line: object) -> None:
-    """A line beside the result, on stderr."""
+    """Write a line beside the result to stderr."""
     _write(sys.stderr, f"{shown(str(line))}\n")
 
 
 def redraw(line: object, *, last: bool = False) -> None:
-    """A line that takes the place of the one before, on stderr, which is a terminal."""
+    """Replace the last line of stderr, a terminal."""
     end = "\n" if last else ""
     _write(sys.stderr, f"\r\033[K{shown(str(line))}{end}")
 
@@ -47,5 +47,5 @@ def _write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except BrokenPipeError:  # the reader has gone; what is being made is finished all the same
+    except BrokenPipeError:  # the reader has closed the pipe; the job finishes all the same
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,4 +1,4 @@
-"""Commands on one experiment: train, evaluate, run, report."""
+"""Commands on one experiment: train, evaluate, predict, run, report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ from pipelines.cli.terminal import note, say
 def train_command(
     experiment: Annotated[str | None, typer.Argument(help="Experiment, or a TOML file.")] = None,
     data: Annotated[str | None, typer.Option(help="Store to train on.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model, where no experiment is named.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model to train on --data, in place of an experiment.")
+    ] = None,
     stream: Stream = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     set_: Set = None,
@@ -44,7 +46,7 @@ def train_command(
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Train an experiment, or a model on a store; or on samples that are solved meanwhile."""
+    """Train an experiment, or a model on a store; --stream solves the samples during training."""
     from pdegen.schema import near
     from pipelines.declared.experiment import Experiment, load_experiment
     from pipelines.declared.models import MODELS
@@ -66,13 +68,13 @@ def train_command(
 
 
 def _changed(experiment: Any, stream: str | None, set_: list[str] | None) -> Any:
-    """An experiment as the options change it."""
+    """The experiment with the changes of --stream and --set."""
     given = {} if stream is None else {"data.stream.recipe": stream}
     return experiment.with_overrides({**given, **parsed(set_)})
 
 
 def _made(experiment: Any, device: str) -> str:
-    """The default store of an experiment, made if absent; nothing is where it cannot be trained."""
+    """The default store of an experiment, generated if absent; the experiment is checked first."""
     from pipelines.runs.run import check_device
     from pipelines.runs.stream import check_data
 
@@ -84,10 +86,10 @@ def _train(
     experiment: Any, data: str | None, folder: Path, device: str, precision: str, compiled: str,
     resume: bool, overwrite: bool, check: bool = False,
 ) -> str | None:  # fmt: skip
-    """Train, in all processes of torchrun; returns the store, in the first of them.
+    """Train in all processes of torchrun; returns the store in the first process, None in others.
 
     Args:
-        data: The store; None for the default one, made if absent.
+        data: The store; None for the default store, generated if absent.
         check: Verify the store first.
     """
     from operators.training.fit import Epoch, Stopped
@@ -148,15 +150,17 @@ def _train(
 def evaluate_command(
     checkpoint: Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")],
     data: Annotated[str, typer.Option(help="Store to evaluate on.")],
-    resolution: Annotated[int | None, typer.Option(help="Grid points; default: all.")] = None,
+    resolution: Annotated[
+        int | None, typer.Option(help="Points of each axis; default: all.")
+    ] = None,
     split: Annotated[str, typer.Option(help="Split of the store.")] = "test",
     noise: Annotated[
         float | None, typer.Option(help="Noise level of the inputs; default: as trained.")
     ] = None,
     device: Device = "cpu",
-    out: Annotated[Path | None, typer.Option(help="JSON file for the scores.")] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write the scores to.")] = None,
 ) -> None:
-    """Relative L2 error of a checkpoint on every sample of a split."""
+    """Print the relative L2 error of a checkpoint over the samples of a split."""
     from operators.training.files import write
     from pipelines.runs.folder import check_out
     from pipelines.runs.run import check_device, evaluate
@@ -177,7 +181,9 @@ def predict_command(
     checkpoint: Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")],
     data: Annotated[str, typer.Option(help="Store to predict from.")],
     out: Annotated[Path, typer.Option(help="Zarr group to write, a folder.")],
-    resolution: Annotated[int | None, typer.Option(help="Grid points; default: all.")] = None,
+    resolution: Annotated[
+        int | None, typer.Option(help="Points of each axis; default: all.")
+    ] = None,
     split: Annotated[str, typer.Option(help="Split of the store.")] = "test",
     noise: Annotated[
         float | None, typer.Option(help="Noise level of the inputs; default: as trained.")
@@ -210,7 +216,7 @@ def _print_score(summary: dict[str, Any]) -> None:
 def run_command(
     experiment: Annotated[str, typer.Argument(help="Experiment, or a TOML file.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
-    data: Annotated[str | None, typer.Option(help="Store; default: made where absent.")] = None,
+    data: Annotated[str | None, typer.Option(help="Store; default: generated if absent.")] = None,
     stream: Stream = None,
     set_: Set = None,
     device: Device = "cpu",
@@ -241,11 +247,13 @@ def run_command(
 @app.command("report")
 def report_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    data: Annotated[str | None, typer.Option(help="Its store; default: where it was.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Store of the run; default: where it was in training.")
+    ] = None,
     device: Device = "cpu",
     equation: Equation = None,
 ) -> None:
-    """Write report.html and report.md of a finished run again."""
+    """Write report.html and report.md of a finished run."""
     from pipelines.reports.report import write_report
     from pipelines.runs.finished import store_of_run
     from pipelines.runs.run import check_device

@@ -97,7 +97,7 @@ def test_repair_makes_again_what_is_bad_and_touches_nothing_else(pdegen, made, s
     times = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
     outcome = pdegen("verify", store, "--repair")
     assert outcome.status == 0
-    assert outcome.out == [f"{store}: u/c/1/0 was made again", f"{store}: verified"]
+    assert outcome.out == [f"{store}: u/c/1/0 was restored", f"{store}: verified"]
     assert objects_of(Store(str(store))) == objects_of(Store(str(made)))
     touched = {
         str(path.relative_to(store)) for path, at in times.items() if path.stat().st_mtime_ns != at
