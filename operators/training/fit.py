@@ -1,4 +1,4 @@
-"""Training: a loop that can be stopped anywhere and continued to the same bits."""
+"""Training: a loop that stops anywhere; a resumed training gives the same bits."""
 
 from __future__ import annotations
 

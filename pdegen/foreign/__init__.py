@@ -1,1 +1,1 @@
-"""Files of others: their arrays into stores, and stores into their formats."""
+"""Imports files of other projects into stores, and exports stores to their formats."""

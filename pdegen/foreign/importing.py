@@ -1,4 +1,4 @@
-"""Files of others -> a sealed store, shard by shard."""
+"""Files of other projects -> a sealed store, shard by shard."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def import_files(
     Args:
         files: MATLAB 5 and 7.3, HDF5, .npy and .pt files, or a folder that was exported.
         url: Where to; a path, or a URL that fsspec knows.
-        declaration: How to read files that are not known; `grid` and `splits` go before what is
-            known of others.
+        declaration: How to read unknown files; its `grid` and `splits` replace those of known
+            files.
         options: The fields of `pdegen.making.generate.Options`.
 
     Raises:

@@ -169,7 +169,7 @@ class Options:
 
     Args:
         workers, scheduler: As of `pdegen.making.engines.pool`.
-        resume: Continue an unfinished store of the same job, or make again what is damaged.
+        resume: Continue an unfinished store of the same job, and restore damaged objects.
         overwrite: Remove a store that is there.
         take_over: Take the lock of the store from another job, which has ended.
         skip_failed: Leave out samples that cannot be computed, instead of stopping at the first.

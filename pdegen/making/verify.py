@@ -37,7 +37,7 @@ class Verification:
     Args:
         url: The store.
         faults: What is wrong.
-        repaired: Keys of the objects that were made again.
+        repaired: Keys of the restored objects.
         shards, bytes: How much was read.
         law: Whether the law of the recipe was checked.
         recomputed: Samples that were computed again and compared.
@@ -208,7 +208,7 @@ def _check_again(store: Store, job: RecipeJob, count: int, result: Verification)
             again = job.compute(store, range(sample, sample + 1))
         except SampleError as error:
             if sample not in store.skipped:
-                result.faults.append(Fault.of_shard(shard, f"it cannot be made again: {error}"))
+                result.faults.append(Fault.of_shard(shard, f"it cannot be computed again: {error}"))
             continue
         for name, data in sound.items():
             if roles[name] == "quality" and not exact:  # round-off, and another iteration
@@ -258,7 +258,7 @@ def repair(
             try:
                 objects.write(key, data)
             except OSError as error:
-                # files of others are in the way, and stay
+                # foreign files are in the way, and stay
                 if error.errno not in (errno.ENOTEMPTY, errno.ENOTDIR):
                     raise
             else:

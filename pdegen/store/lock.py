@@ -71,7 +71,7 @@ class Holder:
             raise ValueError(f"it is no lock: {error}") from None
         words = [value for name, value in vars(holder).items() if name != "pid"]
         if not all(isinstance(word, str) and word.isprintable() for word in words):
-            raise ValueError("its words are no text of one line")
+            raise ValueError("its fields are not texts of one line")
         if type(holder.pid) is not int or not _TOKEN.fullmatch(holder.token):
             raise ValueError("it has no process, or no token")
         return holder

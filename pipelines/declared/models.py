@@ -157,7 +157,7 @@ def model_union() -> Any:
 
 
 def parse_model(content: Mapping[str, Any]) -> Model:
-    """A model's declaration from its words.
+    """A model's declaration from its table.
 
     Raises:
         SchemaError: On an unknown model or key, or an impossible value.

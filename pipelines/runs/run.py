@@ -184,9 +184,12 @@ def train_part(
     experiment: Experiment, store: str, folder: Path, device: torch.device,
     on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
 ) -> list[Epoch]:  # fmt: skip
-    """`train` of a part of a study, which goes on where it was begun; one that is damaged, or of
-    another declaration, is trained again; where its folder cannot be written to, or another process
-    trains in it, it is left."""
+    """`train` of a part of a study. An unfinished training is resumed; a damaged one, or one of
+    another declaration, is replaced.
+
+    Raises:
+        RunError: If the folder cannot be written to, or another process trains in it.
+    """
     check_folder(folder)
     if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
         _remove(folder)
