@@ -280,7 +280,8 @@ class Experiment(Strict):
         """This experiment with other values at dotted keys.
 
         Keys below `data.overrides` and `data.stream.overrides` are those of the recipes. With
-        `data.stream.recipe` an experiment without a stream gets one.
+        `data.stream.recipe` an experiment without a stream gets one, with `task.kind` one without
+        a task.
 
         Raises:
             SchemaError: On an unknown key or an impossible value.
@@ -310,6 +311,10 @@ class Experiment(Strict):
                 changes["data.stream"] = {"recipe": declared.recipe, "overrides": merged}
             else:
                 changes[prefix] = merged
+        if self.task is None:  # then the keys of one are a whole table
+            keys = [key for key in changes if key.startswith("task.")]
+            task = {key.removeprefix("task."): changes.pop(key) for key in keys}
+            changes |= {"task": task} if task else {}
         changed = self.replaced(changes, where)
         if changed.data.stream is not None:
             changed.data.stream.load_recipe()  # so that a wrong recipe is reported now

@@ -104,3 +104,13 @@ def test_keys_that_are_not_used_leave_the_record_as_it_was():
     dumped = changed.model_dump(mode="json")
     assert dumped["data"]["stream"] == {"recipe": "burgers-quick", "overrides": {}}
     assert Experiment.parse(dumped, "again") == changed
+
+
+def test_a_task_is_set_key_by_key():
+    plain = load_experiment("burgers-quick").with_overrides({"shift": False, "reflection": False})
+    changed = plain.with_overrides({"task.kind": "rollout", "task.history": 2})
+    assert changed.task is not None
+    assert (changed.task.kind, changed.task.model_dump()["history"]) == ("rollout", 2)
+    assert changed.with_overrides({"task.history": 3}).task.model_dump()["history"] == 3
+    with pytest.raises(SchemaError, match=r"task\.kind: is missing, known: map, rollout, time"):
+        plain.with_overrides({"task.history": 2})
