@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from pdegen.domains import Box, Domain
+
 Function = Float[Tensor, "batch n c"]
 
 
@@ -106,6 +108,10 @@ class RelativeH1:
         self.gamma = gamma
         self.periodic = periodic
 
+    def check(self, domain: Domain) -> None:
+        """Raise ValueError on a domain that has no central differences along one axis."""
+        _check_box("h1", domain, 1)
+
     def __call__(self, prediction: Function, target: Function, a: Tensor) -> Tensor:
         h = 1 / target.shape[1]
         du = central_difference(target, h)
@@ -143,6 +149,10 @@ class WeightedH1:
             raise ValueError(f"gamma must be >= 0, got {gamma}")
         self.gamma, self.published = gamma, published
 
+    def check(self, domain: Domain) -> None:
+        """Raise ValueError on a domain that has no central differences in the plane."""
+        _check_box("weighted-h1", domain, 2)
+
     def __call__(
         self,
         prediction: Float[Tensor, "batch n1 n2 1"],
@@ -172,3 +182,11 @@ def gradient(u: Float[Tensor, "batch n1 n2 1"]) -> Float[Tensor, "batch m1 m2 2"
     x = u[:, 2:, 1:-1] - u[:, :-2, 1:-1]
     y = u[:, 1:-1, 2:] - u[:, 1:-1, :-2]
     return torch.cat([x, y], dim=-1) / 2
+
+
+def _check_box(loss: str, domain: Domain, dim: int) -> None:
+    if domain.dim != dim:
+        plural = "dimension" if dim == 1 else "dimensions"
+        raise ValueError(f"the loss {loss} needs {dim} {plural}, the data have {domain.dim}")
+    if not isinstance(domain, Box):
+        raise ValueError(f"the loss {loss} needs a box, not a {domain.kind} domain: use l2 or l1")

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from operators.transforms import axes_of
+from pdegen.domains import Box, Domain
 
 
 class CircleSymmetries:
@@ -28,6 +29,14 @@ class CircleSymmetries:
         """As a store names them (`pdegen.store.format.Physics`)."""
         drawn = {"shift": self.shift, "odd-reflection": self.reflection}
         return {name for name, asked in drawn.items() if asked}
+
+    def check(self, domain: Domain) -> None:
+        """Raise ValueError where functions do not live on a circle."""
+        if not isinstance(domain, Box) or domain.kinds != ("periodic",):
+            raise ValueError(
+                f"shift and reflection need one periodic axis, the data have {domain.kind} axes "
+                f"{' x '.join(domain.kinds)}"
+            )
 
     def __call__(
         self, a: Float[Tensor, "batch n c_in"], u: Float[Tensor, "batch n c_out"]

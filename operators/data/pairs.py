@@ -293,6 +293,10 @@ class Passes(Samples):
         return f"{self.pairs.reading}, {self.length:,} an epoch of {len(self.pairs):,}"
 
     @property
+    def one_step(self) -> Samples:
+        return self.pairs.one_step
+
+    @property
     def inputs(self) -> Tensor | Iterable[Tensor]:
         return self.pairs.inputs
 

@@ -73,8 +73,8 @@ class Task(ABC):
         """All that the operator says of an input, step after step."""
         return apply(a)
 
-    def disturbed(self, a: Tensor, channels: int) -> Tensor:
-        """Inputs of a training step."""
+    def disturbed(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
+        """Inputs of a training step; `mask` is False at padding."""
         return a
 
     def description(self) -> dict[str, Any]:
@@ -225,11 +225,15 @@ class Rollout(Task):
             a = torch.cat([a[..., own:seen], last, a[..., seen:]], dim=-1)
         return found[0] if steps == 1 else torch.cat(found, dim=-1)
 
-    def disturbed(self, a: Tensor, channels: int) -> Tensor:
+    def disturbed(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
         if not self.noise:
             return a
         seen = a[..., : self.history * channels]
-        size = seen.square().mean(tuple(range(1, a.ndim)), keepdim=True).sqrt()
+        every, squares = tuple(range(1, a.ndim)), seen.square()
+        if mask is not None:
+            there = mask[..., None].to(a)
+            squares = squares * there / there.mean(every, keepdim=True)
+        size = squares.mean(every, keepdim=True).sqrt()
         noisy = seen + self.noise * size * torch.randn_like(seen)
         return torch.cat([noisy, a[..., self.history * channels :]], dim=-1)
 
@@ -285,7 +289,7 @@ def times_of(pairs: Samples) -> tuple[float, ...]:
     """The times of the targets, rising as they are stored.
 
     Raises:
-        TaskError: If they have none.
+        TaskError: If they have none, or have one variable after another, each at all times.
     """
     times = tuple(dict.fromkeys(channel.time for channel in pairs.target_channels))
     found = tuple(t for t in times if t is not None)
@@ -293,6 +297,15 @@ def times_of(pairs: Samples) -> tuple[float, ...]:
         raise TaskError(
             f"{pairs.source.get('url')}: {pairs.source.get('target')} has no times, which the task "
             "needs"
+        )
+    of_each = len(pairs.target_channels) // len(found)
+    if any(
+        channel.time != found[place // of_each]
+        for place, channel in enumerate(pairs.target_channels)
+    ):
+        raise TaskError(
+            f"{pairs.source.get('url')}: the task needs targets of one variable, got "
+            f"{', '.join(dict.fromkeys(c.variable for c in pairs.target_channels))}"
         )
     return found
 
@@ -323,8 +336,10 @@ class Examples(Samples):
         return cls(**shared, task=task, pairs=pairs, count=count)
 
     def __len__(self) -> int:
+        if not self.count:
+            return len(self.pairs)
         together = self._together
-        return len(self.pairs) // together * together * (self.count or 1)
+        return len(self.pairs) // together * together * self.count
 
     @cached_property
     def _together(self) -> int:
@@ -363,7 +378,7 @@ class Examples(Samples):
         return self._examples(batch, torch.tensor([number]))
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
-        with closing(self.pairs.parts(max(1, batch // (self.count or 1)))) as parts:
+        with closing(self.pairs.parts(-(-batch // (self.count or 1)))) as parts:
             for part in parts:
                 yield from self._cut(part, batch)
 

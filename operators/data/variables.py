@@ -176,6 +176,13 @@ class Variable:
             DataError: If there is none, or it lacks the noise level.
         """
         array = store.array(name)
+        between = array.dims[1 : len(array.dims) - len(axes)]
+        order = [dim for dim in ("level", "time") if dim in between]
+        if [*between[: len(order)]] != order:
+            raise DataError(
+                f"{store.url}: {name} has the axes {', '.join(array.dims)}: expected level, time, "
+                "channels in this order, and then those of space"
+            )
         shards = Shards(
             key=name,
             shape=array.chunk,

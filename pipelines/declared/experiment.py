@@ -215,6 +215,8 @@ class Experiment(Strict):
             raise ValueError(f"noise is of the task map, the task is {self.task.kind}")
         if self.training.symmetries != Symmetries() and not isinstance(self.task, MapTask):
             raise ValueError(f"symmetries are of the task map, the task is {self.task.kind}")
+        if self.training.symmetries.reflection and self.task.parameters:
+            raise ValueError("reflection changes the sign of all inputs, parameters among them")
         return self
 
     @model_serializer(mode="wrap")

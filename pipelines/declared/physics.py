@@ -31,7 +31,7 @@ def domain_of(store: Store) -> Domain:
         StoreError: If the store describes no domain.
     """
     described = store.description
-    axes = max((_axes(variable.dims) for variable in described.variables.values()), key=len)
+    axes = max(map(described.axes_of, described.variables.values()), key=len)
     names = [name for name in described.coordinates if name not in LEADING]
     values = {name: np.asarray(store.array(name)[...]) for name in names}
     try:
@@ -49,12 +49,8 @@ def functions_in(store: Store, role: str) -> list[str]:
     found = [
         name
         for name, variable in store.description.variables.items()
-        if variable.said.role == role and _axes(variable.dims)
+        if variable.said.role == role and store.description.axes_of(variable)
     ]
     if not found:
         raise StoreError(f"{store.url} has no function of the role {role}")
     return found
-
-
-def _axes(dims: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dim for dim in dims if dim not in LEADING)

@@ -54,6 +54,15 @@ class Cost:
     flops: int
 
 
+class _Tracker(MemTracker):
+    """Lets a step apply a model several times, as a rollout does."""
+
+    def _pre_fw_hook(self, module: nn.Module, inputs: Any) -> None:
+        if set(self._mod_tracker.parents) <= {"Global", self._mod_tracker.get_known_fqn(module)}:
+            self.memory_tracking.pop(module, None)
+        super()._pre_fw_hook(module, inputs)
+
+
 def step_cost(
     step: Callable[[], object],
     model: nn.Module,
@@ -107,7 +116,7 @@ def peak_bytes(
         torch.cuda.reset_peak_memory_stats(device)
         step()
         return torch.cuda.max_memory_allocated(device)
-    tracker = MemTracker()
+    tracker = _Tracker()
     tracker.track_external(model, optimizer)
     with tracker:
         step()

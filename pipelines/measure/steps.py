@@ -65,8 +65,9 @@ class Steps:
             keep_memory()
         settings = experiment.training.settings()
         self.predictor = Predictor(
-            checked_operator(experiment, pairs), *experiment.normalization.of(pairs)
-        ).to(pairs.device)
+            checked_operator(experiment, pairs), *experiment.normalization.of(pairs),
+            task=experiment.learned,
+        ).to(pairs.device)  # fmt: skip
         self.predictor.train()
         self.gradient = Step(
             self.predictor, pairs.x, pairs.y, settings.loss, settings.clip, settings.augment,

@@ -17,9 +17,9 @@ from torch import Tensor
 import pdegen
 from operators.base import Operator, check_domain
 from operators.data import Batch, Samples
-from operators.norms import WeightedH1
+from operators.norms import RelativeH1, WeightedH1
 from operators.registry import build_operator
-from operators.symmetries import SquareSymmetries
+from operators.symmetries import CircleSymmetries, SquareSymmetries
 from operators.training.checkpoint import (
     CheckpointError,
     check_checkpoint,
@@ -42,6 +42,7 @@ from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.training.step import Acceleration, AccelerationError
 from operators.transforms import Predictor
+from pdegen.domains import Box
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.data import Source, free_memory
@@ -262,14 +263,16 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
     check_memory(experiment, first.a.device, pairs)
     try:
         operator = build_operator(operator_description(experiment, pairs)).to(first.a.device)
-        of_the_square = {
-            "symmetries of the square": isinstance(settings.augment, SquareSymmetries),
-            "the loss weighted-h1": isinstance(settings.loss, WeightedH1),
-        }
-        for what in (what for what, asked in of_the_square.items() if asked):
-            if operator.dim != 2:
-                raise ValueError(f"{what} needs 2 dimensions, the data have {operator.dim}")
+        if isinstance(settings.loss, RelativeH1 | WeightedH1):
+            settings.loss.check(pairs.domain)
+        if isinstance(settings.augment, CircleSymmetries):
+            settings.augment.check(pairs.domain)
         if isinstance(settings.augment, SquareSymmetries):
+            if not isinstance(pairs.domain, Box) or pairs.dim != 2:
+                raise ValueError(
+                    "symmetries of the square needs 2 dimensions, the data have "
+                    f"{pairs.dim} on a {pairs.domain.kind}"
+                )
             settings.augment.check(pairs.points)
         check_domain(operator, pairs.domain, padded=first.mask is not None)
         with torch.no_grad():

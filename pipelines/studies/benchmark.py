@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from operators.norms import relative_l2
-from operators.training.evaluate import scores
+from operators.training.evaluate import errors_of, scores
 from operators.training.files import DamagedError, read_json
 from operators.training.fit import Epoch, TrainingError, read_history
 from operators.training.step import AS_WRITTEN, Acceleration
@@ -161,7 +160,7 @@ class BenchmarkRun(Study[Seeded]):
         try:
             if experiment.data.stream is not None:
                 source.training(device)
-            checked_operator(experiment, source.asked("train"))
+            checked_operator(experiment, source.task.training(source.streamed("train")))
         except SchemaError as error:
             raise SchemaError(f"{case.operator} on {case.dataset}: {error}") from error
 
@@ -285,4 +284,4 @@ def baseline(training: Training) -> float:
     source = Source(training.store, training.experiment)
     test = source.clean("test")
     mean = kept_mean(training.folder, test.source, lambda: source.asked("train"))
-    return float(relative_l2(mean.expand_as(test.u), test.u.double()).mean())
+    return float(errors_of(mean.expand_as(test.u), test.all, test).mean())

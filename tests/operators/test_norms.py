@@ -16,6 +16,7 @@ from operators.norms import (
     l2,
     relative_l2,
 )
+from pdegen.domains import Box, Curvilinear
 
 
 @pytest.fixture
@@ -181,3 +182,17 @@ def test_gradient_of_a_linear_function_is_exact_on_both_axes():
     u = (2 * x[:, None] - 5 * x)[None, ..., None]
     expected = torch.tensor([2.0, -5.0], dtype=torch.float64).expand(1, 4, 4, 2)
     torch.testing.assert_close(6 * gradient(u), expected)
+
+
+def test_losses_of_derivatives_refuse_domains_without_their_differences():
+    RelativeH1().check(Box.periodic(8))
+    WeightedH1().check(Box.cell(8, 8))
+    bent = Curvilinear.of(Box.nodal(4, 4).points ** 2)
+    for loss, domain, said in (
+        (RelativeH1(), Box.periodic(8, 8), "the loss h1 needs 1 dimension, the data have 2"),
+        (RelativeH1(), Curvilinear.of(Box.nodal(4).points), "needs a box, not a curvilinear"),
+        (WeightedH1(), Box.cell(8), "the loss weighted-h1 needs 2 dimensions, the data have 1"),
+        (WeightedH1(), bent, "needs a box, not a curvilinear"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            loss.check(domain)

@@ -321,3 +321,42 @@ def test_checkpoints_say_their_task(tmp_path):
         save_checkpoint(tmp_path / "m.safetensors", predictor(task, (4, 2)), {"operator": {}})
         loaded, _ = load_checkpoint(tmp_path / "m.safetensors", lambda words: Mixing((4, 2)))
         assert loaded.task == task
+
+
+def test_times_of_one_variable_after_another_are_refused():
+    names = tuple(Channel(name, "", time) for name in PARTS for time in TIMES)
+    pairs = trajectories(target_channels=names)
+    for task in (Rollout(), AtTime()):
+        with pytest.raises(TaskError, match="here: the task needs targets of one variable, got p"):
+            task.training(pairs)
+
+
+def test_normalisers_of_several_passes_see_one_step():
+    examples = Rollout(steps=2).training(trajectories())
+    passes = Passes.of(examples, 10)
+    found, expected = (torch.cat(list(p.one_step.targets)) for p in (passes, examples))
+    assert found.shape[-1] == 2
+    assert torch.equal(found, expected)
+
+
+def test_a_part_is_as_large_as_asked_where_samples_have_several_examples():
+    parts = [len(part) for part in Rollout(history=2).training(trajectories()).parts(6)]
+    assert parts[0] == 6
+    assert sum(parts) == SAMPLES * (FRAMES - 2)
+
+
+def test_all_samples_are_evaluated_however_few_are_shuffled_together(monkeypatch):
+    pairs = trajectories()
+    monkeypatch.setattr(task_module, "_POOL", 3 * pairs.first().nbytes)
+    examples = task_module.Examples.of(Rollout(), pairs, 0)
+    assert len(examples) == sum(map(len, examples.parts(2))) == SAMPLES
+
+
+def test_noise_of_a_rollout_has_the_size_of_the_points_that_there_are():
+    whole, mask = torch.ones(2, POINTS, 1), torch.arange(POINTS).expand(2, -1) < POINTS // 2
+    padded, task = whole * mask[..., None], Rollout(noise=0.1)
+    added = []
+    for a, there in ((whole, None), (padded, mask)):
+        torch.manual_seed(0)
+        added.append(task.disturbed(a, 1, there) - a)
+    torch.testing.assert_close(*added)

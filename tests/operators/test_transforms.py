@@ -12,7 +12,7 @@ from operators.transforms import (
     Normalizer,
     Predictor,
 )
-from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
+from pdegen.domains import Box, CellGrid, Cloud, NodalGrid, PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 
@@ -250,3 +250,11 @@ def test_symmetries_refuse_points_that_have_none(axis):
 def test_symmetries_refuse_axes_that_differ():
     with pytest.raises(ValueError, match="the same points along both axes"):
         SquareSymmetries().check(POINTS[:, 2:7])
+
+
+def test_symmetries_of_the_circle_refuse_other_domains():
+    CircleSymmetries().check(Box.periodic(8))
+    cloud = Cloud.of(np.random.default_rng(0).random((8, 1)))
+    for domain in (Box.periodic(8, 8), Box.nodal(8), cloud):
+        with pytest.raises(ValueError, match="shift and reflection need one periodic axis"):
+            CircleSymmetries().check(domain)

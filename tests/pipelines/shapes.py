@@ -10,7 +10,7 @@ import numpy as np
 from pdegen.domains import NAMES, Domain
 from pdegen.store.layout import Layout
 from pdegen.store.store import lay_out
-from pdegen.store.variables import Coordinate, function, geometry, scalar
+from pdegen.store.variables import Coordinate, Variable, function, geometry, scalar
 from pdegen.store.variables import positions as stored_positions
 
 SPLITS = {"train": [0, 8], "validation": [8, 10], "test": [10, 12]}
@@ -25,6 +25,7 @@ def a_store(
     positions: np.ndarray | None = None,
     counts: np.ndarray | None = None,
     physics: Mapping[str, Any] | None = None,
+    parameters: int = 0,
 ) -> str:
     """A sealed store of 12 samples: an input a, and a target u with times and channels.
 
@@ -35,6 +36,7 @@ def a_store(
         positions: Of each sample, shape (12, *grid, dim), where they differ.
         counts: Points of each sample that are no padding.
         physics: What the store says of its fields.
+        parameters: Numbers of each sample, in a variable that comes first.
     """
     samples = 12
     points = positions
@@ -68,6 +70,10 @@ def a_store(
         }
         values["count"] = counts
         variables.append(scalar("count", "count", "points that are no padding", dtype="int64"))
+    if parameters:
+        values["k"] = np.arange(samples * parameters, dtype=np.float64).reshape(samples, -1)
+        about = {"long_name": "modes", "role": "parameter", "units": "1"}
+        variables.insert(0, Variable("k", ("mode",), (parameters,), "float64", about))
     shared = [Coordinate("sample", ("sample",), np.arange(samples)), *stored_positions(domain)]
     if times:
         shared.append(Coordinate("time", ("time",), np.array(times)))

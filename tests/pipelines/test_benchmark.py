@@ -19,6 +19,7 @@ from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
+from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import benchmark_names
 from pipelines.measure.cost import Cost
@@ -499,3 +500,21 @@ def test_predictions_are_drawn_where_they_live():
     drawn = [axes for axes in figure.axes if axes.axison]
     assert [axes.get_title("left") for axes in drawn] == ["truth u", "A", "p − u", "B", "p − u"]
     np.testing.assert_allclose(drawn[2].collections[0].get_array(), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("task", "batch"), [({"kind": "time"}, 30), ({"kind": "rollout", "steps": 2}, 4)]
+)
+def test_a_benchmark_trains_and_measures_tasks(task, batch, trajectories, tmp_path):
+    plain = Experiment.on_store(trajectories, "fno").model_dump(mode="json", exclude_none=True)
+    plain["training"] |= {"epochs": 1, "batch": batch, "loss": {"name": "l2"}}
+    path = tmp_path / "steps.toml"
+    path.write_text(toml({**plain, "task": task, "resolutions": [32]}), "utf-8")
+    content = {**CONTENT, "seeds": 1, "datasets": {"steps": {"experiment": str(path)}}}
+    model = {"name": "fno", "width": 4, "depth": 1, "modes": 2}
+    small = Benchmark.parse({**content, "operators": {"FNO": {"model": model}}}, "small")
+    run = BenchmarkRun(small, {"steps": trajectories}, tmp_path / "run")
+    run.run(CPU)
+    (row,) = run.rows()
+    assert row.failed == ""
+    assert row.step_seconds > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,23 @@ import pytest
 import torch
 from scipy.spatial import Delaunay
 
+from operators.data import DataError
+from operators.data.store import SealedStore
+from operators.data.variables import Variable
+from operators.norms import relative_l2
 from operators.training.files import read_json
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
+from pdegen.schema import SchemaError
+from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.declared.physics import domain_of
 from pipelines.measure.steps import random_pairs
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
+from pipelines.runs.data import Source
 from pipelines.runs.run import evaluate_run, train
+from pipelines.studies.benchmark import baseline
+from pipelines.studies.runner import Training
 from tests.pipelines.conftest import SMALL
 from tests.pipelines.shapes import a_store
 
@@ -120,3 +131,61 @@ def test_steps_are_measured_on_the_domain_of_the_recipe(name: str, shape: tuple[
     assert isinstance(domain, Box)
     assert (pairs.a.shape, pairs.u.shape) == ((*shape, 1), (*shape, 1))
     assert (pairs.grid, pairs.dim) == (domain.grid, domain.dim)
+
+
+@pytest.mark.parametrize("shape", ["torus", "ring"])
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"symmetries": {"shift": True}},
+        {"loss": {"name": "h1"}},
+        {"symmetries": {"square": True}},
+    ],
+    ids=["shift", "h1", "square"],
+)
+def test_what_a_domain_does_not_have_is_refused_before_training(
+    shape: str, training: dict[str, Any], tmp_path: Path
+) -> None:
+    domain = {"torus": Box.periodic(8, 4), "ring": Curvilinear.of(mesh())}[shape]
+    url = a_store(str(tmp_path / "data.zarr"), domain)
+    content = Experiment.on_store(url, "pit").model_dump(mode="json")
+    content |= {"model": MODELS["pit"], "training": {"loss": {"name": "l2"}, **training}}
+    with pytest.raises(SchemaError, match="need"):
+        train(Experiment.parse(content, shape), url, tmp_path / "run", CPU)
+    assert not (tmp_path / "run").exists()
+
+
+def test_numbers_of_a_sample_are_not_its_domain(tmp_path: Path) -> None:
+    url = a_store(str(tmp_path / "data.zarr"), Box.periodic(16), parameters=3)
+    assert domain_of(open_sealed(url)) == Box.periodic(16)
+    content = Experiment.on_store(url, "fno").model_dump(mode="json")
+    content["task"] = {"kind": "map", "parameters": True}
+    experiment = Experiment.parse(content, "parameters")
+    assert Source(url, experiment).training(CPU).channels == (4, 1)
+    content["training"]["symmetries"] = {"reflection": True}
+    with pytest.raises(SchemaError, match="the sign of all inputs, parameters among them"):
+        Experiment.parse(content, "parameters")
+
+
+def test_channels_before_times_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = {"times": (0.1, 0.2, 0.3), "channels": ("v", "w")}
+    url = a_store(str(tmp_path / "data.zarr"), Box.periodic(16), **shape)
+    store, array = SealedStore.at(url), SealedStore.at(url).array("u")
+    assert array.dims == ("sample", "time", "channel", "x")
+    swapped = replace(array, dims=("sample", "channel", "time", "x"))
+    monkeypatch.setattr(SealedStore, "array", lambda self, name: swapped)
+    with pytest.raises(DataError, match="u has the axes sample, channel, time, x: expected level"):
+        Variable.of(store, "u", None, ("x",))
+
+
+def test_the_baseline_of_a_mesh_has_its_weights(tmp_path: Path) -> None:
+    url = a_store(str(tmp_path / "data.zarr"), Curvilinear.of(mesh()))
+    experiment = Experiment.on_store(url, "pit")
+    source = Source(url, experiment)
+    test, mean = source.clean("test"), source.clean("train").u.double().mean(dim=0)
+    assert test.weight is not None
+    u, weight = test.u.double(), test.weight.double()[..., None]
+    squares = [(weight * v.square()).flatten(1).sum(dim=1) for v in (mean - u, u)]
+    expected = float((squares[0] / squares[1]).sqrt().mean())
+    assert baseline(Training(experiment, url, tmp_path)) == pytest.approx(expected, rel=1e-6)
+    assert float(relative_l2(mean.expand_as(u), u).mean()) != pytest.approx(expected, rel=1e-3)
