@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -324,6 +325,14 @@ class Predictor(nn.Module):
         if self.boundary is not None and x is not None and y is None:
             fixed = self.boundary.on(tuple(x.shape[:-1]), x)
 
+        def applied(places: tuple[Tensor | None, ...], a: Tensor) -> Tensor:
+            u = self.operator((a - mean) / std, *places)
+            u = u * target_std + target_mean
+            if self.boundary is None or places[1] is not None:
+                return u
+            kept, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)
+            return u * kept if added is None else u * kept + added
+
         def predicted(
             a: Tensor,
             own_x: Tensor | None = None,
@@ -334,16 +343,7 @@ class Predictor(nn.Module):
         ) -> Tensor:
             positions = x if own_x is None else own_x
             asked = y if own_y is None else own_y
-            masks = () if mask is None else (mask,)
-
-            def applied(a: Tensor) -> Tensor:
-                u = self.operator((a - mean) / std, positions, asked, *masks)
-                u = u * target_std + target_mean
-                if self.boundary is None or asked is not None:
-                    return u
-                kept, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)
-                return u * kept if added is None else u * kept + added
-
-            return self.task.march(applied, a, steps, truth)
+            places = (positions, asked) if mask is None else (positions, asked, mask)
+            return self.task.march(partial(applied, places), a, steps, truth)
 
         return predicted
