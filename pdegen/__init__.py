@@ -24,3 +24,7 @@ def __getattr__(name: str) -> Any:
     from pdegen import api
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

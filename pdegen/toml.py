@@ -11,10 +11,11 @@ MOST_BYTES = 2**18  # of a declaration; the largest one here has a thirtieth of 
 _PARTS = 32  # of a dotted key: the time to parse one grows with the square of them
 _DEPTH = 32  # of arrays and tables in each other
 _LETTERS = 400  # of a number or a bare key
+# groups are atomic (?>...): possessive ones, (...)*+, end too early before Python 3.11.5
 _TOKEN = re.compile(
     r"""
-      (?P<word> "{3}(?:[^"\\]|\\.|"{1,2}(?!"))*+"{3,5}+ | '{3}(?:[^']|'{1,2}(?!'))*+'{3,5}+
-              | "(?:[^"\\\n]|\\.)*+"? | '[^'\n]*+'? )
+      (?P<word> "{3}(?>(?:[^"\\]+|\\.|"{1,2}(?!"))*)"{3,5} | '{3}(?>(?:[^']+|'{1,2}(?!'))*)'{3,5}
+              | "(?>(?:[^"\\\n]+|\\.)*)"? | '[^'\n]*+'? )
     | (?P<bare> [^\s"'\#\[\]{},.=]++ )
     | \#[^\n]*+
     | (?P<sign> [\[\]{}.] )

@@ -192,6 +192,11 @@ class Source:
         """The name of the module that is made of it: one for each content."""
         return f"pdegen_equation_{self.digest[:16]}"
 
+    @property
+    def registered(self) -> bool:
+        """Whether equations of it are known in this process."""
+        return any(problem.__module__ == self.module for problem in _registered.values())
+
     def run(self) -> ModuleType:
         """The module, whose equations are registered; run once in each process.
 
@@ -235,8 +240,10 @@ def load_file(path: str) -> None:
     if len(code) > _MOST_BYTES:
         raise SchemaError(f"{path} has more than {_MOST_BYTES:,} bytes: it is no equation")
     source = Source(str(Path(path).absolute()), code)
+    if not source.registered:  # another version of the file may have taken its place
+        _sources.pop(source.module, None)
     source.run()
-    if not any(problem.__module__ == source.module for problem in _registered.values()):
+    if not source.registered:
         raise SchemaError(f"{path} registers no equation: decorate its problem with @equation")
 
 

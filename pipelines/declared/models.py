@@ -164,5 +164,8 @@ def parse_model(content: Mapping[str, Any]) -> Model:
     """
     name = content.get("name")
     if not isinstance(name, str) or name not in MODELS:
-        raise SchemaError(f"unknown model {name!r}: {near(str(name), list(MODELS))}")
+        raise SchemaError(
+            f"unknown model {name!r}: {near(str(name), list(MODELS))}; one of your own is known to "
+            "commands that run through its file"
+        )
     return MODELS[name].parse(content, f"model {name}")

@@ -19,6 +19,7 @@ from operators.training.checkpoint import CheckpointError, check_checkpoint, loa
 from operators.training.evaluate import errors_of, predictions
 from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
+from pdegen.schema import SchemaError
 from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import physics_of
@@ -149,6 +150,8 @@ class _Folder:
         except ValidationError as error:
             keys = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
             raise ReportError(f"{path} is damaged, see {keys}: {again}") from None
+        except SchemaError as error:
+            raise ReportError(f"{path}: {error}") from None
         except (ValueError, KeyError, TypeError) as error:
             raise ReportError(f"{path} is damaged ({error}): {again}") from None
 

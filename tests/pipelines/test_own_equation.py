@@ -93,6 +93,14 @@ def test_a_symmetry_that_the_equation_has_not_is_refused(own, pdegen, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_store_of_another_equation_is_refused(own, pdegen, tmp_path):
+    quietly("generate", "burgers-quick", "--samples", 12, "--out", "b.zarr", "--workers", 1)
+    outcome = pdegen("train", "learn.toml", *own, "--data", "b.zarr", "--out", "run")
+    assert outcome.status == 2
+    assert "b.zarr holds samples of burgers" in outcome.err[-1]
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_wrong_file_is_a_wrong_request(own, pdegen, tmp_path):
     (tmp_path / "broken.py").write_text("import nothing_of_this_name")
     outcome = pdegen("generate", "my_heat.toml", "--equation", "broken.py", "--out", "s.zarr")
