@@ -108,6 +108,10 @@ def digests(url: str | Path) -> dict[str, dict[str, Any]]:
     return kept
 
 
+# by whose products of matrices the digests were made: OpenBLAS has other sums for other processors
+BLAS = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_L2_SIZE": "512"}
+
+
 def machine() -> dict[str, Any]:
     """All that bits depend on beside the code."""
     config: Any = np.show_config(mode="dicts")
@@ -118,7 +122,7 @@ def machine() -> dict[str, Any]:
 
 def _pdegen(checkout: Path, folder: Path, *words: str) -> None:
     program = "from pipelines.cli import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **BLAS, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
     subprocess.run(
         [sys.executable, "-c", program, *words], cwd=folder, env=environment, check=True,
         stdout=subprocess.DEVNULL,
