@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from operators.data.pairs import Pairs, Passes, Samples, quadrature
+from operators.data.pairs import Pairs, quadrature
 from operators.data.store import DataError, SealedStore
 from operators.data.streaming import StreamedPairs, shards_within
 from operators.data.variables import (
@@ -18,24 +18,8 @@ from operators.data.variables import (
     Strided,
     Subsample,
     Variable,
-    allowed_resolutions,
-    averaging_weights,
 )
 from pdegen.domains import Box, Domain
-
-__all__ = [
-    "BUFFER_BYTES",
-    "DataError",
-    "Pairs",
-    "Passes",
-    "Samples",
-    "StreamedPairs",
-    "Subsample",
-    "allowed_resolutions",
-    "averaging_weights",
-    "open_pairs",
-    "read_pairs",
-]
 
 BUFFER_BYTES = 2**28  # of shards that are shuffled together, where they are not all in memory
 
