@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from pdegen.equations.registry import load_file
 from pdegen.making import generate as generating
 from pdegen.making import verify as verifying
 from pdegen.making.verify import Verification
@@ -26,6 +27,27 @@ def recipes() -> dict[str, str]:
         'A small burgers-r10 for a first run: seconds'
     """
     return {name: load_recipe(name).summary for name in recipe_names()}
+
+
+def load_equation(file: Place) -> None:
+    """Run a Python file that registers an equation, as the option --equation of the commands does.
+
+    Its stores record the SHA-256 of the file, so that `pdegen verify STORE --equation FILE.py`
+    finds the code that made them; a plain import of the file makes stores that only programs with
+    that import can verify.
+
+    Args:
+        file: Path of the file.
+
+    Raises:
+        SchemaError: If it cannot be read, raises an error or registers no equation.
+
+    Example:
+        >>> load_equation("nowhere.py")
+        Traceback (most recent call last):
+        pdegen.schema.SchemaError: cannot read nowhere.py: no such file or directory
+    """
+    load_file(fspath(file))
 
 
 def generate(

@@ -43,18 +43,24 @@ def equation(problem: _P) -> _P:
     """Registers a problem under the one word that its field `equation` takes.
 
     Raises:
-        SchemaError: If it has no such field, or another problem has that word.
+        SchemaError: If it has no such field, lacks a member, or another problem has that word.
 
     >>> from pdegen.equations.burgers.problem import Burgers
     >>> equation(Burgers) is find("burgers")
     True
     """
     word, module = word_of(problem), problem.__module__
+    if lacking := sorted(problem.__abstractmethods__):
+        raise SchemaError(
+            f"{problem.__qualname__} lacks {', '.join(lacking)}: an equation must define "
+            f"{'them' if len(lacking) > 1 else 'it'}"
+        )
     with _lock:
         there = _registered.get(word)
         origin = there.__module__ if there is not None else _room(word) if _is_shipped(word) else ""
-        if origin and origin != module:
-            source = _sources.get(origin)
+        source, own = _sources.get(origin), _sources.get(module)
+        edited = source is not None and own is not None and source.path == own.path
+        if origin and origin != module and not edited:
             where = f"comes from {source.path}" if source else "is known already"
             raise SchemaError(f"the equation {word} {where}: choose another name")
         _registered[word] = problem
@@ -187,6 +193,10 @@ class Source:
         """SHA-256 of the bytes."""
         return hashlib.sha256(self.code).hexdigest()
 
+    def attributes(self) -> dict[str, str]:
+        """What a store says of it."""
+        return {"name": Path(self.path).name, "sha256": self.digest}
+
     @property
     def module(self) -> str:
         """The name of the module that is made of it: one for each content."""
@@ -219,7 +229,7 @@ class Source:
                 if not isinstance(error, Exception):
                     raise
                 raise SchemaError(
-                    f"{self.path}{_line(error, self.path)}: {_said(error)}"
+                    f"{self.path}{_line(error, self.path)}: {said_by(error)}"
                 ) from error
             return module
 
@@ -250,6 +260,24 @@ def load_file(path: str) -> None:
 def source_of(problem: type[Problem]) -> Source | None:
     """The file that a problem comes from; None for those of packages."""
     return _sources.get(problem.__module__)
+
+
+def file_of(problem: type[Problem]) -> str | None:
+    """The file of an equation that the project does not ship; None for those that it ships."""
+    if source := source_of(problem):
+        return source.path
+    if problem.__module__.startswith(f"{__package__}."):
+        return None
+    return getattr(sys.modules.get(problem.__module__), "__file__", None)
+
+
+def blamed(error: BaseException) -> str | None:
+    """The line of an equation's own file where an error arose, and what it says; None for errors
+    that arose elsewhere."""
+    for path in dict.fromkeys(map(file_of, _registered.values())):
+        if path is not None and (line := _line(error, path)):
+            return f"{path}{line}: {said_by(error)}"
+    return None
 
 
 def sources() -> tuple[Source, ...]:
@@ -289,7 +317,8 @@ def _line(error: BaseException, path: str) -> str:
     return found
 
 
-def _said(error: Exception) -> str:
+def said_by(error: BaseException) -> str:
+    """The kind and the first line of an error."""
     if isinstance(error, ValidationError):
         return explained(error)
     text = error.msg if isinstance(error, SyntaxError) else str(error).partition("\n")[0]

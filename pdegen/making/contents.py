@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.registry import blamed, file_of, said_by, source_of
 from pdegen.recipe import Recipe
+from pdegen.schema import SchemaError
 from pdegen.store.layout import Layout
 from pdegen.store.variables import Coordinate, positions
 from pdegen.version import __version__
@@ -18,6 +22,7 @@ from pdegen.version import __version__
 def layout(recipe: Recipe, device: str | None = None) -> Layout:
     """Variables, coordinates and attributes of the recipe's store, solved on this device."""
     problem = recipe.problem
+    source = source_of(type(problem))
     number = Coordinate(
         "sample", ("sample",), np.arange(recipe.samples), {"long_name": "number of the sample"}
     )
@@ -32,6 +37,7 @@ def layout(recipe: Recipe, device: str | None = None) -> Layout:
             **({"physics": said} if (said := problem.physics().attributes()) else {}),
             "recipe": recipe.model_dump(mode="json"),
             "fingerprint": recipe.fingerprint,
+            **({"equation_file": source.attributes()} if source else {}),
             "splits": {k: list(v) for k, v in recipe.splits.ranges(recipe.samples).items()},
             "provenance": {**provenance(), **({"device": device} if device else {})},
         },
@@ -45,8 +51,86 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
 
     Raises:
         SampleError: If a sample cannot be solved or is not finite.
+        SchemaError: If an equation of a user raises another error, or gives other values than its
+            variables say.
     """
-    return recipe.problem.compute(recipe.seed, samples, device)
+    problem = recipe.problem
+    path = file_of(type(problem))
+    if path is None:
+        return problem.compute(recipe.seed, samples, device)
+    where = f"equation {problem.word}, {_numbers(samples)}"
+    try:
+        values = problem.compute(recipe.seed, samples, device)
+    except (SampleError, SchemaError, OSError, MemoryError):
+        raise
+    except Exception as error:  # of somebody else's code
+        said = blamed(error) or f"{path}: {said_by(error)}"
+        raise SchemaError(f"{said} ({where}; --debug shows the traceback)") from error
+    return _checked(problem, samples, values, f"{path}: solve of {where}")
+
+
+def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> None:
+    """Solve the first sample of a user's equation, so that its mistakes are found early; the
+    equations of the project are tested.
+
+    Args:
+        recipe, device: What is to be solved, and on what.
+        failures: Whether samples may fail.
+
+    Raises:
+        SchemaError: If the code raises an error, or its values are not those of its variables.
+    """
+    problem = recipe.problem
+    path = file_of(type(problem))
+    if path is None:
+        return
+    try:
+        compute(recipe, range(1), device)
+    except SampleError as error:
+        if not failures:
+            raise SchemaError(f"{path}: equation {problem.word}, {error}") from error
+    try:
+        problem.law()
+    except Exception as error:  # of somebody else's code
+        said = blamed(error) or f"{path}: {said_by(error)}"
+        raise SchemaError(f"{said} (the law of equation {problem.word})") from error
+
+
+def _checked(problem: Problem, samples: range, values: object, where: str) -> dict[str, np.ndarray]:
+    """The values as they are stored, where all variables have numbers of the shapes they state."""
+    variables = {variable.name: variable for variable in problem.variables()}
+    if not isinstance(values, Mapping) or values.keys() != variables.keys():
+        found = (
+            ", ".join(map(str, values)) if isinstance(values, Mapping) else type(values).__name__
+        )
+        raise SchemaError(
+            f"{where} gives {found or 'nothing'}: expected a dictionary of arrays for "
+            f"{', '.join(variables)}"
+        )
+    stored = dict[str, np.ndarray]()
+    for name, variable in variables.items():
+        try:
+            array, expected = np.asarray(values[name]), (len(samples), *variable.shape)
+        except ValueError as error:  # rows of several lengths
+            raise SchemaError(f"{where} gives {name} that is no array: {error}") from error
+        if array.shape != expected:
+            raise SchemaError(f"{where} gives {name} of shape {array.shape}: expected {expected}")
+        if not np.can_cast(array.dtype, variable.dtype, "same_kind"):
+            raise SchemaError(
+                f"{where} gives {name} of type {array.dtype}: expected {variable.dtype}"
+            )
+        with np.errstate(over="ignore"):
+            stored[name] = array.astype(variable.dtype)
+        finite = np.isfinite(stored[name]).reshape(len(samples), -1).all(axis=1)
+        if not finite.all():
+            largest = f"or exceeds {variable.dtype}"
+            raise SampleError(samples[int(np.argmin(finite))], f"{name} is not finite, {largest}")
+    return stored
+
+
+def _numbers(samples: range) -> str:
+    first, last = samples[0], samples[-1]
+    return f"sample {first}" if first == last else f"samples {first} to {last}"
 
 
 def provenance() -> dict[str, Any]:

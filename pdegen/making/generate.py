@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from pdegen.equations.base import SampleError
+from pdegen.equations.registry import source_of
 from pdegen.making import place
-from pdegen.making.contents import compute, layout
+from pdegen.making.contents import compute, layout, probe
 from pdegen.making.engines import Pool, check, pool
 from pdegen.making.label_error import label_error
 from pdegen.numerics.failure import WorkerError
@@ -70,6 +71,14 @@ class Job(ABC):
     def check(self) -> None:
         """Raise an error where the job cannot be done here."""
 
+    def probe(self, failures: bool) -> None:
+        """Raise an error where code of a user is wrong, before anything is written.
+
+        Args:
+            failures: Whether samples may fail.
+        """
+        return
+
     @abstractmethod
     def layout(self) -> Layout:
         """Variables, coordinates and attributes of the store, `fingerprint` among them."""
@@ -118,9 +127,14 @@ class RecipeJob(Job):
                 f"{store.url} was made from other data, not from a recipe: its samples are made "
                 "again by the command that made it, with --resume"
             )
-        recipe = Recipe.parse(store.attributes["recipe"], f"the recipe of {store.url}")
+        where, file = f"the recipe of {store.url}", store.said.equation_file
+        try:
+            recipe = Recipe.parse(store.attributes["recipe"], where)
+        except SchemaError as error:
+            said = f"; the store was made with --equation {file.said}" if file else ""
+            raise SchemaError(f"{error}{said}") from None
         if recipe.fingerprint != store.said.fingerprint:
-            raise SchemaError(f"{store.url}: the recipe does not have the store's fingerprint")
+            raise SchemaError(f"{store.url}: {_other_recipe(recipe, store)}")
         return cls(recipe, store.said.provenance.device or None)
 
     @property
@@ -129,6 +143,9 @@ class RecipeJob(Job):
 
     def check(self) -> None:
         self.recipe.problem.check_solver(self.device)
+
+    def probe(self, failures: bool) -> None:
+        probe(self.recipe, self.device, failures)
 
     def layout(self) -> Layout:
         return layout(self.recipe, self.device)
@@ -161,6 +178,21 @@ class RecipeJob(Job):
             f"{store.url} was made from another recipe (fingerprint {there[:12]}, this one "
             f"{self.fingerprint[:12]})"
         )
+
+
+def _other_recipe(recipe: Recipe, store: Store) -> str:
+    """Why a recipe has not the fingerprint of the store that says it."""
+    made, own = store.said.equation_file, source_of(type(recipe.problem))
+    word = recipe.problem.word
+    if made is not None and (own is None or own.digest != made.sha256):
+        there = "" if own is None else f", {own.path} is another version of it"
+        return f"its equation {word} is of the file {made.said}{there}: give that by --equation"
+    if made is None and own is not None:
+        return (
+            f"its equation {word} was registered by an import, not by the file {own.path}: verify "
+            "it where that is imported, or generate it by --equation or pdegen.load_equation"
+        )
+    return "the recipe does not have the store's fingerprint"
 
 
 @dataclass(frozen=True)
@@ -229,6 +261,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     there = _found(job, objects, options)
     job.check()
     plan = job.layout()
+    job.probe(options.skip_failed)
     described, resumes = described_by(plan, url), there is not None and options.resume
     if resumes:  # what is sealed has nothing else in it
         place.check_all_ours(objects, Store(url, root=described[ROOT]))

@@ -131,10 +131,15 @@ class Noise:
 
 @typed(frozen=True, config=_TYPED)
 class File:
-    """A file that a store was imported from."""
+    """A file that a store was imported from, or whose code made it."""
 
     name: str
     sha256: str
+
+    @property
+    def said(self) -> str:
+        """Its name and the first digits of its digest."""
+        return f"{self.name} (SHA-256 {self.sha256[:12]}...)"
 
 
 @typed(frozen=True, config=_TYPED)
@@ -240,6 +245,7 @@ class Attributes:
         statistics: "mean" and "std" of each variable over the training split.
         skipped: Samples that could not be computed, rising.
         domain: `pdegen.domains.Domain.attributes`; None where the coordinates say all of it.
+        equation_file: The file of --equation that made it.
     """
 
     sealed: bool
@@ -263,6 +269,7 @@ class Attributes:
     label_error: LabelError | None = None
     physics: Physics = field(default_factory=Physics)
     domain: Json | None = None
+    equation_file: File | None = None
 
     @property
     def job(self) -> str:
@@ -465,4 +472,4 @@ def _check(sound: bool, claim: str, value: object) -> None:
 
 
 _GROUP = TypeAdapter(_Group)
-_OPTIONAL = ("parent", "noise", "imported", "label_error", "domain")
+_OPTIONAL = ("parent", "noise", "imported", "label_error", "domain", "equation_file")

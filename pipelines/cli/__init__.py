@@ -63,12 +63,14 @@ def main() -> None:
         status = app(args=arguments, prog_name="pdegen", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except Exception as error:
-        status = _status(error)
+        status, line = _status(error), _explained(error)
+        if status is None and (own := _blamed(error)) is not None:
+            status, line = 2, f"{own} (--debug shows the traceback)"
         if debug or status is None:
             for line in traceback.format_exc().splitlines():
                 note(line)
         else:
-            note(f"pdegen{_rank()}: {_explained(error)}")
+            note(f"pdegen{_rank()}: {line}")
         sys.exit(1 if status is None else status)
     except KeyboardInterrupt:
         note("pdegen: interrupted")
@@ -82,6 +84,13 @@ def _explained(error: Exception) -> str:
     if isinstance(error, OSError):
         return reason(error)
     return " ".join(getattr(error, "format_message", error.__str__)().split())  # of a UsageError
+
+
+def _blamed(error: Exception) -> str | None:
+    """Where the file of a user's equation raised an error, in one line."""
+    from pdegen.equations.registry import blamed
+
+    return blamed(error)
 
 
 def _rank() -> str:

@@ -1,8 +1,11 @@
 """The example of docs/: an equation of one's own, from its file to the report of a training."""
 
+import sys
+
 import pytest
 
 from pdegen.equations import registry
+from pdegen.schema import SchemaError
 from pdegen.store.store import Store
 from tests.pipelines.command import quietly
 from tests.stores import objects_of
@@ -39,6 +42,7 @@ shift = true
 def own(root, tmp_path, monkeypatch):
     """The words that name the example's equation, its recipe and an experiment on it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(registry._registered, "heat", raising=False)  # as in another process
     examples = root / "docs/examples"
     text = (examples / "my_heat.toml").read_text("utf-8")
     small = {"= 640": "= 96", "= 512": "= 64", "validation = 64": "validation = 16",
@@ -49,7 +53,8 @@ def own(root, tmp_path, monkeypatch):
         text = text.replace(old, new)
     (tmp_path / "my_heat.toml").write_text(text, "utf-8")
     (tmp_path / "learn.toml").write_text(EXPERIMENT.format(recipe="my_heat.toml"), "utf-8")
-    return "--equation", str(examples / "my_equation.py")
+    yield "--equation", str(examples / "my_equation.py")
+    registry._registered.pop("heat", None)
 
 
 def test_the_example_has_at_most_80_lines(root):
@@ -108,3 +113,125 @@ def test_a_wrong_file_is_a_wrong_request(own, pdegen, tmp_path):
     assert outcome.status == 2
     assert line.endswith("line 1: ModuleNotFoundError: No module named 'nothing_of_this_name'")
     assert not (tmp_path / "s.zarr").exists()
+
+
+SOLVED = '{"a": f.astype(np.float32), "u": self.solution(f).astype(np.float32)}'
+WRONG = {  # what stands in place of the values that `solve` returns, and what is said of it
+    "error": ("self.sovled(f)", "my.py, line {line}: AttributeError: 'Heat' object has no"),
+    "value": ("float('three')", "my.py, line {line}: ValueError: could not convert"),
+    "nan": (SOLVED.replace("self", "np.nan * self"), "heat, sample 0: u is not finite"),
+    "large": (SOLVED.replace("self.solution(f).astype(np.float32)", "f + 1e300"),
+              "sample 0: u is not finite, or exceeds float32"),
+    "shape": (SOLVED.replace("(f)", "(f)[:, ::2]"), "gives u of shape (1, 32): expected (1, 64)"),
+    "names": (SOLVED.replace('"u"', '"v"'), "gives a, v: expected a dictionary of arrays for a, u"),
+    "none": ("None", "gives NoneType: expected a dictionary of arrays for a, u"),
+    "kind": (SOLVED.replace('"u": ', '"u": 1j + '), "gives u of type complex"),
+    "rows": (SOLVED.replace("self.solution(f).astype(np.float32)", "[[1], [1, 2]]"),
+             "gives u that is no array"),
+}  # fmt: skip
+
+
+def changed(root, tmp_path, old, new):
+    """The example's file with another piece of code, and the line of that."""
+    text = (root / "docs/examples/my_equation.py").read_text("utf-8")
+    assert old in text
+    (tmp_path / "my.py").write_text(text.replace(old, new), "utf-8")
+    return text[: text.index(old)].count("\n") + 1
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_values_are_refused_before_anything_is_written(own, root, pdegen, tmp_path, wrong):
+    code, said = WRONG[wrong]
+    line = changed(root, tmp_path, SOLVED, code)
+    outcome = pdegen("generate", "my_heat.toml", "--equation", "my.py", "--out", "s.zarr")
+    (message,) = outcome.err
+    assert outcome.status == 2
+    assert said.format(line=line) in message
+    assert "my.py" in message
+    assert not (tmp_path / "s.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("return Box.periodic(", "return Bxo.periodic(", "NameError: name 'Bxo' is not defined"),
+        ("return Physics(", "return Physsics(", "NameError: name 'Physsics' is not defined"),
+        ('Distinct("a"),', "Distinkt(),", "NameError: name 'Distinkt' is not defined"),
+    ],
+)
+def test_a_mistake_in_a_member_is_one_line(own, root, pdegen, tmp_path, old, new, said):
+    line = changed(root, tmp_path, old, new)
+    words = ("generate", "my_heat.toml", "--equation", "my.py", "--out", "s.zarr")
+    outcome = pdegen(*words)
+    (message,) = outcome.err
+    assert outcome.status == 2
+    assert f"my.py, line {line}: {said}" in message
+    assert "--debug shows the traceback" in message or "law" in message
+    assert any("Traceback" in text for text in pdegen(*words, "--debug").err)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_an_equation_without_a_law_is_refused(own, root, pdegen, tmp_path):
+    changed(root, tmp_path, "def law(self)", "def lwa(self)")
+    outcome = pdegen("generate", "my_heat.toml", "--equation", "my.py", "--out", "s.zarr")
+    assert outcome.status == 2
+    assert outcome.err == [f"pdegen: {tmp_path}/my.py: Heat lacks law: an equation must define it"]
+
+
+def test_a_mistake_in_a_later_sample_names_the_samples(own, root, pdegen, tmp_path):
+    line = changed(root, tmp_path, SOLVED, f"{SOLVED} if samples[0] < 64 else nothing")
+    for more in ((), ("--scheduler", "processes", "--workers", 1)):
+        words = ("generate", "my_heat.toml", "--equation", "my.py", "--out", f"s{len(more)}.zarr")
+        outcome = pdegen(*words, *more)
+        assert outcome.status == 2
+        assert f"my.py, line {line}: NameError: name 'nothing'" in outcome.err[-1]
+        assert "(equation heat, samples 64 to 95; --debug" in outcome.err[-1]
+
+
+def test_samples_that_are_not_finite_are_skipped_if_asked(own, root, pdegen, tmp_path):
+    failing = "np.where(np.array(samples)[:, None] % 40 == 0, np.nan, self.solution(f))"
+    changed(root, tmp_path, SOLVED, f'{{"a": f, "u": {failing}}}')
+    words = ("my_heat.toml", "--equation", "my.py", "--out", "s.zarr")
+    quietly("generate", *words, "--skip-failed", "--workers", 1)
+    assert sorted(Store("s.zarr").skipped) == [0, 40, 80]
+
+
+def test_verify_names_the_file_that_made_the_store(own, root, pdegen, tmp_path):
+    quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
+    registry._registered.pop("heat")  # as in another process
+    made = "my_equation.py (SHA-256 "
+    assert f"made with --equation {made}" in pdegen("verify", "s.zarr").err[-2]
+    changed(root, tmp_path, '"""The heat', '"""Another heat')
+    said = pdegen("verify", "s.zarr", "--equation", "my.py").err[-2]
+    assert f"its equation heat is of the file {made}" in said
+    assert f"{tmp_path}/my.py is another version of it" in said
+
+
+def test_verify_says_that_an_equation_was_imported(own, pdegen, tmp_path, monkeypatch):
+    import pdegen as library
+
+    monkeypatch.syspath_prepend(own[1].removesuffix("/my_equation.py"))
+    registry._registered.pop("heat", None)
+    module = __import__("my_equation")
+    store = library.generate("my_heat.toml", out="s.zarr")
+    assert library.verify(store).faults == []
+    registry._registered.pop("heat")
+    sys.modules.pop(module.__name__)
+    said = pdegen("verify", "s.zarr", *own).err[-2]
+    assert "its equation heat was registered by an import" in said
+    assert "pdegen.load_equation" in said
+    library.load_equation(own[1])
+    store = library.generate("my_heat.toml", out="s.zarr", overwrite=True)
+    assert library.verify(store).faults == []
+    assert pdegen("verify", "s.zarr", *own).status == 0
+
+
+def test_an_edited_file_takes_the_place_of_its_earlier_version(own, root, tmp_path):
+    import pdegen as library
+
+    for more in ("", "# edited\n"):
+        changed(root, tmp_path, "@equation", f"{more}@equation")
+        library.load_equation(tmp_path / "my.py")
+    assert registry.source_of(registry.find("heat")).code.count(b"# edited") == 1
+    with pytest.raises(SchemaError, match=r"heat comes from .*my.py: choose another name"):
+        library.load_equation(own[1])
