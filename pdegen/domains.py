@@ -25,7 +25,7 @@ class DomainError(ValueError):
 
 
 @dataclass(frozen=True)
-class Grid(ABC):
+class Grid:
     """Equally spaced points of an interval.
 
     Args:
@@ -44,6 +44,8 @@ class Grid(ABC):
     kind: ClassVar[str]
     least: ClassVar[int] = 1  # points
     few: ClassVar[str] = "a grid has at least one point"
+    offset: ClassVar[float] = 0  # spacings h from the lower end to the first point
+    beyond: ClassVar[int] = 0  # points more than the length has spacings h
 
     def __post_init__(self) -> None:
         if self.n < self.least:
@@ -54,14 +56,9 @@ class Grid(ABC):
             )
 
     @property
-    @abstractmethod
     def intervals(self) -> int:
         """Spacings h that the length has."""
-
-    @property
-    @abstractmethod
-    def offset(self) -> float:
-        """Spacings h from the lower end to the first point."""
+        return self.n - self.beyond
 
     @cached_property
     def x(self) -> Float[np.ndarray, " n"]:
@@ -128,14 +125,6 @@ class PeriodicGrid(Grid):
 
     kind = "periodic"
 
-    @property
-    def intervals(self) -> int:
-        return self.n
-
-    @property
-    def offset(self) -> float:
-        return 0
-
     def stride_to(self, coarse: PeriodicGrid) -> int:
         """The stride s with coarse.x = x[::s].
 
@@ -157,14 +146,7 @@ class CellGrid(Grid):
 
     kind = "cell"
     few = "a cell grid has at least one cell"
-
-    @property
-    def intervals(self) -> int:
-        return self.n
-
-    @property
-    def offset(self) -> float:
-        return 0.5
+    offset = 0.5
 
 
 @dataclass(frozen=True)
@@ -178,14 +160,7 @@ class NodalGrid(Grid):
     kind = "nodal"
     least = 2
     few = "a nodal grid has at least its two ends"
-
-    @property
-    def intervals(self) -> int:
-        return self.n - 1
-
-    @property
-    def offset(self) -> float:
-        return 0
+    beyond = 1
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " n"]:

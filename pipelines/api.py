@@ -10,10 +10,9 @@ from typing import Any
 from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.recipe import default_store
-from pdegen.schema import SchemaError
 from pdegen.store.objects import Objects
 from pdegen.store.store import StoreError
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.declared.experiment import Experiment, asked_for
 from pipelines.reports.report import write_report
 from pipelines.runs import run as runs
 
@@ -82,16 +81,8 @@ def _asked(
     out: Place | None, overrides: Mapping[str, Any] | None,
 ) -> tuple[Experiment, str, Path]:  # fmt: skip
     """The experiment, its store and the folder of its run."""
-    if (experiment is None) == (model is None):
-        raise SchemaError("name an experiment, or a model and the data to train it on")
-    if isinstance(experiment, Experiment):
-        declared = experiment
-    elif experiment is not None:
-        declared = load_experiment(fspath(experiment))
-    elif data is None:
-        raise SchemaError(f"model {model} needs data, a store to train on")
-    else:
-        declared = Experiment.on_store(fspath(data), str(model))
+    asked = fspath(experiment) if isinstance(experiment, PathLike) else experiment
+    declared = asked_for(asked, model, None if data is None else fspath(data))
     declared = declared.with_overrides(overrides or {})
     store = _made(declared) if data is None else fspath(data)
     return declared, store, Path("runs") / declared.name if out is None else Path(out)

@@ -6,6 +6,7 @@ Reads the format that `datasets/README.md` describes, from a path or any URL tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from operators.data.streaming import StreamedPairs, shards_within
 from operators.data.variables import (
     Entry,
     Resolution,
-    Strided,
     Subsample,
     Variable,
 )
@@ -82,7 +82,7 @@ def open_pairs(
     domain = store.domain(axes)
     lines = [store.values[axis] for axis in axes] if isinstance(domain, Box) else None
     kept = Subsample.of(domain, resolution, target_resolution, url, lines)
-    a, u, own = a.reduced(kept.input), u.reduced(kept.target), _own(store, domain, kept.input)
+    a, u, own = a.reduced(kept.input), u.reduced(kept.target), _own(store, domain, kept)
     first = domain.shape[0] if resolution is None else resolution
     return StreamedPairs(
         a=a,
@@ -129,7 +129,7 @@ def _axes(store: SealedStore, names: list[str]) -> tuple[str, ...]:
     return axes
 
 
-def _own(store: SealedStore, domain: Domain, kept: Strided) -> dict[str, Entry]:
+def _own(store: SealedStore, domain: Domain, kept: Subsample) -> dict[str, Entry]:
     """What differs by sample beside inputs and targets."""
     named = dict[str, list[str]]()
     for name, array in store.description.variables.items():
@@ -144,8 +144,8 @@ def _own(store: SealedStore, domain: Domain, kept: Strided) -> dict[str, Entry]:
         lost = [name for name in positions if name not in named.get("geometry", [])]
         if lost:
             raise DataError(f"{store.url} has no variable {lost[0]} of the role geometry")
-        found["x"] = entry([*positions], *domain.axes).reduced(kept)
-    if "weight" in named and kept.whole:  # they are of all points, not of some
+        found["x"] = entry([*positions], *domain.axes).reduced(kept.input)
+    if "weight" in named and kept.target.whole:  # they are of all points, not of some or of cells
         found["weight"] = entry(named["weight"][:1], *domain.axes)
     if "count" in named:
         found["mask"] = entry(named["count"][:1])
@@ -158,23 +158,11 @@ def read_pairs(
     url: str,
     split: str | tuple[int, int],
     resolution: Resolution | None = None,
-    *,
-    input: str | Sequence[str] = "a",
-    target: str | Sequence[str] = "u",
-    target_resolution: Resolution | None = None,
-    level: float | None = None,
+    **options: Any,
 ) -> Pairs:
-    """As `open_pairs`, all values in memory.
+    """As `open_pairs`, which has the other options, with all values in memory.
 
     Raises:
         DataError: As there, or if the data are damaged or missing.
     """
-    return open_pairs(
-        url,
-        split,
-        resolution,
-        input=input,
-        target=target,
-        target_resolution=target_resolution,
-        level=level,
-    ).resident()
+    return open_pairs(url, split, resolution, **options).resident()

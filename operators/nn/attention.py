@@ -117,10 +117,6 @@ class AttentionKind:
     coordinates: Literal["inside", "after"] = "inside"
     masks: bool = True
 
-    @property
-    def normalizes_value(self) -> bool:
-        return not self.normalizes_query
-
 
 def formula(apply: AttentionMap, normalizes_query: bool, masks: bool = True) -> AttentionKind:
     """The kind whose map is one function, for all numbers of features."""

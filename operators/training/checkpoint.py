@@ -39,8 +39,10 @@ class CheckpointError(FileError):
     """A checkpoint that is absent, damaged, or does not fit; one line."""
 
 
-def save_checkpoint(path: Path, predictor: Predictor, description: dict[str, Any]) -> None:
-    """Write the predictor as a whole, see `operators.training.files.write`.
+def saving_checkpoint(
+    path: Path, predictor: Predictor, description: dict[str, Any]
+) -> Callable[[], None]:
+    """What writes the predictor as it is now as a whole, whenever it is called.
 
     Args:
         path: The file, by custom *.safetensors.
@@ -48,13 +50,6 @@ def save_checkpoint(path: Path, predictor: Predictor, description: dict[str, Any
         description: "operator": the words that build the operator; and all that a reader should
             know (data, settings, epoch). Must be JSON.
     """
-    saving_checkpoint(path, predictor, description)()
-
-
-def saving_checkpoint(
-    path: Path, predictor: Predictor, description: dict[str, Any]
-) -> Callable[[], None]:
-    """What writes the predictor as it is now, whenever it is called. See `save_checkpoint`."""
     operator = predictor.operator
     header = {
         "sha256": _BLANK.decode(),  # first, where _DIGEST finds it
@@ -202,14 +197,9 @@ def check_fit(predictor: Predictor, pairs: Samples) -> None:
         )
 
 
-def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write a training state of tensors and plain values as a whole: a line with the digest, then
-    what torch.save makes of it."""
-    saving_state(path, state)()
-
-
 def saving_state(path: Path, state: dict[str, Any]) -> Callable[[], None]:
-    """What writes the state as it is now, whenever it is called. See `save_state`."""
+    """What writes a training state of tensors and plain values as it is now, whenever it is called:
+    a line with the digest, then what torch.save makes of it."""
     return partial(_write_state, path, _kept(state))
 
 

@@ -72,10 +72,11 @@ def export(
     arrays = {
         name: Declared(array.shape, array.dtype) for name, array in sorted(store.arrays.items())
     }
-    need = sum(array.bytes for array in arrays.values()) * (2 if format == "pt" else 1)
     if format != "npy":
         arrays[KEY] = Declared(text.shape, text.dtype)
     writer = _writer(store, format, arrays)
+    saved = writer in (writers.pt_file, writers.mat5_file)  # from files beside it
+    need = sum(array.bytes for array in arrays.values()) * (2 if saved else 1)
     with replacing(path) as partial:
         _check_free(path, format, overwrite)  # of what a killed export moved aside, too
         _check_room(path, need)

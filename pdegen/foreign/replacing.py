@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pdegen.foreign.arrays import ForeignError
 
-_NEW, _OLD, _SCRATCH = "new", "old", "new.tensors"  # what the hidden folder may hold
+_NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # what the hidden folder may hold
 _HERE = -100  # AT_FDCWD: paths are as they are
 _EXCHANGE = 2  # RENAME_EXCHANGE
 

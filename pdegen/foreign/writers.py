@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import math
+import shutil
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from scipy.io import savemat
 
 
 @dataclass(frozen=True)
@@ -110,49 +112,16 @@ def mat73_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str,
         file.write(_header("MATLAB 7.3 MAT-file, written by pdegen", 0x0200))
 
 
-_MATLAB_TYPES = {  # class and type of the numbers
-    "float64": (6, 9), "float32": (7, 7), "int8": (8, 1), "uint8": (9, 2), "int16": (10, 3),
-    "uint16": (11, 4), "int32": (12, 5), "uint32": (13, 6), "int64": (14, 12),
-    "uint64": (15, 13), "bool": (9, 2),
-}  # fmt: skip
-_LOGICAL = 0x0200
-
-
 @contextmanager
 def mat5_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, Sink]]:
-    """MATLAB 5, not compressed: the first axis is the fastest, at least two of them."""
-    places = {}
-    with path.open("wb") as file:
-        file.write(_header("MATLAB 5.0 MAT-file, written by pdegen", 0x0100))
-        for name, array in arrays.items():
-            file.write(_described(name, array))
-            places[name] = file.tell()
-            file.seek(array.bytes + -array.bytes % 8, 1)
-        file.truncate()
-    yield {
-        name: Mapped(np.memmap(path, array.dtype, "r+", places[name], array.shape or (1,), "F"))
-        for name, array in arrays.items()
-    }
+    """MATLAB 5, by SciPy: at least two axes, one array after another in memory."""
+    options = {"appendmat": False, "oned_as": "column"}
+    with _saved(path, arrays, lambda mapped: savemat(path, mapped, **options)) as sinks:
+        yield sinks
 
 
 def _header(text: str, version: int) -> bytes:
     return text.encode().ljust(116) + bytes(8) + struct.pack("<H", version) + b"IM"
-
-
-def _described(name: str, array: Declared) -> bytes:
-    """All of an element but its numbers. Format: "MAT-File Format", The MathWorks, chapter 1."""
-    shape, text = _at_least_two(array.shape), name.encode()
-    array_class, number = _MATLAB_TYPES[array.dtype.name]
-    flags = array_class | (_LOGICAL if array.dtype == bool else 0)
-    parts = (
-        struct.pack("<IIII", 6, 8, flags, 0)
-        + struct.pack("<II", 5, 4 * len(shape))
-        + struct.pack(f"<{len(shape)}i", *shape).ljust(-(-len(shape) // 2) * 8, b"\0")
-        + struct.pack("<II", 1, len(text))
-        + text.ljust(-(-len(text) // 8) * 8, b"\0")
-        + struct.pack("<II", number, array.bytes)
-    )
-    return struct.pack("<II", 14, len(parts) + array.bytes + -array.bytes % 8) + parts
 
 
 def _at_least_two(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -165,24 +134,29 @@ def _columns(values: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def pt_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, Sink]]:
-    """PyTorch: a dictionary of tensors, which lie in mapped files until they are saved."""
-    torch = _torch()
-    folder = path.with_suffix(".tensors")
-    mapped: dict[str, Any] = {}
+    """PyTorch: a dictionary of tensors."""
+    torch: Any = importlib.import_module("torch")  # needed only to write its files
+
+    def save(mapped: dict[str, np.ndarray]) -> None:
+        torch.save({name: torch.from_numpy(values) for name, values in mapped.items()}, path)
+
+    with _saved(path, arrays, save) as sinks:
+        yield sinks
+
+
+@contextmanager
+def _saved(
+    path: Path, arrays: Mapping[str, Declared], save: Callable[[dict[str, np.ndarray]], None]
+) -> Iterator[dict[str, Sink]]:
+    """Arrays that lie in mapped files beside `path` until they are saved together."""
+    folder = path.with_suffix(".arrays")
+    mapped: dict[str, np.ndarray] = {}
     try:
         with npy_folder(folder, arrays) as sinks:
             yield sinks
         for name in arrays:
-            values = np.load(folder / f"{name}.npy", mmap_mode="r+", allow_pickle=False)
-            mapped[name] = torch.from_numpy(values)
-        torch.save(mapped, path)
+            mapped[name] = np.load(folder / f"{name}.npy", mmap_mode="r+", allow_pickle=False)
+        save(mapped)
     finally:
         mapped.clear()
-        for name in arrays:
-            (folder / f"{name}.npy").unlink(missing_ok=True)
-        folder.rmdir()
-
-
-def _torch() -> Any:
-    """PyTorch, which is needed only to write its files."""
-    return importlib.import_module("torch")
+        shutil.rmtree(folder)

@@ -42,13 +42,7 @@ def recipes_command() -> None:
     """List recipes with the sizes of their stores, experiments and benchmarks."""
     from pdegen.making.contents import layout
     from pdegen.recipe import load_recipe, recipe_names
-    from pipelines.declared.shipped import (
-        benchmark_file,
-        benchmark_names,
-        experiment_file,
-        experiment_names,
-        summary,
-    )
+    from pipelines.declared.shipped import Kind, file_of, names, summary
 
     say("Recipes (pdegen generate NAME)")
     for name in recipe_names():
@@ -56,14 +50,12 @@ def recipes_command() -> None:
         grid = "x".join(map(str, recipe.problem.variables()[0].shape))
         size = layout(recipe).bytes
         say(f"  {name:24} {recipe.samples:6} x {grid:<8} {size / 1e6:7.1f} MB  {recipe.summary}")
-    say("")
-    say("Experiments (pdegen run NAME)")
-    for name in experiment_names():
-        say(f"  {name:24} {summary(experiment_file(name))}")
-    say("")
-    say("Benchmarks (pdegen benchmark NAME)")
-    for name in benchmark_names():
-        say(f"  {name:24} {summary(benchmark_file(name))}")
+    commands: dict[Kind, str] = {"experiment": "run", "benchmark": "benchmark"}
+    for kind, command in commands.items():
+        say("")
+        say(f"{kind.capitalize()}s (pdegen {command} NAME)")
+        for name in names(kind):
+            say(f"  {name:24} {summary(file_of(kind, name))}")
 
 
 @app.command("generate")

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from pdegen.schema import SchemaError
 from pipelines.cli.common import (
     Compile,
     Device,
@@ -47,21 +46,9 @@ def train_command(
     equation: Equation = None,
 ) -> None:
     """Train an experiment, or a model on a store; --stream solves the samples during training."""
-    from pdegen.schema import near
-    from pipelines.declared.experiment import Experiment, load_experiment
-    from pipelines.declared.models import MODELS
+    from pipelines.declared.experiment import asked_for
 
-    if (experiment is None) == (model is None):
-        raise SchemaError("name an experiment, or give --data STORE --model NAME")
-    if experiment is not None:
-        declared = load_experiment(experiment)
-    else:
-        if data is None:
-            raise SchemaError("--model needs --data STORE")
-        if model not in MODELS:
-            raise SchemaError(f"unknown model {model!r}: {near(str(model), list(MODELS))}")
-        declared = Experiment.on_store(data, str(model))
-    declared = _changed(declared, stream, set_)
+    declared = _changed(asked_for(experiment, model, data), stream, set_)
     folder = out or Path("runs") / declared.name
     if _train(declared, data, folder, device, precision, compiled, resume, overwrite):
         say(folder / f"{declared.training.reported[0]}.safetensors")
@@ -94,9 +81,9 @@ def _train(
     """
     from operators.training.fit import Epoch, Stopped
     from operators.training.ranks import torchrun
+    from operators.training.step import Acceleration
     from pdegen.recipe import default_store
     from pipelines.runs.run import (
-        check_acceleration,
         check_device,
         check_memory,
         check_place,
@@ -115,7 +102,7 @@ def _train(
         report(done, total, seconds, f", loss {epoch.loss:.3e}, {split} {epoch.score:.3e}")
 
     place = check_device(device)
-    acceleration = check_acceleration(place, precision, compiled)
+    acceleration = Acceleration.chosen(place, precision, compiled)
     with Interrupts() as interrupts, torchrun(place) as ranks:
         store = data or default_store(experiment.data.load_recipe())
         said: dict[str, Any] = {}

@@ -6,7 +6,6 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -15,7 +14,7 @@ from pdegen.schema import Count, Name, SchemaError, Strict, near, read_toml
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.profile import Profile
 from pipelines.declared.registry import ModelSpec
-from pipelines.declared.shipped import benchmark_file
+from pipelines.declared.shipped import file_of
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 _Values = Annotated[list[Any], Field(min_length=1)]
@@ -325,7 +324,7 @@ def load_benchmark(name: str) -> Benchmark | Profile:
     Raises:
         SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
     """
-    path = Path(name) if name.endswith(".toml") else benchmark_file(name)
+    path = file_of("benchmark", name)
     if "points" in read_toml(path):
         return Profile.load(path)
     benchmark = Benchmark.load(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,6 +18,7 @@ from pdegen.domains import Box
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Name, NonNegative, Positive, SchemaError, Strict, is_name
 from pdegen.store.store import open_sealed
+from pipelines.declared.models import parse_model
 from pipelines.declared.physics import domain_of, functions_in, physics_of
 from pipelines.declared.registry import (
     AdamOptimizer,
@@ -29,7 +29,7 @@ from pipelines.declared.registry import (
     OptimizerSpec,
     Symmetries,
 )
-from pipelines.declared.shipped import experiment_file
+from pipelines.declared.shipped import file_of
 
 Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
@@ -248,6 +248,7 @@ class Experiment(Strict):
         Raises:
             StoreError: If there is no such store, or it has no inputs and targets.
         """
+        parse_model({"name": model})  # which says it where there is none
         opened = open_sealed(store)
         recipe, domain = opened.said.recipe.name, domain_of(opened)
         (first, *_), (target, *_) = (functions_in(opened, role) for role in ("input", "target"))
@@ -323,14 +324,33 @@ class Experiment(Strict):
         return changed
 
 
+def asked_for(
+    experiment: str | Experiment | None, model: str | None, data: str | None
+) -> Experiment:
+    """An experiment, or the one of a name or TOML file; or a model on a store in its place.
+
+    Raises:
+        SchemaError: If it is both, none, or cannot be.
+        StoreError: See `Experiment.on_store`.
+    """
+    if (experiment is None) == (model is None):
+        raise SchemaError(
+            "name an experiment, or a model and the data to train it on (--model NAME --data STORE)"
+        )
+    if experiment is not None:
+        return experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
+    if data is None:
+        raise SchemaError(f"model {model} needs data, a store to train on (--data STORE)")
+    return Experiment.on_store(data, str(model))
+
+
 def load_experiment(name: str) -> Experiment:
     """An experiment by its name, or from a TOML file.
 
     Raises:
         SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
     """
-    path = Path(name) if name.endswith(".toml") else experiment_file(name)
-    experiment = Experiment.load(path)
+    experiment = Experiment.load(file_of("experiment", name))
     for declared in (experiment.data, experiment.data.stream):
         if declared is not None:
             declared.load_recipe()  # so that a wrong recipe is reported now

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from operators.training.files import write
+from pipelines.reports.document import Picture
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; line styles differ as well.
 TRUTH, MODEL, ERROR, QUIET = "#000000", "#0072B2", "#D55E00", "#7F7F7F"
@@ -103,6 +104,11 @@ def save(figure: Figure, out: Path) -> None:
     kind, drawn = out.suffix[1:].lower(), io.BytesIO()
     figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else {})
     write(out, drawn.getvalue())
+
+
+def picture(figure: Figure, name: str, caption: str, half: bool = False) -> Picture:
+    """A figure as a part of a report; `half` as wide as the page."""
+    return Picture(name, caption, svg(figure, name, caption), half)
 
 
 @styled

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 
 from pdegen.domains import Domain
 from pipelines.reports import charts
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.facts import distinct, facts
 from pipelines.reports.fields import Functions, few
-from pipelines.reports.figures import svg
+from pipelines.reports.figures import picture
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.baselines import compared
@@ -160,7 +159,7 @@ def _learning_section(run: FinishedRun) -> Section:
         f"{best.epoch}. The dotted line is the learning rate."
     )
     figure = charts.learning_curve(run.history, loss, watched)
-    return Section("Learning curve", pictures=(_picture(figure, "learning-curve", caption),))
+    return Section("Learning curve", pictures=(picture(figure, "learning-curve", caption),))
 
 
 def _prediction_section(run: FinishedRun) -> Section:
@@ -189,7 +188,7 @@ def _prediction_section(run: FinishedRun) -> Section:
     few = (
         f" Of {len(truth.names)} channels these are drawn: {drawn}." if len(truth.names) > 1 else ""
     )
-    found = [_picture(
+    found = [picture(
         figure, "predictions", f"{explained}{few} Relative L² error: {named}."
     )]  # fmt: skip
     if truth.domain.dim == 1 and run.pairs.periodic:
@@ -197,12 +196,12 @@ def _prediction_section(run: FinishedRun) -> Section:
     elif truth.domain.dim > 1 and not truth.domain.moves:
         found.append(_where(run, truth, predicted - truth.values))
     if len(truth.times) > 1:
-        found.append(_picture(
+        found.append(picture(
             charts.error_by_time(truth.times, _by_time(run, truth)), "error-by-time",
             "Relative L² error at each time: the mean over the test samples, and the range of nine "
             "in ten of them.", half=True,
         ))  # fmt: skip
-    found.append(_picture(
+    found.append(picture(
         charts.error_histogram(errors), "error-histogram",
         f"Errors of the {len(errors)} test samples: median {scientific(float(np.median(errors)))}, "
         f"worst {scientific(errors.max())}.", half=True,
@@ -228,7 +227,7 @@ def _spectrum(run: FinishedRun) -> Picture:
     """On a circle, of the operators that keep some modes with what they keep."""
     modes = getattr(run.experiment.model, "modes", None)
     kept = "" if modes is None else f" The decoder keeps the modes below {modes}."
-    return _picture(
+    return picture(
         charts.error_spectrum(run.pairs.u.numpy(), run.prediction.numpy(), modes), "error-spectrum",
         f"Spectrum: mean size of the Fourier coefficients of target and error.{kept}", half=True,
     )  # fmt: skip
@@ -237,7 +236,7 @@ def _spectrum(run: FinishedRun) -> Picture:
 def _where(run: FinishedRun, truth: Functions, error: np.ndarray) -> Picture:
     u = truth.look.name
     mean = "" if len(truth.times) < 2 else " and times"
-    return _picture(
+    return picture(
         charts.mean_error(truth, error), "mean-error",
         f"Where the errors sit: |p − {u}| at each point, the mean over the {len(error)} test "
         f"samples{mean}. {_at_the_interface(run, np.abs(error[..., 0]))}".strip(),
@@ -257,10 +256,6 @@ def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
         f"Its mean is {error[near].mean():.3g} in the cells at an interface of the sample, "
         f"{error[~near].mean():.3g} in the others."
     )
-
-
-def _picture(figure: Figure, name: str, caption: str, half: bool = False) -> Picture:
-    return Picture(name, caption, svg(figure, name, caption), half)
 
 
 def _cost_section(run: FinishedRun) -> Section:

@@ -14,7 +14,8 @@ from pipelines.declared.experiment import Experiment
 from pipelines.reports import study_charts as charts
 from pipelines.reports.benchmark_report import learning
 from pipelines.reports.document import Picture, Report, Section, Table
-from pipelines.reports.studies import Facts, error, of_data, picture, reproduction, write_tables
+from pipelines.reports.figures import picture
+from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
 from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.reproduction import toml
 from pipelines.studies.benchmark import BenchmarkRun, baseline

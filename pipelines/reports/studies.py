@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from operators.training.files import write
 from pdegen.store.store import open_sealed
-from pipelines.reports.document import Picture, Report, Section, Table, markdown
-from pipelines.reports.figures import svg
+from pipelines.reports.document import Report, Section, Table, markdown
 from pipelines.reports.wording import scientific, settings
 from pipelines.studies.row import Row, mean_and_spread
 
 Facts = list[tuple[str, ...]]
-
-
-def picture(figure: Figure, name: str, caption: str) -> Picture:
-    """A figure as a part of a report."""
-    return Picture(name, caption, svg(figure, name, caption))
 
 
 def error(rows: Sequence[Row]) -> str:

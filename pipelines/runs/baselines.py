@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pipelines.runs.finished import FinishedRun
-from pipelines.runs.interfaces import hausdorff, intersection_over_union, phases
+from pipelines.runs.interfaces import agreement
 
 MEAN, CONSTANT = "mean of the training targets", "constant, the mean over points too"
 
@@ -48,12 +48,4 @@ def _measured(run: FinishedRun, prediction: torch.Tensor) -> Measured:
     errors = run.errors(prediction)[:, 0]
     if values is None:
         return Measured(errors)
-    pairs = [
-        (phases(p, values), phases(q, values))
-        for p, q in zip(prediction[..., 0].numpy(), truth[..., 0].numpy(), strict=True)
-    ]
-    return Measured(
-        errors,
-        np.array([intersection_over_union(p, q) for p, q in pairs]),
-        np.array([hausdorff(p, q) for p, q in pairs]),
-    )
+    return Measured(errors, *agreement(prediction[..., 0].numpy(), truth[..., 0].numpy(), values))

@@ -42,6 +42,19 @@ def hausdorff(p: Bool[np.ndarray, "n n"], q: Bool[np.ndarray, "n n"]) -> float:
     return float(max(there.max(), back.max()))
 
 
+def agreement(
+    found: Float[np.ndarray, "batch n n"],
+    truth: Float[np.ndarray, "batch n n"],
+    values: tuple[float, float],
+) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
+    """Intersection over union of the phases, and Hausdorff distance of the interfaces."""
+    pairs = [(phases(p, values), phases(q, values)) for p, q in zip(found, truth, strict=True)]
+    return (
+        np.array([intersection_over_union(p, q) for p, q in pairs]),
+        np.array([hausdorff(p, q) for p, q in pairs]),
+    )
+
+
 def interface_points(p: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "points 2"]:
     """Midpoints of the faces between the phases, cells being those of the unit square."""
     across_x, across_y = np.argwhere(p[1:] != p[:-1]), np.argwhere(p[:, 1:] != p[:, :-1])

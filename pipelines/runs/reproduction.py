@@ -12,7 +12,7 @@ from pdegen.equations.registry import source_of
 from pdegen.schema import SchemaError, parse_override
 from pdegen.store.store import Store
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.declared.shipped import experiment_names
+from pipelines.declared.shipped import names
 
 
 def reproduction(experiment: Experiment, store: Store) -> str:
@@ -54,7 +54,7 @@ def toml(content: Mapping[str, Any], path: str = "") -> str:
 
 def overriding(experiment: Experiment) -> list[str] | None:
     """The words `NAME --set ...` of an experiment; None where no overrides lead there."""
-    if experiment.name not in experiment_names():
+    if experiment.name not in names("experiment"):
         return None
     shipped, words = load_experiment(experiment.name), [experiment.name]
     stream = experiment.data.stream

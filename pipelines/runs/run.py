@@ -40,7 +40,7 @@ from operators.training.files import (
 from operators.training.fit import Epoch, fit, read_history
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
-from operators.training.step import Acceleration, AccelerationError
+from operators.training.step import Acceleration
 from operators.transforms import Predictor
 from pdegen.domains import Box
 from pdegen.schema import SchemaError
@@ -92,18 +92,6 @@ def check_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise SchemaError("device cuda was asked for, but PyTorch finds none here: use cpu")
     return torch.device(name)
-
-
-def check_acceleration(device: torch.device, precision: str, compiled: str) -> Acceleration:
-    """How steps are run, from the words of a user.
-
-    Raises:
-        SchemaError: For a word or a precision that is not to be had on the device.
-    """
-    try:
-        return Acceleration.chosen(device, precision, compiled)
-    except AccelerationError as error:
-        raise SchemaError(str(error)) from None
 
 
 def train(

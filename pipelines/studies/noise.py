@@ -24,7 +24,7 @@ from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
-from pipelines.runs.interfaces import hausdorff, intersection_over_union, phases
+from pipelines.runs.interfaces import agreement
 from pipelines.runs.predictions import kept_mean
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, Training, content
@@ -253,16 +253,8 @@ class NoiseStudy(Study[Cell]):
 
     def _scored(self, found: np.ndarray, note: str = "") -> Row:
         truth = self.truth[: len(found)]
-        pairs = [
-            (phases(p, self.values), phases(q, self.values))
-            for p, q in zip(found, truth, strict=True)
-        ]
-        return Row(
-            errors=_errors(found, truth).tolist(),
-            iou=[intersection_over_union(p, q) for p, q in pairs],
-            hausdorff=[hausdorff(p, q) for p, q in pairs],
-            note=note,
-        )
+        iou, distance = (values.tolist() for values in agreement(found, truth, self.values))
+        return Row(errors=_errors(found, truth).tolist(), iou=iou, hausdorff=distance, note=note)
 
 
 def parse_levels(text: str) -> tuple[float, ...]:

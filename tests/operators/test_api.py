@@ -16,7 +16,7 @@ import pdegen
 import pipelines
 from operators import Batch, CheckpointError
 from operators.data import Passes
-from operators.training.checkpoint import save_checkpoint
+from operators.training.checkpoint import saving_checkpoint
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
 
@@ -124,10 +124,10 @@ def _small() -> Predictor:
 def test_a_description_of_larger_weights_than_the_file_has_takes_no_memory(tmp_path: Path) -> None:
     model = {"name": "fno", "width": 2**22, "modes": 4}
     described = {"model": model, "in_channels": 1, "out_channels": 1, "dim": 1}
-    save_checkpoint(
+    saving_checkpoint(
         tmp_path / "m.safetensors", _small(),
         {"operator": described},
-    )  # fmt: skip
+    )()  # fmt: skip
     with pytest.raises(CheckpointError, match="does not fit its description"):
         operators.load_model(tmp_path / "m.safetensors")
 
@@ -144,10 +144,10 @@ def test_a_description_of_larger_weights_than_the_file_has_takes_no_memory(tmp_p
 def test_impossible_descriptions_are_refused(tmp_path: Path, changed: dict, message: str) -> None:
     model = {"name": "fno", "width": 8, "modes": 4, **changed}
     described = {"model": model, "in_channels": 1, "out_channels": 1, "dim": 1}
-    save_checkpoint(
+    saving_checkpoint(
         tmp_path / "m.safetensors", _small(),
         {"operator": described},
-    )  # fmt: skip
+    )()  # fmt: skip
     with pytest.raises(CheckpointError, match=message):
         operators.load_model(tmp_path / "m.safetensors")
 

@@ -10,7 +10,7 @@ from operators.base import Operator
 from operators.data import Channel, DataError, Pairs, Passes
 from operators.data.pairs import quadrature
 from operators.norms import RelativeL1, RelativeL2, relative_error, relative_l2
-from operators.training.checkpoint import load_checkpoint, save_checkpoint
+from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.evaluate import errors, predictions, scores
 from operators.training.fit import Settings, fit
 from operators.training.step import AS_WRITTEN, Step
@@ -233,7 +233,7 @@ def test_a_checkpoint_keeps_the_boundary_of_a_cloud(tmp_path):
     edge = np.array([True, False, False, True, False])
     boundary = Boundary.of(Cloud((5,), 2, None, None, edge), [0.5])
     model = predictor(boundary=boundary)
-    save_checkpoint(tmp_path / "model.safetensors", model, {"operator": {}})
+    saving_checkpoint(tmp_path / "model.safetensors", model, {"operator": {}})()
     loaded, _ = load_checkpoint(tmp_path / "model.safetensors", lambda words: AtPoints())
     a, x = torch.randn(2, 5, 1), torch.rand(2, 5, 2)
     assert torch.equal(loaded(a, x), model(a, x))

@@ -21,8 +21,8 @@ from operators.training.checkpoint import (
     check_checkpoint,
     load_checkpoint,
     load_state,
-    save_checkpoint,
-    save_state,
+    saving_checkpoint,
+    saving_state,
 )
 from operators.transforms import Normalizer, Predictor
 
@@ -48,13 +48,13 @@ def predictor() -> Predictor:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    save_checkpoint(tmp_path / "m.safetensors", predictor(), {"operator": {}, "epoch": 12})
+    saving_checkpoint(tmp_path / "m.safetensors", predictor(), {"operator": {}, "epoch": 12})()
     return tmp_path / "m.safetensors"
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    save_state(tmp_path / "state.pt", {"step": 3, "weights": torch.arange(4.0)})
+    saving_state(tmp_path / "state.pt", {"step": 3, "weights": torch.arange(4.0)})()
     return tmp_path / "state.pt"
 
 
@@ -94,7 +94,7 @@ def test_cut_files_are_refused(checkpoint: Path, state: Path, share: float) -> N
 def test_the_same_predictor_has_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
     loaded, description = load_checkpoint(checkpoint, Affine)
     kept = {key: description[key] for key in ("operator", "epoch")}
-    save_checkpoint(tmp_path / "again.safetensors", loaded, kept)
+    saving_checkpoint(tmp_path / "again.safetensors", loaded, kept)()
     assert (tmp_path / "again.safetensors").read_bytes() == checkpoint.read_bytes()
 
 
@@ -116,7 +116,7 @@ def test_tensors_of_another_kind_are_refused(
     changed = predictor()
     change(changed)
     path = tmp_path / "m.safetensors"
-    save_checkpoint(path, changed, {"operator": {}})
+    saving_checkpoint(path, changed, {"operator": {}})()
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(path, Affine)
 
@@ -183,7 +183,7 @@ def test_a_state_that_would_execute_code_is_refused(
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_state_that_is_a_list_is_refused(state: Path) -> None:
-    save_state(state, [1, 2])  # type: ignore[arg-type]
+    saving_state(state, [1, 2])()  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match="it holds a list"):
         load_state(state, CPU)
 

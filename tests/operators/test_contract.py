@@ -12,7 +12,7 @@ import torch
 
 from operators.base import check_input
 from operators.registry import ATTENTIONS, build_operator
-from operators.training.checkpoint import load_checkpoint, save_checkpoint
+from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.step import Watch
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
@@ -277,7 +277,7 @@ def test_a_copy_and_a_checkpoint_are_bit_equal(label, dim, tmp_path):
     described = {"model": declared.model_dump(mode="json"), "in_channels": 1, "out_channels": 1,
                  "dim": dim}  # fmt: skip
     predictor = Predictor(model, Normalizer.identity(1), Normalizer.identity(1))
-    save_checkpoint(tmp_path / "m.safetensors", predictor, {"operator": described})
+    saving_checkpoint(tmp_path / "m.safetensors", predictor, {"operator": described})()
     loaded, _ = load_checkpoint(tmp_path / "m.safetensors", build_operator)
     assert torch.equal(loaded.operator(a, x), model(a, x))
 

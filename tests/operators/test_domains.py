@@ -264,6 +264,18 @@ def test_weights_that_a_store_has_by_sample_come_with_its_batches(tmp_path):
     assert np.array_equal(pairs.own["weight"], values["w"][:7].astype(np.float32))
 
 
+def test_weights_of_points_are_not_those_of_averages_over_cells(tmp_path):
+    domain = Box.cell(8)
+    a, u = (function(domain, name, name, name) for name in "au")
+    weight = function(domain, "w", "weight", "quadrature weights", dtype="float64")
+    values = {v.name: np.abs(random(v)) + 0.1 for v in (a, u, weight)}
+    pairs = open_pairs(
+        sealed(tmp_path, domain, values, [a, u, weight]), "train", target_resolution=4
+    ).resident()
+    assert pairs.u.shape == (7, 4, 1)
+    assert "weight" not in pairs.own
+
+
 def test_several_variables_are_channels_side_by_side(tmp_path):
     domain = BOXES["2-D"]
     a, b, u = (function(domain, name, name, name) for name in "abu")

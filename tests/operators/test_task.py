@@ -10,7 +10,7 @@ from operators.base import Operator
 from operators.data import AtTime, Channel, Map, Pairs, Passes, Rollout, TaskError
 from operators.data import task as task_module
 from operators.norms import RelativeL2, relative_l2
-from operators.training.checkpoint import check_fit, load_checkpoint, save_checkpoint
+from operators.training.checkpoint import check_fit, load_checkpoint, saving_checkpoint
 from operators.training.evaluate import errors, predictions, scores
 from operators.training.fit import Settings, Stopped, fit
 from operators.training.step import AS_WRITTEN, Step
@@ -318,7 +318,7 @@ def test_refuses_what_the_data_do_not_have():
 
 def test_checkpoints_say_their_task(tmp_path):
     for task in (Map(), Rollout(history=2, steps=3, noise=0.5), AtTime(parameters=True)):
-        save_checkpoint(tmp_path / "m.safetensors", predictor(task, (4, 2)), {"operator": {}})
+        saving_checkpoint(tmp_path / "m.safetensors", predictor(task, (4, 2)), {"operator": {}})()
         loaded, _ = load_checkpoint(tmp_path / "m.safetensors", lambda words: Mixing((4, 2)))
         assert loaded.task == task
 

@@ -18,7 +18,7 @@ from operators.training.checkpoint import (
     CheckpointError,
     check_fit,
     load_checkpoint,
-    save_checkpoint,
+    saving_checkpoint,
 )
 from operators.training.evaluate import predictions, scores
 from operators.training.fit import Settings, Stopped, TrainingError, fit, read_history
@@ -247,7 +247,7 @@ def test_checkpoint_keeps_weights_and_normalisers(test_pairs, tmp_path):
         Normalizer(torch.tensor([-0.1]), torch.tensor([0.7])),
     )  # fmt: skip
     path = tmp_path / "model.safetensors"
-    save_checkpoint(path, model, {"operator": {"any": "words"}, "epoch": 7})
+    saving_checkpoint(path, model, {"operator": {"any": "words"}, "epoch": 7})()
     seen = []
     loaded, description = load_checkpoint(path, lambda words: seen.append(words) or build())
     assert seen == [{"any": "words"}] * 2  # for shapes alone, then for the weights
@@ -260,7 +260,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     with pytest.raises(CheckpointError, match="no such checkpoint"):
         load_checkpoint(path, build)
-    save_checkpoint(path, predictor(), {"operator": {}})
+    saving_checkpoint(path, predictor(), {"operator": {}})()
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(CheckpointError, match="is damaged"):
@@ -414,7 +414,7 @@ def test_checkpoint_keeps_pointwise_normalisers_and_what_vanishes(plane_store, t
     boundary = Boundary((0.0,), (True, True)) if vanishes else None
     model = Predictor(Affine(), input, target, boundary)
     path = tmp_path / "model.safetensors"
-    save_checkpoint(path, model, {"operator": {}})
+    saving_checkpoint(path, model, {"operator": {}})()
     loaded, _ = load_checkpoint(path, Affine)
     assert loaded.boundary == boundary
     assert_same(loaded.state_dict(), model.state_dict())

@@ -21,7 +21,7 @@ from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
-from pipelines.declared.shipped import benchmark_names
+from pipelines.declared.shipped import names as shipped
 from pipelines.measure.cost import Cost
 from pipelines.reports.benchmark_report import _line, write_benchmark_report
 from pipelines.reports.fields import Functions, Look
@@ -75,7 +75,7 @@ def finished(stores, tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("name", benchmark_names())
+@pytest.mark.parametrize("name", shipped("benchmark"))
 def test_shipped_benchmarks_are_possible(name):
     benchmark = load_benchmark(name)
     assert benchmark.name == name
@@ -301,7 +301,7 @@ def test_what_is_set_goes_before_what_an_operator_has_of_its_own():
     assert one.with_overrides({"lr": 1e-4}).experiment(case, 0, {}).training.lr == 1e-4
 
 
-@pytest.mark.parametrize("name", [n for n in benchmark_names() if not n.startswith("profile")])
+@pytest.mark.parametrize("name", [n for n in shipped("benchmark") if not n.startswith("profile")])
 def test_a_written_declaration_is_read_as_the_same(name):
     benchmark = load_benchmark(name)
     for version in [benchmark, benchmark.quickly()] if benchmark.quick else [benchmark]:

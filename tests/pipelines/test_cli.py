@@ -14,7 +14,7 @@ import zarr
 from pdegen.recipe import recipe_names
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.store import Store
-from pipelines.declared.shipped import benchmark_names, experiment_names
+from pipelines.declared.shipped import names as shipped
 from pipelines.runs import run as run_module
 from tests.pipelines.command import SMALL, history, quietly
 from tests.stores import faults, objects_of, with_attributes
@@ -60,7 +60,7 @@ def test_recipes_lists_all_recipes_and_experiments(pdegen):
     outcome = pdegen("recipes")
     assert outcome.status == 0
     names = {line.split()[0] for line in outcome.out if line.startswith("  ")}
-    assert names == {*recipe_names(), *experiment_names(), *benchmark_names()}
+    assert names == {*recipe_names(), *shipped("experiment"), *shipped("benchmark")}
     (r10,) = (line for line in outcome.out if line.startswith("  burgers-r10 "))
     assert "2048 x 8192" in r10
     assert "134.2 MB" in r10  # 2 arrays of 2048 x 8192 x 4 bytes

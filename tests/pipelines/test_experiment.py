@@ -8,10 +8,10 @@ from operators.training.fit import adam
 from operators.training.soap import SOAP
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.declared.shipped import experiment_names
+from pipelines.declared.shipped import names as shipped
 
 
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize("name", shipped("experiment"))
 def test_every_experiment_builds_what_it_declares(name):
     experiment = load_experiment(name)
     assert experiment.name == name

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from operators.data import Samples
 from operators.registry import build_operator
-from operators.training.checkpoint import load_checkpoint, save_checkpoint
+from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.evaluate import predictions
 from pipelines.reports.report import write_report
 from pipelines.runs import finished as reading
@@ -69,7 +69,7 @@ def of_another_checkpoint(run: Path) -> None:
     for weights in predictor.parameters():
         weights.data *= 1.5
     del description["sha256"]  # of the bytes before
-    save_checkpoint(run / "best.safetensors", predictor, description)
+    saving_checkpoint(run / "best.safetensors", predictor, description)()
 
 
 def damaged(run: Path) -> None:

@@ -16,7 +16,7 @@ from pdegen.sampling.gaussian import SquareGaussianField
 from pipelines.declared.benchmark import load_benchmark
 from pipelines.declared.experiment import load_experiment
 from pipelines.declared.models import parse_model
-from pipelines.declared.shipped import benchmark_names
+from pipelines.declared.shipped import names as shipped
 
 # S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021
 TABLE_2A = """                512    2048   8192
@@ -140,7 +140,7 @@ def test_published_figures_on_other_grids_are_those_of_the_papers():
 
 def test_no_other_benchmark_has_published_figures():
     checked = {*NAMES, "slides-table", "resolution", "profile-table1"}
-    for name in set(benchmark_names()) - checked:
+    for name in set(shipped("benchmark")) - checked:
         for entry in load_benchmark(name).operators.values():
             assert not entry.published
             assert not getattr(entry, "published_grids", {})

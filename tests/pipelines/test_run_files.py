@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from operators.registry import build_operator
-from operators.training.checkpoint import load_checkpoint, save_checkpoint
+from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.runs.run import RunError, evaluate_run, train, train_part
 from tests.pipelines.command import history
@@ -176,7 +176,7 @@ def test_a_checkpoint_of_no_experiment_is_refused(
 ) -> None:
     predictor, description = load_checkpoint(copy / "best.safetensors", build_operator)
     kept = {k: v for k, v in description.items() if k not in (absent, "sha256")}
-    save_checkpoint(copy / "best.safetensors", predictor, kept)
+    saving_checkpoint(copy / "best.safetensors", predictor, kept)()
     line = refused("evaluate", copy / "best.safetensors", "--data", store)
     assert f"is not of an experiment: it has no {absent}" in line
 

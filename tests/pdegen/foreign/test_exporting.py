@@ -26,6 +26,7 @@ from tests.stores import faults, with_attributes
 
 EVERY = pytest.mark.parametrize("format", FORMATS)
 TYPES = ["bool", "int64", "uint8", "float32", "float64"]
+MATLAB_TYPES = [*TYPES, "int8", "int16", "uint16", "int32", "uint32", "uint64"]
 
 
 class Mixed(Job):
@@ -271,7 +272,7 @@ def test_skipped_samples_stay_skipped(mixed, tmp_path):
 
 
 def test_every_type_of_number_has_its_class_in_matlab(tmp_path):
-    values = {t: random(3, 2).astype(t) for t in writers._MATLAB_TYPES}
+    values = {t: random(3, 2).astype(t) for t in MATLAB_TYPES}
     arrays = {t: writers.Declared(v.shape, v.dtype) for t, v in values.items()}
     for k, make in enumerate((writers.mat5_file, writers.mat73_file)):
         with make(tmp_path / f"{k}.mat", arrays) as sinks:
