@@ -17,11 +17,6 @@ from pdegen.domains import Box, Domain
 Function = Float[Tensor, "batch n c"]
 
 
-def l2(u: Float[Tensor, "batch ..."]) -> Float[Tensor, " batch"]:
-    """‖u‖ = (mean |u|²)^½ per sample: the L² norm on a grid of equal cells of a unit domain."""
-    return u.flatten(1).square().mean(dim=1).sqrt()
-
-
 def relative_l2(
     prediction: Float[Tensor, "batch ..."], target: Float[Tensor, "batch ..."]
 ) -> Float[Tensor, " batch"]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
+from pathlib import Path
+
 
 def reason(error: BaseException) -> str:
     """One line.
@@ -16,3 +20,11 @@ def reason(error: BaseException) -> str:
         what = what[0].lower() + what[1:]
     places = [str(name) for name in (error.filename, error.filename2) if name is not None]
     return ": ".join([" -> ".join(places), what] if places else [what])
+
+
+def check_room(folder: str | Path, need: int, what: str) -> None:
+    """Raise OSError where a folder has no room for what is to be written there."""
+    free = shutil.disk_usage(folder).free
+    if free < need:
+        text = f"no room{what} {need:,} bytes, {free:,} are free"
+        raise OSError(errno.ENOSPC, text, str(folder))

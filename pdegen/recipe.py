@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import Registered, source_of
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
-from pdegen.store.format import SAMPLES
+from pdegen.store.arrays import SAMPLES
 from pdegen.store.layout import check_sizes
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -105,6 +106,11 @@ class Samples(Dataset[dict[str, Tensor]], ABC):
         """Whether some samples have fewer points than others."""
         return False
 
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What all kinds of samples have, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(Samples)}
+
     def _on(self, device: torch.device | str) -> dict[str, Any]:
         """What all samples share, on a device."""
         place = torch.device(device)
@@ -155,14 +161,19 @@ class Samples(Dataset[dict[str, Tensor]], ABC):
         """
 
     @property
-    @abstractmethod
     def inputs(self) -> Tensor | Iterable[Tensor]:
         """All inputs, as a tensor, or in blocks that are overwritten by those after them."""
+        return Blocks(partial(self._values, "a"))
 
     @property
-    @abstractmethod
     def targets(self) -> Tensor | Iterable[Tensor]:
         """All targets, in the same way."""
+        return Blocks(partial(self._values, "u"))
+
+    def _values(self, which: Literal["a", "u"], block: int = 64) -> Iterator[Tensor]:
+        with closing(self.parts(block)) as parts:
+            for part in parts:
+                yield getattr(part, which)
 
     @abstractmethod
     def one(self, place: int) -> Batch:
@@ -274,8 +285,7 @@ class Passes(Samples):
 
     @classmethod
     def of(cls, pairs: Samples, length: int) -> Passes:
-        shared = {field.name: getattr(pairs, field.name) for field in fields(Samples)}
-        return cls(**shared, pairs=pairs, length=length)
+        return cls(**pairs.shared, pairs=pairs, length=length)
 
     def __len__(self) -> int:
         return self.length
@@ -324,6 +334,17 @@ class Passes(Samples):
             with closing(self.pairs.batches(seed, number, batch, start, rank, ranks)) as batches:
                 yield from islice(batches, end - step)
             step = min(end, (number + 1) * in_pass)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """All values of one kind in blocks, made anew each time they are iterated; the memory of a
+    block may be used again for the next but one."""
+
+    made: Callable[[], Iterator[Tensor]]
+
+    def __iter__(self) -> Iterator[Float[Tensor, "block *grid c"]]:
+        return self.made()
 
 
 def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:

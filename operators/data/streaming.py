@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from operators.data.batch import Batch
-from operators.data.pairs import Pairs, Samples, check_rank
+from operators.data.pairs import Blocks, Pairs, Samples, check_rank
 from operators.data.store import DataError, location
 from operators.data.variables import Entry
 from operators.seeds import generator
@@ -98,8 +98,7 @@ class StreamedPairs(Samples):
         for _ in self._read([self._shards], self._entries.values(), None, [values]):
             pass
         all = self._batch(*(torch.as_tensor(v).to(self.device) for v in values))
-        shared = {field.name: getattr(self, field.name) for field in fields(Samples)}
-        return Pairs(**shared, a=all.a, u=all.u, own=all.own)
+        return Pairs(**self.shared, a=all.a, u=all.u, own=all.own)
 
     def one(self, place: int) -> Batch:
         altered = self.altered
@@ -116,11 +115,11 @@ class StreamedPairs(Samples):
 
     @property
     def inputs(self) -> Iterable[Tensor]:
-        return _Blocks(self, self.a)
+        return Blocks(partial(self.values_of, self.a))
 
     @property
     def targets(self) -> Iterable[Tensor]:
-        return _Blocks(self, self.u)
+        return Blocks(partial(self.values_of, self.u))
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
@@ -257,20 +256,6 @@ class StreamedPairs(Samples):
         if self.device.type == "cuda":  # from pinned memory, beside the computation
             return values.pin_memory().to(self.device, non_blocking=True)
         return values.to(self.device)
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """All values of one variable in blocks, each time they are iterated.
-
-    The memory of a block is used again for the next but one.
-    """
-
-    pairs: StreamedPairs
-    entry: Entry
-
-    def __iter__(self) -> Iterator[Float[Tensor, "block *grid c"]]:
-        return self.pairs.values_of(self.entry)
 
 
 def by_sample(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, Tensor]:

@@ -8,9 +8,9 @@ whole trajectory is asked for (`march`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -100,8 +100,7 @@ class Task(ABC):
         if not isinstance(pairs, Pairs):
             return examples
         every = self.whole(pairs.all, pairs)
-        shared = {field.name: getattr(examples, field.name) for field in fields(Samples)}
-        return Pairs(**shared, a=every.a, u=every.u, own=every.own)
+        return Pairs(**examples.shared, a=every.a, u=every.u, own=every.own)
 
     def _with_parameters(self, batch: Batch, *functions: Tensor) -> Tensor:
         """The inputs side by side, and the numbers of the samples where they are inputs too."""
@@ -329,11 +328,10 @@ class Examples(Samples):
 
     @classmethod
     def of(cls, task: Task, pairs: Samples, count: int) -> Examples:
-        shared = {field.name: getattr(pairs, field.name) for field in fields(Samples)}
         channels = task.channels(pairs)
         names = pairs.target_channels[task.outputs(pairs)] if not count else ()
-        shared |= {"applied": channels, "target_channels": names, "input_channels": ()}
-        return cls(**shared, task=task, pairs=pairs, count=count)
+        own = {"applied": channels, "target_channels": names, "input_channels": ()}
+        return cls(**pairs.shared | own, task=task, pairs=pairs, count=count)
 
     def __len__(self) -> int:
         if not self.count:
@@ -381,14 +379,6 @@ class Examples(Samples):
         with closing(self.pairs.parts(-(-batch // (self.count or 1)))) as parts:
             for part in parts:
                 yield from self._cut(part, batch)
-
-    @property
-    def inputs(self) -> Iterable[Tensor]:
-        return (part.a for part in self.parts(64))
-
-    @property
-    def targets(self) -> Iterable[Tensor]:
-        return (part.u for part in self.parts(64))
 
     def _cut(self, samples: Batch, size: int) -> Generator[Batch, None, None]:
         """All examples of some samples in order, at most so many at a time."""

@@ -109,6 +109,20 @@ class Settings:
             )
         return steps
 
+    def schedule(
+        self, optimizer: torch.optim.Optimizer, steps: int
+    ) -> torch.optim.lr_scheduler.OneCycleLR:
+        """The learning rate over so many steps."""
+        return torch.optim.lr_scheduler.OneCycleLR(
+            optimizer,
+            self.lr,
+            total_steps=steps,
+            pct_start=self.warmup,
+            cycle_momentum=self.cycle_momentum,
+            div_factor=self.div,
+            final_div_factor=self.final_div,
+        )
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -172,15 +186,7 @@ def fit(
         keep_memory()
     steps_per_epoch, own_batch = len(train) // settings.batch, settings.batch // ranks.count
     optimizer = settings.optimizer(predictor.parameters(), settings.lr)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        settings.lr,
-        total_steps=total_steps,
-        pct_start=settings.warmup,
-        cycle_momentum=settings.cycle_momentum,
-        div_factor=settings.div,
-        final_div_factor=settings.final_div,
-    )
+    schedule = settings.schedule(optimizer, total_steps)
     averaged = deepcopy(predictor) if settings.average else predictor
     step, total, seconds, history = 0, torch.zeros((), device=train.device), 0.0, []
     declared = json.dumps([description.get(k) for k in ("operator", "experiment")], sort_keys=True)

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Matrices = Float[Tensor, "count m n"]
 Basis = Float[Tensor, "count k k"]
 
 

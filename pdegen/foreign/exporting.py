@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -19,6 +17,7 @@ from pdegen.foreign.exported import FILE, KEY, description, encoded
 from pdegen.foreign.replacing import replacing
 from pdegen.foreign.writers import Declared, Sink
 from pdegen.making.generate import Progress
+from pdegen.reasons import check_room
 from pdegen.schema import near
 from pdegen.store.store import Store, open_sealed
 
@@ -79,7 +78,7 @@ def export(
     need = sum(array.bytes for array in arrays.values()) * (2 if saved else 1)
     with replacing(path) as partial:
         _check_free(path, format, overwrite)  # of what a killed export moved aside, too
-        _check_room(path, need)
+        check_room(path.absolute().parent, need, ": the file takes")
         with writer(partial, arrays) as sinks:
             _fill(store, sinks, progress)
             if format != "npy":
@@ -98,15 +97,6 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
     if not ours or path.is_symlink():
         what = "folder that was exported" if format == "npy" else "file"
         raise ForeignError(f"{path} is no {what}: it is not replaced")
-
-
-def _check_room(path: Path, need: int) -> None:
-    folder = path.absolute().parent
-    free = shutil.disk_usage(folder).free
-    if free < need:
-        raise OSError(
-            errno.ENOSPC, f"no room: the file takes {need:,} bytes, {free:,} are free", str(folder)
-        )
 
 
 def _writer(store: Store, format: str, arrays: Mapping[str, Declared]) -> _Writer:

@@ -10,6 +10,8 @@ from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.published import (
     BURGERS,
+    BURGERS_EQUATION,
+    DARCY_EQUATION,
     Entry,
     Published,
     darcy_physics,
@@ -17,8 +19,6 @@ from pdegen.foreign.published import (
     shapes,
 )
 
-_BURGERS = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
-_DARCY = "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
 _VORTICITY = (
     "w_t + v . grad w = viscosity Laplace w + 0.1 (sin 2 pi (x+y) + cos 2 pi (x+y)), div v = 0, "
     "curl v = w, on the torus of length 1"
@@ -34,7 +34,7 @@ def burgers(contents: Contents, declaration: Declaration) -> Published | None:
     return Published(
         name="burgers-r10-published",
         title="Burgers, the published file burgers_data_R10.mat",
-        equation=_BURGERS,
+        equation=BURGERS_EQUATION,
         source="Li et al., ICLR 2021; splits of Cao, NeurIPS 2021: the first 1024, the last 100",
         grid="periodic",
         entries=(
@@ -62,7 +62,7 @@ def darcy(contents: Contents, declaration: Declaration) -> Published | None:
     return Published(
         name="darcy-421-published-file",
         title="Darcy, the published files piececonst_r421_N1024_smooth",
-        equation=_DARCY,
+        equation=DARCY_EQUATION,
         source="Li et al., ICLR 2021; splits of Cao, NeurIPS 2021: 1024, the last 100 of smooth2",
         grid="cell",
         entries=(

@@ -6,9 +6,7 @@ import numpy as np
 
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.published import BURGERS, Entry, Published, shapes
-
-_BURGERS = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
+from pdegen.foreign.published import BURGERS, BURGERS_EQUATION, Entry, Published, shapes
 
 
 def burgers(contents: Contents, declaration: Declaration) -> Published | None:
@@ -19,7 +17,7 @@ def burgers(contents: Contents, declaration: Declaration) -> Published | None:
     return Published(
         name="neuralop-burgers",
         title="Burgers, the small file of neuraloperator",
-        equation=_BURGERS,
+        equation=BURGERS_EQUATION,
         source="neuraloperator, data of PINO: 800 for training, 400 for tests",
         grid="periodic",
         entries=(

@@ -12,8 +12,6 @@ from pdegen.foreign import sandbox
 from pdegen.foreign.arrays import Array, Contents, ForeignError
 from pdegen.foreign.npy import MAGIC, npy
 
-_BLOCK = 2**22
-
 
 @dataclass(frozen=True)
 class Source:
@@ -41,10 +39,8 @@ class Source:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise ForeignError(f"{path} is no file")
-        digest = hashlib.sha256()
         with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
+            digest = hashlib.file_digest(file, "sha256")
         return cls(path, status.st_size, digest.hexdigest(), status.st_mtime_ns)
 
     def check(self) -> None:

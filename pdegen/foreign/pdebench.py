@@ -6,10 +6,16 @@ import math
 
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.published import BURGERS, Entry, Published, darcy_physics, named, shapes
+from pdegen.foreign.published import (
+    BURGERS,
+    DARCY_EQUATION,
+    Entry,
+    Published,
+    darcy_physics,
+    named,
+    shapes,
+)
 from pdegen.store.format import Physics
-
-_DARCY = "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
 
 
 def trajectories(contents: Contents, declaration: Declaration) -> Published | None:
@@ -56,7 +62,7 @@ def darcy(contents: Contents, declaration: Declaration) -> Published | None:
     return Published(
         name="pdebench-darcy",
         title=f"PDEBench, the file {contents.path.name}",
-        equation=_DARCY,
+        equation=DARCY_EQUATION,
         source="Takamoto et al., NeurIPS 2022: the first tenth is the test, the rest training",
         grid="cell",
         entries=(

@@ -56,6 +56,8 @@ class Published:
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
 
 
+BURGERS_EQUATION = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
+DARCY_EQUATION = "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
 BURGERS = Physics(
     symmetries=("shift", "odd-reflection"), drawing={"a": Drawing("a"), "u": Drawing("u")}
 )

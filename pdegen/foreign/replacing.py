@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pdegen.foreign.arrays import ForeignError
+from pdegen.store.objects import flush_folder
 
 _NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # what the hidden folder may hold
 _HERE = -100  # AT_FDCWD: paths are as they are
@@ -39,7 +40,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield folder / _NEW
         _synced(folder / _NEW)
         _swapped(folder, path)
-        _synced_folder(path.parent)
+        flush_folder(path.parent)
     finally:
         try:
             _emptied(folder)
@@ -118,15 +119,7 @@ def _synced(path: Path) -> None:
     if path.is_dir():
         for inner in path.iterdir():
             _synced(inner)
-        _synced_folder(path)
+        flush_folder(path)
         return
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _synced_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

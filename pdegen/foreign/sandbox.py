@@ -12,14 +12,12 @@ import importlib
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
-from errno import ENOSPC
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ import numpy as np
 
 from pdegen.foreign import arrays as limits
 from pdegen.foreign.arrays import Array, Contents, ForeignError, Place, printable
+from pdegen.reasons import check_room
 
 SECONDS = 30  # of processor time, to begin with
 BYTES_IN_A_SECOND = 2**24
@@ -102,10 +101,8 @@ def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array
     left = {array.name: array for array in arrays if array.place is None}
     if not left:
         return {array: array for array in arrays}
-    need, free = sum(array.bytes for array in left.values()), shutil.disk_usage(folder).free
-    if need > free:
-        text = f"no room to unpack {', '.join(left)}: {need:,} bytes, {free:,} are free"
-        raise OSError(ENOSPC, text, str(folder))
+    need = sum(array.bytes for array in left.values())
+    check_room(folder, need, f" to unpack {', '.join(left)}:")
     path = next(iter(left.values())).path
     found = _read(Request(str(path), str(folder), reader, [*left]), need).arrays
     for name, array in left.items():

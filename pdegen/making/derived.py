@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import zarr
 
 from pdegen.equations.base import SampleError
 from pdegen.making.contents import provenance
@@ -96,7 +95,7 @@ class NoiseJob(Job):
 
     def __post_init__(self) -> None:
         parent = open_sealed(self.parent)
-        fields = [name for name in parent.variables if _dims(parent.array(name))[1:]]
+        fields = [name for name in parent.variables if parent.arrays[name].dims[1:]]
         if parent.derived:
             raise StoreError(f"{self.parent} has noise already: give the store it was made from")
         if self.variable not in fields:
@@ -131,14 +130,14 @@ class NoiseJob(Job):
 
     def layout(self) -> Layout:
         parent = open_sealed(self.parent)
-        field = parent.array(self.variable)
+        field = parent.arrays[self.variable]
         deviation = pointwise_deviation(
             values
             for samples in _training_blocks(parent)
             if len(values := _kept(parent, self.variable, samples))
         )
         self._try_on(deviation)
-        axes = _dims(field)[1:]
+        axes = field.dims[1:]
         levels = np.array([noise.level for noise in self.noises])
         noise = self.noises[0]
         coordinates = [
@@ -148,7 +147,7 @@ class NoiseJob(Job):
                 "units": "dB" if noise.kind == "snr" else "1"}),
             Coordinate("deviation", axes, deviation, {
                 "long_name": f"standard deviation of {self.variable} over the training samples",
-                "units": field.attrs.get("units", "1")}),
+                "units": field.said.units or "1"}),
         ]  # fmt: skip
         model = noise.build()
         if isinstance(model, SensorNoise):
@@ -188,10 +187,9 @@ class NoiseJob(Job):
             raise StoreError(f"{self.variable} of {self.parent}: {error}") from None
 
     def _variable(self, parent: Store, name: str) -> Variable:
-        array = parent.array(name)
-        variable = Variable(
-            name, _dims(array)[1:], array.shape[1:], array.dtype.name, array.attrs.asdict()
-        )
+        array = parent.arrays[name]
+        attributes = parent.description.metadata[name]["attributes"]
+        variable = Variable(name, array.dims[1:], array.shape[1:], array.dtype.name, attributes)
         if name != self.variable:
             return variable
         shared = variable.attributes.get("coordinates", "")
@@ -252,14 +250,10 @@ class NoiseJob(Job):
         return f"{store.url} was made with other noise: {json.dumps(there)}"
 
 
-def _dims(array: zarr.Array) -> tuple[str, ...]:
-    return tuple(map(str, getattr(array.metadata, "dimension_names", None) or ()))
-
-
 def _coordinates(parent: Store) -> Iterator[Coordinate]:
-    for name, array in sorted(parent.group.arrays()):
-        if name not in parent.variables:
-            yield Coordinate(name, _dims(array), np.asarray(array[...]), array.attrs.asdict())
+    for name, array in sorted(parent.description.coordinates.items()):
+        attributes = parent.description.metadata[name]["attributes"]
+        yield Coordinate(name, array.dims, np.asarray(parent.array(name)[...]), attributes)
 
 
 def _training_blocks(parent: Store) -> Iterator[range]:

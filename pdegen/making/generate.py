@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import platform
-import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +23,7 @@ from pdegen.making.contents import compute, layout, probe
 from pdegen.making.engines import Pool, check, pool
 from pdegen.making.label_error import label_error
 from pdegen.numerics.failure import WorkerError
+from pdegen.reasons import check_room
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store import lock
@@ -452,12 +451,7 @@ def _check_room(objects: Objects, plan: Layout) -> None:
     """Raise OSError before anything is written where the disk has no room for the arrays."""
     if not objects.is_local:
         return
-    need = plan.bytes
     folder = os.path.abspath(objects.root)
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
-    free = shutil.disk_usage(folder).free
-    if free < need:
-        raise OSError(
-            errno.ENOSPC, f"no room: the store may take {need:,} bytes, {free:,} are free", folder
-        )
+    check_room(folder, plan.bytes, ": the store may take")

@@ -13,9 +13,8 @@ from pdegen.store.card import CARD, CROISSANT
 from pdegen.store.format import BEGUN, METADATA_BYTES, ROOT
 from pdegen.store.objects import Objects, TooLargeError
 from pdegen.store.record import Record, Seal
-from pdegen.store.store import Store, StoreError
+from pdegen.store.store import Store, StoreError, seal_in
 
-_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _AT_ONCE = 256  # records read at a time
 _LOG = re.compile(r"log/\d{8}T\d{12}Z\.json")
 _OURS = re.compile(
@@ -60,31 +59,21 @@ def found(objects: Objects, job: str | None = None) -> Store | None:
 def _is_ours(objects: Objects) -> bool:
     """Whether what cannot be read as a store was one: by its root, by another object of ours that
     is whole, or since nothing else than a root that was cut off is there."""
+    root, _ = objects.found(ROOT, METADATA_BYTES)
+    torn = False  # the root is no JSON, as after a loss of power
     try:
-        attributes = json.loads(objects.read(ROOT, METADATA_BYTES))["attributes"]
-        if attributes["format"] == "pdegen":
+        if root is not None and json.loads(root)["attributes"]["format"] == "pdegen":
             return True
-    except (*_ABSENT, TooLargeError, ValueError, RecursionError, TypeError, KeyError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        torn = True
+    except (TypeError, KeyError):
         pass
     if lock.holder(objects) is not None or next(_records(objects), None) is not None:
         return True
-    try:
-        Seal.parse(objects.read(Seal.KEY, METADATA_BYTES))
+    with suppress(StoreError):
+        seal_in(objects)
         return True
-    except (*_ABSENT, TooLargeError, ValueError):
-        pass
-    return set(objects.keys("")) <= {ROOT, "log"} and _is_torn(objects)
-
-
-def _is_torn(objects: Objects) -> bool:
-    """Whether the root is no JSON, as after a loss of power."""
-    try:
-        json.loads(objects.read(ROOT, METADATA_BYTES))
-    except (ValueError, RecursionError):
-        return True
-    except (*_ABSENT, TooLargeError):
-        pass
-    return False
+    return torn and set(objects.keys("")) <= {ROOT, "log"}
 
 
 def _records(objects: Objects) -> Iterator[Record]:
@@ -96,18 +85,12 @@ def _records(objects: Objects) -> Iterator[Record]:
         some = keys[start : start + _AT_ONCE]
         try:
             found = objects.read_all(some, METADATA_BYTES)
-        except (*_ABSENT, TooLargeError):
-            found = [data for key in some if (data := _whole(objects, key)) is not None]
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, TooLargeError):
+            whole = (objects.found(key, METADATA_BYTES)[0] for key in some)
+            found = [data for data in whole if data is not None]
         for data in found:
             with suppress(ValueError):
                 yield Record.parse(data)
-
-
-def _whole(objects: Objects, key: str) -> bytes | None:
-    try:
-        return objects.read(key, METADATA_BYTES)
-    except (*_ABSENT, TooLargeError):
-        return None
 
 
 def is_all_of(objects: Objects, job: str) -> bool:
@@ -179,11 +162,4 @@ def continued(objects: Objects, described: dict[str, bytes], check: Callable[[],
 def differing(objects: Objects, described: dict[str, bytes]) -> list[str]:
     """The keys of what is not as it was laid out, `zarr.json` first."""
     keys = [ROOT, *(key for key in described if key != ROOT)]
-    return [key for key in keys if not _has(objects, key, described[key])]
-
-
-def _has(objects: Objects, key: str, data: bytes) -> bool:
-    try:
-        return objects.read(key, len(data)) == data
-    except (*_ABSENT, TooLargeError):
-        return False
+    return [key for key in keys if objects.found(key, len(described[key]))[0] != described[key]]

@@ -20,10 +20,10 @@ from pdegen.schema import SchemaError
 from pdegen.store import lock
 from pdegen.store.card import CARD, CROISSANT, documents
 from pdegen.store.format import METADATA_BYTES, ROOT, MetadataError, parse
-from pdegen.store.objects import Objects, TooLargeError
+from pdegen.store.objects import Objects
 from pdegen.store.record import Record, Seal, sample_moments
 from pdegen.store.signed import sha256
-from pdegen.store.store import Fault, Store, StoreError, finished
+from pdegen.store.store import Fault, Store, StoreError, finished, seal_in
 
 Mend = tuple[str, bytes]  # the key of an object and what is written there
 _NAMED = 1000  # faults of one kind that are named one by one
@@ -125,29 +125,22 @@ def _opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
     """The store by the metadata that can be trusted most, and its seal where that is sound."""
     objects = Objects(url)
     try:
-        seal = Seal.parse(objects.read(Seal.KEY, at_most=METADATA_BYTES))
+        seal = seal_in(objects)
         store = Store(url, root=seal.metadata.get(ROOT, "").encode(), marks=seal.shards)
-        if seal.objects.keys() != {ROOT, CARD, CROISSANT, *store.fixed_keys()}:
-            raise ValueError("it is the seal of other objects than the store has")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        fault = "is missing"
-    except TooLargeError as error:
-        fault = f"is {error.strerror}"
-    except StoreError:
-        fault = "its copy of zarr.json is no description of a store"
-    except ValueError as error:
-        fault = str(error)
-    else:
-        try:
-            unsealed = not parse(objects.read(ROOT, at_most=METADATA_BYTES)).said.sealed
-        except (OSError, MetadataError):
-            unsealed = False
-        if unsealed:  # it is being written again
-            finished(url)
-        return store, seal
-    store = finished(url)
-    result.faults.append(Fault(Seal.KEY, fault))
-    return store, None
+        if store.damage is not None:
+            raise StoreError("its copy of zarr.json is no description of a store")
+        store.check_seal(seal)
+    except StoreError as error:
+        store = finished(url)
+        result.faults.append(Fault.of_seal(error))
+        return store, None
+    try:
+        unsealed = not parse(objects.read(ROOT, at_most=METADATA_BYTES)).said.sealed
+    except (OSError, MetadataError):
+        unsealed = False
+    if unsealed:  # it is being written again
+        finished(url)
+    return store, seal
 
 
 def _check_fixed(store: Store, seal: Seal | None, result: Verification) -> None:
@@ -349,11 +342,8 @@ def _mended_records(
         made, record = _made_again(store, job, shard, {})  # again: few are held at a time
         for name in store.variables:
             key = store.key(name, shard)
-            try:
-                sound = sha256(store.objects.read(key, store.limit(name))) == record.digest[name]
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError, TooLargeError):
-                sound = False
-            if not sound:
+            data, _ = store.objects.found(key, store.limit(name))
+            if data is None or sha256(data) != record.digest[name]:
                 yield key, made[key]
         yield Record.key(shard), record.encode()
 

@@ -89,12 +89,16 @@ class NoiseModel(ABC):
         stream = NormalStream(_hashed(seed, "noise", epoch))
         noisy = u.copy()
         if self._silent:
-            return noisy
+            return self._seen(noisy, seed)
         rows = max(1, _CACHE_POINTS // max(1, math.prod(u.shape[1:])))
         for start in range(0, len(u), rows):
             block = slice(start, start + rows)
             clean = u[block].astype(np.float64)
             noisy[block] = clean + self._noise(clean, stream, numbers[block], sigma)
+        return self._seen(noisy, seed)
+
+    def _seen(self, noisy: np.ndarray, seed: int) -> np.ndarray:
+        """What is observed of noisy fields: all, by default."""
         return noisy
 
     @property
@@ -222,7 +226,7 @@ class CorrelatedNoise(NoiseModel):
 
 
 @dataclass(frozen=True)
-class SensorNoise(NoiseModel):
+class SensorNoise(EnsembleNoise):
     """u(x) + ε σ(x) ξ(x) at the sensors, 0 elsewhere.
 
     The sensors are random points, the same for all samples, levels and epochs; more of them
@@ -233,7 +237,6 @@ class SensorNoise(NoiseModel):
     """
 
     fraction: float = 0.1
-    uses_deviation: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -248,20 +251,9 @@ class SensorNoise(NoiseModel):
         mask[order[: max(1, round(self.fraction * points))]] = True
         return mask.reshape(shape)
 
-    def add(
-        self,
-        u: Float[np.ndarray, " batch *grid"],
-        seed: int,
-        numbers: Sequence[int],
-        deviation: Float[np.ndarray, " *grid"] | None = None,
-        epoch: int = 0,
-    ) -> Float[np.ndarray, " batch *grid"]:
-        noisy = super().add(u, seed, numbers, deviation, epoch)
-        noisy[:, ~self.observed(u.shape[1:], seed)] = 0
+    def _seen(self, noisy: np.ndarray, seed: int) -> np.ndarray:
+        noisy[:, ~self.observed(noisy.shape[1:], seed)] = 0
         return noisy
-
-    def _noise(self, u, stream, numbers, sigma):
-        return self.level * sigma * _normals(stream, numbers, u.shape[1:])
 
 
 def pointwise_deviation(

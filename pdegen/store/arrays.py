@@ -157,10 +157,8 @@ class Array:
 
     @property
     def fill(self) -> float:
-        """What is read where nothing was written: no value, if the type has one that is none."""
-        if self.dtype.kind == "f":
-            return math.nan
-        return -1 if self.dtype.kind == "i" and self.checksums else 0
+        """What is read where nothing was written."""
+        return fill(self.dtype, 3 if self.checksums else 2)
 
     def key(self, shard: int = 0) -> str:
         """The key of the object that holds a shard, or a coordinate.
@@ -205,12 +203,19 @@ class Array:
         array = cls(
             name, dims, said.shape, dtype, shard, shard, "none", version > 2, said.attributes
         )
-        fill = 0.0 if version == 2 and cut is None else array.fill
-        expected = "NaN" if math.isnan(fill) else np.array(fill).astype(dtype).item()
+        empty = 0.0 if version == 2 and cut is None else array.fill
+        expected = "NaN" if math.isnan(empty) else np.array(empty).astype(dtype).item()
         _check(same(said.fill_value, expected), f"{name}: fill value", said.fill_value)
         if cut is None:
             return _coordinate(array, said.codecs)
         return _variable(array, said.codecs, *cut)
+
+
+def fill(dtype: np.dtype[Any], version: int) -> float:
+    """What is read where nothing was written: no value, if the type has one that is none."""
+    if dtype.kind == "f":
+        return math.nan
+    return -1 if dtype.kind == "i" and version > 2 else 0
 
 
 def _coordinate(array: Array, codecs: list[Json]) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.store.format import BLOSC, Array, Values
+from pdegen.store.arrays import BLOSC, Array, Values
 
 # compiled, without types
 _blosc: Any = importlib.import_module("numcodecs.blosc")

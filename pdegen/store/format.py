@@ -24,11 +24,7 @@ from pdegen.domains import GRIDS, Box, Domain, Grid, from_attributes
 from pdegen.domains import NAMES as SPACE
 from pdegen.schema import explained
 from pdegen.store.arrays import (
-    BLOSC,
-    CHUNK_BYTES,
-    LEADING,
     SAMPLES,
-    SHARD_BYTES,
     Array,
     Json,
     Metadata,
@@ -37,34 +33,10 @@ from pdegen.store.arrays import (
     Values,
     check_axes,
 )
-from pdegen.store.signed import MARK, mark, sha256, unsigned
-
-__all__ = [
-    "BLOSC",
-    "CHUNK_BYTES",
-    "FORMAT",
-    "FORMAT_VERSION",
-    "LEADING",
-    "MARK",
-    "METADATA_BYTES",
-    "ROOT",
-    "SAMPLES",
-    "SHARD_BYTES",
-    "SPACE",
-    "Array",
-    "Attributes",
-    "BegunError",
-    "Description",
-    "Drawing",
-    "MetadataError",
-    "Physics",
-    "Values",
-    "job_of",
-    "mark",
-    "parse",
-    "sha256",
-    "unsigned",
-]
+from pdegen.store.signed import MARK as MARK  # and these, which readers take from here
+from pdegen.store.signed import mark as mark
+from pdegen.store.signed import sha256 as sha256
+from pdegen.store.signed import unsigned as unsigned
 
 FORMAT = "pdegen"
 FORMAT_VERSION = 3

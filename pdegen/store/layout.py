@@ -18,14 +18,8 @@ from zarr.storage import MemoryStore
 
 from pdegen.domains import Domain
 from pdegen.schema import SchemaError
-from pdegen.store.format import (
-    CHUNK_BYTES,
-    FORMAT,
-    FORMAT_VERSION,
-    ROOT,
-    SAMPLES,
-    SHARD_BYTES,
-)
+from pdegen.store.arrays import CHUNK_BYTES, SAMPLES, SHARD_BYTES, fill
+from pdegen.store.format import FORMAT, FORMAT_VERSION, ROOT
 from pdegen.store.variables import Coordinate, Variable, check_domain
 
 _CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
@@ -106,7 +100,7 @@ class Layout:
                 chunks=coordinate.values.shape,
                 dtype=coordinate.values.dtype,
                 compressors=checksum,
-                fill_value=_fill(coordinate.values.dtype, version) if version > 2 else None,
+                fill_value=fill(coordinate.values.dtype, version) if version > 2 else None,
                 dimension_names=coordinate.dims,
                 attributes=dict(coordinate.attributes),
                 config={"write_empty_chunks": True},  # zeros are values
@@ -122,7 +116,7 @@ class Layout:
                 shards=(self.shard, *variable.shape),
                 dtype=variable.dtype,
                 compressors=[*_COMPRESSORS[self.codec], *checksum],
-                fill_value=_fill(np.dtype(variable.dtype), version),
+                fill_value=fill(np.dtype(variable.dtype), version),
                 dimension_names=("sample", *variable.dims),
                 attributes=dict(variable.attributes),
             )
@@ -169,13 +163,6 @@ def in_memory(objects: Mapping[str, bytes]) -> MemoryStore:
     """Bytes by keys as Zarr reads them."""
     buffers: dict[str, AnyBuffer] = {key: Buffer.from_bytes(data) for key, data in objects.items()}
     return MemoryStore(buffers)
-
-
-def _fill(dtype: np.dtype, version: int) -> float:
-    """What is read where nothing was written: no value, if the type has one that is none."""
-    if dtype.kind == "f":
-        return float("nan")
-    return -1 if dtype.kind == "i" and version > 2 else 0
 
 
 def _divisor(n: int, at_most: int) -> int:

@@ -94,9 +94,10 @@ class Holder:
 
 def holder(objects: Objects) -> Holder | None:
     """Who holds the lock; None where nobody does, or the lock cannot be read."""
+    data, _ = objects.found(KEY, _BYTES)
     try:
-        return Holder.parse(objects.read(KEY, _BYTES))
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, TooLargeError):
+        return None if data is None else Holder.parse(data)
+    except ValueError:
         return None
 
 

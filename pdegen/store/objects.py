@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
@@ -177,6 +178,17 @@ class Objects:
             raise TooLargeError(errno.EFBIG, f"larger than {at_most:,} bytes", path)
         return data
 
+    def found(self, key: str, at_most: int) -> tuple[bytes | None, str]:
+        """The bytes of an object; or None, and why there are none of at most so many."""
+        try:
+            return self.read(key, at_most), ""
+        except (FileNotFoundError, NotADirectoryError):
+            return None, "is missing"
+        except IsADirectoryError:
+            return None, "a folder is in its place"
+        except TooLargeError as error:
+            return None, f"is {error.strerror}"
+
     @_patient
     def read_all(self, keys: list[str], at_most: int) -> list[bytes]:
         """Several objects, at once where that is faster.
@@ -275,7 +287,7 @@ class Objects:
         finally:
             with suppress(FileNotFoundError):  # it was renamed
                 os.remove(partial)
-        _flush_folder(folder)
+        flush_folder(folder)
 
     @_patient
     def keys(self, prefix: str) -> list[str]:
@@ -310,7 +322,7 @@ class Objects:
             except FileNotFoundError:
                 return
             if self.is_local:
-                _flush_folder(os.path.dirname(path))
+                flush_folder(os.path.dirname(path))
 
     @_patient
     def remove_all(self, key: str = "") -> None:
@@ -327,13 +339,13 @@ class Objects:
                     with suppress(FileNotFoundError):  # its writer lives, and has finished it
                         os.remove(os.path.join(folder, name))
                 if partial:
-                    _flush_folder(folder)
+                    flush_folder(folder)
 
     def flush(self, key: str = "") -> None:
         """Make what was removed or renamed below a key survive a loss of power."""
         if self.is_local:
             for folder, _, _ in os.walk(self._path(key)):
-                _flush_folder(folder)
+                flush_folder(folder)
 
 
 def _read(path: str, at_most: int | None) -> bytes:
@@ -372,10 +384,10 @@ def _make_folder(folder: str) -> None:
         _make_folder(above)
     with suppress(FileExistsError):
         os.mkdir(folder)
-    _flush_folder(above)
+    flush_folder(above)
 
 
-def _flush_folder(folder: str) -> None:
+def flush_folder(folder: str | Path) -> None:
     """Write a folder's entries to the disk."""
     descriptor = os.open(folder or ".", os.O_RDONLY)
     try:

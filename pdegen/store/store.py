@@ -65,6 +65,11 @@ class Fault:
         where = f"shard {shard}" if variable is None else f"{variable}, shard {shard}"
         return cls(where, what, shard, variable)
 
+    @classmethod
+    def of_seal(cls, error: StoreError) -> Fault:
+        """What `seal_in` or `Store.check_seal` has said."""
+        return cls(Seal.KEY, str(error).removeprefix(f"{Seal.KEY}: "))
+
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"
 
@@ -389,12 +394,10 @@ class Store:
         Raises:
             StoreError: If there is none, or it does not fit the store.
         """
-        try:
-            return self._parsed(shard, self.objects.read(Record.key(shard), METADATA_BYTES))
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise StoreError(f"{self.url}: shard {shard} has no record") from None
-        except TooLargeError as error:
-            raise StoreError(f"{self.url}: {Record.key(shard)} is {error.strerror}") from None
+        data, what = self.objects.found(Record.key(shard), METADATA_BYTES)
+        if data is None:
+            raise StoreError(f"{self.url}: shard {shard} has no record: {Record.key(shard)} {what}")
+        return self._parsed(shard, data)
 
     def records(self) -> Iterator[Record]:
         """The records of all shards, in order, some at a time.
@@ -544,17 +547,14 @@ class Store:
 
     def sealed_by(self) -> Seal:
         """The seal. Raises StoreError if it is missing, damaged, or of another store."""
-        try:
-            seal = Seal.parse(self.objects.read(Seal.KEY, METADATA_BYTES))
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise StoreError(f"{Seal.KEY}: is missing") from None
-        except TooLargeError as error:
-            raise StoreError(f"{Seal.KEY}: is {error.strerror}") from None
-        except ValueError as error:
-            raise StoreError(f"{Seal.KEY}: {error}") from None
+        seal = seal_in(self.objects)
+        self.check_seal(seal)
+        return seal
+
+    def check_seal(self, seal: Seal) -> None:
+        """Raise StoreError where a seal is that of another store."""
         if seal.objects.keys() != {ROOT, CARD, CROISSANT, *self.fixed_keys()}:
             raise StoreError(f"{Seal.KEY}: it is the seal of other objects than the store has")
-        return seal
 
     def seal_faults(self, cards: bool = True) -> list[Fault]:
         """What is wrong with the seal, or with what it covers beside records and shards.
@@ -565,15 +565,14 @@ class Store:
         try:
             seal = self.sealed_by()
         except StoreError as error:
-            where, _, what = str(error).partition(": ")
-            return [Fault(where, what)]
+            return [Fault.of_seal(error)]
         found = list[Fault]()
         for key, digest in seal.objects.items():
             if cards or key not in (CARD, CROISSANT):
                 data, what = self.fixed(key)
                 if data is not None and sha256(data) != digest:
                     what = "differs from the seal"
-                if what is not None:
+                if what:
                     found.append(Fault(key, what))
         return found
 
@@ -591,18 +590,11 @@ class Store:
                     found.append(shard)
         return found
 
-    def fixed(self, key: str) -> tuple[bytes | None, str | None]:
+    def fixed(self, key: str) -> tuple[bytes | None, str]:
         """The bytes of metadata, a coordinate or the card; or why there are none."""
         name, _, chunk = key.partition("/c")
         limit = self.limit(name) if chunk or key.endswith("/c") else METADATA_BYTES
-        try:
-            return self.objects.read(key, limit), None
-        except (FileNotFoundError, NotADirectoryError):
-            return None, "is missing"
-        except IsADirectoryError:
-            return None, "a folder is in its place"
-        except TooLargeError as error:
-            return None, f"is {error.strerror}"
+        return self.objects.found(key, limit)
 
     def summary_faults(self, seal: Seal | None = None) -> list[Fault]:
         """What of all records together is other than the store says.
@@ -635,6 +627,17 @@ def _sound() -> set[tuple[object, ...]]:
     """The shards that this process has compared with their records: of which store, content and
     variable, number, and the identity of the object."""
     return set()
+
+
+def seal_in(objects: Objects) -> Seal:
+    """The seal that lies somewhere. Raises StoreError if it is missing or damaged."""
+    data, what = objects.found(Seal.KEY, METADATA_BYTES)
+    if data is None:
+        raise StoreError(f"{Seal.KEY}: {what}")
+    try:
+        return Seal.parse(data)
+    except ValueError as error:
+        raise StoreError(f"{Seal.KEY}: {error}") from None
 
 
 def _root_bytes(objects: Objects) -> bytes:

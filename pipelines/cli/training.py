@@ -27,6 +27,14 @@ from pipelines.cli.common import (
 from pipelines.cli.stores import check_verified, generated, verified
 from pipelines.cli.terminal import note, say
 
+Checkpoint = Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")]
+Resolution = Annotated[int | None, typer.Option(help="Points of each axis; default: all.")]
+Split = Annotated[str, typer.Option(help="Split of the store.")]
+Level = Annotated[
+    float | None, typer.Option("--noise", help="Noise level of the inputs; default: as trained.")
+]
+Out = Annotated[Path | None, typer.Option(help="Folder of the run.")]
+
 
 @app.command("train")
 def train_command(
@@ -36,7 +44,7 @@ def train_command(
         str | None, typer.Option(help="Model to train on --data, in place of an experiment.")
     ] = None,
     stream: Stream = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    out: Out = None,
     set_: Set = None,
     device: Device = "cpu",
     precision: Precision = "auto",
@@ -135,15 +143,11 @@ def _train(
 
 @app.command("evaluate")
 def evaluate_command(
-    checkpoint: Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")],
+    checkpoint: Checkpoint,
     data: Annotated[str, typer.Option(help="Store to evaluate on.")],
-    resolution: Annotated[
-        int | None, typer.Option(help="Points of each axis; default: all.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Split of the store.")] = "test",
-    noise: Annotated[
-        float | None, typer.Option(help="Noise level of the inputs; default: as trained.")
-    ] = None,
+    resolution: Resolution = None,
+    split: Split = "test",
+    noise: Level = None,
     device: Device = "cpu",
     out: Annotated[Path | None, typer.Option(help="JSON file to write the scores to.")] = None,
 ) -> None:
@@ -165,16 +169,12 @@ def evaluate_command(
 
 @app.command("predict")
 def predict_command(
-    checkpoint: Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")],
+    checkpoint: Checkpoint,
     data: Annotated[str, typer.Option(help="Store to predict from.")],
     out: Annotated[Path, typer.Option(help="Zarr group to write, a folder.")],
-    resolution: Annotated[
-        int | None, typer.Option(help="Points of each axis; default: all.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Split of the store.")] = "test",
-    noise: Annotated[
-        float | None, typer.Option(help="Noise level of the inputs; default: as trained.")
-    ] = None,
+    resolution: Resolution = None,
+    split: Split = "test",
+    noise: Level = None,
     device: Device = "cpu",
     overwrite: Overwrite = False,
 ) -> None:
@@ -202,7 +202,7 @@ def _print_score(summary: dict[str, Any]) -> None:
 @app.command("run")
 def run_command(
     experiment: Annotated[str, typer.Argument(help="Experiment, or a TOML file.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    out: Out = None,
     data: Annotated[str | None, typer.Option(help="Store; default: generated if absent.")] = None,
     stream: Stream = None,
     set_: Set = None,

@@ -7,7 +7,8 @@ import numpy as np
 from pdegen.domains import Domain
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
-from pdegen.store.format import LEADING, MetadataError, Physics
+from pdegen.store.arrays import LEADING
+from pdegen.store.format import MetadataError, Physics
 from pdegen.store.store import Store, StoreError
 
 

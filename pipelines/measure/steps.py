@@ -13,7 +13,7 @@ from operators.training.memory import keep_memory
 from operators.training.step import Acceleration, Step
 from operators.transforms import Predictor
 from pdegen.domains import Box
-from pdegen.store.format import LEADING
+from pdegen.store.arrays import LEADING
 from pdegen.store.variables import Variable
 from pipelines.declared.experiment import Experiment
 from pipelines.measure.cost import peak_bytes
@@ -74,10 +74,7 @@ class Steps:
             acceleration, weight=pairs.weight,
         )  # fmt: skip
         self.optimizer = settings.optimizer(self.predictor.parameters(), settings.lr)
-        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimizer, settings.lr, total_steps=_STEPS, div_factor=settings.div,
-            cycle_momentum=settings.cycle_momentum,
-        )  # fmt: skip
+        self.schedule = settings.schedule(self.optimizer, _STEPS)
         self.seed = 0
 
     def __call__(self, batch: Batch) -> torch.Tensor:

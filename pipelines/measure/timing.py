@@ -59,14 +59,10 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def copy(device: torch.device, size: int = _COPIED) -> Callable[[], object]:
-    """Copies so many bytes from one place of a device's memory to another, in one piece."""
+def copy_speed(device: torch.device, rounds: int = 5, size: int = _COPIED) -> float:
+    """GB that are read and as many that are written in a second, to copy so many bytes at once."""
     source = torch.ones(size // 4, device=device)
     target = torch.empty_like(source)
-    return lambda: target.copy_(source)
-
-
-def copy_speed(device: torch.device, rounds: int = 5, size: int = _COPIED) -> float:
-    """GB that are read and as many that are written in a second."""
-    seconds = interleaved({"copy": copy(device, size)}, rounds, clock=clock_of(device))
+    copy = {"copy": lambda: target.copy_(source)}
+    seconds = interleaved(copy, rounds, clock=clock_of(device))
     return rounded(size / 1e9 / median(seconds["copy"]))

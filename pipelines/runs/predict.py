@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from operators.data import Batch, Samples
 from operators.training.evaluate import errors
 from pdegen.domains import Box
+from pdegen.foreign.replacing import replacing
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.run import CheckpointError, opened, provenance
 
@@ -36,8 +36,8 @@ def predict(
 ) -> Path:
     """Write what a checkpoint predicts of a split of a store.
 
-    The group appears whole: it is written beside its place, and renamed. The predictions of the
-    split must fit into memory.
+    The group appears whole, and what it replaces is there until then (`pdegen.foreign.replacing`).
+    The predictions of the split must fit into memory.
 
     Args:
         checkpoint, store: What predicts, from what.
@@ -50,6 +50,7 @@ def predict(
 
     Raises:
         RunError: If something is in the way at `out`.
+        ForeignError: If another process writes there.
         CheckpointError: If the checkpoint is none, or does not fit the data.
         DataError: If the store cannot be read as asked.
     """
@@ -82,13 +83,9 @@ def predict(
         source=pairs.source,
         provenance=provenance(device),
     )
-    _check(out, overwrite)  # again: predicting took a while
-    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}-") as folder:
-        written, old = Path(folder) / "new", Path(folder) / "old"
+    with replacing(out) as written:
+        _check(out, overwrite)  # again: predicting took a while
         dataset.to_zarr(written, mode="w-", zarr_format=3, consolidated=False)
-        if out.exists():
-            os.rename(out, old)
-        os.rename(written, out)
     return out
 
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
-from typing import Literal
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from operators.data import Batch, Map, Samples, Subsample
-from operators.data.pairs import check_rank, quadrature
+from operators.data.pairs import Blocks, check_rank, quadrature
 from operators.data.variables import Reduction, Values
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -101,11 +100,11 @@ class SolvedPairs(Samples):
 
     @property
     def inputs(self) -> Iterable[Tensor]:
-        return _Blocks(self, "a")
+        return Blocks(partial(self._values, "a", self.block))
 
     @property
     def targets(self) -> Iterable[Tensor]:
-        return _Blocks(self, "u")
+        return Blocks(partial(self._values, "u", self.block))
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
@@ -198,19 +197,6 @@ class SolvedPairs(Samples):
 def _beside(device: str | None) -> torch.cuda.Stream:
     """One stream for all epochs: PyTorch keeps the memory of each apart."""
     return torch.cuda.Stream(device)
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """All inputs or targets of the first epoch in blocks, each time they are iterated."""
-
-    pairs: SolvedPairs
-    which: Literal["a", "u"]
-
-    def __iter__(self) -> Iterator[Float[Tensor, "block *grid c"]]:
-        with closing(self.pairs.parts(self.pairs.block)) as parts:
-            for part in parts:
-                yield getattr(part, self.which)
 
 
 def names_of(wanted: str | list[str]) -> list[str]:

@@ -27,6 +27,7 @@ _CONFIG = {  # a training may take more than its share of the memory, and is not
     "distributed.scheduler.allowed-failures": 0,
     **{f"distributed.worker.memory.{what}": False for what in ("pause", "spill", "target")},
     "distributed.worker.memory.terminate": False,
+    "distributed.worker.preload": [__name__],
 }
 
 
@@ -91,12 +92,12 @@ class Processes(AbstractContextManager["Processes"]):
         self._stack.enter_context(config.set(_CONFIG))
         cluster = self._stack.enter_context(pool("processes", self.workers))
         assert isinstance(cluster, Cluster)
-        cluster.client.run(_ignore_signals)
         return cluster.client, halt
 
 
-def _ignore_signals() -> None:
-    """In a worker process: the parent alone hears what is typed."""
+def dask_setup(server: object) -> None:
+    """Dask calls this at the start of a worker process, with this module as a preload: the parent
+    alone hears what is typed."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,6 +1,8 @@
 """`pdegen predict`: what a checkpoint predicts, as a group that xarray opens."""
 
 import json
+import os
+import sys
 
 import numpy as np
 import pytest
@@ -48,6 +50,16 @@ def test_what_is_there_is_kept_or_replaced_whole(store, tmp_path, capsys, monkey
         "validation"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged on Linux")
+def test_predictions_never_lose_their_name(store, tmp_path, monkeypatch):
+    words = ["predict", CHECKPOINT, "--data", store, "--out", tmp_path / "p.zarr"]
+    quietly(*words)
+    monkeypatch.delattr(os, "rename")  # by which they would
+    quietly(*words, "--overwrite", "--split", "validation")
+    attributes = json.loads((tmp_path / "p.zarr/zarr.json").read_text())["attributes"]
+    assert attributes["split"] == "validation"
 
 
 def test_a_failure_leaves_nothing(store, tmp_path, monkeypatch):

@@ -18,6 +18,16 @@ from pdegen.equations.registry import equation
 @equation
 class Told(Problem):
     equation: Literal["told-to-workers"]
+    domain = formula = property(lambda self: None)
+
+    def variables(self):
+        return ()
+
+    def solve(self, seed, samples, device=None):
+        return {}
+
+    def law(self):
+        return None
 """
 
 

@@ -1,6 +1,7 @@
 """Stores in other formats: the same numbers there, and the same store back."""
 
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -217,7 +218,7 @@ def test_unknown_formats_are_refused_with_the_known_ones(mixed, tmp_path):
 
 
 def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting.shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
     with pytest.raises(OSError, match="no room"):
         export(mixed.url, "npy", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
