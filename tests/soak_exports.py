@@ -31,7 +31,7 @@ from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 
 # what an export does, where it may be killed before or after
-POINTS = ("_locked", "_emptied", "shard", "_synced", "_swapped", "_synced_folder")
+POINTS = ("_locked", "_emptied", "shard", "_synced", "_swapped", "flush_folder")
 MOMENTS = ("before", "after")
 _SMALL = {"samples": 12, "shard": 5, "resolution": 32, "modes": 31, "solver.resolution": 64}
 

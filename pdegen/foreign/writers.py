@@ -118,6 +118,8 @@ def mat5_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, 
     options = {"appendmat": False, "oned_as": "column"}
     with _saved(path, arrays, lambda mapped: savemat(path, mapped, **options)) as sinks:
         yield sinks
+    with path.open("r+b") as file:  # SciPy's has the time: two exports would differ
+        file.write(_header("MATLAB 5.0 MAT-file, written by pdegen", 0x0100))
 
 
 def _header(text: str, version: int) -> bytes:
