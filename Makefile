@@ -68,10 +68,12 @@ servers:
 	$(call debian,command -v slurmctld >/dev/null && command -v munged >/dev/null,SLURM,$(SLURM))
 	$(call debian,command -v radosgw >/dev/null && command -v ceph-osd >/dev/null,Ceph,$(CEPH))
 
-# two workers of one thread each; neighbours stay together, for they share what is made for them
+# Workers of one thread each, one more than processors, for tests of servers and of locks wait;
+# neighbours stay together, for they share what is made for them. Bytecode is kept, whatever the
+# environment says, for many tests start processes.
 test: lint dolfinx
-	$(QUIET) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" \
-		--numprocesses 2 --dist worksteal --timeout 900 --durations=15
+	$(QUIET) OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow" \
+		--numprocesses 3 --dist worksteal --timeout 900 --durations=15
 
 validate: $(READY) fuse
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10

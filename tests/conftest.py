@@ -6,11 +6,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import jaxtyping
 import pytest
 from jaxtyping import config, install_import_hook
 
-from tests import radosgw, slurm
+from tests import checked, radosgw, slurm
 from tests.absent import absent
+
+jaxtyping.jaxtyped = checked.jaxtyped  # what the hook decorates with
 
 # before the first import of what they name; modules of arrays alone, for beartype knows no `Self`
 # outside classes that it decorates itself
@@ -38,6 +41,11 @@ install_import_hook(
     ],
     "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # an int is a float
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test comes first: at the end, the other workers would wait for it."""
+    items.sort(key=lambda item: item.name != "test_commands_run_in_their_order")
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ import pkgutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
@@ -86,8 +86,8 @@ def names() -> list[str]:
     """All equations that recipes may name here."""
     rooms = [m.name for m in pkgutil.iter_modules([str(_ROOMS)]) if m.ispkg]
     shipped = sorted(name.replace("_", "-") for name in rooms)
-    installed = [point.name for point in entry_points(group=GROUP)]
-    return list(dict.fromkeys([*shipped, *_registered, *installed]))
+    installed = _installed(*sys.path).names
+    return list(dict.fromkeys([*shipped, *_registered, *sorted(installed)]))
 
 
 def find(word: str) -> type[Problem] | None:
@@ -99,7 +99,7 @@ def find(word: str) -> type[Problem] | None:
     if word not in _registered and _is_shipped(word):
         import_module(_room(word))
     elif word not in _registered:
-        for point in entry_points(group=GROUP, name=word):
+        for point in _installed(*sys.path).select(name=word):
             try:
                 point.load()
             except Exception as error:  # of somebody else's package
@@ -116,6 +116,12 @@ def loaded() -> tuple[type[Problem], ...]:
         if module.ispkg:
             find(module.name.replace("_", "-"))
     return tuple(_registered[word] for word in names() if word in _registered)
+
+
+@lru_cache(maxsize=1)
+def _installed(*path: str) -> EntryPoints:
+    """What packages in these folders register; to find them takes longer than to parse a recipe."""
+    return entry_points(group=GROUP)
 
 
 def _room(word: str) -> str:

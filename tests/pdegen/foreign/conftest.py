@@ -1,5 +1,7 @@
 """Readers in a fork of this process, for tests of what they find; the others start the child."""
 
+import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -16,8 +18,11 @@ def forked(monkeypatch):
     def asked(request):
         importlib.import_module(f"pdegen.foreign.{request.reader}")
         target = request.target()
+        gc.freeze()  # a collection in the child would copy every page of what is there
         child = os.fork()
+        gc.unfreeze()
         if child == 0:
+            faulthandler.disable()  # some files crash their reader
             try:
                 target.write_text(json.dumps(sandbox.answered(request)))
             finally:
