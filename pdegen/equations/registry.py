@@ -287,8 +287,8 @@ def blamed(error: BaseException) -> str | None:
 
 
 def sources() -> tuple[Source, ...]:
-    """The files that were run in this process."""
-    return tuple(_sources.values())
+    """The files of the equations that are registered in this process."""
+    return tuple(source for source in _sources.values() if source.registered)
 
 
 def restored(source: Source, name: str, content: dict[str, Any]) -> Problem:

@@ -279,7 +279,7 @@ def study_noise_command(
     from pipelines.runs.folder import check_folder
     from pipelines.studies.noise import NoiseStudy, parse_levels
 
-    declared = load_experiment(experiment).with_overrides(parsed(set_))
+    declared = load_experiment(experiment, data).with_overrides(parsed(set_))
     how = _How(workers, device, resume, overwrite)
     place, folder = how.place, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)

@@ -218,7 +218,7 @@ def run_command(
     from pipelines.reports.report import write_report
     from pipelines.runs.run import check_device, evaluate_run
 
-    declared = _changed(load_experiment(experiment), stream, set_)
+    declared = _changed(load_experiment(experiment, data), stream, set_)
     folder = out or Path("runs") / declared.name
     store = _train(
         declared, data, folder, device, precision, compiled, resume, overwrite, check=True

@@ -338,20 +338,28 @@ def asked_for(
             "name an experiment, or a model and the data to train it on (--model NAME --data STORE)"
         )
     if experiment is not None:
-        return experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
+        if isinstance(experiment, Experiment):
+            return experiment
+        return load_experiment(experiment, data)
     if data is None:
         raise SchemaError(f"model {model} needs data, a store to train on (--data STORE)")
     return Experiment.on_store(data, str(model))
 
 
-def load_experiment(name: str) -> Experiment:
+def load_experiment(name: str, store: str | None = None) -> Experiment:
     """An experiment by its name, or from a TOML file.
+
+    Args:
+        name: Which.
+        store: The store it is trained on, where one is given: its recipe need not be at hand.
 
     Raises:
         SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
     """
     experiment = Experiment.load(file_of("experiment", name))
-    for declared in (experiment.data, experiment.data.stream):
-        if declared is not None:
-            declared.load_recipe()  # so that a wrong recipe is reported now
+    data, stream = experiment.data, experiment.data.stream
+    if store is None or data.recipe != open_sealed(store).said.recipe.name:
+        data.load_recipe()  # so that a wrong recipe is reported now
+    if stream is not None:
+        stream.load_recipe()
     return experiment

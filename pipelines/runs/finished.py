@@ -19,6 +19,7 @@ from operators.training.checkpoint import CheckpointError, check_checkpoint, loa
 from operators.training.evaluate import errors_of, predictions
 from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
+from pdegen.equations.registry import sources
 from pdegen.schema import SchemaError
 from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment
@@ -118,6 +119,7 @@ class _Folder:
         words = overriding(experiment) or [str(path / "experiment.toml")]
         if "store" in content:
             words += ["--data", content["store"]]
+        words += [word for source in sources() for word in ("--equation", source.path)]
         return cls(path, tuple(words)), experiment
 
     def command(self, option: str) -> str:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from pdegen.equations.registry import source_of
+from pdegen.equations.registry import sources
 from pdegen.schema import SchemaError, parse_override
 from pdegen.store.store import Store
 from pipelines.declared.experiment import Experiment, load_experiment
@@ -20,14 +20,14 @@ def reproduction(experiment: Experiment, store: Store) -> str:
     else from its declaration in experiment.toml."""
     words = ["pdegen", "run", *(overriding(experiment) or ["experiment.toml"])]
     try:
-        recipe = experiment.data.load_recipe()
-        made_here = recipe.fingerprint == store.said.fingerprint
-        source = source_of(type(recipe.problem))
-        words += ["--equation", source.path] if source is not None else []
+        made_here = experiment.data.load_recipe().fingerprint == store.said.fingerprint
     except SchemaError:  # the store's recipe does not come with the project
         made_here = False
     if not made_here:
         words += ["--data", str(store.url)]
+    if (file := store.said.equation_file) is not None:
+        here = {source.digest: source.path for source in sources()}
+        words += ["--equation", here.get(file.sha256, file.name)]
     return shlex.join(words)
 
 

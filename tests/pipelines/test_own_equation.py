@@ -1,5 +1,7 @@
 """The example of docs/: an equation of one's own, from its file to the report of a training."""
 
+import re
+import shlex
 import sys
 
 import pytest
@@ -235,3 +237,26 @@ def test_an_edited_file_takes_the_place_of_its_earlier_version(own, root, tmp_pa
     assert registry.source_of(registry.find("heat")).code.count(b"# edited") == 1
     with pytest.raises(SchemaError, match=r"heat comes from .*my.py: choose another name"):
         library.load_equation(own[1])
+
+
+def test_a_training_on_its_store_is_reported_by_the_command_that_is_named(own, pdegen, tmp_path):
+    quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
+    short = ("--set", "training.epochs=1", "--set", "model.width=8", "--set", "model.modes=4")
+    quietly("train", "--data", "s.zarr", "--model", "fno", *short, "--out", "run", *own)
+    refused = pdegen("report", "run", *own)
+    assert refused.status == 2
+    said, command = refused.err[-1].split(" is missing: pdegen ")
+    assert "scores.json" in said
+    assert pdegen(*shlex.split(command)).status == 0
+    assert pdegen("report", "run").status == 0  # which needs no code
+    (line,) = re.findall("pdegen run .*", (tmp_path / "run/report.md").read_text("utf-8"))
+    assert "--data s.zarr" in line
+    assert "my_equation.py" in line.replace("\\", "")
+
+
+def test_a_recipe_that_is_not_there_is_of_the_store_alone(own, pdegen, tmp_path):
+    quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
+    (tmp_path / "typo.toml").write_text(EXPERIMENT.format(recipe="my-haet"), "utf-8")
+    outcome = pdegen("train", "typo.toml", *own, "--data", "s.zarr", "--out", "run")
+    assert outcome.status == 2
+    assert "unknown recipe 'my-haet'" in outcome.err[-1]
