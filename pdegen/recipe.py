@@ -106,7 +106,7 @@ class Recipe(Strict):
         Raises:
             SchemaError: On an unknown or ambiguous key, or an impossible value.
         """
-        changes = {self.own_key(key): value for key, value in overrides.items()}
+        changes = {self.own_key(key, overrides): value for key, value in overrides.items()}
         samples = changes.get("samples")
         given = any(key.startswith("splits.") for key in changes)
         if type(samples) is int and not given:

@@ -8,7 +8,7 @@ import reprlib
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, Self, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -74,7 +74,7 @@ class Strict(BaseModel):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            raise SchemaError(f"{where}: {explained(error, cls)}") from None
+            raise SchemaError(f"{where}: {explained(error, cls, content)}") from None
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -86,13 +86,23 @@ class Strict(BaseModel):
         return cls.parse(read_toml(path), str(path))
 
     @classmethod
-    def keys(cls) -> list[str]:
-        """All dotted keys."""
-        return list(dict.fromkeys(_keys(cls)))
+    def keys(cls, content: Mapping[str, Any] | None = None) -> list[str]:
+        """All dotted keys; those of a content have no other kinds of things than it declares."""
+        return list(dict.fromkeys(_keys(cls, content)))
 
     @classmethod
-    def full_key(cls, key: str, preferred: Collection[str] = ()) -> str:
+    def full_key(
+        cls,
+        key: str,
+        preferred: Collection[str] = (),
+        content: Mapping[str, Any] | None = None,
+    ) -> str:
         """The dotted key that `key` ends: the one nearest the top, of several a preferred one.
+
+        Args:
+            key: Or the end of one.
+            preferred: Keys that go before others.
+            content: What is declared, whose keys alone are offered in an error.
 
         Raises:
             SchemaError: If there is none (naming the near ones), or more than one.
@@ -103,14 +113,26 @@ class Strict(BaseModel):
         depth = min((k.count(".") for k in matches), default=0)
         matches = [k for k in matches if k.count(".") == depth]
         if not matches:
-            raise SchemaError(_unknown_key(key, "", known))
+            raise SchemaError(_unknown_key(key, "", known, cls.keys(content)))
         if len(matches) > 1:
             raise SchemaError(f"key {key!r} is ambiguous: {either(matches)}")
         return matches[0]
 
-    def own_key(self, key: str) -> str:
+    def own_key(self, key: str, given: Mapping[str, Any]) -> str:
         """`full_key`, of several the one that this declaration has a value for."""
-        return self.full_key(key, list(_leaves(self.model_dump())))
+        return self.full_key(key, list(_leaves(self.model_dump())), self.said_with(given))
+
+    def said_with(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What is declared with other values at full dotted keys, whether or not it can be."""
+        content = self.model_dump()
+        for key, value in given.items():
+            *parents, last = key.split(".")
+            table: Any = content
+            for parent in parents:
+                table = table.get(parent) if isinstance(table, dict) else None
+            if isinstance(table, dict):
+                table[last] = value
+        return content
 
     def replaced(self, changes: Mapping[str, Any], where: str) -> Self:
         """A copy with other values at full dotted keys, checked as a whole.
@@ -224,14 +246,29 @@ def _kinds(model: type[Strict], path: list[str]) -> list[type[Strict]]:
     return models if len(models) > 1 else []
 
 
-def _keys(model: type[Strict]) -> Iterator[str]:
+def _keys(model: type[Strict], content: object = None) -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = list(_models(field.annotation))
-        for one in inner:
-            yield from (f"{name}.{key}" for key in _keys(one))
+        table = _table(content).get(name)
+        for one in [one for one in inner if _may_be(one, table)] or inner:
+            yield from (f"{name}.{key}" for key in _keys(one, table))
         if not inner:
             yield name
     yield from (key for key in model.resets if key not in model.model_fields)
+
+
+def _table(content: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", content) if isinstance(content, Mapping) else {}
+
+
+def _may_be(kind: type[Strict], content: object) -> bool:
+    """Whether a table may declare a kind of thing: it has no other word where that has one."""
+    table = _table(content)
+    for name, field in kind.model_fields.items():
+        words: tuple[object, ...] = get_args(field.annotation)
+        if len(words) == 1 and isinstance(words[0], str) and table.get(name, *words) != words[0]:
+            return False
+    return True
 
 
 _WORDS = {  # of pydantic's kinds of errors; names in braces are of their context
@@ -257,12 +294,17 @@ _WORDS = {  # of pydantic's kinds of errors; names in braces are of their contex
 }  # fmt: skip
 
 
-def explained(error: ValidationError, model: type[Strict] | None = None) -> str:
+def explained(
+    error: ValidationError,
+    model: type[Strict] | None = None,
+    content: Mapping[str, Any] | None = None,
+) -> str:
     """The first error in one line: where, what is allowed, and what is there.
 
     Args:
         error: Of pydantic.
         model: What was parsed, to offer its keys.
+        content: What it was parsed from, whose kinds of things alone are offered.
     """
     errors = error.errors(include_url=False)
     # a misspelt key comes before the one that is then missing
@@ -272,7 +314,8 @@ def explained(error: ValidationError, model: type[Strict] | None = None) -> str:
     if model is not None:
         path, tag, models = _without_tags(model, first["loc"])
     if kind == "extra_forbidden":
-        return _unknown_key(path, tag, model.keys() if model is not None else [])
+        known, offered = (model.keys(), model.keys(content)) if model is not None else ([], [])
+        return _unknown_key(path, tag, known, offered)
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         key = context["discriminator"].strip("'")
         tags = [str(word) for one in models for word in get_args(one.model_fields[key].annotation)]
@@ -291,12 +334,12 @@ def explained(error: ValidationError, model: type[Strict] | None = None) -> str:
     return f"{where}{words}" if kind == "missing" else f"{where}{words}, got {brief(given)}"
 
 
-def _unknown_key(path: str, tag: str, known: list[str]) -> str:
+def _unknown_key(path: str, tag: str, known: list[str], offered: list[str]) -> str:
     if path in known:
         return f"key {brief(path)} does not apply to {tag}"
-    last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
+    last = {k.rsplit(".", 1)[-1]: k for k in reversed(offered)}
     close = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), 3, 0.5)
-    hint = f"did you mean {either([last[c] for c in close])}?" if close else near(path, known)
+    hint = f"did you mean {either([last[c] for c in close])}?" if close else near(path, offered)
     return f"unknown key {brief(path)}: {hint}"
 
 

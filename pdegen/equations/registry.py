@@ -235,7 +235,7 @@ class Source:
                 if not isinstance(error, Exception):
                     raise
                 raise SchemaError(
-                    f"{self.path}{_line(error, self.path)}: {said_by(error)}"
+                    f"{self.path}{line_in(error, self.path)}: {said_by(error)}"
                 ) from error
             return module
 
@@ -281,7 +281,7 @@ def blamed(error: BaseException) -> str | None:
     """The line of an equation's own file where an error arose, and what it says; None for errors
     that arose elsewhere."""
     for path in dict.fromkeys(map(file_of, _registered.values())):
-        if path is not None and (line := _line(error, path)):
+        if path is not None and (line := line_in(error, path)):
             return f"{path}{line}: {said_by(error)}"
     return None
 
@@ -311,8 +311,8 @@ def _forget(module: str) -> None:
             del _registered[word]
 
 
-def _line(error: BaseException, path: str) -> str:
-    """Where in a file an error arose."""
+def line_in(error: BaseException, path: str) -> str:
+    """Where in a file an error arose, ", line 3"; empty where that is elsewhere."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return f", line {error.lineno}"
     frames, found = error.__traceback__, ""

@@ -87,10 +87,11 @@ def _explained(error: Exception) -> str:
 
 
 def _blamed(error: Exception) -> str | None:
-    """Where the file of a user's equation raised an error, in one line."""
+    """Where the file of a user's equation or operator raised an error, in one line."""
     from pdegen.equations.registry import blamed
 
-    return blamed(error)
+    operators = sys.modules.get("pipelines.declared.models")  # else no operator was built
+    return blamed(error) or (operators.blamed(error) if operators else None)
 
 
 def _rank() -> str:

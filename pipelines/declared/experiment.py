@@ -295,7 +295,9 @@ class Experiment(Strict):
             for prefix in ("data.overrides", "data.stream.overrides")
         }
         of_recipes = set().union(*below.values())
-        changes = {self.full_key(key): v for key, v in overrides.items() if key not in of_recipes}
+        own = {key: value for key, value in overrides.items() if key not in of_recipes}
+        table = self.said_with(own)
+        changes = {self.full_key(key, content=table): value for key, value in own.items()}
         stream = self.data.stream
         if "data.stream.recipe" in changes:
             there = {"overrides": stream.overrides} if stream else {}
@@ -308,8 +310,9 @@ class Experiment(Strict):
             if declared is None:
                 raise SchemaError(f"{where}: {prefix} needs a stream, name its data.stream.recipe")
             known = declared.load_recipe()
-            own = {known.own_key(k.removeprefix(f"{prefix}.")): v for k, v in below[prefix].items()}
-            merged = {**declared.overrides, **own}
+            given = {key.removeprefix(f"{prefix}."): value for key, value in below[prefix].items()}
+            changed_keys = {known.own_key(key, given): value for key, value in given.items()}
+            merged = {**declared.overrides, **changed_keys}
             if isinstance(declared, Stream):
                 changes["data.stream"] = {"recipe": declared.recipe, "overrides": merged}
             else:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self, Union, get_type_hints
 
 import torch
-from pydantic import create_model, model_validator
+from pydantic import PydanticUserError, create_model, model_validator
 
 from operators.base import Operator
 from operators.registry import OPERATORS, Registered, check_number
+from pdegen.equations.registry import line_in, said_by
 from pdegen.schema import SchemaError, Strict, near
 
 _HEAVIEST = 2**40  # bytes of weights
@@ -112,22 +114,56 @@ class Model(Strict):
 
 
 def declared(name: str, registered: Registered) -> type[Model]:
-    """The declaration of an operator: a key for each argument of its constructor."""
+    """The declaration of an operator: a key for each argument of its constructor.
+
+    Raises:
+        SchemaError: If the constructor has arguments that no file can declare.
+    """
     operator, words = registered.operator, registered.words
     named: Any = Literal[name]
+    where = f"operator {name}: {operator.__qualname__}"
     hints, fields = get_type_hints(operator.__init__), dict[str, Any](name=(named, ...))
-    for key, parameter in inspect.signature(operator).parameters.items():
+    parameters = inspect.signature(operator).parameters
+    if lacking := [key for key in _GIVEN[:2] if key not in parameters]:
+        raise SchemaError(f"{where} has no argument {' and no '.join(lacking)}: the data give them")
+    for key, parameter in parameters.items():
         if key in _GIVEN:
             continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise SchemaError(f"{where} takes any arguments as {parameter}: name each of them")
+        default = ... if parameter.default is parameter.empty else parameter.default
         if key in words:
-            default = next(w for w, thing in words[key].items() if thing is parameter.default)
+            default = next((w for w, thing in words[key].items() if thing is default), ...)
             fields[key] = (Literal[tuple(words[key])], default)
+        elif key in hints:
+            fields[key] = (hints[key], default)
         else:
-            fields[key] = (hints[key], parameter.default)
+            raise SchemaError(
+                f"{where} has the argument {key} without a type: annotate it, such as {key}: int"
+            )
     make: Any = create_model
-    kind = make(operator.__name__, __base__=Model, __doc__=operator.__doc__, **fields)
+    try:
+        kind = make(operator.__name__, __base__=Model, __doc__=operator.__doc__, **fields)
+    except PydanticUserError as error:
+        said = str(error).partition(". ")[0]
+        raise SchemaError(
+            f"{where} has an argument that no file can declare ({said}): take numbers, strings and "
+            "lists, or give register(..., words=...) words for objects"
+        ) from error
     kind.operator = operator
     return kind
+
+
+def blamed(error: BaseException) -> str | None:
+    """The line of a user's own operator where an error arose, and what it says; None for errors
+    that arose elsewhere."""
+    modules = {registered.operator.__module__ for registered in OPERATORS.values()}
+    for module in sorted(modules):
+        path = getattr(sys.modules.get(module), "__file__", None)
+        shipped = module.startswith("operators.")
+        if path is not None and not shipped and (line := line_in(error, path)):
+            return f"{path}{line}: {said_by(error)}"
+    return None
 
 
 class Declarations(Mapping[str, type[Model]]):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,9 @@ import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
+from zarr.errors import ZarrUserWarning
 
-from operators.data import Batch, Samples
+from operators.data import Batch, Channel, Samples
 from operators.training.evaluate import errors
 from pdegen.domains import Box
 from pdegen.foreign.replacing import replacing
@@ -83,9 +87,11 @@ def predict(
         source=pairs.source,
         provenance=provenance(device),
     )
-    with replacing(out) as written:
+    with replacing(out) as written, warnings.catch_warnings():
         _check(out, overwrite)  # again: predicting took a while
-        dataset.to_zarr(written, mode="w-", zarr_format=3, consolidated=False)
+        # zarr warns that readers other than zarr-python may ignore this part; they may
+        warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
+        dataset.to_zarr(written, mode="w-", zarr_format=3, consolidated=True)
     return out
 
 
@@ -101,13 +107,41 @@ def _dataset(pairs: Samples, values: np.ndarray, positions: np.ndarray) -> xr.Da
         dims = axes if positions.ndim == len(axes) + 1 else ("sample", *axes)
         for number, letter in zip(range(positions.shape[-1]), "xyz", strict=False):
             coordinates[letter] = (dims, positions[..., number])
-    names = [channel.name for channel in pairs.target_channels]
-    attributes = {"long_name": f"predicted {name}", **({"channels": names} if names else {})}
-    if values.shape[-1] == 1:
-        variable = (("sample", *axes), values[..., 0], attributes)
-    else:
-        variable = (("sample", "channel", *axes), np.moveaxis(values, -1, 1), attributes)
-    return xr.Dataset({name: variable}, coordinates)
+    channels = pairs.target_channels or (Channel(str(pairs.source["target"])),) * values.shape[-1]
+    variables: dict[str, Any] = {}
+    for name in dict.fromkeys(channel.variable for channel in channels):
+        own = [number for number, channel in enumerate(channels) if channel.variable == name]
+        time, parts, layout = _layout([channels[number] for number in own])
+        if time and coordinates.setdefault("time", time) != time:  # of another variable
+            parts = [channels[number].name for number in own]
+            layout = [(f"{name}_channel", len(own))]
+        shape = (len(values), *(size for _, size in layout), *values.shape[1:-1])
+        rows = np.moveaxis(values[..., own], -1, 1).reshape(shape)
+        said = {"long_name": f"predicted {name}", **({"channels": parts} if parts else {})}
+        variables[name] = (("sample", *(dim for dim, _ in layout), *axes), rows, said)
+    return xr.Dataset(variables, coordinates)
+
+
+def _layout(
+    channels: Sequence[Channel],
+) -> tuple[tuple[tuple[str, ...], Any] | None, list[str], list[tuple[str, int]]]:
+    """The coordinate time of the channels of one variable, the names of its components, and its
+    axes between sample and space with their lengths.
+
+    >>> _layout([Channel("u", part, time) for time in (0.1, 0.2) for part in ("u_x", "u_y")])
+    ((('time',), [0.1, 0.2]), ['u_x', 'u_y'], [('time', 2), ('channel', 2)])
+    >>> _layout([Channel("u", "", 0.5)])
+    (((), 0.5), [], [])
+    """
+    times = list(dict.fromkeys(c.time for c in channels if c.time is not None))
+    parts = list(dict.fromkeys(c.component for c in channels))
+    whole = [(c.time, c.component) for c in channels] == list(product(times or [None], parts))
+    if not whole:  # such as one number of several at one time
+        return None, [c.name for c in channels], [("channel", len(channels))]
+    axes = [("time", len(times)), ("channel", len(parts))]
+    coordinate = ((("time",), times) if len(times) > 1 else ((), times[0])) if times else None
+    named = parts if any(parts) else []
+    return coordinate, named, [axis for axis in axes if axis[1] > 1]
 
 
 def _check(out: Path, overwrite: bool) -> None:

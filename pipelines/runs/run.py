@@ -45,6 +45,7 @@ from operators.transforms import Predictor
 from pdegen.domains import Box
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment
+from pipelines.declared.models import blamed
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.folder import Holding, InUseError, RunError, check_folder, check_name
 from pipelines.runs.predictions import (
@@ -144,6 +145,7 @@ def train(
             f"batch {settings.batch} does not divide among the {ranks.count} processes"
         )
     operator = checked_operator(experiment, pairs)
+    check_resolutions(experiment, source, operator)
     source.check_symmetries(settings.augment)
     normalizers = experiment.normalization.of(pairs)
     predictor = Predictor(operator, *normalizers, source.boundary(pairs), source.task)
@@ -267,13 +269,43 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
             found = operator.eval()(first.a, *positions(first, pairs))
             weights = first.weights(pairs.weight, pairs.y)
             u = first.u[..., : operator.out_channels]  # of the first step
+            _check_output(operator, found, first.a, u)
             settings.loss(found, u, first.a, *(() if weights is None else (weights,)))
     except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
         short = isinstance(error, RuntimeError) and is_out_of_memory(error)
-        reason = "one sample needs more memory than there is" if short else error
+        reason = "one sample needs more memory than there is" if short else blamed(error) or error
         where = pairs.source["url"]
         raise SchemaError(f"model {experiment.model.name} on {where}: {reason}") from error
     return operator
+
+
+def _check_output(operator: Operator, found: object, a: Tensor, u: Tensor) -> None:
+    """Raise ValueError where the operator gives other functions for `a` than ones like `u`."""
+    shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    if shape != tuple(u.shape):
+        raise ValueError(
+            f"{type(operator).__name__} gives u of shape {shape} for a of shape {tuple(a.shape)}: "
+            f"expected {tuple(u.shape)}, channels last"
+        )
+
+
+def check_resolutions(experiment: Experiment, source: Source, operator: Operator) -> None:
+    """Raise SchemaError where the operator cannot be evaluated on a grid of the experiment."""
+    place = next(operator.parameters()).device
+    for resolution in experiment.resolutions:
+        try:
+            pairs = source.asked("test", resolution).to(place)
+            first = pairs.first()
+            with torch.no_grad(), torch.random.fork_rng():
+                a = first.a[..., : operator.in_channels]  # of the first step
+                operator.eval()(a, *positions(first, pairs))
+        except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
+            if isinstance(error, RuntimeError) and is_out_of_memory(
+                error
+            ):  # of a machine, where another may have it
+                continue
+            name = f"resolutions: {experiment.model.name} at {resolution} points of each axis"
+            raise SchemaError(f"{name}: {error}") from error
 
 
 def _declared(folder: Path) -> dict[str, Any]:

@@ -114,13 +114,72 @@ def test_a_name_is_given_once():
         register("fno", MODELS["fno"].operator)
 
 
-def test_an_operator_of_ones_own_is_one_short_file(tmp_path):
-    assert len(EXAMPLE.read_text("utf-8").splitlines()) <= 40
-    recipe = load_recipe("burgers-quick").with_overrides(
+def small_burgers():
+    return load_recipe("burgers-quick").with_overrides(
         {"samples": 12, "shard": 5, "resolution": 32, "modes": 31, "train": 8, "validation": 2,
          "test": 2, "problem.solver.resolution": 64}
     )  # fmt: skip
-    store = generate(recipe, str(tmp_path / "s.zarr"), workers=1).url
+
+
+OWN = """
+import torch
+from torch import nn
+from operators.base import EVERYWHERE, Operator
+from operators.registry import register
+
+class Own(Operator):
+    domains = EVERYWHERE
+    def __init__(self, *, in_channels=1, out_channels=1, dim=1{arguments}):
+        super().__init__(in_channels, out_channels, dim)
+        self.f = nn.Linear(in_channels, out_channels)
+
+    def forward(self, a, x, y=None, mask=None):
+        {body}
+
+register("own", Own{words})
+
+if __name__ == "__main__":
+    from pipelines.cli import main
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def some_store(tmp_path_factory):
+    return generate(small_burgers(), str(tmp_path_factory.mktemp("own") / "s.zarr"), workers=1).url
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "words", "message"),
+    [
+        (", width=8", "return self.f(a)", "",
+         "own: Own has the argument width without a type: annotate it, such as width: int"),
+        (", **more", "return self.f(a)", "", "Own takes any arguments as **more: name each"),
+        (", f: nn.Module = None", "return self.f(a)", "", "Own has an argument that no file can"),
+        ("", "return self.f(a).mean(dim=1)", "",
+         "Own gives u of shape (1, 1) for a of shape (1, 32, 1): expected (1, 32, 1), channels"),
+        ("", "return None", "", "Own gives u of shape NoneType for a of shape (1, 32,"),
+        ("", "return self.f(a) @ torch.ones(3, 3)", "", "own.py, line 14: RuntimeError: "),
+        ("", "return self.g(a)", "",
+         "own.py, line 14: AttributeError: 'Own' object has no attribute 'g' (--debug shows"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_ones_own_operator_are_one_line(
+    some_store, tmp_path, arguments, body, words, message
+):
+    path = tmp_path / "own.py"
+    path.write_text(OWN.format(arguments=arguments, body=body, words=words), "utf-8")
+    command = [sys.executable, str(path), "train", "--data", some_store, "--model", "own"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    (line,) = done.stderr.splitlines()
+    assert message in line
+    assert done.returncode == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_operator_of_ones_own_is_one_short_file(tmp_path):
+    assert len(EXAMPLE.read_text("utf-8").splitlines()) <= 40
+    store = generate(small_burgers(), str(tmp_path / "s.zarr"), workers=1).url
 
     def run(*words):
         command = [sys.executable, str(EXAMPLE), *words]
@@ -131,3 +190,22 @@ def test_an_operator_of_ones_own_is_one_short_file(tmp_path):
     checkpoint = run("train", "--data", store, "--model", "integral", "--set", "epochs=1",
                      "--set", "width=8", "--set", "batch=2", "--out", "run")  # fmt: skip
     assert "relative L2 mean" in run("evaluate", checkpoint, "--data", store)
+
+
+def test_only_keys_of_the_model_in_hand_are_offered():
+    experiment = load_experiment("burgers-quick")  # a Galerkin Transformer
+    with pytest.raises(SchemaError) as error:
+        experiment.with_overrides({"model.slcies": 4})
+    assert "model.slices" not in str(error.value)
+    with pytest.raises(SchemaError, match=r"did you mean model\.latent"):
+        experiment.with_overrides({"model.name": "pit", "model.latnet": 4})
+    content = experiment.model_dump(mode="json")
+    content["model"]["slcies"] = 4
+    with pytest.raises(SchemaError) as error:
+        type(experiment).parse(content, "here")
+    assert "unknown key 'model.slcies': " in str(error.value)
+    assert "model.slices" not in str(error.value)
+    burgers = load_recipe("burgers-quick")
+    with pytest.raises(SchemaError) as error:
+        burgers.with_overrides({"problem.interfacs": 4, "refinemnt": 2})
+    assert "coefficient" not in str(error.value)

@@ -6,38 +6,13 @@ import sys
 
 import pytest
 
+from operators.training.files import read_json
 from pdegen.equations import registry
 from pdegen.schema import SchemaError
 from pdegen.store.store import Store
+from pipelines.declared.experiment import Experiment
 from tests.pipelines.command import quietly
 from tests.stores import objects_of
-
-EXPERIMENT = """
-name = "my-heat"
-summary = "heat from its source"
-resolutions = [64, 32]
-[data]
-recipe = "{recipe}"
-resolution = 32
-[model]
-name = "fno"
-modes = 6
-width = 8
-depth = 2
-[training]
-protocol = "validation"
-epochs = 4
-batch = 16
-lr = 1e-3
-warmup = 0.1
-div = 25.0
-[training.loss]
-name = "l2"
-[training.optimizer]
-name = "adam"
-[training.symmetries]
-shift = true
-"""
 
 
 @pytest.fixture
@@ -54,7 +29,14 @@ def own(root, tmp_path, monkeypatch):
         assert old in text
         text = text.replace(old, new)
     (tmp_path / "my_heat.toml").write_text(text, "utf-8")
-    (tmp_path / "learn.toml").write_text(EXPERIMENT.format(recipe="my_heat.toml"), "utf-8")
+    text = (examples / "my_experiment.toml").read_text("utf-8")
+    small = {"docs/examples/": "", "resolutions = [128, 64]": "resolutions = [64, 32]",
+             "resolution = 64": "resolution = 32", "modes = 12": "modes = 6",
+             "epochs = 10": "epochs = 4"}  # fmt: skip
+    for old, new in small.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "learn.toml").write_text(text, "utf-8")
     yield "--equation", str(examples / "my_equation.py")
     registry._registered.pop("heat", None)
 
@@ -256,7 +238,55 @@ def test_a_training_on_its_store_is_reported_by_the_command_that_is_named(own, p
 
 def test_a_recipe_that_is_not_there_is_of_the_store_alone(own, pdegen, tmp_path):
     quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
-    (tmp_path / "typo.toml").write_text(EXPERIMENT.format(recipe="my-haet"), "utf-8")
+    text = (tmp_path / "learn.toml").read_text("utf-8").replace("my_heat.toml", "my-haet")
+    (tmp_path / "typo.toml").write_text(text, "utf-8")
     outcome = pdegen("train", "typo.toml", *own, "--data", "s.zarr", "--out", "run")
     assert outcome.status == 2
     assert "unknown recipe 'my-haet'" in outcome.err[-1]
+
+
+@pytest.mark.parametrize(
+    ("resolutions", "said"),
+    [
+        ("[64, 48]", "fno at 48 points of each axis: resolution 48 is no subsample of the 64"),
+        ("[8]", "fno at 8 points of each axis: 6 modes need a grid of at least 12 points, got 8"),
+    ],
+)
+def test_impossible_resolutions_are_refused_before_training(
+    own, pdegen, tmp_path, resolutions, said
+):
+    quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
+    words = ("--data", "s.zarr", "--out", "run", "--set", f"resolutions={resolutions}")
+    for command in ("train", "run"):
+        outcome = pdegen(command, "learn.toml", *own, *words)
+        assert outcome.status == 2
+        assert outcome.err[-1].startswith(f"pdegen: resolutions: {said}")
+        assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("unchecked")  # the checks of shapes take most of the time
+def test_the_experiment_of_the_examples_runs_as_it_stands(root, pdegen, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    examples = root / "docs/examples"
+    words = ("--equation", str(examples / "my_equation.py"), "--out", tmp_path / "run")
+    store = tmp_path / "s.zarr"
+    quietly("generate", examples / "my_heat.toml", *words[:2], "--out", store, "--workers", 1)
+    quietly("run", examples / "my_experiment.toml", *words, "--data", store)
+    results = read_json(tmp_path / "run/scores.json")["results"]
+    assert [result["resolution"] for result in results] == [128, 64]
+    assert max(result["mean"] for result in results) < 0.2
+    registry._registered.pop("heat", None)
+
+
+def test_every_key_of_an_experiment_is_documented(root):
+    text = (root / "docs/experiments.md").read_text("utf-8")
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    listed = set(re.findall(r"`([a-z0-9_.]+)`", " ".join(rows)))
+    known = {key for key in Experiment.keys() if not key.startswith("model.")}  # noqa: SIM118
+    assert {key for key in listed if not key.startswith("model.")} == known
+
+
+def test_links_of_the_documents_lead_to_files(root):
+    for document in (root / "docs").glob("*.md"):
+        links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text("utf-8"))
+        assert [link for link in links if not (document.parent / link).exists()] == []

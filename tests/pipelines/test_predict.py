@@ -1,14 +1,19 @@
 """`pdegen predict`: what a checkpoint predicts, as a group that xarray opens."""
 
+import dataclasses
 import json
 import os
 import sys
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 
 import operators
+from operators.data import Channel
+from pdegen.domains import Box
+from pipelines.runs import predict
 from tests.pipelines.command import call, everything, quietly
 from tests.validation.earlier import DATA, store_words
 
@@ -27,7 +32,7 @@ def test_predictions_are_those_of_the_model_with_their_samples_and_points(store,
     quietly("predict", CHECKPOINT, "--data", store, "--out", out, "--split", "train")
     pairs = operators.read_pairs(str(store), "train")
     expected = operators.load_model(CHECKPOINT).predict(pairs.a, pairs.x)[..., 0]
-    with xr.open_zarr(out, consolidated=False) as found:
+    with xr.open_zarr(out) as found:  # without a warning
         assert found.u.dims == ("sample", "x")
         np.testing.assert_allclose(found.u, expected, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(found["sample"], pairs.samples)
@@ -102,3 +107,23 @@ def test_another_folder_is_not_replaced(store, tmp_path, capsys, monkeypatch):
     assert outcome.status == 2
     assert "holds no predictions" in outcome.err[0]
     assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_several_targets_are_variables_of_their_own():
+    grid = torch.arange(4)[:, None] / 4
+    pairs = dataclasses.replace(
+        operators.data.Pairs(
+            a=torch.zeros(3, 4, 1), u=torch.zeros(3, 4, 4), x=grid, y=None, samples=np.arange(3),
+            domain=Box.periodic(4), source={"target": ["u", "v"]},
+        ),
+        target_channels=(*(Channel("u", part, 0.5) for part in ("u_x", "u_y")),
+                         *(Channel("v", "", time) for time in (0.5, 1.0))),
+    )  # fmt: skip
+    values = np.arange(48.0).reshape(3, 4, 4)
+    found = predict._dataset(pairs, values, grid.numpy())
+    assert list(found) == ["u", "v"]
+    assert found.u.dims == ("sample", "channel", "x")
+    assert found.u.attrs["channels"] == ["u_x", "u_y"]
+    assert found.v.dims == ("sample", "v_channel", "x")
+    np.testing.assert_array_equal(found.v[:, 1], values[..., 3])
+    assert found.v.attrs == {"long_name": "predicted v", "channels": ["v, t = 0.5", "v, t = 1"]}

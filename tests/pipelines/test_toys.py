@@ -2,7 +2,12 @@
 
 Each of them touches its own file in tests/pdegen/toys/, and no file of the packages."""
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
+import xarray as xr
 
 from pdegen.equations.registry import source_of
 from pipelines.runs.reproduction import toml
@@ -26,6 +31,27 @@ def experiment(name):
     return toml(content)
 
 
+def check_predictions(name):
+    """They have the axes and the points of the store, and NaN at padding."""
+    score = json.loads(Path("run/scores.json").read_text("utf-8"))["results"][0]["errors"]
+    with xr.open_zarr("predicted") as found, xr.open_zarr("store") as store:
+        truth = store.isel(sample=slice(-4, None))
+        assert found.u.dims == truth.u.dims
+        assert found.u.attrs.get("channels") == truth.u.attrs.get("channels")
+        for axis in {*truth.coords, *truth.variables} & {"sample", "time", "x", "y"}:
+            there = found[axis].values if name != "disc" else np.nan_to_num(found[axis].values)
+            np.testing.assert_allclose(there, truth[axis].values, rtol=1e-6)
+        u, p = (values.u.values.reshape(4, -1).astype(float) for values in (truth, found))
+        if name == "disc":
+            padding = np.arange(16) >= truth["count"].values[:, None]
+            assert np.isnan(p[padding]).all()
+            assert not np.isnan(p[~padding]).any()
+            u, p = np.where(padding, 0.0, u), np.where(padding, 0.0, p)
+        errors = np.linalg.norm(p - u, axis=1) / np.linalg.norm(u, axis=1)
+        if name != "bent":  # whose points have weights
+            np.testing.assert_allclose(errors, score, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", TOYS)
 def test_a_toy_goes_from_its_file_to_a_report(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -36,6 +62,8 @@ def test_a_toy_goes_from_its_file_to_a_report(name, tmp_path, monkeypatch):
     quietly("generate", "recipe.toml", "--out", "store", "--workers", 1)
     quietly("run", "experiment.toml", "--data", "store", "--out", "run")
     quietly("evaluate", "run/best.safetensors", "--data", "store")
+    quietly("predict", "run/best.safetensors", "--data", "store", "--out", "predicted")
+    check_predictions(name)
     quietly("plot", "store", "--out", "samples.png")
     assert recipe.problem.formula.split()[0] in (tmp_path / "run/report.html").read_text("utf-8")
     assert len(list((tmp_path / "run/pictures").iterdir())) >= 3
