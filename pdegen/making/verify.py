@@ -342,7 +342,7 @@ def _mended_records(
         made, record = _made_again(store, job, shard, {})  # again: few are held at a time
         for name in store.variables:
             key = store.key(name, shard)
-            data, _ = store.objects.found(key, store.limit(name))
+            data, _ = store.objects.found(key, store.arrays[name].limit)
             if data is None or sha256(data) != record.digest[name]:
                 yield key, made[key]
         yield Record.key(shard), record.encode()

@@ -362,10 +362,6 @@ class Store:
     def _fixed_keys(self) -> frozenset[str]:
         return frozenset(self.fixed_keys())
 
-    def limit(self, name: str) -> int:
-        """Bytes that an object of an array cannot exceed, compressed or not."""
-        return self.arrays[name].limit
-
     def decode(self, name: str, shard: int, data: bytes) -> np.ndarray:
         """The values of a variable's shard in the bytes of its object.
 
@@ -452,7 +448,7 @@ class Store:
         sound, faults = dict[str, bytes](), list[Fault]()
         for name in variables or self.variables:
             try:
-                data = self.objects.read(self.key(name, shard), self.limit(name))
+                data = self.objects.read(self.key(name, shard), self.arrays[name].limit)
             except (FileNotFoundError, NotADirectoryError):
                 faults.append(Fault.of_shard(shard, "the data are missing", name))
                 continue
@@ -593,7 +589,7 @@ class Store:
     def fixed(self, key: str) -> tuple[bytes | None, str]:
         """The bytes of metadata, a coordinate or the card; or why there are none."""
         name, _, chunk = key.partition("/c")
-        limit = self.limit(name) if chunk or key.endswith("/c") else METADATA_BYTES
+        limit = self.arrays[name].limit if chunk or key.endswith("/c") else METADATA_BYTES
         return self.objects.found(key, limit)
 
     def summary_faults(self, seal: Seal | None = None) -> list[Fault]:
