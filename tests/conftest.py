@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from jaxtyping import config, install_import_hook
 from tests import checked, radosgw, slurm
 from tests.absent import absent
 
+gc.disable()  # until all tests are collected: what is imported is no garbage
 jaxtyping.jaxtyped = checked.jaxtyped  # what the hook decorates with
 
 # before the first import of what they name; modules of arrays alone, for beartype knows no `Self`
@@ -46,6 +48,12 @@ install_import_hook(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest test comes first: at the end, the other workers would wait for it."""
     items.sort(key=lambda item: item.name != "test_commands_run_in_their_order")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, and is not searched for garbage again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
