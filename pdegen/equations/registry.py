@@ -84,10 +84,8 @@ def word_of(problem: type[Problem]) -> str:
 
 def names() -> list[str]:
     """All equations that recipes may name here."""
-    rooms = [m.name for m in pkgutil.iter_modules([str(_ROOMS)]) if m.ispkg]
-    shipped = sorted(name.replace("_", "-") for name in rooms)
     installed = _installed(*sys.path).names
-    return list(dict.fromkeys([*shipped, *_registered, *sorted(installed)]))
+    return list(dict.fromkeys([*_shipped(), *_registered, *sorted(installed)]))
 
 
 def find(word: str) -> type[Problem] | None:
@@ -112,10 +110,18 @@ def find(word: str) -> type[Problem] | None:
 
 def loaded() -> tuple[type[Problem], ...]:
     """The problems of the project, and those that were registered from elsewhere."""
-    for module in pkgutil.iter_modules([str(_ROOMS)]):
-        if module.ispkg:
-            find(module.name.replace("_", "-"))
-    return tuple(_registered[word] for word in names() if word in _registered)
+    # not by `names`, which reads the entry points of every installed package
+    words = _shipped()
+    for word in words:
+        find(word)
+    known = dict.fromkeys([*words, *_registered])
+    return tuple(_registered[word] for word in known if word in _registered)
+
+
+def _shipped() -> list[str]:
+    """The equations of the project."""
+    rooms = (m.name for m in pkgutil.iter_modules([str(_ROOMS)]) if m.ispkg)
+    return sorted(name.replace("_", "-") for name in rooms)
 
 
 @lru_cache(maxsize=1)

@@ -396,7 +396,7 @@ def _found(job: Job, objects: Objects, options: Options) -> Store | None:
             f"{objects.url} exists: use --resume to finish it or --overwrite to replace it"
         )
     elif (store.damage or not job.made(store)) and not place.is_all_of(objects, job.identity):
-        raise StoreError(store.damage or job.difference(store))
+        raise store.damage or StoreError(job.difference(store))
     return store
 
 

@@ -13,7 +13,7 @@ from pdegen.store.card import CARD, CROISSANT
 from pdegen.store.format import BEGUN, METADATA_BYTES, ROOT
 from pdegen.store.objects import Objects, TooLargeError
 from pdegen.store.record import Record, Seal
-from pdegen.store.store import Store, StoreError, seal_in
+from pdegen.store.store import Store, StoreError, UnfinishedLayoutError, seal_in
 
 _AT_ONCE = 256  # records read at a time
 _LOG = re.compile(r"log/\d{8}T\d{12}Z\.json")
@@ -43,16 +43,17 @@ def found(objects: Objects, job: str | None = None) -> Store | None:
     """
     there = set(objects.keys("")) if objects.exists() else set()
     logs = [f"log/{name}" for name in objects.keys("log")] if "log" in there else []
-    store = Store(objects.url)
     if all(map(_LOG.fullmatch, logs)) and not there - {lock.KEY, lock.RENEWED, "log"}:
         if there:  # in a folder that has the name of the lock
             check_all_ours(objects)
         return None
-    if store.begun:
+    store = Store(objects.url)
+    damage = store.damage
+    if isinstance(damage, UnfinishedLayoutError):
         check_all_ours(objects)
         return store if job and objects.keys("records") and is_all_of(objects, job) else None
-    if store.damage is not None and not _is_ours(objects):
-        store.check()  # says what it is not
+    if damage is not None and not _is_ours(objects):
+        raise damage
     return store
 
 

@@ -64,7 +64,7 @@ Name = Annotated[str, AfterValidator(_named)]
 Shape = Annotated[tuple[Annotated[int, Field(ge=1, le=SHARD_BYTES)], ...], Field(max_length=16)]
 
 
-@typed(frozen=True, config=ConfigDict(strict=True, extra="ignore"))
+@typed(frozen=True, config=ConfigDict(strict=True, extra="ignore", defer_build=True))
 class Said:
     """What an array says of itself to all readers.
 
@@ -84,7 +84,7 @@ class Said:
     channels: tuple[str, ...] = ()
 
 
-_CLOSED = ConfigDict(strict=True, extra="forbid")
+_CLOSED = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
 
 @typed(frozen=True, config=_CLOSED)
@@ -243,8 +243,8 @@ def _variable(array: Array, codecs: list[Json], samples: int, shard: int) -> Arr
     }
     sharding: Json = codecs[0].get("configuration", {})
     chunk: list[Any] = sharding.get("chunk_shape", [0])
-    found = [one for one in known if same(codecs, [_sharding(chunk, known[one])])]
-    if not found:
+    found = next((one for one in known if same(codecs, [_sharding(chunk, known[one])])), None)
+    if found is None:
         refuse(
             f"{name} has codecs {_listed(codecs)}: allowed is sharding_indexed of "
             f"{_listed(known['lz4'])}, its index bytes little, crc32c at the end; or the same "
@@ -259,7 +259,7 @@ def _variable(array: Array, codecs: list[Json], samples: int, shard: int) -> Arr
             f"{name} has shards {array.shard} of chunks {tuple(chunk)}: a shard has {shard} whole "
             "samples, and a chunk a divisor of these"
         )
-    return replace(array, chunk=tuple(chunk), compressor=found[0])
+    return replace(array, chunk=tuple(chunk), compressor=found)
 
 
 def _blosc(typesize: int, compressor: Compressor) -> Json:

@@ -61,8 +61,8 @@ class BegunError(MetadataError):
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-_TYPED = ConfigDict(strict=True, extra="ignore")
-_CLOSED = ConfigDict(strict=True, extra="forbid")
+_TYPED = ConfigDict(strict=True, extra="ignore", defer_build=True)
+_CLOSED = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
 
 @typed(frozen=True, config=_TYPED)

@@ -44,6 +44,10 @@ class StoreError(ValueError):
     """A store that is absent, not ours, unfinished, in the way, or damaged; one line."""
 
 
+class UnfinishedLayoutError(StoreError):
+    """The layout of the store was interrupted."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """Something wrong in a store.
@@ -129,32 +133,17 @@ class Store:
         try:
             return parse(_root_bytes(self.objects) if self.root is None else self.root)
         except MetadataError as error:
-            raise StoreError(f"{self.url}: {error}") from None
-
-    def check(self) -> None:
-        """Raise StoreError unless there is a pdegen store."""
-        self.reread()
-        _ = self.description
+            kind = UnfinishedLayoutError if isinstance(error, BegunError) else StoreError
+            raise kind(f"{self.url}: {error}") from None
 
     @property
-    def damage(self) -> str | None:
-        """Why it cannot be read, in one line; None where it can."""
+    def damage(self) -> StoreError | None:
+        """Why it cannot be read; None where it can, and where it was."""
         try:
-            self.check()
+            _ = self.description
         except StoreError as error:
-            return str(error)
+            return error
         return None
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is a store whose layout was interrupted."""
-        try:
-            parse(_root_bytes(self.objects))
-        except BegunError:
-            return True
-        except (StoreError, MetadataError):
-            return False
-        return False
 
     def reread(self) -> None:
         """Forget the metadata, which another may have changed."""

@@ -1,7 +1,5 @@
 """The command that measures speed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,8 @@
-"""What the commands share: options, progress, interruptions."""
+"""What the commands share: options, progress, interruptions.
+
+Modules with commands do not import `annotations` of `__future__`: Typer would compile the text of
+each option twice, whichever command starts.
+"""
 
 from __future__ import annotations
 

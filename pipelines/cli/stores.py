@@ -1,7 +1,5 @@
 """Commands on stores: generate, import, export, inspect and verify."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,11 +102,11 @@ def generate_command(
     say(_generate(declared, out, options, device).url)
 
 
-def _shards(what: str) -> Callable[[Progress], None]:
+def _shards(what: str) -> "Callable[[Progress], None]":
     """Reports progress, retries and skipped samples."""
     report = Reporter(what)
 
-    def progress(p: Progress) -> None:
+    def progress(p: "Progress") -> None:
         for said in p.notes:
             note(f"pdegen: {said}")
         report(p.done, p.total, p.seconds)
@@ -116,7 +114,9 @@ def _shards(what: str) -> Callable[[Progress], None]:
     return progress
 
 
-def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "cpu") -> Store:
+def _generate(
+    recipe: "Recipe", out: str | None, options: "Options", device: str = "cpu"
+) -> "Store":
     from pdegen.making.generate import generate
     from pdegen.recipe import default_store
 
@@ -126,7 +126,7 @@ def _generate(recipe: Recipe, out: str | None, options: Options, device: str = "
         return generate(recipe, url, None if device == "cpu" else device, **vars(options))
 
 
-def generated(recipe: Recipe) -> str:
+def generated(recipe: "Recipe") -> str:
     """The default store of a recipe, generated or finished first if it is absent or unfinished."""
     from pdegen.making.generate import Options
     from pdegen.recipe import default_store
@@ -139,12 +139,12 @@ def generated(recipe: Recipe) -> str:
     return _generate(recipe, url, options).url
 
 
-def _check_options(options: Options) -> None:
+def _check_options(options: "Options") -> None:
     if options.resume and options.overwrite:
         raise SchemaError("--resume and --overwrite exclude each other")
 
 
-def _dry_run(recipe: Recipe, out: str | None, options: Options) -> None:
+def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
     """Print the plan of `generate`; nothing is written and no job is submitted."""
     from pdegen.making.contents import layout
     from pdegen.making.engines import check, slurm_script
@@ -379,7 +379,7 @@ def verify_command(
 
 def verified(
     store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
-) -> Verification:
+) -> "Verification":
     from pdegen.making.verify import repair as mended
     from pdegen.making.verify import verify
 
@@ -394,7 +394,7 @@ def verified(
     return verify(store, deep=deep, progress=progress)
 
 
-def check_verified(result: Verification) -> None:
+def check_verified(result: "Verification") -> None:
     """Print all faults; raises Failed if there is a fault."""
     for fault in result.faults:
         note(f"{result.url}: {fault}")

@@ -1,7 +1,5 @@
 """Commands of many trainings: benchmarks, profiles, studies."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 import time
@@ -89,7 +87,9 @@ def benchmark_command(
     how.benchmark(benchmark, folder, benchmark.stores(stores), write_benchmark_report, only or [])
 
 
-def _chosen(benchmark: Benchmark, quick: bool, only: Words, on: Words, set_: Words) -> Benchmark:
+def _chosen(
+    benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words
+) -> "Benchmark":
     """The part of a benchmark that the options select, with their settings."""
     small = benchmark.quickly() if quick else benchmark
     return small.only(only or [], on or []).with_overrides(parsed(set_))
@@ -115,18 +115,18 @@ class _How:
             raise SchemaError("--resume and --overwrite exclude each other")
 
     @property
-    def place(self) -> torch.device:
+    def place(self) -> "torch.device":
         from pipelines.runs.run import check_device
 
         return check_device(self.device)
 
-    def study(self, study: Study[Any], what: str) -> None:
+    def study(self, study: "Study[Any]", what: str) -> None:
         """Run a study to its end."""
         from operators.training.fit import Stopped
 
         report, started = Reporter(what, every=0), time.monotonic()
 
-        def on_epoch(epoch: Epoch) -> None:
+        def on_epoch(epoch: "Epoch") -> None:
             if sys.stderr.isatty():
                 redraw(f"epoch {epoch.epoch}: {epoch.score:.3e}")
 
@@ -145,7 +145,7 @@ class _How:
 
     def benchmark(
         self,
-        benchmark: Benchmark,
+        benchmark: "Benchmark",
         folder: Path,
         given: Mapping[str, str],
         write: Callable[[Any, Any, str], Path],

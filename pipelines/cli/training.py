@@ -1,7 +1,5 @@
 """Commands on one experiment: train, evaluate, predict, run, report."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -9,13 +9,15 @@ import zarr
 
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.solver import ColeHopf, Solution
-from pdegen.making import engines
+from pdegen.making import engines, place
 from pdegen.making import generate as module
 from pdegen.making.engines import EngineError
 from pdegen.making.generate import Progress, RecipeJob, generate
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.store import store as stores
+from pdegen.store.format import parse
 from pdegen.store.objects import Objects
 from pdegen.store.record import Record
 from pdegen.store.store import Store, StoreError
@@ -235,6 +237,15 @@ def test_a_store_is_overwritten_when_asked(small, store):
     replaced = generate(other, store.url, overwrite=True)
     assert replaced.attributes["fingerprint"] == other.fingerprint
     assert faults(replaced) == []
+
+
+def test_what_is_there_is_parsed_once(small, store, monkeypatch):
+    parsed = []
+    monkeypatch.setattr(stores, "parse", lambda data: parsed.append(data) or parse(data))
+    found = place.found(Objects(store.url))
+    assert found.damage is None
+    assert RecipeJob(small, None).made(found)
+    assert len(parsed) == 1
 
 
 @pytest.mark.parametrize("flags", [{}, {"resume": True}, {"overwrite": True}])

@@ -185,6 +185,12 @@ def test_two_files_cannot_have_one_name(own, tmp_path):
         load_file(second)
 
 
+def test_an_override_reads_no_entry_points(monkeypatch):
+    recipe = load_recipe("burgers-r10")
+    monkeypatch.setattr(registry, "_installed", None)  # of all installed packages
+    assert recipe.with_overrides({"viscosity": 0.2}).problem.viscosity == 0.2
+
+
 def test_an_installed_package_brings_its_equation(own, tmp_path, monkeypatch):
     file, recipe = own
     shutil.copy(file, tmp_path / "heat_of_a_package.py")

@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from pipelines.cli import FAILED, WRONG_REQUEST
+from pipelines.cli.common import app
 from tests.pipelines.command import SMALL, quietly
 
 SLOW = {"torch", "numba", "dask", "distributed", "matplotlib", "xarray", "h5py", "pandas"}
@@ -52,6 +53,14 @@ def test_a_store_of_darcy_flow_is_checked_without_its_solver(tmp_path):
 
 def test_a_wrong_request_is_refused_without_what_others_need():
     assert not imported("generate", "nosuch", status=2) & SLOW
+
+
+def test_typer_need_not_compile_options():
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    commands = [command.callback for group in groups for command in group.registered_commands]
+    assert len(commands) > 15
+    for command in commands:
+        assert not [one for one in command.__annotations__.values() if isinstance(one, str)]
 
 
 @pytest.mark.parametrize("name", sorted(WRONG_REQUEST | FAILED))
