@@ -24,7 +24,7 @@ from benchmarks.hypre import MISSING, hypre
 from benchmarks.show import show
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.operator import Operator
+from pdegen.equations.darcy.operator import Diffusion
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.making.generate import generate
 from pdegen.numerics.sines import faster_by_fft
@@ -49,7 +49,7 @@ def one_sample(n: int) -> dict[str, float | str]:
     a = two_phase(n)
     solver = FiniteVolume(CellGrid(n), rtol=RTOL)
     lognormal = np.exp(PUBLISHED(CellGrid(n), 0, range(2)))
-    systems = [Operator(a[i : i + 1], "harmonic") for i in range(2)]
+    systems = [Diffusion(a[i : i + 1], "harmonic") for i in range(2)]
     matrices, b = [s.matrix() for s in systems], np.full(n * n, 1 / n**2)
 
     def direct() -> None:

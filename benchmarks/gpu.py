@@ -16,7 +16,7 @@ from pipelines.measure.generate import Generation
 from pipelines.measure.history import append
 from pipelines.measure.stream import Streaming
 from pipelines.measure.suite import ON_DEVICE, QUICK
-from pipelines.measure.train import BURGERS, DARCY, SLOPE, Case, Training
+from pipelines.measure.train import BURGERS, DARCY, SLOPE, StepCase, TrainingFigures
 
 STEPS = {
     "burgers-8192": BURGERS[2], "burgers-512": BURGERS[0], "darcy-141-43": DARCY[1],
@@ -29,8 +29,8 @@ def say(what: str) -> None:
     print(what, flush=True)
 
 
-def steps(case: Case, only: str, quick: bool) -> Measure:
-    bench = Training((case,), (), rounds=3 if quick else 11, only=only)
+def steps(case: StepCase, only: str, quick: bool) -> Measure:
+    bench = TrainingFigures((case,), (), rounds=3 if quick else 11, only=only)
     return lambda device: bench(device, say)
 
 
@@ -64,7 +64,7 @@ def streams(quick: bool) -> dict[str, Measure]:
 
 
 def growth(device: torch.device) -> Any:
-    return Training((), SLOPE).growth(device)
+    return TrainingFigures((), SLOPE).growth(device)
 
 
 def measures(quick: bool) -> Mapping[str, Measure]:

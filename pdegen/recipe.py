@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pdegen.equations.base import Problem
-from pdegen.equations.registry import Registered, source_of
+from pdegen.equations.registry import RegisteredProblem, source_of
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
 from pdegen.store.arrays import SAMPLES
 from pdegen.store.layout import check_sizes
@@ -63,7 +63,7 @@ class Recipe(Strict):
     samples: Annotated[Count, Field(le=SAMPLES)]
     seed: Annotated[int, Field(ge=0, lt=2**64)]
     shard: Count
-    problem: Annotated[Problem, Registered]
+    problem: Annotated[Problem, RegisteredProblem]
     splits: Splits
     codec: Literal["lz4", "zstd", "none"] = "lz4"
 

@@ -1,5 +1,7 @@
 """How the packages are built: which way imports go, and what is long."""
 
+import ast
+from collections import Counter
 from pathlib import PurePosixPath
 
 from benchmarks.structure import Structure, checkout, structures
@@ -29,6 +31,20 @@ LONG = {
 }
 
 
+ANY = {"pdegen": 8.6, "operators": 9.7, "pipelines": 15.8}  # of 1,000 lines, at most
+
+# public classes of one name in several modules, and why the name stays
+DOUBLED = {
+    "Array": "an array of a foreign file, and one of a store: each in its own format",
+    "Attention": "a block of an operator lives with its operator",
+    "Block": "a block of an operator lives with its operator",
+    "Convolution": "a block of an operator lives with its operator",
+    "Settings": "of a solver's process, and of a training: local to their modules",
+    "Solution": "what a solver returns, one for each equation",
+    "Step": "a step in time, and a step of training: the field's words",
+}
+
+
 def package(**modules):
     return {PurePosixPath(f"p/{name}.py"): text for name, text in modules.items()}
 
@@ -43,6 +59,30 @@ def test_what_is_long_has_a_reason():
     for structure in structures(checkout()).values():
         found |= structure.long_modules.keys() | structure.long_functions.keys()
     assert found <= LONG.keys()
+
+
+def test_types_are_stated():
+    for name, structure in structures(checkout()).items():
+        assert structure.figures.any_per_1000_lines <= ANY[name]
+
+
+def test_only_the_room_benchmarks_is_called_after_benches(root):
+    """`pdegen bench` and `pdegen benchmark` are commands; the code has one word for each thing."""
+    paths = [path for path in checkout() if path.parts[1] != "cli"]
+    assert [path for path in paths if "bench" in path.parts or path.stem == "bench"] == []
+    rooms = [path.name for path in root.iterdir() if path.is_dir() and "bench" in path.name]
+    assert rooms == ["benchmarks"]
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    found = Counter(
+        node.name
+        for structure in structures(checkout()).values()
+        for tree in structure.trees.values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, times in found.items() if times > 1} == DOUBLED.keys()
 
 
 def test_back_arrows_are_found_over_several_rooms_and_within_functions():

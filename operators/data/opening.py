@@ -14,10 +14,10 @@ from operators.data.pairs import Pairs, quadrature
 from operators.data.store import DataError, SealedStore
 from operators.data.streaming import StreamedPairs, shards_within
 from operators.data.variables import (
-    Entry,
     Resolution,
+    Stacked,
+    StoredVariable,
     Subsample,
-    Variable,
 )
 from pdegen.domains import Box, Domain
 
@@ -67,7 +67,7 @@ def open_pairs(
     inputs, targets = _names(input), _names(target)
     axes = _axes(store, inputs + targets)
     a, u = (
-        Entry(tuple(Variable.of(store, name, level, axes) for name in names))
+        Stacked(tuple(StoredVariable.of(store, name, level, axes) for name in names))
         for names in (inputs, targets)
     )
     if level is not None and all(v.level is None for v in (*a.variables, *u.variables)):
@@ -129,16 +129,16 @@ def _axes(store: SealedStore, names: list[str]) -> tuple[str, ...]:
     return axes
 
 
-def _own(store: SealedStore, domain: Domain, kept: Subsample) -> dict[str, Entry]:
+def _own(store: SealedStore, domain: Domain, kept: Subsample) -> dict[str, Stacked]:
     """What differs by sample beside inputs and targets."""
     named = dict[str, list[str]]()
     for name, array in store.description.variables.items():
         named.setdefault(array.said.role, []).append(name)
 
-    def entry(names: list[str], *axes: str) -> Entry:
-        return Entry(tuple(Variable.of(store, name, None, axes) for name in names))
+    def entry(names: list[str], *axes: str) -> Stacked:
+        return Stacked(tuple(StoredVariable.of(store, name, None, axes) for name in names))
 
-    found = dict[str, Entry]()
+    found = dict[str, Stacked]()
     if domain.moves:
         positions = ("x", "y", "z")[: domain.dim]
         lost = [name for name in positions if name not in named.get("geometry", [])]

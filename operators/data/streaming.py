@@ -24,7 +24,7 @@ from torch import Tensor
 from operators.data.batch import Batch
 from operators.data.pairs import Blocks, Pairs, Samples, check_rank
 from operators.data.store import DataError, location
-from operators.data.variables import Entry
+from operators.data.variables import Stacked
 from operators.seeds import generator
 from pdegen.domains import Cloud, Domain
 
@@ -51,10 +51,10 @@ class StreamedPairs(Samples):
             values of the same shape, such as with noise. The epoch is None outside training.
     """
 
-    a: Entry
-    u: Entry
+    a: Stacked
+    u: Stacked
     window: int
-    own: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
+    own: Mapping[str, Stacked] = field(default_factory=dict[str, Stacked])
     threads: int = 4
     altered: Alteration | None = None
 
@@ -76,7 +76,7 @@ class StreamedPairs(Samples):
         return "mask" in self.own
 
     @property
-    def _entries(self) -> dict[str, Entry]:
+    def _entries(self) -> dict[str, Stacked]:
         return {"a": self.a, "u": self.u, **self.own}
 
     def to(self, device: torch.device | str) -> StreamedPairs:
@@ -153,7 +153,7 @@ class StreamedPairs(Samples):
                         if left == 0:
                             return
 
-    def values_of(self, entry: Entry) -> Iterator[Float[Tensor, "block *grid c"]]:
+    def values_of(self, entry: Stacked) -> Iterator[Float[Tensor, "block *grid c"]]:
         """All values of an entry, in blocks that are overwritten by those after the next."""
         windows = self._grouped(self._shards)
         with closing(self._windows(windows, (entry,), None)) as loaded:
@@ -186,7 +186,7 @@ class StreamedPairs(Samples):
         return [pieces[k : k + self.window] for k in range(0, len(pieces), self.window)]
 
     def _windows(
-        self, windows: list[list[Piece]], entries: Collection[Entry], epoch: int | None
+        self, windows: list[list[Piece]], entries: Collection[Stacked], epoch: int | None
     ) -> Generator[list[np.ndarray], None, None]:
         """Values of the entries in each window; those of the next but one replace them."""
         rows = max(sum(map(len, window)) for window in windows)
@@ -199,7 +199,7 @@ class StreamedPairs(Samples):
     def _read(
         self,
         windows: list[list[Piece]],
-        entries: Collection[Entry],
+        entries: Collection[Stacked],
         epoch: int | None,
         memory: list[list[np.ndarray]],
     ) -> Generator[list[np.ndarray], None, None]:
@@ -230,7 +230,7 @@ class StreamedPairs(Samples):
         self,
         files: Any,
         root: str,
-        entry: Entry,
+        entry: Stacked,
         piece: Piece,
         epoch: int | None,
         out: np.ndarray,
@@ -275,12 +275,12 @@ def _at(
     return altered(values, [first + place for place in places], epoch)
 
 
-def shards_within(size: int, *entries: Entry) -> int:
+def shards_within(size: int, *entries: Stacked) -> int:
     """How many shards of all entries have at most so many bytes in float32; one at least."""
     return max(1, size // (entries[0].variables[0].shards.samples * _row_bytes(*entries)))
 
 
-def _row_bytes(*entries: Entry) -> int:
+def _row_bytes(*entries: Stacked) -> int:
     return 4 * sum(math.prod(entry.shape) for entry in entries)
 
 

@@ -139,7 +139,7 @@ def _cells(domain: Domain, resolution: Resolution, where: str) -> Box:
 
 
 @dataclass(frozen=True)
-class Variable:
+class StoredVariable:
     """A variable of a store: functions on its domain, or numbers. Nothing in it is open.
 
     Args:
@@ -163,7 +163,7 @@ class Variable:
     @classmethod
     def of(
         cls, store: SealedStore, name: str, level: float | None, axes: tuple[str, ...] = ()
-    ) -> Variable:
+    ) -> StoredVariable:
         """A variable on all its points.
 
         Args:
@@ -278,14 +278,14 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Stacked:
     """Variables of a store side by side along the last axis: one entry of a `Batch`.
 
     Args:
         variables: Functions on the same points.
     """
 
-    variables: tuple[Variable, ...]
+    variables: tuple[StoredVariable, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -297,9 +297,9 @@ class Entry:
     def channels(self) -> tuple[Channel, ...]:
         return tuple(one for variable in self.variables for one in variable.channels)
 
-    def reduced(self, reduction: Reduction) -> Entry:
+    def reduced(self, reduction: Reduction) -> Stacked:
         """The same at other points."""
-        return Entry(tuple(replace(v, reduction=reduction) for v in self.variables))
+        return Stacked(tuple(replace(v, reduction=reduction) for v in self.variables))
 
     def read(self, files: Any, root: str, samples: np.ndarray, out: np.ndarray) -> None:
         """As `Variable.read`."""

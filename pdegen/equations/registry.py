@@ -35,7 +35,7 @@ _ROOMS = Path(__file__).parent
 _MOST_BYTES = 2**22  # of a file
 _P = TypeVar("_P", bound="type[Problem]")
 _registered: dict[str, type[Problem]] = {}
-_sources: dict[str, Source] = {}  # of modules made of files, by their names
+_sources: dict[str, EquationFile] = {}  # of modules made of files, by their names
 _lock = RLock()
 
 
@@ -139,7 +139,7 @@ def _is_shipped(word: str) -> bool:
     return name.isidentifier() and (_ROOMS / name / "problem.py").is_file()
 
 
-class Registered:
+class RegisteredProblem:
     """The annotation of a field that is a problem of any registered equation."""
 
     @classmethod
@@ -189,7 +189,7 @@ def _refused(*errors: InitErrorDetails) -> ValidationError:
 
 
 @dataclass(frozen=True)
-class Source:
+class EquationFile:
     """A file with equations.
 
     Args:
@@ -261,7 +261,7 @@ def load_file(path: str) -> None:
         raise SchemaError(f"cannot read {said}") from None
     if len(code) > _MOST_BYTES:
         raise SchemaError(f"{path} has more than {_MOST_BYTES:,} bytes: it is no equation")
-    source = Source(str(Path(path).absolute()), code)
+    source = EquationFile(str(Path(path).absolute()), code)
     if not source.registered:  # another version of the file may have taken its place
         _sources.pop(source.module, None)
     source.run()
@@ -269,7 +269,7 @@ def load_file(path: str) -> None:
         raise SchemaError(f"{path} registers no equation: decorate its problem with @equation")
 
 
-def source_of(problem: type[Problem]) -> Source | None:
+def source_of(problem: type[Problem]) -> EquationFile | None:
     """The file that a problem comes from; None for those of packages."""
     return _sources.get(problem.__module__)
 
@@ -292,12 +292,12 @@ def blamed(error: BaseException) -> str | None:
     return None
 
 
-def sources() -> tuple[Source, ...]:
+def sources() -> tuple[EquationFile, ...]:
     """The files of the equations that are registered in this process."""
     return tuple(source for source in _sources.values() if source.registered)
 
 
-def restored(source: Source, name: str, content: dict[str, Any]) -> Problem:
+def restored(source: EquationFile, name: str, content: dict[str, Any]) -> Problem:
     """A problem of a file in a process that it was sent to.
 
     The code travels with the problem: a worker may have another disk, and the file may have changed

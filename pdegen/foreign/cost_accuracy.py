@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pdegen.domains import GRIDS
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.published import Entry, Published, shapes
+from pdegen.foreign.published import FileEntry, Published, shapes
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,10 @@ def pairs(contents: Contents, declaration: Declaration) -> Published | None:
             equation=one.equation,
             source="de Hoop et al. 2022: the first half for training, the second for tests",
             grid=one.grid,
-            entries=(Entry("a", input, axes, one.input), Entry("u", target, axes, one.target)),
+            entries=(
+                FileEntry("a", input, axes, one.input),
+                FileEntry("u", target, axes, one.target),
+            ),
             splits=_halves,
             points={
                 dim: one.length * GRIDS[one.grid](n).x

@@ -12,7 +12,7 @@ from pdegen.foreign.published import (
     BURGERS,
     BURGERS_EQUATION,
     DARCY_EQUATION,
-    Entry,
+    FileEntry,
     Published,
     darcy_physics,
     named,
@@ -38,8 +38,8 @@ def burgers(contents: Contents, declaration: Declaration) -> Published | None:
         source="Li et al., ICLR 2021; splits of Cao, NeurIPS 2021: the first 1024, the last 100",
         grid="periodic",
         entries=(
-            Entry("a", "a", ("sample", "x"), "initial value u(x, 0)"),
-            Entry("u", "u", ("sample", "x"), "solution u(x, 1/2π)"),
+            FileEntry("a", "a", ("sample", "x"), "initial value u(x, 0)"),
+            FileEntry("u", "u", ("sample", "x"), "solution u(x, 1/2π)"),
         ),
         splits=lambda counts: {"train": 1024, "validation": 100, "test": 100},
         parameters={"viscosity": 0.1 / (2 * math.pi)},
@@ -66,8 +66,8 @@ def darcy(contents: Contents, declaration: Declaration) -> Published | None:
         source="Li et al., ICLR 2021; splits of Cao, NeurIPS 2021: 1024, the last 100 of smooth2",
         grid="cell",
         entries=(
-            Entry("a", "coeff", ("sample", "x", "y"), "coefficient a, 12 or 3 on each cell"),
-            Entry("u", "sol", ("sample", "x", "y"), "solution u at the cell centre"),
+            FileEntry("a", "coeff", ("sample", "x", "y"), "coefficient a, 12 or 3 on each cell"),
+            FileEntry("u", "sol", ("sample", "x", "y"), "solution u at the cell centre"),
         ),
         splits=splits,
         parameters={"source": 1.0},
@@ -99,8 +99,8 @@ def navier_stokes(contents: Contents, declaration: Declaration) -> Published | N
         source="Li et al., ICLR 2021: the first 1000, the last 200",
         grid="periodic",
         entries=(
-            Entry("a", "a", ("sample", "x", "y"), "vorticity w(x, y, 0)"),
-            Entry("u", "u", ("sample", "x", "y", "time"), "vorticity w(x, y, t)"),
+            FileEntry("a", "a", ("sample", "x", "y"), "vorticity w(x, y, 0)"),
+            FileEntry("u", "u", ("sample", "x", "y", "time"), "vorticity w(x, y, t)"),
         ),
         splits=lambda counts: {
             "train": 1000, "validation": max(0, min(200, sum(counts) - 1200)), "test": 200,

@@ -18,7 +18,7 @@ from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.declared import declared
 from pdegen.foreign.exported import exported, folder_contents
 from pdegen.foreign.known import known
-from pdegen.foreign.opening import Source, merged, opened, unpacked
+from pdegen.foreign.opening import ImportedFile, merged, opened, unpacked
 from pdegen.foreign.plan import Plan
 from pdegen.making.contents import provenance
 from pdegen.making.generate import Job, Options, write
@@ -70,13 +70,15 @@ def import_files(
         return write(job, url, Options(**options))
 
 
-def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[Source]]:
+def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[ImportedFile]]:
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
             raise ForeignError("a folder is imported by itself")
         contents, files = folder_contents(paths[0])
-        return [contents], [Source.of(file) for file in files]
-    return merged([opened(path, folder) for path in paths]), [Source.of(path) for path in paths]
+        return [contents], [ImportedFile.of(file) for file in files]
+    return merged([opened(path, folder) for path in paths]), [
+        ImportedFile.of(path) for path in paths
+    ]
 
 
 def _plan(contents: list[Contents], declaration: Declaration) -> Plan:
@@ -90,7 +92,7 @@ def _plan(contents: list[Contents], declaration: Declaration) -> Plan:
     return plan
 
 
-def _summary(contents: list[Contents], sources: list[Source], plan: Plan) -> dict[str, Any]:
+def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> dict[str, Any]:
     """The attribute `imported`: what of which files is in the store, and what is not."""
     taken = {view.array.name for field in plan.fields for view in field.views}
     there = {name for one in contents for name in [*one.arrays, *one.unreadable]}
@@ -124,7 +126,7 @@ class ImportJob(Job):
     """
 
     plan: Plan
-    sources: tuple[Source, ...]
+    sources: tuple[ImportedFile, ...]
     summary: dict[str, Any]
 
     @property

@@ -6,7 +6,7 @@ import numpy as np
 
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.published import BURGERS, BURGERS_EQUATION, Entry, Published, shapes
+from pdegen.foreign.published import BURGERS, BURGERS_EQUATION, FileEntry, Published, shapes
 
 
 def burgers(contents: Contents, declaration: Declaration) -> Published | None:
@@ -21,8 +21,8 @@ def burgers(contents: Contents, declaration: Declaration) -> Published | None:
         source="neuraloperator, data of PINO: 800 for training, 400 for tests",
         grid="periodic",
         entries=(
-            Entry("a", "input", ("sample", "x"), "initial value u(x, 0)"),
-            Entry("u", "output", ("sample", "time", "x"), "solution u(x, t)"),
+            FileEntry("a", "input", ("sample", "x"), "initial value u(x, 0)"),
+            FileEntry("u", "output", ("sample", "time", "x"), "solution u(x, t)"),
         ),
         splits=lambda counts: {"train": 800, "test": 400},
         parameters={"viscosity": float(contents.array("visc").values().reshape(-1)[0])},
@@ -52,8 +52,8 @@ def darcy(contents: Contents, declaration: Declaration) -> Published | None:
         "nodes, the last left out",
         grid="nodal",
         entries=(
-            Entry("a", "x", ("sample", "x", "y"), "phase of the coefficient, 0 or 1"),
-            Entry("u", "y", ("sample", "x", "y"), "solution u, scaled"),
+            FileEntry("a", "x", ("sample", "x", "y"), "phase of the coefficient, 0 or 1"),
+            FileEntry("u", "y", ("sample", "x", "y"), "solution u, scaled"),
         ),
         splits=_last_file,
         points={"x": where, "y": where},

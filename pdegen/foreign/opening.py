@@ -14,7 +14,7 @@ from pdegen.foreign.npy import MAGIC, npy
 
 
 @dataclass(frozen=True)
-class Source:
+class ImportedFile:
     """A file that was imported.
 
     Args:
@@ -29,7 +29,7 @@ class Source:
     modified: int
 
     @classmethod
-    def of(cls, path: Path) -> Source:
+    def of(cls, path: Path) -> ImportedFile:
         """Reads the whole file once.
 
         Raises:

@@ -9,7 +9,7 @@ from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.published import (
     BURGERS,
     DARCY_EQUATION,
-    Entry,
+    FileEntry,
     Published,
     darcy_physics,
     named,
@@ -42,8 +42,8 @@ def trajectories(contents: Contents, declaration: Declaration) -> Published | No
         source="Takamoto et al., NeurIPS 2022: the first tenth is the test, the rest training",
         grid="periodic",
         entries=(
-            Entry("a", "tensor", ("sample", "time", "x"), "initial value u(x, 0)", (0, 1)),
-            Entry("u", "tensor", ("sample", "time", "x"), "solution u(x, t)", (1, frames)),
+            FileEntry("a", "tensor", ("sample", "time", "x"), "initial value u(x, 0)", (0, 1)),
+            FileEntry("u", "tensor", ("sample", "time", "x"), "solution u(x, t)", (1, frames)),
         ),
         splits=_first_tenth,
         parameters=parameters,
@@ -66,8 +66,8 @@ def darcy(contents: Contents, declaration: Declaration) -> Published | None:
         source="Takamoto et al., NeurIPS 2022: the first tenth is the test, the rest training",
         grid="cell",
         entries=(
-            Entry("a", "nu", ("sample", "x", "y"), "coefficient a, 1 or 0.1 on each cell"),
-            Entry("u", "tensor", ("sample", "", "x", "y"), "solution u at the cell centre"),
+            FileEntry("a", "nu", ("sample", "x", "y"), "coefficient a, 1 or 0.1 on each cell"),
+            FileEntry("u", "tensor", ("sample", "", "x", "y"), "solution u at the cell centre"),
         ),
         splits=_first_tenth,
         parameters={} if beta is None else {"source": float(beta)},

@@ -17,7 +17,7 @@ from pdegen.store.variables import positions, times
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileEntry:
     """A variable of a published file: its key and axes, and its meaning."""
 
     name: str
@@ -48,7 +48,7 @@ class Published:
     equation: str
     source: str
     grid: str
-    entries: tuple[Entry, ...]
+    entries: tuple[FileEntry, ...]
     splits: Callable[[list[int]], Mapping[str, int | tuple[int, int]]]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     points: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Dec
     )
 
 
-def _attributes(entry: Entry, known: Published) -> dict[str, Any]:
+def _attributes(entry: FileEntry, known: Published) -> dict[str, Any]:
     role = {"a": "input", "u": "target"}[entry.name]
     timed = entry.name == "u" and len(known.times) > 0
     return {

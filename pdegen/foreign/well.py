@@ -10,7 +10,7 @@ from __future__ import annotations
 from pdegen.foreign.arrays import Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.plan import SPACE
-from pdegen.foreign.published import Entry, Published
+from pdegen.foreign.published import FileEntry, Published
 
 
 def trajectories(contents: Contents, declaration: Declaration) -> Published | None:
@@ -61,8 +61,8 @@ def trajectories(contents: Contents, declaration: Declaration) -> Published | No
         source="Ohana et al., NeurIPS 2024; its splits are files of their own",
         grid=kind,
         entries=(
-            Entry("a", name, axes, f"{field} at the first time", (0, 1)),
-            Entry("u", name, axes, f"{field} at the later times", (1, when.size)),
+            FileEntry("a", name, axes, f"{field} at the first time", (0, 1)),
+            FileEntry("u", name, axes, f"{field} at the later times", (1, when.size)),
         ),
         splits=lambda counts: {"train": sum(counts)},
         parameters={

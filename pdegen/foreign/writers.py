@@ -70,13 +70,13 @@ def hdf5_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, 
     """Datasets of the same names."""
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         yield {
-            name: Dataset(file.create_dataset(name, array.shape, array.dtype), reverse=False)
+            name: DatasetSink(file.create_dataset(name, array.shape, array.dtype), reverse=False)
             for name, array in arrays.items()
         }
 
 
 @dataclass(frozen=True)
-class Dataset(Sink):
+class DatasetSink(Sink):
     """A dataset of HDF5, its axes reversed where MATLAB reads it."""
 
     target: h5py.Dataset
@@ -106,7 +106,7 @@ def mat73_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str,
             target.attrs["MATLAB_class"] = np.bytes_(word)
             if array.dtype == bool:
                 target.attrs["MATLAB_int_decode"] = np.int32(1)
-            sinks[name] = Dataset(target, reverse=True)
+            sinks[name] = DatasetSink(target, reverse=True)
         yield sinks
     with path.open("r+b") as file:
         file.write(_header("MATLAB 7.3 MAT-file, written by pdegen", 0x0200))

@@ -92,7 +92,7 @@ class Parent:
 
 
 @typed(frozen=True, config=_TYPED)
-class Noise:
+class AddedNoise:
     """The noise of a derived store; `deviation` is the digest of σ(x)."""
 
     variable: str
@@ -236,7 +236,7 @@ class Attributes:
     )
     skipped: tuple[int, ...] = ()
     parent: Parent | None = None
-    noise: Noise | None = None
+    noise: AddedNoise | None = None
     imported: Imported | None = None
     label_error: LabelError | None = None
     physics: Physics = field(default_factory=Physics)

@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Case:
+class StreamCase:
     """An experiment on a stream.
 
     Args:
@@ -55,10 +55,10 @@ class Streaming:
         rounds: Of which the median is kept.
     """
 
-    cases: tuple[Case, ...] = (
-        Case("burgers-gt-512", "burgers-r10", 8, 40),
-        Case("burgers-gt-2048", "burgers-r10", 4, 20),
-        Case("darcy-gt-85-29", "darcy-85", 4, 12),
+    cases: tuple[StreamCase, ...] = (
+        StreamCase("burgers-gt-512", "burgers-r10", 8, 40),
+        StreamCase("burgers-gt-2048", "burgers-r10", 4, 20),
+        StreamCase("darcy-gt-85-29", "darcy-85", 4, 12),
     )
     rounds: int = 3
 
@@ -70,7 +70,7 @@ class Streaming:
             figures[str(case)] = self.measured(case, device)
         return figures
 
-    def measured(self, case: Case, device: torch.device) -> dict[str, Any]:
+    def measured(self, case: StreamCase, device: torch.device) -> dict[str, Any]:
         """Of one case."""
         experiment, clock = case.load(), clock_of(device)
         pairs = solved_pairs(experiment, case.steps * case.batch, device)

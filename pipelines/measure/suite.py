@@ -13,7 +13,7 @@ from pipelines.measure import history, train
 from pipelines.measure.generate import Generation
 from pipelines.measure.read import Reading
 from pipelines.measure.stream import Streaming
-from pipelines.measure.train import Training
+from pipelines.measure.train import TrainingFigures
 
 Say = Callable[[str], None]
 
@@ -26,7 +26,7 @@ class Measurement(Protocol):
 
 FULL: Mapping[str, Callable[[], Measurement]] = {
     "generate": Generation,
-    "train": Training,
+    "train": TrainingFigures,
     "read": Reading,
     "stream": Streaming,
 }
@@ -34,7 +34,7 @@ QUICK: Mapping[str, Callable[[], Measurement]] = {
     "generate": lambda: Generation(
         job=512, growing=(64, 128, 256), darcy_growing=(8, 16, 32), memory=(256, 1024), rounds=5
     ),
-    "train": lambda: Training(
+    "train": lambda: TrainingFigures(
         cases=(*train.BURGERS[:2], train.DARCY[0]), slope=train.SLOPE, rounds=5
     ),
     "read": lambda: Reading(samples=512, shard=64, alone=50, rounds=3),

@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Case:
+class StepCase:
     """An experiment on another grid, with another batch.
 
     Args:
@@ -57,12 +57,14 @@ class Case:
         return f"{self.experiment}, {self.points} points, batch {self.batch}{further}"
 
 
-BURGERS = tuple(Case("burgers-gt-8192", n, batch) for n, batch in ((512, 8), (2048, 4), (8192, 4)))
+BURGERS = tuple(
+    StepCase("burgers-gt-8192", n, batch) for n, batch in ((512, 8), (2048, 4), (8192, 4))
+)
 DARCY = tuple(
-    Case("darcy-gt-141-43", n, 4, (("model.latent", latent),))
+    StepCase("darcy-gt-141-43", n, 4, (("model.latent", latent),))
     for n, latent in ((85, 29), (141, 43))
 )
-SLOPE = tuple(Case("burgers-gt-8192", n, 4) for n in (2048, 4096, 8192))
+SLOPE = tuple(StepCase("burgers-gt-8192", n, 4) for n in (2048, 4096, 8192))
 
 
 def ways(device: torch.device) -> dict[str, Acceleration]:
@@ -80,7 +82,7 @@ def ways(device: torch.device) -> dict[str, Acceleration]:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingFigures:
     """Figures of training steps.
 
     Args:
@@ -90,8 +92,8 @@ class Training:
         only: Words of the ways to run that are measured; all by default.
     """
 
-    cases: tuple[Case, ...] = (*BURGERS, *DARCY)
-    slope: tuple[Case, ...] = SLOPE
+    cases: tuple[StepCase, ...] = (*BURGERS, *DARCY)
+    slope: tuple[StepCase, ...] = SLOPE
     rounds: int = 11
     only: str = ""
 
@@ -106,7 +108,7 @@ class Training:
             figures["slope of log time over log points (at most 1.1)"] = self.growth(device)
         return figures
 
-    def measured(self, case: Case, device: torch.device, trace: Path | None) -> dict[str, Any]:
+    def measured(self, case: StepCase, device: torch.device, trace: Path | None) -> dict[str, Any]:
         """Of one case: for every way, milliseconds and memory, and times of the floor."""
         experiment = case.load()
         _forget(device)

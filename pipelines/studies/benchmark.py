@@ -25,7 +25,7 @@ from pipelines.runs.folder import Holding, RunError
 from pipelines.runs.predictions import kept_mean
 from pipelines.runs.run import checked_operator, evaluate_run, provenance
 from pipelines.studies.row import NO_MEMORY, Row
-from pipelines.studies.runner import How, Study, Training, content
+from pipelines.studies.runner import How, Study, StudyTraining, content
 
 _HOLDING = Holding("benchmark", "benchmark.json")
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
@@ -68,14 +68,14 @@ class BenchmarkRun(Study[Seeded]):
         order = {case: number for number, case in enumerate(self.cases)}
         return sorted(super().rows(), key=lambda row: order[Case(row.dataset, row.operator)])
 
-    def training(self, case: Case, seed: int, chosen: Mapping[str, Any]) -> Training:
+    def training(self, case: Case, seed: int, chosen: Mapping[str, Any]) -> StudyTraining:
         """A training; `chosen` is of the search."""
         words = [f"{key.rsplit('.', 1)[-1]}-{value}" for key, value in chosen.items()]
         folder = self.run_folder(case, "-".join([f"seed-{seed}", *words]))
         experiment = self.benchmark.experiment(case, seed, chosen)
-        return Training(experiment, self.stores[case.dataset], folder)
+        return StudyTraining(experiment, self.stores[case.dataset], folder)
 
-    def training_of(self, row: Row) -> Training:
+    def training_of(self, row: Row) -> StudyTraining:
         """The training of a row."""
         return self.training(Case(row.dataset, row.operator), row.seed, row.chosen)
 
@@ -203,7 +203,7 @@ class BenchmarkRun(Study[Seeded]):
         self.keep((Case(row.dataset, row.operator), row.seed), row)
 
 
-def _evaluate(row: Row, training: Training, device: torch.device) -> None:
+def _evaluate(row: Row, training: StudyTraining, device: torch.device) -> None:
     """Fill a row from a finished training."""
     experiment, store = training.experiment, training.store
     grid = experiment.data.resolution
@@ -279,7 +279,7 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     _HOLDING.check(folder, resume, overwrite)
 
 
-def baseline(training: Training) -> float:
+def baseline(training: StudyTraining) -> float:
     """Mean relative L² test error of the mean training target, which does not look at the input."""
     source = Source(training.store, training.experiment)
     test = source.clean("test")

@@ -27,7 +27,7 @@ from pipelines.runs.folder import Holding
 from pipelines.runs.interfaces import agreement
 from pipelines.runs.predictions import kept_mean
 from pipelines.studies.row import Row
-from pipelines.studies.runner import How, Study, Training, content
+from pipelines.studies.runner import How, Study, StudyTraining, content
 
 TOTAL_VARIATION, CONSTANT = "total variation", "constant"
 _HOLDING = Holding("study", "study.json")
@@ -126,11 +126,11 @@ class NoiseStudy(Study[Cell]):
         seeds = range(1 if isinstance(method, str) else self.seeds)
         return [[Cell(method, seed, at) for seed in seeds] for at in self.test_levels]
 
-    def training(self, cell: Cell) -> Training:
+    def training(self, cell: Cell) -> StudyTraining:
         """What a model was trained by."""
         changed = {"noise.level": cell.method, "training.seed": cell.seed}
         folder = self.folder / "models" / f"level-{cell.method:g}-seed-{cell.seed}"
-        return Training(self.experiment.with_overrides(changed), self.store, folder)
+        return StudyTraining(self.experiment.with_overrides(changed), self.store, folder)
 
     # what the runner asks
 

@@ -15,7 +15,7 @@ import torch
 from dask import config
 
 from operators.training.fit import Stopped
-from pdegen.equations.registry import Source, sources
+from pdegen.equations.registry import EquationFile, sources
 from pdegen.making.engines import Cluster, pool
 from pipelines.runs.folder import RunError
 
@@ -106,7 +106,7 @@ def _called(
     call: Callable[[Any, Any], Any],
     halt: Path,
     threads: int,
-    equations: Sequence[Source],
+    equations: Sequence[EquationFile],
     argument: Any,
 ) -> Any:
     """A call in a worker process, which knows the equations of this one."""

@@ -55,7 +55,7 @@ class How:
 
 
 @dataclass(frozen=True)
-class Training:
+class StudyTraining:
     """A training of a study: an ordinary run folder, and the file `done` in it."""
 
     experiment: Experiment

@@ -16,7 +16,7 @@ import torch
 
 from operators.data import DataError, StreamedPairs, open_pairs, read_pairs, shards
 from operators.data.digests import sound
-from operators.data.variables import Variable
+from operators.data.variables import StoredVariable
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import WeightedH1
 from operators.symmetries import SquareSymmetries
@@ -121,13 +121,13 @@ def test_from_any_batch_on_the_epoch_is_the_same(url, window):
 
 
 def test_only_the_shards_from_the_first_batch_on_are_read(url, monkeypatch):
-    read, original = [], Variable.read
+    read, original = [], StoredVariable.read
 
     def watched(self, files, root, samples, out):
         read.append((self.shards.key, int(samples[0]) // SHARD))
         original(self, files, root, samples, out)
 
-    monkeypatch.setattr(Variable, "read", watched)
+    monkeypatch.setattr(StoredVariable, "read", watched)
     found = seen(streamed(url, 1).batches(0, 0, 5, first=6))
     assert len(found) == 2
     used = {i // SHARD for i in flat(found)}

@@ -6,7 +6,7 @@ import torch
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume, direct_solve
-from pdegen.equations.darcy.operator import Operator
+from pdegen.equations.darcy.operator import Diffusion
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
@@ -100,7 +100,7 @@ def test_agrees_with_an_independent_direct_solve(kind, faces):
 def test_poisson_inverts_the_laplacian():
     grid, rng = CellGrid(37), np.random.default_rng(0)  # a prime number of cells
     u = rng.standard_normal((37, 37))
-    laplacian = Operator(np.ones((1, 37, 37)), "harmonic")
+    laplacian = Diffusion(np.ones((1, 37, 37)), "harmonic")
     assert abs(Poisson(grid)(laplacian(u[None])[0]) - u).max() < 1e-12
 
 
@@ -139,7 +139,7 @@ def solved(request):
 
 def test_what_flows_out_is_what_the_source_gives(solved):
     a, u = solved
-    x, y = Operator(a, "harmonic").fluxes(u)
+    x, y = Diffusion(a, "harmonic").fluxes(u)
     out = -x[0, 0].sum() + x[0, -1].sum() - y[0, :, 0].sum() + y[0, :, -1].sum()
     assert out == pytest.approx(1, abs=1e-10)  # ∫ f = 1; fluxes are already times h
 
@@ -147,14 +147,14 @@ def test_what_flows_out_is_what_the_source_gives(solved):
 def test_energy_is_the_work_of_the_source(solved):
     """∫ a |∇u|² = ∫ f u, here Σ_faces a_f (u_i - u_j)² = h² Σ u."""
     a, u = solved
-    operator = Operator(a, "harmonic")
+    operator = Diffusion(a, "harmonic")
     x, y = operator.fluxes(u)
     energy = (x**2 / operator.faces_x).sum() + (y**2 / operator.faces_y).sum()
     assert energy == pytest.approx(u.mean(), rel=1e-10)
 
 
 def test_the_operator_is_symmetric_and_positive(solved):
-    operator, rng = Operator(solved[0], "harmonic"), np.random.default_rng(0)
+    operator, rng = Diffusion(solved[0], "harmonic"), np.random.default_rng(0)
     v, w = rng.standard_normal((2, 1, 60, 60))
     assert (v * operator(w)).sum() == pytest.approx((w * operator(v)).sum(), rel=1e-12)
     assert (v * operator(v)).sum() > 0
@@ -210,7 +210,7 @@ def test_the_residual_is_that_of_the_solution(array):
     a = two_phase(50)
     solver = FiniteVolume(CellGrid(50), rtol=1e-5)
     solution = solver.solve(array(a))
-    operator = Operator(a, "harmonic")
+    operator = Diffusion(a, "harmonic")
     expected = np.linalg.norm(1 - 2500 * operator(np.asarray(solution.u))) / 50  # ‖f‖ of 2500 ones
     assert float(solution.residual[0]) == pytest.approx(expected, rel=1e-6)
     assert 1e-9 < solution.residual[0] <= 1e-5
@@ -222,7 +222,7 @@ def test_what_the_iterations_do_not_solve_is_solved_directly():
     solution = FiniteVolume(CellGrid(40), limit=20).solve(a)
     assert solution.iterations[0] == 0
     assert solution.residual[0] <= 1e-8
-    direct = direct_solve(Operator(a, "harmonic"), np.full((40, 40), 1 / 1600))
+    direct = direct_solve(Diffusion(a, "harmonic"), np.full((40, 40), 1 / 1600))
     assert relative(solution.u[0], direct) < 1e-12
 
 

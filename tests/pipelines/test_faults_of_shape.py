@@ -28,7 +28,7 @@ from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
 from pipelines.runs.run import evaluate_run, train
 from pipelines.studies.benchmark import baseline
-from pipelines.studies.runner import Training
+from pipelines.studies.runner import StudyTraining
 from tests.pipelines.conftest import SMALL
 from tests.pipelines.shapes import a_store
 
@@ -187,5 +187,5 @@ def test_the_baseline_of_a_mesh_has_its_weights(tmp_path: Path) -> None:
     u, weight = test.u.double(), test.weight.double()[..., None]
     squares = [(weight * v.square()).flatten(1).sum(dim=1) for v in (mean - u, u)]
     expected = float((squares[0] / squares[1]).sqrt().mean())
-    assert baseline(Training(experiment, url, tmp_path)) == pytest.approx(expected, rel=1e-6)
+    assert baseline(StudyTraining(experiment, url, tmp_path)) == pytest.approx(expected, rel=1e-6)
     assert float(relative_l2(mean.expand_as(u), u).mean()) != pytest.approx(expected, rel=1e-3)

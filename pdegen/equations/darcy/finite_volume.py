@@ -14,7 +14,7 @@ from jaxtyping import Float
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy import kernels
 from pdegen.equations.darcy.interface import InterfaceSolver
-from pdegen.equations.darcy.operator import Faces, Operator
+from pdegen.equations.darcy.operator import Diffusion, Faces
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.numerics.conjugate_gradients import conjugate_gradients
 from pdegen.numerics.device import Array, constant, first
@@ -94,7 +94,7 @@ class FiniteVolume:
         if a.ndim != 3 or tuple(a.shape[1:]) != (n, n):
             raise ValueError(f"expected a of shape (batch, {n}, {n}), got {tuple(a.shape)}")
         check_positive(a)
-        operator = Operator(a, self.faces)
+        operator = Diffusion(a, self.faces)
         b = operator.right_hand_side(f, walls)
         if is_numpy_namespace(array_namespace(a)):
             samples = [self._sample(a[i], b[i]) for i in range(len(a))]
@@ -127,7 +127,7 @@ class FiniteVolume:
             u, iterations = self._smooth(a, b)
         residual = _relative_residual(a, harmonic, b, u)
         if not residual <= self.rtol:
-            u, iterations = direct_solve(Operator(a[None], self.faces), b), 0
+            u, iterations = direct_solve(Diffusion(a[None], self.faces), b), 0
             residual = _relative_residual(a, harmonic, b, u)
         return u, residual, iterations
 
@@ -148,7 +148,7 @@ class FiniteVolume:
         )
         return u[0], int(iterations[0])
 
-    def _on_device(self, operator: Operator, b: Array) -> Solution:
+    def _on_device(self, operator: Diffusion, b: Array) -> Solution:
         """The whole batch at once, with sines along both axes."""
         xp = array_namespace(b)
         sines = (by_fft if self.fft else by_products)(self.grid, b)
@@ -184,7 +184,7 @@ def check_positive(a: Array) -> None:
         )
 
 
-def direct_solve(operator: Operator, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+def direct_solve(operator: Diffusion, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """u with A u = b for the first sample, by sparse LU (symmetric mode, minimum degree)."""
     factors = scipy.sparse.linalg.splu(
         operator.matrix(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,

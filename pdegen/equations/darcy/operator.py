@@ -17,7 +17,7 @@ Faces = Literal["harmonic", "arithmetic"]
 
 
 @dataclass(frozen=True)
-class Operator:
+class Diffusion:
     """(A u)_i = Σ_faces a_f (u_i - u_j), which is h² times -div(a grad u), with u = 0 at the walls.
 
     Walls lie half a cell away, so a_f = 2a there.

@@ -16,18 +16,17 @@ from pdegen.recipe import load_recipe
 from pipelines.measure import history, suite, train
 from pipelines.measure.generate import Generation
 from pipelines.measure.read import Reading
-from pipelines.measure.stream import Case as StreamCase
-from pipelines.measure.stream import Streaming
+from pipelines.measure.stream import StreamCase, Streaming
 from pipelines.measure.timing import copy_speed, interleaved, ratio
-from pipelines.measure.train import Case, Training
+from pipelines.measure.train import StepCase, TrainingFigures
 from tests.pipelines.conftest import CPU, DARCY_DATA, DATA
 
 SMALL = (
     ("model.width", 8), ("model.depth", 1), ("model.feedforward", 8), ("model.modes", 4),
     ("model.decoder_width", 8),
 )  # fmt: skip
-BURGERS = tuple(Case("burgers-gt-8192", n, 2, SMALL) for n in (16, 32))
-DARCY = Case("darcy-gt-141-43", 13, 2, (
+BURGERS = tuple(StepCase("burgers-gt-8192", n, 2, SMALL) for n in (16, 32))
+DARCY = StepCase("darcy-gt-141-43", 13, 2, (
     *SMALL, ("model.latent", 7), ("model.heads", 1), ("model.head_width", 8)))  # fmt: skip
 
 
@@ -54,7 +53,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks that take a second."""
     small = {
         "generate": generation,
-        "train": lambda: Training((BURGERS[0], DARCY), BURGERS, rounds=2),
+        "train": lambda: TrainingFigures((BURGERS[0], DARCY), BURGERS, rounds=2),
         "read": lambda: Reading(cells=5, samples=16, shard=8, batch=4, alone=4, rounds=2),
         "stream": streaming,
     }
@@ -84,7 +83,7 @@ def test_all_leave_a_line_each_and_a_trace(tiny: None, pdegen: Callable, tmp_pat
 
 
 def test_a_step_stands_against_its_products() -> None:
-    (found,) = (Training((DARCY,), (), rounds=2)(CPU, print)[str(DARCY)],)
+    (found,) = (TrainingFigures((DARCY,), (), rounds=2)(CPU, print)[str(DARCY)],)
     step = found["as written"]
     products, both = (
         found["floors"]["float32"][k] for k in ("matrix products", "with convolutions")
@@ -104,7 +103,7 @@ def test_the_ways_of_a_gpu_run(monkeypatch: pytest.MonkeyPatch) -> None:
         "one CUDA graph, bf16": Acceleration("bf16", graphed=True),
     }
     monkeypatch.setattr(train, "ways", lambda device: ways)
-    found = Training(BURGERS[:1], BURGERS, rounds=2)(CPU, print)
+    found = TrainingFigures(BURGERS[:1], BURGERS, rounds=2)(CPU, print)
     rows = found[str(BURGERS[0])]
     assert set(rows["floors"]) == {"float32", "bf16"}
     assert all(rows[name]["step / matrix products"] > 0 for name in ways)
@@ -115,7 +114,7 @@ def test_growth_is_the_slope_of_logarithms(monkeypatch: pytest.MonkeyPatch) -> N
         return {name: [3.0 * int(name) ** 2] for name in jobs}
 
     monkeypatch.setattr(train, "interleaved", as_square)
-    assert Training(slope=BURGERS).growth(CPU)["slope"] == pytest.approx(2)
+    assert TrainingFigures(slope=BURGERS).growth(CPU)["slope"] == pytest.approx(2)
 
 
 def test_datasets_are_solved_on_a_device() -> None:
