@@ -32,6 +32,16 @@ def binomial(count: int, trials: int, probability: float) -> float:
     return float(min(1.0, 2 * min(low, high)))
 
 
+def massart(distance: float, samples: int) -> float:
+    """A bound of the probability that the distribution function of so many independent values is
+    at least so far from its law somewhere.
+
+    >>> massart(0.0, 10), round(massart(0.1, 100), 3)
+    (1.0, 0.271)
+    """
+    return float(min(1.0, 2 * np.exp(-2 * samples * distance**2)))
+
+
 class RankSum:
     """Whether independent values have the law of R independent reference values.
 

@@ -37,11 +37,22 @@ class Modes:
 
 
 def periodic_modes(field: PeriodicGaussianField, grid: PeriodicGrid) -> Modes:
-    """Mode k appears on n points at |k| modulo n, folded at n/2; at 0 and n/2 its sine is lost."""
-    n = grid.n
-    alias = np.arange(1, field.modes + 1) % n
+    """The modes of a field without a mean, at the points of a grid."""
+    return circle_modes(np.concatenate([[0.0], field.mode_deviations**2]), grid.n)
+
+
+def circle_modes(variances: Float[np.ndarray, " K+1"], n: int) -> Modes:
+    """The modes of a homogeneous field at n equally spaced points of the circle, n even.
+
+    Mode k appears on n points at |k| modulo n, folded at n/2; at 0 and n/2 its sine is lost.
+
+    Args:
+        variances: Of the coefficients of cos 2πkx and of sin 2πkx, k = 0 ... K.
+        n: Number of points.
+    """
+    alias = np.arange(len(variances)) % n
     alias = np.minimum(alias, n - alias)
-    variance = np.bincount(alias, field.mode_deviations**2, n // 2 + 1)
+    variance = np.bincount(alias, variances, n // 2 + 1)
     # cosines and sines have the norm (n/2)^½, the constant and the alternating one n^½
     wave_numbers = np.repeat(np.arange(n // 2 + 1), 2)[_kept(n)]
     weights = np.where(wave_numbers % (n // 2) == 0, n, n / 2)

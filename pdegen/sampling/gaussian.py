@@ -58,7 +58,7 @@ class NormalStream:
         self, samples: Sequence[int], count: int, device: str | None = None
     ) -> Complex[Array, "batch count"]:
         """The pairs of several samples, one row each, with NumPy or on a device of PyTorch."""
-        uniform = self._uniforms_of(samples, 2 * count, device)
+        uniform = self.uniforms_of(samples, 2 * count, device)
         xp = array_namespace(uniform)
         radius = xp.sqrt(-2 * xp.log(uniform[:, 0::2]))
         # cos and sin of 2πU from z = tan πU: several times faster, and as accurate
@@ -69,10 +69,11 @@ class NormalStream:
         pairs.imag[...] = radius * (-2 * z)
         return pairs
 
-    def _uniforms_of(
-        self, samples: Sequence[int], count: int, device: str | None
+    def uniforms_of(
+        self, samples: Sequence[int], count: int, device: str | None = None
     ) -> Float[Array, "batch count"]:
-        """53 bits each, at the midpoints of equal cells of (0, 1): the logarithm is finite."""
+        """Uniform variates of several samples, one row each: 53 bits, at the midpoints of equal
+        cells of (0, 1), so the logarithm is finite."""
         if device is None:
             words = np.empty((len(samples), count), dtype=np.uint64)
             for row, sample in enumerate(samples):

@@ -136,7 +136,7 @@ def test_uniform_numbers_are_midpoints_so_that_every_word_has_a_finite_logarithm
 
     stream = NormalStream(0)
     stream._philox = Words()
-    assert stream._uniforms_of([0], 2, None).tolist() == [[2.0**-54, 1.0]]  # 1 - 2⁻⁵⁴ rounds up
+    assert stream.uniforms_of([0], 2, None).tolist() == [[2.0**-54, 1.0]]  # 1 - 2⁻⁵⁴ rounds up
     assert np.isfinite(stream.pairs(0, 1)).all()
 
 

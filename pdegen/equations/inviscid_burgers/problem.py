@@ -1,0 +1,151 @@
+"""The inviscid Burgers equation: the map from the initial value to the entropy solution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from pdegen.domains import Box, CellGrid, PeriodicGrid
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.inviscid_burgers.law import inviscid_burgers_law
+from pdegen.equations.registry import equation
+from pdegen.law.check import Law
+from pdegen.numerics.failure import SolveError
+from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
+from pdegen.schema import Count, Positive, Strict, near
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+
+if TYPE_CHECKING:  # it is imported where it is built: its compiler takes a while
+    from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple
+
+_BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
+_BOUNDARIES = ("periodic", "outflow")
+
+
+class SquaredExponential(Strict):
+    """Covariance sigma² exp(-r²/2 length²) on the circle of length 1, with its mean."""
+
+    law: Literal["squared-exponential"]
+    length: Positive
+    modes: Count
+    sigma: Positive = 1.0
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Gaussian with covariance {self.sigma:.6g}² exp(−r²/(2·{self.length:.6g}²)) on the "
+            f"circle of length 1, the constant and {self.modes} more modes"
+        )
+
+    def build(self) -> SquaredExponentialField:
+        return SquaredExponentialField(self.length, self.modes, self.sigma)
+
+
+class MinimumPrincipleMethod(Strict):
+    """`solver.MinimumPrinciple`."""
+
+    method: Literal["minimum-principle"]
+    candidates: Annotated[Count, Field(multiple_of=2)] = 4096
+    tolerance: Positive = 1e-8
+
+    def build(self, n: int, boundary: Any) -> MinimumPrinciple:
+        from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple
+
+        return MinimumPrinciple(n, boundary, self.candidates, self.tolerance)
+
+
+@equation
+class InviscidBurgers(Problem):
+    """uₜ + (u²/2)ₓ = 0 on (0, 1): the map u(0) -> u(times), as averages over resolution cells."""
+
+    equation: Literal["inviscid-burgers"]
+    boundary: str
+    times: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    resolution: Annotated[Count, Field(ge=2)]
+    initial: SquaredExponential
+    solver: MinimumPrincipleMethod
+
+    @field_validator("boundary")
+    @classmethod
+    def _known(cls, word: str) -> str:
+        if word not in _BOUNDARIES:
+            raise ValueError(f"unknown {word!r}: {near(word, [*_BOUNDARIES])}")
+        return word
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        least = 8 * (self.initial.modes + 1)
+        if self.solver.candidates < least:
+            raise ValueError(
+                f"initial.modes = {self.initial.modes} need solver.candidates >= {least}, "
+                f"got {self.solver.candidates}"
+            )
+        if list(self.times) != sorted(set(self.times)):
+            raise ValueError(f"times must increase, got {list(self.times)}")
+        return self
+
+    @property
+    def formula(self) -> str:
+        where = {"periodic": "x on the circle of length 1", "outflow": "u_x = 0 at x = 0 and x = 1"}
+        return f"u_t + (u^2/2)_x = 0, {where[self.boundary]}"
+
+    @property
+    def domain(self) -> Box:
+        """Centres of the cells, on an interval or on a circle."""
+        n = self.resolution
+        return Box((CellGrid(n) if self.boundary == "outflow" else PeriodicGrid(n, 1.0, 0.5 / n),))
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain, modes = self.domain, self.initial.modes
+        theta = "standard normal numbers of u(x, 0): of the constant, cos 2πx, sin 2πx, cos 4πx ..."
+        said = {"long_name": theta, "role": "parameter", "units": "1"}
+        return (
+            function(domain, "a", "input", "cell averages of the initial value u(x, 0)"),
+            function(
+                domain, "u", "target", "cell averages of the solution u(x, t)", times=self.times
+            ),
+            Variable("theta", ("mode",), (2 * modes + 1,), "float64", said),
+            scalar("error", "quality", "estimate of the relative L2 error of u by the solver"),
+        )
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        return (times(self.times),)
+
+    def physics(self) -> Physics:
+        shift = ("shift",) if self.boundary == "periodic" else ()
+        return Physics(
+            symmetries=(*shift, "odd-reflection"),
+            sentences={"initial": self.initial.sentence},
+            drawing={"a": Drawing("u₀"), "u": Drawing("u")},
+        )
+
+    @property
+    def needed(self) -> int:
+        return 6 * len(self.times) * self.resolution + 10 * self.solver.candidates
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
+        field, n = self.initial.build(), self.resolution
+        solver = self.solver.build(n, self.boundary)
+        theta = field.normals(seed, samples)
+        a = np.empty((len(samples), n), np.float32)
+        u = np.empty((len(samples), len(self.times), n), np.float32)
+        error = np.empty(len(samples))
+        for start in range(0, len(samples), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            u0 = field.coefficients(theta[block])
+            try:
+                solution = solver.solve(u0, self.times)
+            except SolveError as failure:
+                raise SampleError(samples[start + failure.row], failure.reason) from failure
+            a[block], u[block], error[block] = averages(u0, n), *solution
+        u = u[:, 0] if len(self.times) == 1 else u
+        return {"a": a, "u": u, "theta": theta, "error": error}
+
+    def law(self) -> Law:
+        periodic = self.boundary == "periodic"
+        return inviscid_burgers_law(
+            self.initial.build(), self.resolution, periodic, self.times, self.solver.tolerance
+        )

@@ -1,0 +1,117 @@
+"""Square pulses carried round the circle: the map from the initial value to the solution."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import AfterValidator, Field, model_validator
+
+from pdegen.domains import Box, PeriodicGrid
+from pdegen.equations.base import Problem
+from pdegen.equations.pulses.law import pulses_law
+from pdegen.equations.pulses.solver import Pulse, Transport
+from pdegen.equations.registry import equation
+from pdegen.law.check import Law
+from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
+from pdegen.schema import Count, Positive, Strict
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Coordinate, Variable, function, times
+
+
+def _within_circle(pair: tuple[float, float]) -> tuple[float, float]:
+    if not pair[1] < 1:
+        raise ValueError(f"a pulse is shorter than the circle of length 1, got {list(pair)}")
+    return pair
+
+
+class UniformPulses(Strict):
+    """Height, width and centre, independent and uniform in their ranges."""
+
+    law: Literal["uniform-pulses"]
+    height: PositiveRange
+    width: Annotated[PositiveRange, AfterValidator(_within_circle)]
+    centre: Range
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """In the order of z."""
+        return {"height": self.height, "width": self.width, "centre": self.centre}
+
+    @property
+    def sentence(self) -> str:
+        ranges = (f"{name} in [{a:.6g}, {b:.6g}]" for name, (a, b) in self.ranges.items())
+        return f"a square pulse, independent and uniform: {', '.join(ranges)}"
+
+    def build(self, z: Float[np.ndarray, "batch 3"]) -> Pulse:
+        return Pulse(*placed(z, self.ranges.values()))
+
+
+@equation
+class Pulses(Problem):
+    """uₜ + speed uₓ = 0 on the circle of length 1: the map u(0) -> u(times) of square pulses, as
+    averages over resolution cells."""
+
+    equation: Literal["pulses"]
+    speed: Finite = 1.0
+    times: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    resolution: Annotated[Count, Field(ge=2)]
+    initial: UniformPulses
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if list(self.times) != sorted(set(self.times)):
+            raise ValueError(f"times must increase, got {list(self.times)}")
+        return self
+
+    @property
+    def formula(self) -> str:
+        return "u_t + speed u_x = 0, x on the circle of length 1"
+
+    @property
+    def domain(self) -> Box:
+        """Centres of the cells on the circle."""
+        return Box((PeriodicGrid(self.resolution, 1.0, 0.5 / self.resolution),))
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain, names = self.domain, ", ".join(self.initial.ranges)
+        said = {"long_name": f"place of {names} in their ranges", "role": "parameter", "units": "1"}
+        return (
+            function(
+                domain, "a", "input", "cell averages of the initial value u(x, 0)",
+                speed=self.speed,
+            ),
+            function(
+                domain, "u", "target", "cell averages of the solution u(x, t)", times=self.times,
+                speed=self.speed,
+            ),
+            Variable("z", ("number",), (3,), "float64", said),
+        )  # fmt: skip
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        return (times(self.times),)
+
+    def physics(self) -> Physics:
+        return Physics(
+            symmetries=("shift",),
+            sentences={"initial": self.initial.sentence},
+            drawing={"a": Drawing("u₀"), "u": Drawing("u")},
+        )
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
+        z = uniforms(seed, samples, 3)
+        pulse, transport = self.initial.build(z), Transport(self.resolution, self.speed)
+        u = np.stack([transport(pulse, t) for t in self.times], axis=1)
+        u = u[:, 0] if len(self.times) == 1 else u
+        a = pulse.averages(self.resolution)
+        return {"a": a.astype(np.float32), "u": u.astype(np.float32), "z": z}
+
+    def law(self) -> Law:
+        def initial(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            pulse = self.initial.build(z)
+            return pulse.height, pulse.width, pulse.centre
+
+        return pulses_law(
+            self.resolution, self.speed, self.times, list(self.initial.ranges), initial
+        )

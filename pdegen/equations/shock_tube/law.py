@@ -1,0 +1,203 @@
+"""What a store of shock tubes claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from pdegen.domains import CellGrid
+from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.gaussian import EPSILON
+from pdegen.law.uniform import UniformLaw
+
+_ROUNDING = 64 * EPSILON  # relative, of what is computed from three rounded numbers
+_PLATEAU = 4  # cells behind a shock that must be equal, for there to be a state behind it
+
+# from z to (ρ, u, p) on the left and on the right, shape (batch, 6), and to the place of the jump
+Initial = Callable[[Float[np.ndarray, "batch 6"]], tuple[np.ndarray, np.ndarray]]
+
+
+def shock_tube_law(
+    grid: CellGrid,
+    gamma: float,
+    times: Sequence[float],
+    names: Sequence[str],
+    initial: Initial,
+    tolerance: float,
+) -> Law:
+    """z is uniform, a its jump, and u what the Euler equations allow.
+
+    ρ and p are positive, and p/ρ^γ is nowhere below its smaller value at t = 0 (the principle of
+    minimum entropy). Where all waves are inside, the contents change by what flows in at the ends.
+    Across the shock that runs to the right the three conditions of Rankine and Hugoniot hold, with
+    the speed that its place has, and p and u behind it are those behind the wave on the left: a
+    shock, or a rarefaction, along which u + 2c/(γ - 1) and p/ρ^γ stay what they were.
+
+    Args:
+        grid, gamma, times: Cells, ratio of specific heats, times of u.
+        names: Of the numbers z.
+        initial: The states of z.
+        tolerance: Of the relative residual of the equation for the pressure between the waves.
+    """
+    physics = _Physics(grid, gamma, np.array(times), initial)
+    return Law(
+        (
+            UniformLaw("z", names),
+            Distinct("z"),
+            Bound("residual", "the residual", lambda v: (abs(v["residual"]), tolerance)),
+            Bound("a", "the distance from the jump of z", physics.jump),
+            Bound("u", "the number of cells without density or pressure", physics.empty),
+            Bound("u", "the lack of entropy", physics.entropy),
+            Bound("u", "the change of contents that does not flow through the ends", physics.kept),
+            Bound("u", "the violation of Rankine and Hugoniot at the right shock", physics.shock),
+            Bound("u", "cells between the right shock and its place", physics.place),
+            Bound("u", "the distance in velocity from the wave on the left", physics.left),
+        )
+    )
+
+
+class _Shock(NamedTuple):
+    """The shock that runs to the right, one for each sample and time.
+
+    Args:
+        there: Whether it is inside, with equal cells behind it.
+        cell: The one that it lies in.
+        behind: ρ, m, E in the cell before.
+    """
+
+    there: Bool[np.ndarray, " rows"]
+    cell: np.ndarray
+    behind: Float[np.ndarray, "rows 3"]
+
+
+class _Physics:
+    """Quantities of each sample that are bounded, with their limits; all up to rounding."""
+
+    def __init__(
+        self, grid: CellGrid, gamma: float, times: Float[np.ndarray, " times"], initial: Initial
+    ) -> None:
+        self._grid, self._gamma, self._times, self._initial = grid, gamma, times, initial
+
+    def _u(self, stored: Values) -> Float[np.ndarray, "batch times 3 n"]:
+        u = stored["u"].astype(np.float64)
+        return u.reshape(len(u), len(self._times), 3, self._grid.n)
+
+    def _pressure(self, u: Float[np.ndarray, "*batch 3 n"]) -> Float[np.ndarray, "*batch n"]:
+        rho, m, energy = np.moveaxis(u, -2, 0)
+        return (self._gamma - 1) * (energy - m * m / (2 * rho))
+
+    def _flux(self, u: Float[np.ndarray, "*batch 3 n"]) -> Float[np.ndarray, "*batch 3 n"]:
+        rho, m, energy = np.moveaxis(u, -2, 0)
+        p = self._pressure(u)
+        return np.stack([m, m * m / rho + p, m / rho * (energy + p)], axis=-2)
+
+    def _sides(self, stored: Values) -> tuple[Float[np.ndarray, "2 batch 3"], np.ndarray]:
+        """ρ, m, E on the left and on the right, and the place of the jump."""
+        numbers, x0 = self._initial(stored["z"])
+        rho, u, p = numbers.reshape(-1, 2, 3).T  # (side, batch) each
+        energy = p / (self._gamma - 1) + rho * u * u / 2
+        return np.stack([rho, rho * u, energy], axis=-1), x0
+
+    def jump(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        (left, right), x0 = self._sides(stored)
+        edge = (x0 - self._grid.start) / self._grid.spacing  # in cells
+        share = np.clip(edge[:, None] - np.arange(self._grid.n), 0, 1)[:, None]
+        a = share * left[..., None] + (1 - share) * right[..., None]
+        size = abs(a).max(axis=(1, 2))
+        return abs(stored["a"] - a).max(axis=(1, 2)), 4 * EPSILON * size
+
+    def empty(self, stored: Values) -> tuple[np.ndarray, float]:
+        u = self._u(stored)
+        lacking = ~((u[:, :, 0] > 0) & (self._pressure(u) > 0))
+        return lacking.sum(axis=(1, 2)).astype(np.float64), 0.0
+
+    def entropy(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        """log p/ρ^γ: the smaller one at t = 0 less the smallest one in u; with the rounding of p,
+        which is the difference of two energies."""
+        (left, right), _ = self._sides(stored)
+        sides = np.stack([left, right], axis=-1)
+        u = self._u(stored)
+        smallest = self._entropy(sides).min(axis=1)
+        slack = _ROUNDING * self._gamma * (u[:, :, 2] / self._pressure(u))
+        lack = smallest[:, None, None] - self._entropy(u)
+        return (lack - slack).max(axis=(1, 2)), np.zeros(())
+
+    def _entropy(self, u: Float[np.ndarray, "*batch 3 n"]) -> Float[np.ndarray, "*batch n"]:
+        with np.errstate(divide="ignore", invalid="ignore"):  # found by `empty`
+            return np.log(self._pressure(u)) - self._gamma * np.log(u[..., 0, :])
+
+    def kept(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        sides, _ = self._sides(stored)
+        u, a = self._u(stored), stored["a"].astype(np.float64)[:, None]
+        inflow, outflow = self._flux(np.moveaxis(sides, 0, -1)).transpose(2, 0, 1)
+        through = self._times[:, None] * (inflow - outflow)[:, None]
+        h = self._grid.spacing
+        size = h * (abs(u).sum(axis=-1) + abs(a).sum(axis=-1))
+        change = abs(h * (u - a).sum(axis=-1) - through) / size
+        at_ends = abs(u[..., [0, -1]] - a[..., [0, -1]]) <= 4 * EPSILON * abs(a).max(-1)[..., None]
+        inside = at_ends.all(axis=(2, 3))
+        return np.where(inside, change.max(axis=2), 0.0).max(axis=1), np.array(2 * EPSILON)
+
+    def _right_shock(self, u: Float[np.ndarray, "rows 3 n"], ahead: np.ndarray) -> _Shock:
+        n, rows = self._grid.n, np.arange(len(u))
+        changed = abs(u - ahead[..., None]).max(axis=1) > _ROUNDING * abs(ahead).max(1)[:, None]
+        cell = n - 1 - np.argmax(changed[:, ::-1], axis=1)
+        place = np.maximum(cell[:, None] - 1 - np.arange(_PLATEAU), 0)
+        plateau = u[rows[:, None], :, place]  # (rows, cells, 3)
+        behind = plateau[:, 0]
+        equal = abs(plateau - behind[:, None]).max(axis=(1, 2)) <= _ROUNDING * abs(behind).max(1)
+        compressed = behind[:, 0] > ahead[:, 0] * (1 + _ROUNDING)
+        there = equal & compressed & (cell < n - 1) & (cell > _PLATEAU) & changed.any(axis=1)
+        return _Shock(there, cell, behind)
+
+    def _shocks(self, stored: Values) -> tuple[_Shock, np.ndarray, np.ndarray]:
+        """The shocks of all samples and times, the states ahead and the places of the jumps."""
+        (_, right), x0 = self._sides(stored)
+        u = self._u(stored)
+        ahead = np.repeat(right, len(self._times), axis=0)
+        shock = self._right_shock(u.reshape(-1, 3, self._grid.n), ahead)
+        return shock, ahead, np.repeat(x0, len(self._times))
+
+    def shock(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        shock, ahead, _ = self._shocks(stored)
+        behind = shock.behind
+        flux = self._flux(behind[..., None])[..., 0], self._flux(ahead[..., None])[..., 0]
+        change, through = behind - ahead, flux[0] - flux[1]
+        speed = (through[:, 0] / np.where(shock.there, change[:, 0], 1.0))[:, None]
+        size = abs(flux[0]) + abs(flux[1]) + abs(speed) * (abs(behind) + abs(ahead))
+        size = size.max(axis=1) * (1 + np.where(shock.there, ahead[:, 0] / abs(change[:, 0]), 0))
+        violation = abs(through - speed * change).max(axis=1) / size
+        return self._worst(np.where(shock.there, violation, 0.0)), np.array(_ROUNDING)
+
+    def place(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        shock, ahead, x0 = self._shocks(stored)
+        t = np.tile(self._times, len(stored["z"]))
+        change = np.where(shock.there, shock.behind[:, 0] - ahead[:, 0], 1.0)
+        speed = (shock.behind[:, 1] - ahead[:, 1]) / change
+        at = (x0 + speed * t - self._grid.start) / self._grid.spacing
+        beyond = np.maximum(at - shock.cell - 1, shock.cell - at)
+        rounding = _ROUNDING * abs(speed) * t * shock.behind[:, 0] / abs(change)
+        beyond -= rounding / self._grid.spacing
+        return self._worst(np.where(shock.there, beyond, 0.0)), np.array(0.01)
+
+    def left(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        """Behind the right shock, |u - u_L + f(p)| over the speeds, f as of shock or rarefaction;
+        with the rounding of p, which is the difference of two energies."""
+        shock, _, _ = self._shocks(stored)
+        sides, _ = self._sides(stored)
+        ahead = np.repeat(sides[0], len(self._times), axis=0)
+        g, p0 = self._gamma, self._pressure(ahead[..., None])[:, 0]
+        p = np.where(shock.there, self._pressure(shock.behind[..., None])[:, 0], p0)
+        u0, u = ahead[:, 1] / ahead[:, 0], shock.behind[:, 1] / shock.behind[:, 0]
+        c = np.sqrt(g * p0 / ahead[:, 0])
+        compressed = (p - p0) * np.sqrt(2 / ahead[:, 0] / ((g + 1) * p + (g - 1) * p0))
+        fan = 2 * c / (g - 1) * ((p / p0) ** ((g - 1) / (2 * g)) - 1)
+        violation = abs(u - u0 + np.where(p > p0, compressed, fan)) / (abs(u) + abs(u0) + c)
+        limit = _ROUNDING * np.maximum(1, shock.behind[:, 2] / p)
+        return self._worst(np.where(shock.there, violation / limit, 0.0)), np.ones(())
+
+    def _worst(self, of_each: np.ndarray) -> Float[np.ndarray, " batch"]:
+        return of_each.reshape(-1, len(self._times)).max(axis=1)

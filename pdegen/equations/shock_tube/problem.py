@@ -1,0 +1,172 @@
+"""The shock tube: the map from two states of a gas beside each other to what they become."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple, Self
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field, model_validator
+
+from pdegen.domains import Box, CellGrid
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.registry import equation
+from pdegen.equations.shock_tube.law import shock_tube_law
+from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
+from pdegen.law.check import Law
+from pdegen.numerics.failure import SolveError
+from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
+from pdegen.schema import Count, Positive, Strict
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+
+_BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
+_CHANNELS = ("rho", "m", "E")
+_RESIDUAL = 1e-12  # largest one of the pressure between the waves
+
+
+class Jump(NamedTuple):
+    """States on the left and on the right of x₀, one for each sample."""
+
+    left: State
+    right: State
+    x0: Float[np.ndarray, " batch"]
+
+
+class UniformStates(Strict):
+    """Two states and the place of the jump, each number independent and uniform in its range."""
+
+    law: Literal["uniform-states"]
+    rho_left: PositiveRange
+    rho_right: PositiveRange
+    u_left: Range
+    p_left: PositiveRange
+    p_right: PositiveRange
+    x0: Range
+    u_right: Finite = 0.0
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Of the six numbers, in the order of z."""
+        names = ("rho_left", "rho_right", "u_left", "p_left", "p_right", "x0")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def sentence(self) -> str:
+        ranges = (f"{name} in [{a:.6g}, {b:.6g}]" for name, (a, b) in self.ranges.items())
+        return f"independent and uniform: {', '.join(ranges)}; u_right = {self.u_right:.6g}"
+
+    def build(self, z: Float[np.ndarray, "batch 6"]) -> Jump:
+        """The states of these numbers in (0, 1)."""
+        rho_left, rho_right, u_left, p_left, p_right, x0 = placed(z, self.ranges.values())
+        u_right = np.full(len(z), self.u_right)
+        return Jump(State(rho_left, u_left, p_left), State(rho_right, u_right, p_right), x0)
+
+    def slowest(self) -> Jump:
+        """The states of the ranges that are the nearest to a vacuum, or beyond: with the largest
+        densities, the smallest pressures, and the left one moving away."""
+        return self.build(np.array([[1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]))
+
+
+@equation
+class ShockTubes(Problem):
+    """The Euler equations of an ideal gas: the map (ρ, m, E)(0) -> (ρ, m, E)(times), as averages
+    over resolution cells of the interval."""
+
+    equation: Literal["shock-tube"]
+    gamma: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 1.4
+    interval: Range
+    times: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    resolution: Annotated[Count, Field(ge=2)]
+    initial: UniformStates
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        (start, end), (first, last) = self.interval, self.initial.x0
+        if not start < end:
+            raise ValueError(f"interval must have a length, got {list(self.interval)}")
+        if not start <= first <= last <= end:
+            raise ValueError(
+                f"initial.x0 must lie in the interval {list(self.interval)}, got {[first, last]}"
+            )
+        if list(self.times) != sorted(set(self.times)):
+            raise ValueError(f"times must increase, got {list(self.times)}")
+        gas, jump = Gas(self.gamma), self.initial.slowest()
+        if gas.vacuum(jump.left, jump.right).any():
+            most = 2 / (gas.gamma - 1) * (gas.sound(jump.left) + gas.sound(jump.right))[0]
+            raise ValueError(
+                f"a vacuum develops where u_right - u_left is {most:.6g} or more (the smallest "
+                "2 (c_left + c_right)/(gamma - 1) of the ranges), and the ranges go up to "
+                f"{(jump.right.u - jump.left.u)[0]:.6g}: raise initial.u_left"
+            )
+        return self
+
+    @property
+    def formula(self) -> str:
+        return (
+            "rho_t + m_x = 0, m_t + (m^2/rho + p)_x = 0, E_t + (m (E + p)/rho)_x = 0, "
+            f"p = {self.gamma - 1:.6g} (E - m^2/(2 rho))"
+        )
+
+    @property
+    def domain(self) -> Box:
+        start, end = self.interval
+        return Box((CellGrid(self.resolution, end - start, start),))
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain, gamma, names = self.domain, self.gamma, ", ".join(self.initial.ranges)
+        said = {"long_name": f"place of {names} in their ranges", "role": "parameter", "units": "1"}
+        return (
+            function(
+                domain, "a", "input", "cell averages of rho, m, E at t = 0", channels=_CHANNELS,
+                gamma=gamma,
+            ),
+            function(
+                domain, "u", "target", "cell averages of rho, m, E at t", channels=_CHANNELS,
+                times=self.times, gamma=gamma,
+            ),
+            Variable("z", ("number",), (6,), "float64", said),
+            scalar("residual", "quality", "of the pressure between the waves, relative"),
+            scalar("iterations", "quality", "steps of Newton's method for it", dtype="int64"),
+        )  # fmt: skip
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        return (times(self.times),)
+
+    def physics(self) -> Physics:
+        return Physics(
+            sentences={"initial": self.initial.sentence},
+            drawing={"a": Drawing("U₀"), "u": Drawing("U")},
+        )
+
+    @property
+    def needed(self) -> int:
+        return (60 + 10 * len(self.times)) * self.resolution
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
+        (grid,) = self.domain.grids
+        tube = ShockTube(CellGrid(grid.n, grid.length, grid.start), Gas(self.gamma))
+        z = uniforms(seed, samples, 6)
+        fields = np.empty((len(samples), len(self.times) + 1, 3, grid.n), np.float32)
+        residual, iterations = np.empty(len(z)), np.empty(len(z), np.int64)
+        for start in range(0, len(samples), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            try:
+                star, fields[block] = tube.solve(*self.initial.build(z[block]), [0, *self.times])
+            except SolveError as failure:
+                raise SampleError(samples[start + failure.row], failure.reason) from failure
+            residual[block], iterations[block] = star.residual, star.iterations
+        u = fields[:, 1] if len(self.times) == 1 else fields[:, 1:]
+        return {"a": fields[:, 0], "u": u, "z": z, "residual": residual, "iterations": iterations}
+
+    def law(self) -> Law:
+        (grid,) = self.domain.grids
+
+        def initial(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            left, right, x0 = self.initial.build(z)
+            return np.stack([*vars(left).values(), *vars(right).values()], axis=1), x0
+
+        cells = CellGrid(grid.n, grid.length, grid.start)
+        return shock_tube_law(
+            cells, self.gamma, self.times, list(self.initial.ranges), initial, _RESIDUAL
+        )

@@ -1,0 +1,45 @@
+"""Numbers that are uniform in ranges: how ranges are declared, and samples by (seed, i) alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import AfterValidator, Field
+
+from pdegen.sampling.gaussian import NormalStream
+from pdegen.schema import Positive
+
+
+def _rising(pair: tuple[float, float]) -> tuple[float, float]:
+    if not pair[0] <= pair[1]:
+        raise ValueError(f"a range is two numbers that do not fall, got {list(pair)}")
+    return pair
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Range = Annotated[tuple[Finite, Finite], Field(strict=False), AfterValidator(_rising)]
+PositiveRange = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_rising)]
+
+
+def uniforms(seed: int, samples: Sequence[int], count: int) -> Float[np.ndarray, "batch count"]:
+    """Independent numbers, uniform in (0, 1), of the samples with these numbers.
+
+    >>> uniforms(0, [3, 7], 4)[1:, :2] == uniforms(0, [7], 2)
+    array([[ True,  True]])
+    """
+    return NormalStream(seed).uniforms_of(samples, count)
+
+
+def placed(
+    z: Float[np.ndarray, "batch count"], ranges: Iterable[tuple[float, float]]
+) -> Float[np.ndarray, "count batch"]:
+    """The numbers whose places in their ranges are z; one row for each range.
+
+    >>> placed(np.array([[0.5, 0.0]]), [(1.0, 2.0), (3.0, 4.0)]).tolist()
+    [[1.5], [3.0]]
+    """
+    low, high = np.array(list(ranges)).T
+    return (low + (high - low) * z).T
