@@ -97,7 +97,7 @@ def averages(c: Complex[np.ndarray, "batch modes"], n: int) -> Float[np.ndarray,
 def antiderivative(c: Complex[np.ndarray, "batch modes"], n: int) -> Float[np.ndarray, "batch n+1"]:
     """∫₀^x Re Σ_k c_k e^(2πikx) at x = j/n, j = 0 ... n."""
     k = np.arange(1, c.shape[1])
-    periodic = np.zeros_like(c)
+    periodic = np.zeros(c.shape, complex)
     periodic[:, 1:] = c[:, 1:] / (2j * np.pi * k)
     at = values(periodic, n)
     at = np.concatenate([at, at[:, :1]], axis=1) - at[:, :1]

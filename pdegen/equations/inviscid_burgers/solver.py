@@ -16,7 +16,7 @@ from pdegen.sampling.squared_exponential import antiderivative, averages
 
 Boundary = Literal["periodic", "outflow"]
 
-_ROUND_OFF = 4 * np.finfo(float).eps  # of the potential, in units of its largest value
+_ROUND_OFF = np.finfo(float).eps / 4  # root mean square in the potential, over its largest value
 
 
 class Solution(NamedTuple):
@@ -46,8 +46,8 @@ class MinimumPrinciple:
     - "outflow": u₀ is continued by its end values, which is the condition of zero gradient as long
       as no wave that left comes back. V is that of a constant state, or a minimum over [0, 1].
 
-    The error estimate is the difference to a solution from half the candidates, plus round-off of V
-    over h. It is round-off alone unless candidates are too few to see a minimum.
+    The error estimate is the difference to a solution from half the candidates, at least round-off
+    of V over h. It is round-off alone unless candidates are too few to see a minimum.
 
     Args:
         n: Number of cells.
@@ -101,7 +101,7 @@ class MinimumPrinciple:
         size = np.linalg.norm(u, axis=2) + np.finfo(float).tiny
         largest = abs(antiderivative(c, self.candidates)).max(axis=1, keepdims=True)
         round_off = _ROUND_OFF * (largest + 1) * self.n**1.5 / size
-        error = np.max(np.linalg.norm(u - coarse, axis=2) / size + round_off, axis=1)
+        error = np.maximum(np.linalg.norm(u - coarse, axis=2) / size, round_off).max(axis=1)
         missed = np.flatnonzero(~(error <= self.tolerance))
         if len(missed):
             raise SolveError(

@@ -118,11 +118,11 @@ class ShockTubes(Problem):
         said = {"long_name": f"place of {names} in their ranges", "role": "parameter", "units": "1"}
         return (
             function(
-                domain, "a", "input", "cell averages of rho, m, E at t = 0", channels=_CHANNELS,
+                domain, "a", "input", "cell averages of rho, m, E", channels=_CHANNELS,
                 gamma=gamma,
             ),
             function(
-                domain, "u", "target", "cell averages of rho, m, E at t", channels=_CHANNELS,
+                domain, "u", "target", "cell averages of rho, m, E", channels=_CHANNELS,
                 times=self.times, gamma=gamma,
             ),
             Variable("z", ("number",), (6,), "float64", said),
