@@ -210,6 +210,12 @@ REDUCED = {  # overrides and samples that are solved within seconds
     "darcy-fem": ({"resolution": 21, "modes": 85}, 16),
     "darcy-lognormal": ({"resolution": 41, "modes": 141}, 64),
     "darcy-quick": ({}, 128),
+    "inviscid-burgers": ({}, 200),
+    "inviscid-burgers-quick": ({}, 320),
+    "pulses": ({}, 200),
+    "pulses-quick": ({}, 320),
+    "shock-tube": ({}, 200),
+    "shock-tube-quick": ({}, 320),
 }  # fmt: skip
 
 

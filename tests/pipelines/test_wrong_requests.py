@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import pdegen.equations.base
+from pdegen.equations.registry import names
 from pdegen.recipe import recipe_folder
 from pdegen.schema import SchemaError
 from tests.pipelines.command import SMALL
@@ -211,7 +212,8 @@ def test_samples_in_no_split_are_named(pdegen):
 def test_an_unknown_equation_names_the_known_ones(refused, tmp_path):
     path = written(tmp_path / "mine.toml", equation='"heat"')
     line = refused("generate", path)
-    said = "unknown 'heat', known: burgers, darcy; one of your own needs --equation FILE.py"
+    known = ", ".join(names())
+    said = f"unknown 'heat', known: {known}; one of your own needs --equation FILE.py"
     assert line == f"pdegen: {path}: problem.equation: {said}"
 
 

@@ -47,7 +47,7 @@ def stores(tmp_path_factory) -> Path:
 def test_every_recipe_has_digests():
     for commit in BITS.values():
         assert sorted(commit["arrays"]) == sorted(RESOLUTIONS)
-    assert sorted(RESOLUTIONS) == recipe_names()
+    assert set(RESOLUTIONS) <= set(recipe_names())  # later recipes have no earlier digests
 
 
 def test_two_commits_agree_but_where_said():
