@@ -181,6 +181,13 @@ def test_the_error_of_the_recipe_is_round_off(boundary):
     assert solution.error.max() < 1e-12
 
 
+@BOUNDARIES
+def test_shocks_are_in_their_places_with_few_candidates_too(boundary):
+    u0 = fields(16)
+    few, many = (MinimumPrinciple(4096, boundary, m)(u0, 0.1) for m in (264, 2**14))
+    assert abs(few - many).max() < 1e-10  # round-off of V over h
+
+
 def test_a_sample_that_misses_the_tolerance_is_named():
     field = SquaredExponentialField(0.008, 70)
     u0 = field.coefficients(field.normals(0, range(40)))
