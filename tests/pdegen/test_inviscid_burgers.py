@@ -354,8 +354,8 @@ def test_samples_follow_the_law(variant):
         ("outflow", "error", lambda v: -v, "minus the solver's error"),
         ("outflow", "u", lambda v: np.where(v > 1, 1.5 * v, v), "the excess over the range"),
         ("outflow", "u", lambda v: v + 0.2 * (-1) ** np.arange(256), "the total variation"),
-        ("outflow", "u", lambda v: -v[:, ::-1], "the integral of u from the minimum"),
-        ("outflow", "u", lambda v: np.roll(v, 1, axis=1), "the integral of u from the minimum"),
+        ("outflow", "u", lambda v: -v[:, ::-1], "its integral from the minimum"),
+        ("outflow", "u", lambda v: np.roll(v, 1, axis=1), "its integral from the minimum"),
         ("periodic", "u", lambda v: v[:, ::-1], "t over h times the largest rise"),
         ("periodic", "u", lambda v: v + 1e-5, "the distance of the means of u and a"),
         ("trajectory", "u", lambda v: v[:, ::-1], "t over h times the largest rise"),
@@ -372,4 +372,4 @@ def test_the_law_sees_a_solution_for_another_time():
     other = problem.model_copy(update={"times": (0.101,)})
     numbers = np.arange(len(stored["theta"]))
     found = [one.what for one in other.law().check([(numbers, stored)])]
-    assert any("the integral of u from the minimum" in what for what in found)
+    assert any("its integral from the minimum" in what for what in found)

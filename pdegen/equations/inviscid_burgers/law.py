@@ -17,8 +17,11 @@ from pdegen.sampling.squared_exponential import (
     values,
 )
 
+Quantity = Callable[[Values], tuple[np.ndarray, np.ndarray]]
+
 _POINTS = 4096  # where u(x, 0) and its antiderivative are compared
 _EDGES = 16  # of cells, where the potential is compared
+_ROWS = 64  # samples at a time, each of which has so many points
 
 
 def inviscid_burgers_law(
@@ -50,19 +53,23 @@ def inviscid_burgers_law(
     ]  # fmt: skip
     kept = [
         Bound("u", "the distance of the means of u and a", physics.mean),
-        Bound("u", "the mean square over that of the time before", physics.growth),
+        Bound("u", "the mean square over that of the time before", _in_blocks(physics.growth)),
     ]
     return Law(
         (
             *gaussian,
             Distinct("theta"),
-            Bound("a", "the distance from the averages of the field of theta", physics.initial),
+            Bound("a", "the distance from the averages of theta", _in_blocks(physics.initial)),
             Bound("error", "the solver's error", lambda v: (v["error"], tolerance)),
             Bound("error", "minus the solver's error", lambda v: (-v["error"], 0.0)),
-            Bound("u", "the excess over the range of u at t = 0", physics.excess),
-            Bound("u", "the total variation", physics.variation),
+            Bound("u", "the excess over the range of u at t = 0", _in_blocks(physics.excess)),
+            Bound("u", "the total variation", _in_blocks(physics.variation)),
             Bound("u", "t over h times the largest rise of u between cells", physics.rise),
-            Bound("u", "the distance of the integral of u from the minimum", physics.potential),
+            Bound(
+                "u",
+                "the distance of its integral from the minimum",
+                _in_blocks(physics.potential),
+            ),
             *(kept if periodic else ()),
         )
     )
@@ -142,6 +149,21 @@ class _Physics:
             [np.square(u0).mean(axis=1, keepdims=True), np.square(u).mean(axis=2)], axis=1
         )
         return (squares[:, 1:] / squares[:, :-1]).max(axis=1), np.array(1 + 8 * EPSILON)
+
+
+def _in_blocks(quantity: Quantity) -> Quantity:
+    """The same quantity, computed for a few samples at a time."""
+
+    def computed(stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        observed, limits = list[np.ndarray](), list[np.ndarray]()
+        for start in range(0, len(stored["theta"]), _ROWS):
+            rows = slice(start, start + _ROWS)
+            found, limit = quantity({name: value[rows] for name, value in stored.items()})
+            observed.append(found)
+            limits.append(np.broadcast_to(limit, found.shape))
+        return np.concatenate(observed), np.concatenate(limits)
+
+    return computed
 
 
 def _variation(u: Float[np.ndarray, "batch n"], periodic: bool) -> Float[np.ndarray, " batch"]:

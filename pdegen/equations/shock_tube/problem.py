@@ -131,7 +131,10 @@ class ShockTubes(Problem):
         )  # fmt: skip
 
     def coordinates(self) -> tuple[Coordinate, ...]:
-        return (times(self.times),)
+        """Times, and the points by which published readers label the cells."""
+        labels = np.linspace(*self.interval, self.resolution)
+        said = {"long_name": "labels of the cells in published readers, both ends included"}
+        return (times(self.times), Coordinate("x_published", ("x",), labels, said | {"units": "1"}))
 
     def physics(self) -> Physics:
         return Physics(
