@@ -12,9 +12,11 @@ from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
+from pdegen.sampling.torus import TorusGaussianField
 
 _LEADING = 8  # periodic wave numbers that are bands of their own, cosine and sine apart
 _LEADING_SQUARE = 4  # the same along each axis of the square
+_LEADING_TORUS = 3  # the same of wave vectors, in the largest norm
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,43 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
         for side, chosen in (("p > q", p > q), ("p <= q", p <= q))
     }
     return Modes(transform, variances.ravel(), alone | sides | _discs(radius))
+
+
+def torus_modes(field: TorusGaussianField, n: int) -> Modes:
+    """The wave vectors that n x n points tell apart, of a function without those beyond.
+
+    The field's modes |k_j| >= n/2 are taken to be cut off, as restriction in Fourier space does.
+    """
+    top = (n - 1) // 2
+    k1, k2 = (axis.ravel() for axis in np.mgrid[0 : top + 1, -top : top + 1])
+    half = (k1 > 0) | (k2 > 0)
+    place = k1[half], k2[half]
+    deviations = np.zeros((top + 1, 2 * top + 1))
+    kept = np.abs(field.wave_vectors).max(axis=1) <= top
+    one, two = field.wave_vectors[kept].T
+    deviations[one, two] = field.mode_deviations[kept]
+    # cosines and sines of one wave vector have the norm n/√2
+    variance = np.tile(deviations[place] ** 2 * (n * n / 2), 2)
+
+    def transform(w: Float[np.ndarray, "batch n n"]) -> Float[np.ndarray, "batch D"]:
+        w_hat = np.fft.fft(np.fft.rfft(w, axis=1), axis=2)[:, *place] * (np.sqrt(2) / n)
+        return np.concatenate([w_hat.real, -w_hat.imag], axis=1)
+
+    k1, k2 = np.tile(place, 2)
+    radius = np.hypot(k1, k2)
+    sine = np.arange(radius.size) >= radius.size // 2
+    alone = {
+        f"the {'sine' if sine[place] else 'cosine'} ({k1[place]}, {k2[place]})": (
+            np.arange(radius.size) == place
+        )
+        for place in np.flatnonzero(np.maximum(k1, np.abs(k2)) <= _LEADING_TORUS)
+    }
+    sides = {
+        f"{name}, {side}": band & chosen
+        for name, band in _half_octaves(radius).items()
+        for side, chosen in (("k₂ > 0", k2 > 0), ("k₂ <= 0", k2 <= 0))
+    }
+    return Modes(transform, variance, alone | sides | _discs(radius))
 
 
 def _kept(n: int) -> np.ndarray:

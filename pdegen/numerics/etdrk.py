@@ -14,13 +14,13 @@ from jaxtyping import Complex, Float
 
 from pdegen.numerics.device import Array, constant
 
-State = Complex[Array, "batch k"]
-Symbol = Float[Array, " k"]
+State = Complex[Array, "batch *modes"]
+Symbol = Float[Array, " *modes"] | Complex[Array, " *modes"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of size h of dv/dt = L v + N(v), L a real symbol. `Step.of(L, h)` builds it.
+    """One step of size h of dv/dt = L v + N(v) for a diagonal L. `Step.of(L, h)` builds it.
 
     Without N it is exact for any h:
 
@@ -43,11 +43,13 @@ class Step:
         The closed forms cancel catastrophically near L h = 0; on the circle they do not, and for
         a real symbol the half circle with the real part is enough.
         """
-        z = h * linear[:, None] + np.exp(1j * np.pi * (np.arange(points) + 0.5) / points)
+        real = np.isrealobj(linear)
+        turn = np.pi if real else 2 * np.pi
+        z = h * linear[..., None] + np.exp(1j * turn * (np.arange(points) + 0.5) / points)
         e = np.exp(z)
 
-        def mean(value: Complex[np.ndarray, "k points"]) -> Symbol:
-            return h * np.real(value).mean(axis=1)
+        def mean(value: Complex[np.ndarray, "*modes points"]) -> Symbol:
+            return h * (np.real(value) if real else value).mean(axis=-1)
 
         return cls(
             half=np.exp(h * linear / 2),

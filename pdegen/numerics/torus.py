@@ -1,0 +1,166 @@
+"""Fourier space on a periodic box of one or more axes, in the modes that a product leaves exact.
+
+A real function on the box is u(x) = Σ v_k e^(2πi k·x/L) over the kept modes |k_j| <= K_j. They are
+stored without those that aliasing would spoil: (2K + 1, ..., 2K + 1, K + 1) complex numbers, in the
+order 0 ... K, -K ... -1 of the FFT along all axes but the last, and 0 ... K along the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy
+from array_api_compat import array_namespace, is_numpy_namespace
+from jaxtyping import Complex, Float
+
+from pdegen.domains import PeriodicGrid
+from pdegen.numerics.device import Array
+
+
+@dataclass(frozen=True)
+class Torus:
+    """The modes of a periodic box on which products of so many factors are free of aliasing.
+
+    Args:
+        grids: Of each axis; their numbers of points are even.
+        degree: Most factors of a product: modes k < n/(degree + 1) are kept (for 2, Orszag's
+            2/3 rule).
+
+    Raises:
+        ValueError: If a grid has an odd number of points, or too few to keep a mode.
+
+    >>> torus = Torus((PeriodicGrid(16), PeriodicGrid(16, length=2.0)))
+    >>> x, y = np.meshgrid(*[grid.x for grid in torus.grids], indexing="ij")
+    >>> phase = 2 * np.pi * x + np.pi * y
+    >>> v = torus.to_modes(np.sin(phase))
+    >>> bool(np.allclose(torus.to_points(torus.d[1] * v), np.pi * np.cos(phase)))
+    True
+    """
+
+    grids: tuple[PeriodicGrid, ...]
+    degree: int = 2
+
+    def __post_init__(self) -> None:
+        for grid in self.grids:
+            if grid.n % 2 or grid.n <= self.degree + 1:
+                raise ValueError(
+                    f"a spectral method for products of {self.degree} factors needs an even number "
+                    f"of points > {self.degree + 1} along each axis, got {grid.n}"
+                )
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """Points along each axis."""
+        return tuple(grid.n for grid in self.grids)
+
+    @cached_property
+    def highest(self) -> tuple[int, ...]:
+        """K along each axis."""
+        return tuple((n - 1) // (self.degree + 1) for n in self.points)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of an array of modes."""
+        return (*(2 * k + 1 for k in self.highest[:-1]), self.highest[-1] + 1)
+
+    @cached_property
+    def numbers(self) -> tuple[Float[np.ndarray, "..."], ...]:
+        """k along each axis, shaped to broadcast over an array of modes."""
+        last = len(self.grids) - 1
+        found = []
+        for axis, k in enumerate(self.highest):
+            numbers = np.arange(k + 1) if axis == last else np.r_[0 : k + 1, -k:0]
+            found.append(
+                numbers.astype(float).reshape([-1 if a == axis else 1 for a in range(last + 1)])
+            )
+        return tuple(found)
+
+    @cached_property
+    def wave_numbers(self) -> tuple[Float[np.ndarray, "..."], ...]:
+        """2πk/L along each axis."""
+        return tuple(
+            2 * np.pi * k / g.length for k, g in zip(self.numbers, self.grids, strict=True)
+        )
+
+    @cached_property
+    def d(self) -> tuple[Complex[np.ndarray, "..."], ...]:
+        """The symbols 2πik/L of the derivatives along each axis."""
+        return tuple(1j * k for k in self.wave_numbers)
+
+    @cached_property
+    def laplacian(self) -> Float[np.ndarray, " *modes"]:
+        """The symbol -|2πk/L|²."""
+        return -sum(np.broadcast_to(k**2, self.shape) for k in self.wave_numbers)
+
+    @cached_property
+    def inverse_laplacian(self) -> Float[np.ndarray, " *modes"]:
+        """Its inverse on functions without mean; 0 for the mean."""
+        symbol = self.laplacian.copy()
+        symbol[(0,) * symbol.ndim] = np.inf
+        return 1 / symbol
+
+    @cached_property
+    def weights(self) -> Float[np.ndarray, " *modes"]:
+        """The mean of u² is Σ weight |v|²: weight 2 where the mode -k is not stored."""
+        weights = np.full(self.shape, 2.0)
+        weights[..., 0] = 1
+        return weights
+
+    def to_modes(self, u: Float[Array, " *batch *points"]) -> Complex[Array, " *batch *modes"]:
+        """The kept Fourier coefficients of values at the points."""
+        xp, dims = array_namespace(u), len(self.grids)
+        fft = scipy.fft if is_numpy_namespace(xp) else xp.fft
+        v = fft.rfft(u, norm="forward")[..., : self.shape[-1]]
+        for axis in range(-2, -dims - 1, -1):
+            v = _kept(fft.fft(v, axis=axis, norm="forward"), axis, self.highest[axis])
+        return v
+
+    def to_points(
+        self, v: Complex[Array, " *batch *modes"], points: tuple[int, ...] | None = None
+    ) -> Float[Array, " *batch *points"]:
+        """The values of a function at these numbers of points along each axis.
+
+        Args:
+            v: Its modes.
+            points: By default those of the grids. Fewer take the function without the modes that
+                they cannot tell apart (and without |k| = n/2).
+        """
+        xp, dims = array_namespace(v), len(self.grids)
+        fft = scipy.fft if is_numpy_namespace(xp) else xp.fft
+        points = self.points if points is None else points
+        for axis in range(-dims, -1):
+            v = fft.ifft(
+                _padded(v, axis, self.highest[axis], points[axis]), axis=axis, norm="forward"
+            )
+        v = v[..., : (points[-1] + 1) // 2]
+        return fft.irfft(v, n=points[-1], norm="forward")
+
+
+def _kept(v: Array, axis: int, highest: int) -> Array:
+    """The modes 0 ... K, -K ... -1 of all along one axis."""
+    xp, after = array_namespace(v), (slice(None),) * (-axis - 1)
+    return xp.concat(
+        [
+            v[(..., slice(highest + 1), *after)],
+            v[(..., slice(v.shape[axis] - highest, None), *after)],
+        ],
+        axis=axis,
+    )
+
+
+def _padded(v: Array, axis: int, highest: int, n: int) -> Array:
+    """All n modes along one axis, 0 where there are none."""
+    xp, after = array_namespace(v), (slice(None),) * (-axis - 1)
+    highest = min(highest, (n - 1) // 2)
+    shape = list(v.shape)
+    shape[axis] = n - 2 * highest - 1
+    return xp.concat(
+        [
+            v[(..., slice(highest + 1), *after)],
+            xp.zeros(tuple(shape), dtype=v.dtype, device=v.device),
+            v[(..., slice(v.shape[axis] - highest, None), *after)],
+        ],
+        axis=axis,
+    )

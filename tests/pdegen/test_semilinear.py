@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+import torch
+
+from pdegen.domains import PeriodicGrid
+from pdegen.numerics.device import constant
+from pdegen.numerics.failure import SolveError
+from pdegen.numerics.semilinear import Semilinear
+from pdegen.numerics.torus import Torus
+
+TORUS = Torus((PeriodicGrid(128),))
+
+
+def burgers(viscosity=0.02, dt=0.01, tolerance=1e-6, torus=TORUS, **options):
+    def convection(v):
+        return constant(-0.5 * torus.d[0], v) * torus.to_modes(torus.to_points(v) ** 2)
+
+    linear = viscosity * torus.laplacian[None]
+    return Semilinear(torus, linear, convection, dt, tolerance, **options)
+
+
+def waves(count, torus=TORUS):
+    x = torus.grids[0].x
+    rng = np.random.default_rng(0)
+    amplitude, phase = rng.uniform(0.2, 1.0, (count, 1)), rng.uniform(0, 1, (count, 1))
+    return torus.to_modes(amplitude * np.sin(2 * np.pi * (x + phase)))[:, None]
+
+
+def relative(torus, v, reference):
+    axes = tuple(range(2, v.ndim))
+    size = np.sqrt(np.sum(torus.weights * np.abs(reference) ** 2, axis=axes))
+    return np.sqrt(np.sum(torus.weights * np.abs(v - reference) ** 2, axis=axes)) / size
+
+
+def test_without_a_nonlinear_part_the_solution_is_exact():
+    rate = 0.1 * TORUS.laplacian[None] - 0.7 * TORUS.d[0]
+    found = Semilinear(TORUS, rate, None, dt=1.0, tolerance=1e-6).solve(waves(3), [0.0, 0.5, 3.0])
+    for place, t in enumerate([0.0, 0.5, 3.0]):
+        np.testing.assert_allclose(found.v[:, place], np.exp(rate * t) * waves(3), rtol=1e-15)
+    assert np.isinf(found.step).all()
+    assert found.error.max() < 1e-15
+
+
+def test_the_error_estimate_is_near_the_error():
+    torus = Torus((PeriodicGrid(256),))
+    v0, times = waves(20, torus), [0.1, 0.4]
+    found = burgers(torus=torus, dt=0.04, tolerance=1e-2).solve(v0, times)
+    fine = burgers(torus=torus, dt=0.0025, tolerance=1e-2).solve(v0, times)
+    ratio = found.error / relative(torus, found.v, fine.v)
+    assert found.error.max() > 1e-9
+    assert np.mean((ratio > 1 / 3) & (ratio < 3)) >= 0.95
+
+
+def test_the_step_is_halved_where_a_sample_needs_it_alone():
+    v0, times = waves(8), [0.2, 0.4]
+    found = burgers(dt=0.1, tolerance=3e-5).solve(v0, times)
+    assert set(found.step) > {0.1}
+    assert found.step.min() < 0.1
+    assert found.error.max() <= 3e-5
+    for row in range(8):
+        alone = burgers(dt=0.1, tolerance=3e-5).solve(v0[row : row + 1], times)
+        assert np.array_equal(alone.v[0], found.v[row])
+        assert alone.step[0] == found.step[row]
+        assert np.array_equal(alone.error[0], found.error[row])
+
+
+def test_a_step_that_blows_up_is_halved_too():
+    v0 = 30 * waves(2)
+    found = burgers(viscosity=0.5, dt=0.5, tolerance=1e-4).solve(v0, [0.5])
+    assert np.isfinite(found.v).all()
+    assert found.error.max() <= 1e-4
+
+
+def test_a_sample_that_stays_beyond_the_tolerance_is_named():
+    v0 = waves(5)
+    v0[3] *= 40
+    with pytest.raises(SolveError, match=r"exceeds 1e-06 .* space .*: use a finer grid") as caught:
+        burgers(viscosity=0.1, dt=0.005).solve(v0, [0.05])
+    assert caught.value.row == 3
+
+
+def test_the_tolerance_may_be_asked_at_some_times_alone():
+    v0 = 2 * waves(2)
+    solver = burgers(viscosity=5e-3, dt=0.01, tolerance=1e-3)
+    found = solver.solve(v0, [0.01, 0.2], needed=[True, False])
+    assert found.error[:, 0].max() <= 1e-3 < found.error[:, 1].max()
+
+
+def test_integrals_over_time_are_those_of_simpsons_rule():
+    """The energy of Burgers' equation changes by the dissipation alone."""
+    weights, viscosity = TORUS.weights, 0.05
+
+    def dissipation(v):
+        return np.sum(-viscosity * TORUS.laplacian * weights * np.abs(v) ** 2, axis=(1, 2))[:, None]
+
+    v0, times = waves(3), [0.0, 0.25, 0.5]
+    found = burgers(viscosity, dt=0.005, watched=dissipation).solve(v0, times)
+    energy = 0.5 * np.sum(weights * np.abs(found.v) ** 2, axis=(2, 3))
+    np.testing.assert_allclose(energy[:, :1] - energy, found.integrals[:, :, 0], atol=2e-7)
+    assert (found.integrals[:, 1:] > 1e-3).all()
+
+
+def test_tensors_of_pytorch_give_the_same():
+    v0, times = waves(3), [0.1, 0.3]
+    found = burgers().solve(v0, times)
+    tensors = burgers().solve(torch.from_numpy(v0), times)
+    np.testing.assert_allclose(tensors.v.numpy(), found.v, atol=1e-12)
+    np.testing.assert_array_equal(tensors.step.numpy(), found.step)
+
+
+@pytest.mark.parametrize("times", [[], [0.2, 0.1], [-0.1], [np.inf]])
+def test_times_that_cannot_be_are_refused(times):
+    with pytest.raises(ValueError, match="times must be >= 0 and must not decrease"):
+        burgers().solve(waves(1), times)

@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+
+from pdegen.domains import PeriodicGrid
+from pdegen.law.check import Law
+from pdegen.law.gaussian import GaussianLaw
+from pdegen.law.modes import torus_modes
+from pdegen.numerics.torus import Torus
+from pdegen.sampling.gaussian import NormalStream
+from pdegen.sampling.torus import TorusGaussianField
+
+FIELD = TorusGaussianField(sigma=np.sqrt(2) * 7**1.5, tau=7.0, alpha=2.5, modes=31)
+
+
+def square(n, degree=2):
+    return Torus((PeriodicGrid(n),) * 2, degree)
+
+
+@pytest.mark.parametrize(("factor", "deviation"), [(1.0, 0.18523), (np.sqrt(2), 0.26196)])
+def test_the_pointwise_deviation_is_the_published_one(factor, deviation):
+    field = TorusGaussianField(factor * 7**1.5, 7.0, 2.5, modes=128)
+    assert np.sqrt(field.pointwise_variance) == pytest.approx(deviation, abs=5e-6)
+
+
+def test_a_sample_is_the_series_with_the_coefficients_of_its_stream():
+    x = np.arange(64) / 64
+    z = NormalStream(5).pairs(3, len(FIELD.wave_vectors)) * FIELD.mode_deviations
+    k1, k2 = 2 * np.pi * FIELD.wave_vectors.T[:, :, None, None]
+    phase = k1 * x[:, None] + k2 * x
+    expected = np.tensordot(z.real, np.cos(phase), 1) + np.tensordot(z.imag, np.sin(phase), 1) * -1
+    found = square(96).to_points(FIELD.coefficients(square(96), 5, [3]), (64, 64))
+    np.testing.assert_allclose(found[0], expected, atol=1e-13)
+
+
+def test_wave_vectors_are_ordered_by_their_length():
+    k = FIELD.wave_vectors
+    keys = [(a * a + b * b, a, b) for a, b in k.tolist()]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == len(keys)
+    assert all(a > 0 or b > 0 for _, a, b in keys)
+    assert not {(-a, -b) for _, a, b in keys} & {(a, b) for _, a, b in keys}
+    inside = sum(a * a + b * b <= 31**2 for a in range(-31, 32) for b in range(-31, 32))
+    assert 2 * len(k) + 1 == inside
+
+
+def test_more_modes_refine_the_same_function():
+    torus = square(96)
+    fine = FIELD.coefficients(torus, 0, [1, 4])
+    coarse = TorusGaussianField(FIELD.sigma, 7.0, 2.5, modes=10).coefficients(torus, 0, [1, 4])
+    there = coarse != 0
+    assert there.sum() > 100
+    assert np.array_equal(coarse[there], fine[there])
+
+
+def test_a_sample_depends_on_its_number_alone():
+    torus = square(96)
+    both = FIELD(torus, 2, [11, 5])
+    assert np.array_equal(both[1], FIELD(torus, 2, [5])[0])
+    assert not np.array_equal(both[1], FIELD(torus, 3, [5])[0])
+
+
+def test_a_device_of_pytorch_gives_the_same_samples():
+    torus = square(96)
+    found = FIELD(torus, 2, [3, 7], device="cpu")
+    np.testing.assert_allclose(found.numpy(), FIELD(torus, 2, [3, 7]), atol=1e-13)
+
+
+def findings(scale):
+    torus = square(96)
+    law = GaussianLaw(
+        "a", lambda w: w.astype(float), torus_modes(FIELD, 64),
+        np.full((64, 64), FIELD.pointwise_variance), relative=True,
+    )  # fmt: skip
+    v = FIELD.coefficients(torus, 0, range(300)) * scale(torus)
+    w = torus.to_points(v, (64, 64)).astype(np.float32)
+    return Law((law,)).check([(np.arange(300), {"a": w})])
+
+
+def test_the_law_accepts_its_own_samples():
+    assert not findings(lambda torus: 1.0)
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda torus: 1.02,
+        lambda torus: 1 + 0.3 * (np.abs(torus.numbers[0]) == 3) * (torus.numbers[1] == 2),
+        lambda torus: 1 + 0.1 * (torus.numbers[0] > torus.numbers[1]),
+        lambda torus: 1.0 * (torus.laplacian > -((2 * np.pi * 20) ** 2)),
+    ],
+)
+def test_the_law_refuses_another_spectrum(scale):
+    assert findings(scale)
+
+
+def test_a_torus_that_does_not_keep_the_modes_is_refused():
+    with pytest.raises(ValueError, match="modes up to 31 need a square torus that keeps them"):
+        FIELD(square(64), 0, [0])
+
+
+def test_values_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="alpha > 1"):
+        TorusGaussianField(1.0, 1.0, 1.0, 4)
