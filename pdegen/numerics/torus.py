@@ -92,7 +92,7 @@ class Torus:
     @cached_property
     def laplacian(self) -> Float[np.ndarray, " *modes"]:
         """The symbol -|2πk/L|²."""
-        return -sum(np.broadcast_to(k**2, self.shape) for k in self.wave_numbers)
+        return -np.sum([np.broadcast_to(k**2, self.shape) for k in self.wave_numbers], axis=0)
 
     @cached_property
     def inverse_laplacian(self) -> Float[np.ndarray, " *modes"]:
