@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
@@ -23,7 +24,8 @@ from pdegen.numerics.torus import Torus
 Modes = Complex[Array, "batch components *modes"]
 _ORDER = 4
 _HALVINGS = 6  # of the step, at most
-_LAST_SHARE = 10  # the error in space is seen in the last tenth of the modes
+_LEAST_SHELLS = 3  # of modes, that show how a spectrum falls
+_FLATTEST, _STEEPEST = 0.02, 20.0  # falls of a spectrum from shell to shell, as logarithms
 
 
 @dataclass(frozen=True)
@@ -172,33 +174,56 @@ class Semilinear:
     def _errors(
         self, v: Array, coarse: Array, times: list[float]
     ) -> tuple[Float[Array, "batch times"], Float[Array, "batch times"]]:
-        """Richardson's estimate of the error in time, and what the last modes hold for that in
-        space; infinite where the state is not finite."""
+        """Richardson's estimate of the error in time, and the modes that the grid does not hold,
+        as the spectrum extrapolated; infinite in time where the state is not finite."""
         xp = array_namespace(v)
-        weights, last = constant(self.torus.weights, v), constant(self._last, v)
+        weights = constant(self.torus.weights, v)
         axes = tuple(range(2, v.ndim))
 
-        def norm(values: Array, weights: Array) -> Float[Array, "batch times"]:
-            squares = xp.real(values) ** 2 + xp.imag(values) ** 2
-            return xp.sqrt(xp.sum(weights * squares, axis=axes))
+        def square(values: Array) -> Array:
+            return weights * (xp.real(values) ** 2 + xp.imag(values) ** 2)
 
         with np.errstate(over="ignore", invalid="ignore"):
-            size = norm(v, weights) + np.finfo(float).tiny
-            in_time = norm(v - coarse, weights) / (2**_ORDER - 1) / size + np.finfo(float).eps
-            in_space = norm(v, weights * last) / size
+            energy = square(v)
+            size = xp.sqrt(xp.sum(energy, axis=axes)) + np.finfo(float).tiny
+            in_time = xp.sqrt(xp.sum(square(v - coarse), axis=axes)) / (2**_ORDER - 1)
+            in_time = in_time / size + np.finfo(float).eps
+            in_space = self._beyond(xp.sum(energy, axis=2)) / size
+            lost = ~xp.isfinite(in_time + in_space)
         begun = constant(np.array(times) > 0, v)
         in_time, in_space = (xp.where(begun, e, xp.zeros_like(e)) for e in (in_time, in_space))
-        lost = ~xp.isfinite(in_time + in_space)
         in_time = xp.where(lost, xp.full_like(in_time, math.inf), in_time)
         return in_time, xp.where(lost, xp.zeros_like(in_space), in_space)
 
-    @property
-    def _last(self) -> Float[np.ndarray, " *modes"]:
-        """1 for the last tenth of the modes along any axis, 0 elsewhere."""
-        last = np.zeros(self.torus.shape)
-        for k, highest in zip(self.torus.numbers, self.torus.highest, strict=True):
-            last = np.maximum(last, np.abs(k) > highest * (1 - 1 / _LAST_SHARE))
-        return last
+    def _beyond(self, energy: Float[Array, "batch times *modes"]) -> Float[Array, "batch times"]:
+        """The norm of the modes beyond the highest, were the spectrum to fall on as it does.
+
+        A line through the logarithms of the last fifth of the shells max |k_j|/K_j gives the norm
+        s r^m of the m-th shell beyond, s that of the last: together s r/(1 - r²)^½.
+        """
+        xp = array_namespace(energy)
+        shells = constant(self._shells, energy)
+        of_shells = xp.sqrt(xp.reshape(energy, (*energy.shape[:2], -1)) @ shells)
+        # a shell that a symmetry leaves empty is like the next
+        filled = xp.maximum(of_shells[..., 1:], of_shells[..., :-1])
+        logarithms = xp.log(filled + np.finfo(float).tiny)
+        count = filled.shape[-1]
+        place = constant(np.arange(count) - (count - 1) / 2, energy)
+        slope = (logarithms @ place) / float(np.sum((np.arange(count) - (count - 1) / 2) ** 2))
+        last = xp.exp(xp.mean(logarithms, axis=-1) + slope * (count - 1) / 2)
+        ratio = xp.exp(xp.clip(slope, -_STEEPEST, -_FLATTEST))
+        return last * ratio**2 / xp.sqrt(1 - ratio**2)  # `last` is of the shell before the last
+
+    @cached_property
+    def _shells(self) -> Float[np.ndarray, "modes shells"]:
+        """Which modes are in each of the last shells, and in one more."""
+        top = min(self.torus.highest)
+        pairs = zip(self.torus.numbers, self.torus.highest, strict=True)
+        shell = np.zeros(self.torus.shape)
+        for k, highest in pairs:
+            shell = np.maximum(shell, np.ceil(np.abs(k) * (top / highest)))
+        first = top - max(_LEAST_SHELLS, top // 5)
+        return np.stack([(shell == m).ravel() * 1.0 for m in range(first, top + 1)], axis=1)
 
 
 def _checked(times: Sequence[float]) -> list[float]:

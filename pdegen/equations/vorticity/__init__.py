@@ -1,0 +1,1 @@
+"""The Navier-Stokes equations in two dimensions, by their vorticity."""

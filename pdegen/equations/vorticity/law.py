@@ -1,0 +1,102 @@
+"""What a store of vorticity claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.domains import PeriodicGrid
+from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.gaussian import EPSILON, GaussianLaw
+from pdegen.law.modes import torus_modes
+from pdegen.numerics.torus import Torus
+from pdegen.sampling.torus import TorusGaussianField
+
+_HIDDEN = 1e-3  # of the energy may be in modes that the output grid does not hold
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What the solver claims.
+
+    Args:
+        tolerance: Largest error where the flow is predictable.
+        certified: At which of the times it is.
+        budget: Largest relative violation of the budgets of energy and enstrophy.
+    """
+
+    tolerance: float
+    certified: Float[np.ndarray, " times"]
+    budget: float
+
+
+def vorticity_law(field: TorusGaussianField | None, n: int, solved: Solved) -> Law:
+    """a follows its Gaussian law, and u(t) what the flow conserves.
+
+    The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 of u(t) is that of a and the work done since,
+    E(t) = E(0) + ∫(⟨ψf⟩ - ν⟨w²⟩), which the solver stored: so u belongs to a, also where the flow
+    cannot be predicted. The output grid holds nearly all of the energy, which falls as k⁻³.
+
+    Args:
+        field: Law of a; None where striding has folded modes of a, which has no exact law here.
+        n: Output points along each axis.
+        solved: What the solver claims.
+    """
+    flow = _Stored(n, solved)
+    gaussian = []
+    if field is not None:
+        variance = np.full((n, n), field.pointwise_variance)
+        modes = torus_modes(field, n)
+        gaussian = [GaussianLaw("a", lambda a: a.astype(np.float64), modes, variance, True)]
+    return Law(
+        (
+            *gaussian,
+            Distinct("a"),
+            Bound("error", "the solver's error", flow.error),
+            Bound("error", "minus the solver's error", lambda v: (-_rows(v["error"]).min(1), 0.0)),
+            Bound("budget", "the budgets", lambda v: (np.abs(v["budget"]), solved.budget)),
+            Bound("u", "the mean", flow.mean),
+            Bound("u", "the distance from the budget of energy", flow.energy),
+        )
+    )
+
+
+class _Stored:
+    """Quantities of each sample that are bounded, with their limits."""
+
+    def __init__(self, n: int, solved: Solved) -> None:
+        self._torus, self._solved = Torus((PeriodicGrid(n),) * 2, degree=1), solved
+
+    def error(self, values: Values) -> tuple[np.ndarray, float]:
+        certified = _rows(values["error"])[:, self._solved.certified]
+        return certified.max(axis=1, initial=0.0), self._solved.tolerance
+
+    def mean(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
+        w = _frames(values)
+        means, largest = abs(w.mean(axis=(2, 3))), abs(w).max(axis=(2, 3))
+        worst = np.argmax(means / largest, axis=1)
+        rows = np.arange(len(w))
+        return means[rows, worst], EPSILON * largest[rows, worst]
+
+    def energy(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
+        energy = self._energies(_frames(values))
+        start = self._energies(values["a"].astype(np.float64)[:, None])
+        expected = start + _rows(values["work"])
+        off = abs(energy - expected) / (energy + start)
+        return off.max(axis=1), np.full(len(off), _HIDDEN)
+
+    def _energies(self, w: Float[np.ndarray, "b t n n"]) -> Float[np.ndarray, "b t"]:
+        torus = self._torus
+        density = -torus.inverse_laplacian * torus.weights / 2
+        return np.sum(density * np.abs(torus.to_modes(w)) ** 2, axis=(-2, -1))
+
+
+def _frames(values: Values) -> Float[np.ndarray, "batch times n n"]:
+    u = values["u"].astype(np.float64)
+    return u if u.ndim == 4 else u[:, None]
+
+
+def _rows(values: np.ndarray) -> Float[np.ndarray, "batch times"]:
+    return values.reshape(len(values), -1)

@@ -1,0 +1,263 @@
+"""Vorticity on the torus: the map from w(0) to w at a list of times, under a force."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+from pydantic import Field, model_validator
+
+from pdegen.domains import Box, PeriodicGrid
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.registry import equation
+from pdegen.equations.vorticity.law import Solved, vorticity_law
+from pdegen.equations.vorticity.solver import Flow
+from pdegen.law.check import Law
+from pdegen.numerics.device import Array, empty, first, samples_at_once
+from pdegen.numerics.failure import SolveError
+from pdegen.numerics.torus import Torus
+from pdegen.sampling.torus import TorusGaussianField
+from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+
+_BLOCK = 8  # samples computed at a time
+_BUDGET = 1e-3  # of energy and enstrophy, relative: integrals by Simpson's rule with the time step
+
+
+class TorusGaussian(Strict):
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the torus (0, 1)², without its mean."""
+
+    law: Literal["torus-gaussian"]
+    sigma: Positive
+    tau: NonNegative
+    alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
+    modes: Count
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on the torus (0, "
+            f"1)², without its mean, wave vectors up to |k| = {self.modes}"
+        )
+
+    def build(self) -> TorusGaussianField:
+        return TorusGaussianField(self.sigma, self.tau, self.alpha, self.modes)
+
+
+class Force(Strict):
+    """amplitude (sin θ + cos θ), θ = 2π(x + y) + phase; it is a steady flow's, where w = f/8π²ν."""
+
+    amplitude: NonNegative
+    phase: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+
+
+class Method(Strict):
+    """Fourier modes |k_j| < resolution/3 and exponential Runge-Kutta steps of order 4.
+
+    Keys:
+        resolution: Points along each axis.
+        dt: Largest time step; it is halved for a sample that misses the tolerance.
+        tolerance: Largest relative error, until the time `certified`.
+        certified: Until when the flow can be predicted; by default until the last time.
+    """
+
+    resolution: Count
+    dt: Positive
+    tolerance: Positive = 1e-5
+    certified: Positive | None = None
+
+
+@equation
+class Vorticity(Problem):
+    """w_t + u·∇w = viscosity Δw + f on the torus (0, 1)²: the map w(0) -> w(times).
+
+    With `restriction` "fourier" the output is the solution without the modes that the output grid
+    does not hold; with "stride" its values at every r-th point, as in the published files.
+    """
+
+    takes_device: ClassVar[bool] = True
+    compared: ClassVar[int] = 2
+
+    equation: Literal["vorticity"]
+    viscosity: Positive
+    times: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    resolution: Count
+    restriction: Literal["fourier", "stride"] = "fourier"
+    initial: TorusGaussian
+    force: Force
+    solver: Method
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        solving = self.solver.resolution
+        for name, n in (("resolution", self.resolution), ("solver.resolution", solving)):
+            if n < 8 or n % 2:
+                raise ValueError(f"{name} must be even and >= 8, got {n}")
+        if list(self.times) != sorted(set(self.times)):
+            raise ValueError(f"times must increase, got {list(self.times)}")
+        if self.resolution > solving:
+            raise ValueError(
+                f"resolution must be at most solver.resolution = {solving}, got {self.resolution}"
+            )
+        if self.restriction == "stride" and solving % self.resolution:
+            raise ValueError(
+                f"restriction stride needs a resolution that divides solver.resolution = "
+                f"{solving}, got {self.resolution}: use fourier"
+            )
+        if self.initial.modes > self._flow.torus.highest[0]:
+            raise ValueError(
+                f"initial.modes = {self.initial.modes} need solver.resolution >= "
+                f"{3 * self.initial.modes + 1 + (self.initial.modes + 1) % 2}, got {solving}"
+            )
+        limit = self._flow.largest_step(self._speed)
+        if self.solver.dt > limit:
+            raise ValueError(
+                f"solver.dt must be at most {limit:.3g}: at the mean speed {self._speed:.3g} of "
+                f"initial flows a larger step is unstable on {solving} points, got {self.solver.dt}"
+            )
+        return self
+
+    @property
+    def _flow(self) -> Flow:
+        torus = Torus((PeriodicGrid(self.solver.resolution),) * 2)
+        return Flow(torus, self.viscosity, self.force.amplitude, self.force.phase)
+
+    @property
+    def _speed(self) -> float:
+        """The root mean square of |u| at the start."""
+        field = self.initial.build()
+        k = 2 * np.pi * np.linalg.norm(field.wave_vectors, axis=1)
+        return float(np.linalg.norm(field.mode_deviations / k))
+
+    @property
+    def formula(self) -> str:
+        return "w_t + u·∇w = viscosity Δw + f, u = (ψ_y, -ψ_x), -Δψ = w, on the torus (0, 1)²"
+
+    @property
+    def domain(self) -> Box:
+        return Box.periodic(self.resolution, self.resolution)
+
+    @property
+    def certified(self) -> tuple[bool, ...]:
+        """At which times the error must meet the tolerance."""
+        until = self.solver.certified
+        return tuple(until is None or t <= until for t in self.times)
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain, viscosity = self.domain, self.viscosity
+        return (
+            function(domain, "a", "input", "vorticity w(x, y, 0)", viscosity=viscosity),
+            function(
+                domain, "u", "target", "vorticity w(x, y, t)", times=self.times, viscosity=viscosity
+            ),
+            self._at_times("error", "estimate of the relative L2 error of u by the solver"),
+            self._at_times("work", "∫(⟨ψf⟩ - ν⟨w²⟩) since t = 0, the change of the energy"),
+            scalar("budget", "quality", "largest violation of the budgets of energy and enstrophy"),
+            scalar("step", "quality", "time step of the solver"),
+        )
+
+    def _at_times(self, name: str, long_name: str) -> Variable:
+        shape = () if len(self.times) == 1 else (len(self.times),)
+        attributes = {"long_name": long_name, "role": "quality", "units": "1"}
+        return Variable(name, ("time",) * len(shape), shape, "float64", attributes)
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        return (times(self.times),)
+
+    def physics(self) -> Physics:
+        until = self.solver.certified
+        force = f"{self.force.amplitude:g} (sin θ + cos θ), θ = 2π(x + y) + {self.force.phase:g}"
+        error = f"relative error at most {self.solver.tolerance:g}"
+        return Physics(
+            sentences={
+                "initial": self.initial.sentence,
+                "force": force if self.force.amplitude else "none",
+                "solver": error if until is None else f"{error} until t = {until:g}",
+            },
+            drawing={"a": Drawing("w", "diverging"), "u": Drawing("w", "diverging")},
+        )
+
+    @property
+    def needed(self) -> int:
+        return (40 + 4 * len(self.times)) * self.solver.resolution**2
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
+        """Fields and solutions are computed on the solver's grid, then restricted."""
+        field, flow = _built(self)  # pyright: ignore[reportArgumentType]: frozen
+        n, count = self.resolution, len(self.times)
+        a = empty((len(samples), n, n), np.float32, device)
+        u = empty((len(samples), count, n, n), np.float32, device)
+        error, work = (empty((len(samples), count), np.float64, device) for _ in range(2))
+        budget, step = (empty((len(samples),), np.float64, device) for _ in range(2))
+        xp = array_namespace(u)
+        size = _BLOCK if device is None else samples_at_once(self.needed)
+        for start in range(0, len(samples), size):
+            block = slice(start, start + size)
+            w0 = field.coefficients(flow.torus, seed, samples[block], device)
+            solver = flow.solver(w0, self.solver.dt, self.solver.tolerance)
+            try:
+                found = solver.solve(w0[:, None], self.times, self.certified)
+            except SolveError as failure:
+                raise SampleError(samples[start + failure.row], failure.reason) from failure
+            row = first(~xp.all(xp.isfinite(found.error), axis=1))
+            if row is not None:
+                raise SampleError(samples[start + row], "the solution is not finite")
+            a[block] = self._restricted(flow.torus, w0)
+            u[block] = self._restricted(flow.torus, found.v[:, :, 0])
+            error[block], step[block] = found.error, found.step
+            work[block] = found.integrals[:, :, 0]
+            budget[block] = _violation(flow, w0[:, None, None], found.v, found.integrals)
+        if count == 1:
+            u, error, work = u[:, 0], error[:, 0], work[:, 0]
+        return {"a": a, "u": u, "error": error, "work": work, "budget": budget, "step": step}
+
+    def _restricted(self, torus: Torus, w: Array) -> Array:
+        """The values at the output points, in float32."""
+        stride, xp = self.solver.resolution // self.resolution, array_namespace(w)
+        if self.restriction == "stride":
+            values = torus.to_points(w)[..., ::stride, ::stride]
+        else:
+            values = torus.to_points(w, (self.resolution,) * 2)
+        return xp.astype(values, xp.float32)
+
+    def law(self) -> Law:
+        folded = self.restriction == "stride" and self.initial.modes >= self.resolution / 2
+        solved = Solved(self.solver.tolerance, np.array(self.certified), _BUDGET)
+        return vorticity_law(None if folded else self.initial.build(), self.resolution, solved)
+
+    @property
+    def reference(self) -> str:
+        return "the solution on twice as many points along each axis, with half the time step"
+
+    def label_error(self, seed: int, sample: int) -> float:
+        label = self.solve(seed, range(sample, sample + 1))["u"]
+        method = self.solver.model_copy(
+            update={"resolution": 2 * self.solver.resolution, "dt": self.solver.dt / 2}
+        )
+        reference = self.model_copy(update={"solver": method})
+        exact = reference.solve(seed, range(sample, sample + 1))["u"].astype(np.float64)
+        last = -1 if self.solver.certified is None else sum(self.certified) - 1
+        if len(self.times) > 1:
+            label, exact = label[:, last], exact[:, last]
+        return float(np.linalg.norm(label - exact) / np.linalg.norm(exact))
+
+
+@lru_cache(maxsize=4)
+def _built(problem: Vorticity) -> tuple[TorusGaussianField, Flow]:
+    return problem.initial.build(), problem._flow
+
+
+def _violation(flow: Flow, before: Array, after: Array, integrals: Array) -> Array:
+    """The largest relative difference of energy and enstrophy to what their budgets give.
+
+    Args:
+        flow: Its equation.
+        before, after: Modes at the start, (batch, 1, 1, *modes), and at the times.
+        integrals: Of the rates of both, (batch, times, 2).
+    """
+    xp = array_namespace(after)
+    start, now = flow.energies(before), flow.energies(after)
+    return xp.max(xp.abs(now - start - integrals) / (now + start), axis=(1, 2))

@@ -1,0 +1,281 @@
+import numpy as np
+import pytest
+import torch
+
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.base import SampleError
+from pdegen.equations.vorticity.problem import Vorticity
+from pdegen.equations.vorticity.solver import Flow
+from pdegen.numerics.torus import Torus
+from pdegen.schema import SchemaError
+
+
+def square(n):
+    return Torus((PeriodicGrid(n),) * 2)
+
+
+def start(torus):
+    """The initial value of the published figures below."""
+    x, y = 2 * np.pi * np.stack(np.meshgrid(*[g.x for g in torus.grids], indexing="ij"))
+    w = 0.5 * np.sin(x) * np.cos(2 * y) + 0.3 * np.cos(2 * x - y) + 0.2 * np.sin(x + 3 * y + 1)
+    return torus.to_modes(w)[None, None]
+
+
+def followed(flow, v, times, dt, tolerance=1e-3):
+    found = flow.solver(v, dt, tolerance).solve(v, times)
+    return flow.torus.to_points(found.v[0, :, 0]), found
+
+
+# figures of an independent solver (integrating factor, Runge-Kutta of order 4, float64)
+
+LATE = pytest.mark.slow
+
+FIGURES = [  # viscosity, points, dt, then t, rms of w, w(0, 0), w(1/4, 1/2)
+    pytest.param(1e-3, 64, 0.02, 1, 0.301238344, 0.46029421, 0.49492940, 5e-9),
+    pytest.param(1e-3, 64, 0.02, 10, 0.692252776, 0.71948640, -0.67411576, 5e-9),
+    pytest.param(1e-4, 128, 0.02, 1, 0.362959475, 0.56472856, 0.59022000, 5e-9),
+    pytest.param(
+        1e-3, 64, 0.02, 30, 1.115145987, 1.43228520, -1.18008283, 5e-9, marks=pytest.mark.slow
+    ),
+    pytest.param(
+        1e-3, 64, 0.02, 50, 0.933870651, 1.69761807, -1.37992488, 5e-9, marks=pytest.mark.slow
+    ),
+    pytest.param(
+        1e-4, 128, 0.01, 10, 0.988324609, 1.35166542, -0.77946171, 5e-9, marks=pytest.mark.slow
+    ),
+    pytest.param(
+        1e-4, 128, 0.01, 20, 1.726005613, 2.472522, -1.968867, 5e-7, marks=pytest.mark.slow
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("viscosity", "n", "dt", "t", "rms", "corner", "inside", "digits"), FIGURES
+)
+def test_the_flow_has_the_figures_of_an_independent_solver(
+    viscosity, n, dt, t, rms, corner, inside, digits
+):
+    flow = Flow(square(n), viscosity, amplitude=0.1)
+    (frame,), _ = followed(flow, start(flow.torus), [t], dt)
+    assert np.sqrt(np.mean(frame**2)) == pytest.approx(rms, abs=1.5e-9)
+    assert frame[0, 0] == pytest.approx(corner, abs=digits * 1.5)
+    assert frame[n // 4, n // 2] == pytest.approx(inside, abs=digits * 1.5)
+
+
+def test_a_reversed_velocity_would_be_seen():
+    """With ψ of the wrong sign w(0, 0) is 0.449837 at t = 1, while its rms hardly changes."""
+    flow = Flow(square(64), 1e-3, amplitude=0.1)
+    mirrored = start(flow.torus)
+    solver = flow.solver(mirrored, 0.02, 1e-3)
+    forward = solver.nonlinear
+    reversed_flow = type(solver)(
+        solver.torus, solver.linear, lambda v: 2 * flow.force - forward(v), 0.02, 1e-3
+    )
+    w = flow.torus.to_points(reversed_flow.solve(mirrored, [1.0]).v[0, 0, 0])
+    assert w[0, 0] == pytest.approx(0.449837, abs=1e-6)
+
+
+def test_the_laminar_flow_is_steady():
+    flow = Flow(square(32), 1e-3, amplitude=0.1, phase=0.4)
+    v = (flow.force / (8 * np.pi**2 * flow.viscosity))[None, None]
+    w, _ = followed(flow, v, [1.0, 3.0], 0.02)
+    np.testing.assert_allclose(w, np.broadcast_to(flow.torus.to_points(v[0]), w.shape), atol=2e-13)
+
+
+def test_vortices_of_taylor_and_green_decay():
+    flow = Flow(square(32), 1e-2)
+    wave = np.cos(2 * np.pi * flow.torus.grids[0].x)
+    v = flow.torus.to_modes(2 * np.multiply.outer(wave, wave))[None, None]
+    w, _ = followed(flow, v, [1.0], 0.1)
+    exact = 2 * np.multiply.outer(wave, wave) * np.exp(-8 * np.pi**2 * 1e-2)
+    np.testing.assert_allclose(w[0], exact, atol=1e-13)
+
+
+def test_without_viscosity_and_force_energy_and_enstrophy_are_kept():
+    flow = Flow(square(48), 1e-13)
+    v = start(flow.torus)
+    _, found = followed(flow, v, [0.5, 1.0], 0.005)
+    before, after = flow.energies(v[:, None]), flow.energies(found.v)
+    np.testing.assert_allclose(after, np.broadcast_to(before, after.shape), rtol=1e-9)
+
+
+def test_energy_and_enstrophy_follow_their_budgets():
+    flow = Flow(square(64), 1e-3, amplitude=0.1)
+    v = start(flow.torus)
+    errors = []
+    for dt in (0.04, 0.02):
+        _, found = followed(flow, v, [1.0, 2.0], dt)
+        change = flow.energies(found.v) - flow.energies(v[:, None])
+        errors.append(np.abs(change - found.integrals).max())
+    assert errors[1] < 1e-8
+    assert np.log2(errors[0] / errors[1]) > 3.5  # Simpson's rule is of order 4
+
+
+def test_the_order_in_time_is_four():
+    flow = Flow(square(32), 1e-3, amplitude=0.1)
+    v = start(flow.torus)
+    last = [followed(flow, v, [1.0], dt)[0][0] for dt in (0.1, 0.05, 0.025, 0.0125)]
+    errors = [np.abs(w - last[-1]).max() for w in last[:-1]]
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.3)
+
+
+def test_swapping_the_axes_and_half_a_turn_give_the_reversed_flow():
+    """-w(y + 1/2, x) is a solution where w is: the swap turns round the vortices, and half a
+    length restores the force."""
+    flow = Flow(square(32), 1e-3, amplitude=0.1)
+    w0 = flow.torus.to_points(start(flow.torus)[0, 0])
+
+    def moved(w):
+        return -np.roll(w.swapaxes(-1, -2), 16, axis=-1)
+
+    w, _ = followed(flow, flow.torus.to_modes(w0)[None, None], [1.0], 0.02)
+    other, _ = followed(flow, flow.torus.to_modes(moved(w0))[None, None], [1.0], 0.02)
+    np.testing.assert_allclose(other, moved(w), atol=1e-13)
+
+
+def test_flows_move_along_with_a_shift_that_keeps_the_force():
+    flow = Flow(square(32), 1e-3, amplitude=0.1)
+    w0 = flow.torus.to_points(start(flow.torus)[0, 0])
+    w, _ = followed(flow, flow.torus.to_modes(w0)[None, None], [1.0], 0.02)
+    shifted = flow.torus.to_modes(np.roll(w0, (5, -5), (0, 1)))[None, None]
+    other, _ = followed(flow, shifted, [1.0], 0.02)
+    np.testing.assert_allclose(other, np.roll(w, (5, -5), (1, 2)), atol=1e-13)
+
+
+def test_tensors_of_pytorch_give_the_same():
+    flow = Flow(square(32), 1e-3, amplitude=0.1)
+    v = np.repeat(start(flow.torus), 2, axis=0)
+    found = flow.solver(v, 0.02, 1e-3).solve(v, [1.0])
+    tensors = torch.from_numpy(v)
+    other = flow.solver(tensors, 0.02, 1e-3).solve(tensors, [1.0])
+    np.testing.assert_allclose(other.v.numpy(), found.v, atol=1e-13)
+    np.testing.assert_allclose(other.integrals.numpy(), found.integrals, atol=1e-13)
+
+
+# the recipe's problem
+
+SMALL = {
+    "equation": "vorticity",
+    "viscosity": 1e-3,
+    "times": [0.5, 1.0, 2.0],
+    "resolution": 32,
+    "initial": {
+        "law": "torus-gaussian", "sigma": 26.2, "tau": 7.0, "alpha": 2.5, "modes": 15,
+    },
+    "force": {"amplitude": 0.1},
+    "solver": {"resolution": 48, "dt": 0.05, "tolerance": 5e-4},
+}  # fmt: skip
+
+
+def problem(**changes):
+    content = {**SMALL, **{k: v for k, v in changes.items() if k not in ("solver", "initial")}}
+    for table in ("solver", "initial"):
+        content[table] = {**SMALL[table], **changes.get(table, {})}
+    return Vorticity.parse(content, "problem")
+
+
+def test_a_sample_is_a_function_of_its_number_alone():
+    both = problem().solve(3, range(4, 6))
+    for row, number in enumerate((4, 5)):
+        alone = problem().solve(3, range(number, number + 1))
+        for name, values in both.items():
+            assert np.array_equal(values[row], alone[name][0]), name
+
+
+def test_a_device_of_pytorch_gives_the_same_samples():
+    expected = problem().compute(0, range(2))
+    found = problem().compute(0, range(2), "cpu")
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("restriction", ["fourier", "stride"])
+def test_a_finer_output_samples_the_same_flow(restriction):
+    coarse = problem(resolution=24, initial={"modes": 11}, restriction=restriction)
+    fine = problem(resolution=48, initial={"modes": 11}, restriction=restriction)
+    found, refined = (p.solve(0, range(2)) for p in (coarse, fine))
+    for name in "au":
+        # the flow soon has modes that 24 points do not hold: Fourier restriction leaves them out
+        atol = 1e-6 if restriction == "stride" or name == "a" else 2e-2
+        np.testing.assert_allclose(found[name], refined[name][..., ::2, ::2], atol=atol)
+
+
+@pytest.mark.parametrize("samples", [6, pytest.param(40, marks=LATE)])
+def test_the_error_estimate_is_near_the_error(samples):
+    """Against twice the points and half the step, at three times."""
+    field, times = problem().initial.build(), [1.0, 2.0, 4.0]
+
+    def followed(n, dt):
+        flow = Flow(square(n), 1e-3, amplitude=0.1)
+        v = field.coefficients(flow.torus, 0, range(samples))[:, None]
+        found = flow.solver(v, dt, 1e-2).solve(v, times)
+        return flow.torus.to_points(found.v[:, :, 0], (96, 96)), found.error
+
+    (w, estimate), (exact, _) = followed(48, 0.05), followed(96, 0.025)
+    error = np.linalg.norm(w - exact, axis=(2, 3)) / np.linalg.norm(exact, axis=(2, 3))
+    ratio = estimate / error
+    assert np.mean((ratio > 1 / 3) & (ratio < 3)) >= 0.95
+
+
+def test_the_error_of_a_label_is_that_of_what_is_stored():
+    one = problem(times=[0.5], resolution=48)
+    estimate = one.solve(0, range(1))["error"][0]
+    assert 1e-6 < one.label_error(0, 0) < 3 * estimate
+
+
+def values(**changes):
+    return problem(**changes), problem(**changes).solve(0, range(40))
+
+
+def findings(one, found):
+    return one.law().check([(np.arange(40), found)])
+
+
+def test_the_law_accepts_its_own_samples_and_refuses_others():
+    one, found = values()
+    assert not findings(one, found)
+    for name, change in {
+        "u": lambda v: np.roll(v, 1, axis=0),  # of another sample
+        "a": lambda v: 1.1 * v,
+        "error": lambda v: v + 1e-3,
+        "budget": lambda v: v + 1e-2,
+        "work": lambda v: -v,
+    }.items():
+        assert findings(one, {**found, name: change(found[name])}), name
+    assert findings(one, {**found, "u": found["u"] + 1e-3})
+
+
+def test_the_law_asks_for_no_certificate_where_the_flow_is_not_predictable():
+    changes = {"solver": {"tolerance": 4e-4, "certified": 1.0}}
+    one, found = values(**changes)
+    found["error"][:, 2] = 0.5
+    assert not findings(one, found)
+    found["error"][0, 1] = 0.5
+    assert findings(one, found)
+
+
+def test_a_sample_that_misses_the_tolerance_is_named():
+    with pytest.raises(SampleError, match=r"sample 7: its error exceeds 1e-12 .*finer grid"):
+        problem(solver={"tolerance": 1e-12}).solve(0, range(7, 8))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"resolution": 31}, "resolution must be even and >= 8, got 31"),
+        ({"solver": {"resolution": 47}}, "solver.resolution must be even"),
+        ({"resolution": 64}, "resolution must be at most solver.resolution = 48, got 64"),
+        ({"restriction": "stride"}, "divides solver.resolution = 48, got 32: use fourier"),
+        ({"restriction": "strides"}, "'fourier' or 'stride'"),
+        ({"times": [1.0, 0.5]}, "times must increase"),
+        ({"times": [0.0, 0.5]}, "greater than 0"),
+        ({"initial": {"modes": 16}}, "initial.modes = 16 need solver.resolution >= 50, got 48"),
+        ({"solver": {"dt": 5.0}}, "solver.dt must be at most 0."),
+        ({"viscosity": 0.0}, "viscosity: must be greater than 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, words):
+    with pytest.raises(SchemaError) as caught:
+        problem(**changes)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
