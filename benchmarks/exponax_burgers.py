@@ -43,7 +43,7 @@ Steps = Callable[[int], Solve]  # with so many time steps
 
 _MOST = 2**14  # steps that are tried
 _PAIRS = 256  # those of 64 steps of order 4
-_ONE_THREAD = {
+ONE_THREAD = {
     "JAX_PLATFORMS": "cpu",
     "NPROC": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
@@ -178,7 +178,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=9)
     rounds = parser.parse_args().rounds
-    os.environ.update(_ONE_THREAD)  # before jax is imported
+    os.environ.update(ONE_THREAD)  # before jax is imported
     needed("exponax", "exponax")
     show("exponax", compared(rounds))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from array_api_compat import array_namespace, device
 Array = Any  # NumPy, or of another namespace of the array API standard such as torch on a GPU
 
 _CACHE_POINTS = 32768  # points of a block of rows: a few such arrays fit into a core's cache
+_KEPT_BYTES = 2**25 - 2**16  # just below the largest that glibc adapts to
 _DEVICE_BYTES = 4_000_000_000  # that a block may take on a device, however large its memory is
 
 
@@ -41,6 +43,17 @@ def first(failed: Array) -> int | None:
     """The first row that failed; where none did, a device is asked once for the whole batch."""
     xp = array_namespace(failed)
     return int(xp.argmax(xp.astype(failed, xp.int64))) if bool(xp.any(failed)) else None
+
+
+@cache
+def reuse_memory() -> None:
+    """Let this process keep memory that it frees, up to 64 MB, for the arrays it allocates next.
+
+    Steps allocate and free arrays of some 100 kB each. glibc gives such memory back and asks for
+    fresh pages, which at 64 x 64 points takes longer than the transforms; it stops to do so for
+    sizes that it has seen freed (`M_MMAP_THRESHOLD` in mallopt(3)). No page of this one is touched.
+    """
+    np.empty(_KEPT_BYTES, np.uint8)
 
 
 def blocks(rows: int, points: int, at_once: bool) -> Iterator[slice]:

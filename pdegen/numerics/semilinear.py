@@ -16,7 +16,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Complex, Float
 
-from pdegen.numerics.device import Array, blocks, constant, first, to_numpy
+from pdegen.numerics.device import Array, blocks, constant, first, reuse_memory, to_numpy
 from pdegen.numerics.etdrk import Step, Symbol
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.torus import Torus
@@ -79,6 +79,7 @@ class Semilinear:
         """
         xp = array_namespace(v0)
         moments = _checked(times)
+        reuse_memory()
         needed = needed or (True,) * len(moments)
         found = [
             self._solved(v0[block], moments, needed, block.start)
