@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy
@@ -110,11 +111,9 @@ class Torus:
 
     def to_modes(self, u: Float[Array, " *batch *points"]) -> Complex[Array, " *batch *modes"]:
         """The kept Fourier coefficients of values at the points."""
-        xp, dims = array_namespace(u), len(self.grids)
-        fft = scipy.fft if is_numpy_namespace(xp) else xp.fft
-        v = fft.rfft(u, norm="forward")[..., : self.shape[-1]]
-        for axis in range(-2, -dims - 1, -1):
-            v = _kept(fft.fft(v, axis=axis, norm="forward"), axis, self.highest[axis])
+        v = self.to_columns(u)
+        for axis in range(-len(self.grids), -1):
+            v = _kept(v, axis, self.highest[axis])
         return v
 
     def to_points(
@@ -127,17 +126,35 @@ class Torus:
             points: By default those of the grids. Fewer take the function without the modes that
                 they cannot tell apart (and without |k| = n/2).
         """
-        xp, dims = array_namespace(v), len(self.grids)
-        fft = scipy.fft if is_numpy_namespace(xp) else xp.fft
         points = self.points if points is None else points
-        for axis in range(-dims, -1):
+        for axis in range(-len(self.grids), -1):
             v = _padded(v, axis, points[axis])
+        return self.from_columns(v, points[-1])
+
+    def to_columns(self, u: Float[Array, " *batch *points"]) -> Complex[Array, "..."]:
+        """`to_modes` with all n modes along the axes but the last, whichever are kept."""
+        fft = _fft(u)
+        v = fft.rfft(u, norm="forward")[..., : self.shape[-1]]
+        for axis in range(-len(self.grids), -1):
+            v = fft.fft(v, axis=axis, norm="forward")
+        return v
+
+    def from_columns(self, v: Complex[Array, "..."], n: int) -> Float[Array, "..."]:
+        """The values of a function with all modes along the axes but the last, n along that."""
+        xp, fft = array_namespace(v), _fft(v)
+        for axis in range(-len(self.grids), -1):
             v = fft.ifft(v, axis=axis, norm="forward")
         # zeros are written here: those that SciPy adds are of fresh pages, several times slower
-        highest = min(v.shape[-1] - 1, (points[-1] - 1) // 2)
-        half = xp.empty((*v.shape[:-1], points[-1] // 2 + 1), dtype=v.dtype, device=v.device)
+        highest = min(v.shape[-1] - 1, (n - 1) // 2)
+        half = xp.empty((*v.shape[:-1], n // 2 + 1), dtype=v.dtype, device=v.device)
         half[..., : highest + 1], half[..., highest + 1 :] = v[..., : highest + 1], 0
-        return fft.irfft(half, n=points[-1], norm="forward")
+        return fft.irfft(half, n=n, norm="forward")
+
+
+def _fft(like: Array) -> Any:
+    """The transforms of an array's library; SciPy's for NumPy, which are faster."""
+    xp = array_namespace(like)
+    return scipy.fft if is_numpy_namespace(xp) else xp.fft
 
 
 def _kept(v: Array, axis: int, highest: int) -> Array:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Complex, Float
 
+from pdegen.equations.vorticity.kernels import convection, products, velocities
 from pdegen.numerics.device import Array, constant
 from pdegen.numerics.semilinear import Modes, Semilinear
 from pdegen.numerics.torus import Torus
@@ -57,17 +58,17 @@ class Flow:
         return self.torus.to_modes(self.amplitude * (np.sin(theta) + np.cos(theta)))
 
     @cached_property
-    def velocity(self) -> Complex[np.ndarray, " 2 *modes"]:
-        """From w to u and v."""
-        d_x, d_y = self.torus.d
+    def _to_velocity(self) -> Float[np.ndarray, " 2 *modes"]:
+        """From i w to the modes of u and v."""
+        k_x, k_y = self.torus.wave_numbers
         psi = -self.torus.inverse_laplacian
-        return np.stack([d_y * psi, -d_x * psi])
+        return np.stack([k_y * psi, -k_x * psi])
 
     @cached_property
     def _curls(self) -> Float[np.ndarray, " 2 *modes"]:
         """The symbols of ∂_y² - ∂_x² and -∂_x∂_y."""
         k_x, k_y = self.torus.wave_numbers
-        return np.stack([k_x**2 - k_y**2, k_x * k_y])
+        return np.stack([np.broadcast_to(k_x**2 - k_y**2, self.torus.shape), k_x * k_y])
 
     def solver(self, like: Array, dt: float, tolerance: float) -> Semilinear:
         """The integrator for arrays of this namespace and device; it watches `rates`."""
@@ -79,16 +80,22 @@ class Flow:
     def _nonlinear(self, like: Array) -> Callable[[Modes], Modes]:
         """From modes (batch, 1, *modes) to those of f - u·∇w."""
         xp, torus = array_namespace(like), self.torus
-        velocity, curls = constant(self.velocity, like), constant(self._curls, like)
+        n, m = torus.points
+
+        def compiled(w: Modes) -> Modes:
+            flow = torus.from_columns(velocities(w[:, 0], *self._to_velocity, n), m)
+            products(flow)
+            return convection(torus.to_columns(flow), *self._curls, self.force)
+
+        if is_numpy_namespace(xp):
+            return compiled
+        to_velocity, curls = constant(1j * self._to_velocity, like), constant(self._curls, like)
         force = constant(self.force, like)
 
         def nonlinear(w: Modes) -> Modes:
-            flow = torus.to_points(velocity * w)
+            flow = torus.to_points(to_velocity * w)
             u, v = flow[:, 0], flow[:, 1]
-            products = xp.empty_like(flow)
-            products[:, 0] = u * v
-            products[:, 1] = (v - u) * (v + u)
-            bent = curls * torus.to_modes(products)
+            bent = curls * torus.to_modes(xp.stack([u * v, (v - u) * (v + u)], axis=1))
             return (bent[:, 0] + bent[:, 1] + force)[:, None]
 
         return nonlinear
