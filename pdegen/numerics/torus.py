@@ -133,28 +133,32 @@ class Torus:
 
     def to_columns(self, u: Float[Array, " *batch *points"]) -> Complex[Array, "..."]:
         """`to_modes` with all n modes along the axes but the last, whichever are kept."""
-        fft = _fft(u)
+        fft, into = _fft(u)
         v = fft.rfft(u, norm="forward")[..., : self.shape[-1]]
         for axis in range(-len(self.grids), -1):
-            v = fft.fft(v, axis=axis, norm="forward")
+            v = fft.fft(v, axis=axis, norm="forward", **into)
         return v
 
     def from_columns(self, v: Complex[Array, "..."], n: int) -> Float[Array, "..."]:
-        """The values of a function with all modes along the axes but the last, n along that."""
-        xp, fft = array_namespace(v), _fft(v)
+        """The values of a function with all modes along the axes but the last, n along that.
+
+        It may write over v.
+        """
+        xp, (fft, into) = array_namespace(v), _fft(v)
         for axis in range(-len(self.grids), -1):
-            v = fft.ifft(v, axis=axis, norm="forward")
+            v = fft.ifft(v, axis=axis, norm="forward", **into)
         # zeros are written here: those that SciPy adds are of fresh pages, several times slower
         highest = min(v.shape[-1] - 1, (n - 1) // 2)
         half = xp.empty((*v.shape[:-1], n // 2 + 1), dtype=v.dtype, device=v.device)
         half[..., : highest + 1], half[..., highest + 1 :] = v[..., : highest + 1], 0
-        return fft.irfft(half, n=n, norm="forward")
+        return fft.irfft(half, n=n, norm="forward", **into)
 
 
-def _fft(like: Array) -> Any:
-    """The transforms of an array's library; SciPy's for NumPy, which are faster."""
+def _fft(like: Array) -> tuple[Any, dict[str, bool]]:
+    """The transforms of an array's library, and how they are told to write over their input;
+    SciPy's for NumPy, which are faster."""
     xp = array_namespace(like)
-    return scipy.fft if is_numpy_namespace(xp) else xp.fft
+    return (scipy.fft, {"overwrite_x": True}) if is_numpy_namespace(xp) else (xp.fft, {})
 
 
 def _kept(v: Array, axis: int, highest: int) -> Array:
