@@ -8,17 +8,11 @@ from pdegen.equations.vorticity.problem import Vorticity
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.torus import Torus
 from pdegen.schema import SchemaError
+from tests.validation.vorticity import initial
 
 
 def square(n):
     return Torus((PeriodicGrid(n),) * 2)
-
-
-def start(torus):
-    """The initial value of the published figures below."""
-    x, y = 2 * np.pi * np.stack(np.meshgrid(*[g.x for g in torus.grids], indexing="ij"))
-    w = 0.5 * np.sin(x) * np.cos(2 * y) + 0.3 * np.cos(2 * x - y) + 0.2 * np.sin(x + 3 * y + 1)
-    return torus.to_modes(w)[None, None]
 
 
 def followed(flow, v, times, dt, tolerance=1e-3):
@@ -56,7 +50,7 @@ def test_the_flow_has_the_figures_of_an_independent_solver(
     viscosity, n, dt, t, rms, corner, inside, digits
 ):
     flow = Flow(square(n), viscosity, amplitude=0.1)
-    (frame,), _ = followed(flow, start(flow.torus), [t], dt)
+    (frame,), _ = followed(flow, initial(flow.torus), [t], dt)
     assert np.sqrt(np.mean(frame**2)) == pytest.approx(rms, abs=1.5e-9)
     assert frame[0, 0] == pytest.approx(corner, abs=digits * 1.5)
     assert frame[n // 4, n // 2] == pytest.approx(inside, abs=digits * 1.5)
@@ -65,7 +59,7 @@ def test_the_flow_has_the_figures_of_an_independent_solver(
 def test_a_reversed_velocity_would_be_seen():
     """With ψ of the wrong sign w(0, 0) is 0.449837 at t = 1, while its rms hardly changes."""
     flow = Flow(square(64), 1e-3, amplitude=0.1)
-    mirrored = start(flow.torus)
+    mirrored = initial(flow.torus)
     solver = flow.solver(mirrored, 0.02, 1e-3)
     forward = solver.nonlinear
     reversed_flow = type(solver)(
@@ -93,7 +87,7 @@ def test_vortices_of_taylor_and_green_decay():
 
 def test_without_viscosity_and_force_energy_and_enstrophy_are_kept():
     flow = Flow(square(48), 1e-13)
-    v = start(flow.torus)
+    v = initial(flow.torus)
     _, found = followed(flow, v, [0.5, 1.0], 0.005)
     before, after = flow.energies(v[:, None]), flow.energies(found.v)
     np.testing.assert_allclose(after, np.broadcast_to(before, after.shape), rtol=1e-9)
@@ -101,7 +95,7 @@ def test_without_viscosity_and_force_energy_and_enstrophy_are_kept():
 
 def test_energy_and_enstrophy_follow_their_budgets():
     flow = Flow(square(64), 1e-3, amplitude=0.1)
-    v = start(flow.torus)
+    v = initial(flow.torus)
     errors = []
     for dt in (0.04, 0.02):
         _, found = followed(flow, v, [1.0, 2.0], dt)
@@ -113,7 +107,7 @@ def test_energy_and_enstrophy_follow_their_budgets():
 
 def test_the_order_in_time_is_four():
     flow = Flow(square(32), 1e-3, amplitude=0.1)
-    v = start(flow.torus)
+    v = initial(flow.torus)
     last = [followed(flow, v, [1.0], dt)[0][0] for dt in (0.1, 0.05, 0.025, 0.0125)]
     errors = [np.abs(w - last[-1]).max() for w in last[:-1]]
     assert np.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.3)
@@ -123,7 +117,7 @@ def test_swapping_the_axes_and_half_a_turn_give_the_reversed_flow():
     """-w(y + 1/2, x) is a solution where w is: the swap turns round the vortices, and half a
     length restores the force."""
     flow = Flow(square(32), 1e-3, amplitude=0.1)
-    w0 = flow.torus.to_points(start(flow.torus)[0, 0])
+    w0 = flow.torus.to_points(initial(flow.torus)[0, 0])
 
     def moved(w):
         return -np.roll(w.swapaxes(-1, -2), 16, axis=-1)
@@ -135,7 +129,7 @@ def test_swapping_the_axes_and_half_a_turn_give_the_reversed_flow():
 
 def test_flows_move_along_with_a_shift_that_keeps_the_force():
     flow = Flow(square(32), 1e-3, amplitude=0.1)
-    w0 = flow.torus.to_points(start(flow.torus)[0, 0])
+    w0 = flow.torus.to_points(initial(flow.torus)[0, 0])
     w, _ = followed(flow, flow.torus.to_modes(w0)[None, None], [1.0], 0.02)
     shifted = flow.torus.to_modes(np.roll(w0, (5, -5), (0, 1)))[None, None]
     other, _ = followed(flow, shifted, [1.0], 0.02)
@@ -144,7 +138,7 @@ def test_flows_move_along_with_a_shift_that_keeps_the_force():
 
 def test_tensors_of_pytorch_give_the_same():
     flow = Flow(square(32), 1e-3, amplitude=0.1)
-    v = np.repeat(start(flow.torus), 2, axis=0)
+    v = np.repeat(initial(flow.torus), 2, axis=0)
     found = flow.solver(v, 0.02, 1e-3).solve(v, [1.0])
     tensors = torch.from_numpy(v)
     other = flow.solver(tensors, 0.02, 1e-3).solve(tensors, [1.0])
