@@ -216,6 +216,14 @@ REDUCED = {  # overrides and samples that are solved within seconds
     "pulses-quick": ({}, 320),
     "shock-tube": ({}, 200),
     "shock-tube-quick": ({}, 320),
+    "ns-1e-3": ({"times": [1.0, 2.0], "solver.resolution": 96, "dt": 0.05}, 12),
+    "ns-1e-4": (
+        {"times": [0.5, 1.0], "problem.resolution": 32, "modes": 31, "solver.resolution": 96,
+         "dt": 0.05}, 12),
+    "ns-1e-5": (
+        {"times": [0.5, 1.0], "problem.resolution": 32, "modes": 31, "solver.resolution": 96,
+         "dt": 0.05, "tolerance": 0.1, "certified": 1.0}, 12),
+    "ns-quick": ({"times": [1.0, 4.0]}, 48),
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ _HIDDEN = 1e-3  # of the energy may be in modes that the output grid does not ho
 
 
 @dataclass(frozen=True)
-class Solved:
+class Certified:
     """What the solver claims.
 
     Args:
@@ -32,7 +32,7 @@ class Solved:
     budget: float
 
 
-def vorticity_law(field: TorusGaussianField | None, n: int, solved: Solved) -> Law:
+def vorticity_law(field: TorusGaussianField | None, n: int, solved: Certified) -> Law:
     """a follows its Gaussian law, and u(t) what the flow conserves.
 
     The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 of u(t) is that of a and the work done since,
@@ -66,7 +66,7 @@ def vorticity_law(field: TorusGaussianField | None, n: int, solved: Solved) -> L
 class _Stored:
     """Quantities of each sample that are bounded, with their limits."""
 
-    def __init__(self, n: int, solved: Solved) -> None:
+    def __init__(self, n: int, solved: Certified) -> None:
         self._torus, self._solved = Torus((PeriodicGrid(n),) * 2, degree=1), solved
 
     def error(self, values: Values) -> tuple[np.ndarray, float]:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.registry import equation
-from pdegen.equations.vorticity.law import Solved, vorticity_law
+from pdegen.equations.vorticity.law import Certified, vorticity_law
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
@@ -225,7 +225,7 @@ class Vorticity(Problem):
 
     def law(self) -> Law:
         folded = self.restriction == "stride" and self.initial.modes >= self.resolution / 2
-        solved = Solved(self.solver.tolerance, np.array(self.certified), _BUDGET)
+        solved = Certified(self.solver.tolerance, np.array(self.certified), _BUDGET)
         return vorticity_law(None if folded else self.initial.build(), self.resolution, solved)
 
     @property

@@ -81,11 +81,12 @@ class Flow:
         """From modes (batch, 1, *modes) to those of f - u·∇w."""
         xp, torus = array_namespace(like), self.torus
         n, m = torus.points
+        (to_u, to_v), (of_uv, of_squares) = self._to_velocity, self._curls
 
         def compiled(w: Modes) -> Modes:
-            flow = torus.from_columns(velocities(w[:, 0], *self._to_velocity, n), m)
+            flow = torus.from_columns(velocities(w[:, 0], to_u, to_v, n), m)
             products(flow)
-            return convection(torus.to_columns(flow), *self._curls, self.force)
+            return convection(torus.to_columns(flow), of_uv, of_squares, self.force)
 
         if is_numpy_namespace(xp):
             return compiled
