@@ -107,12 +107,12 @@ class Vorticity(Problem):
                 f"restriction stride needs a resolution that divides solver.resolution = "
                 f"{solving}, got {self.resolution}: use fourier"
             )
-        if self.initial.modes > self._flow.torus.highest[0]:
+        if self.initial.modes > self.flow.torus.highest[0]:
             raise ValueError(
                 f"initial.modes = {self.initial.modes} need solver.resolution >= "
                 f"{3 * self.initial.modes + 1 + (self.initial.modes + 1) % 2}, got {solving}"
             )
-        limit = self._flow.largest_step(self._speed)
+        limit = self.flow.largest_step(self._speed)
         if self.solver.dt > limit:
             raise ValueError(
                 f"solver.dt must be at most {limit:.3g}: at the mean speed {self._speed:.3g} of "
@@ -121,7 +121,8 @@ class Vorticity(Problem):
         return self
 
     @property
-    def _flow(self) -> Flow:
+    def flow(self) -> Flow:
+        """The equation on the solver's grid."""
         torus = Torus((PeriodicGrid(self.solver.resolution),) * 2)
         return Flow(torus, self.viscosity, self.force.amplitude, self.force.phase)
 
@@ -247,7 +248,7 @@ class Vorticity(Problem):
 
 @lru_cache(maxsize=4)
 def _built(problem: Vorticity) -> tuple[TorusGaussianField, Flow]:
-    return problem.initial.build(), problem._flow
+    return problem.initial.build(), problem.flow
 
 
 def _violation(flow: Flow, before: Array, after: Array, integrals: Array) -> Array:
