@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from operators.data.batch import Batch
+from operators.data.batch import Batch, Channel
 from operators.data.pairs import Pairs, Samples, check_rank
 from operators.data.store import DataError
 from operators.seeds import generator
@@ -67,6 +67,10 @@ class Task(ABC):
         """Which of the target channels `whole` has."""
         return slice(None)
 
+    def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
+        """The first channels of the inputs of `whole`: those that are functions of the data."""
+        return pairs.input_channels
+
     def march(
         self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
     ) -> Float[Tensor, "batch *grid channels"]:
@@ -76,6 +80,28 @@ class Task(ABC):
     def disturbed(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
         """Inputs of a training step; `mask` is False at padding."""
         return a
+
+    def held(self, a: Tensor, own: int, steps: int) -> Tensor | None:
+        """What is predicted where nothing changes: the last state of the inputs at all steps.
+
+        Args:
+            a: Inputs, as of `whole`.
+            own: Channels of a state.
+            steps: Times that are asked for.
+
+        Returns:
+            Shape (batch, *grid, steps own); None where the inputs are no state.
+        """
+        return torch.cat([a] * steps, dim=-1) if a.shape[-1] == own else None
+
+    @property
+    def seen(self) -> Task:
+        """The task at the times that training sees alone: by it an epoch is chosen."""
+        return self
+
+    def check(self, frames: int, where: str) -> None:
+        """Raise TaskError where trajectories of so many frames do not have the task's windows."""
+        assert frames >= 0  # a map needs none
 
     def description(self) -> dict[str, Any]:
         """In plain values, for a checkpoint."""
@@ -147,13 +173,83 @@ class Map(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollout(Task):
+class InTime(Task):
+    """What is learned of trajectories: frames, of which the operator sees the first ones.
+
+    Args:
+        history: Frames k that the operator sees.
+        frames: Train on the first so many frames alone; None for all. Evaluated are all.
+        ahead: Whether frames that training does not see are evaluated.
+    """
+
+    history: int = 0
+    frames: int | None = None
+    ahead: bool = True
+
+    def __post_init__(self) -> None:
+        if self.frames is not None and self.frames < 1:
+            raise ValueError(f"need frames >= 1, got {self.frames}")
+
+    @property
+    def seen(self) -> Task:
+        return self if self.frames is None else replace(self, ahead=False)
+
+    @property
+    @abstractmethod
+    def window(self) -> int:
+        """Frames of a training example."""
+
+    def check(self, frames: int, where: str) -> None:
+        if not frames:
+            raise TaskError(f"{where}: the targets have no times, which the task needs")
+        if self.frames is not None and self.frames > frames:
+            raise TaskError(f"{where}: frames to train on are {self.frames}, there are {frames}")
+        if (self.frames or frames) < self.window:
+            given = f"got {frames}" if self.frames is None else f"trained are {self.frames}"
+            raise TaskError(f"{where}: {self._needs} needs {self.window} frames, {given}")
+
+    @property
+    @abstractmethod
+    def _needs(self) -> str:
+        """The task in words."""
+
+    def count(self, pairs: Samples) -> int:
+        frames = len(times_of(pairs))
+        self.check(frames, str(pairs.source.get("url")))
+        return (self.frames or frames) - self.window + 1
+
+    def _frames(self, pairs: Samples) -> int:
+        """Frames that are evaluated, with those that the operator sees."""
+        every = len(times_of(pairs))
+        return every if self.ahead else self.frames or every
+
+    def _own(self, pairs: Samples) -> int:
+        """Channels of a frame."""
+        return pairs.channels[1] // len(times_of(pairs))
+
+    def outputs(self, pairs: Samples) -> slice:
+        own = self._own(pairs)
+        return slice(self.history * own, self._frames(pairs) * own)
+
+    def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
+        seen = pairs.target_channels[: self.history * self._own(pairs)]
+        return seen or super().inputs(pairs)
+
+    def held(self, a: Tensor, own: int, steps: int) -> Tensor | None:
+        if not self.history:
+            return super().held(a, own, steps)
+        last = a[..., (self.history - 1) * own : self.history * own]
+        return torch.cat([last] * steps, dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout(InTime):
     """The last k frames -> the next one; a trajectory by feeding predictions back.
 
     Trained on all windows of all trajectories; evaluated from the first k frames to the end.
 
     Args:
-        history: Frames k that the operator sees.
+        history, frames, ahead: See `InTime`; a history is at least one frame.
         steps: Frames s that are predicted in a training step, with gradients through all.
         teacher_forcing: Let the operator see true frames in these steps, not its own.
         noise: Deviation of Gaussian noise on the frames in training, by their root mean square.
@@ -172,35 +268,31 @@ class Rollout(Task):
     kind = "rollout"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.history < 1 or self.steps < 1 or self.noise < 0:
             raise ValueError(
                 f"need history, steps >= 1 and noise >= 0, got {self.history}, {self.steps}, "
                 f"{self.noise}"
             )
 
-    def count(self, pairs: Samples) -> int:
-        frames = len(times_of(pairs))
-        if frames < self.history + self.steps:
-            raise TaskError(
-                f"{pairs.source.get('url')}: a rollout of {self.steps} steps from {self.history} "
-                f"frames needs {self.history + self.steps} frames, got {frames}"
-            )
-        return frames - self.history - self.steps + 1
+    @property
+    def window(self) -> int:
+        return self.history + self.steps
+
+    @property
+    def _needs(self) -> str:
+        return f"a rollout of {self.steps} steps from {self.history} frames"
 
     def channels(self, pairs: Samples) -> tuple[int, int]:
-        inputs, outputs = pairs.channels
-        own = outputs // len(times_of(pairs))
-        return self.history * own + self.static * inputs + self._numbers(pairs), own
+        own = self._own(pairs)
+        return self.history * own + self.static * pairs.channels[0] + self._numbers(pairs), own
 
     def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
         return self._cut(batch, number, self.steps, pairs)
 
     def whole(self, batch: Batch, pairs: Samples) -> Batch:
         first = torch.zeros(len(batch), dtype=torch.long)
-        return self._cut(batch, first, len(times_of(pairs)) - self.history, pairs)
-
-    def outputs(self, pairs: Samples) -> slice:
-        return slice(self.history * self.channels(pairs)[1], None)
+        return self._cut(batch, first, self._frames(pairs) - self.history, pairs)
 
     def _cut(self, batch: Batch, number: Tensor, steps: int, pairs: Samples) -> Batch:
         frames, own = len(times_of(pairs)), batch.u.shape[-1] // len(times_of(pairs))
@@ -238,34 +330,52 @@ class Rollout(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtTime(Task):
+class AtTime(InTime):
     """(state, t) -> the state at the time t, which is the last channel of the input.
 
-    Trained on each time by itself; evaluated at all times of the data.
+    The state is the first k frames, or without a history the inputs of the samples. Trained on
+    each time by itself; evaluated at all times of the data.
+
+    Args:
+        history, frames, ahead: See `InTime`.
     """
 
     kind = "time"
 
-    def count(self, pairs: Samples) -> int:
-        return len(times_of(pairs))
+    @property
+    def window(self) -> int:
+        return self.history + 1
+
+    @property
+    def _needs(self) -> str:
+        return f"a time after {self.history} frames"
 
     def channels(self, pairs: Samples) -> tuple[int, int]:
-        inputs, outputs = pairs.channels
-        return inputs + self._numbers(pairs) + 1, outputs // len(times_of(pairs))
+        own = self._own(pairs)
+        state = self.history * own if self.history else pairs.channels[0]
+        return state + self._numbers(pairs) + 1, own
 
     def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
         times, grid = times_of(pairs), batch.a.shape[1:-1]
-        number = number.to(batch.u.device)
+        number = number.to(batch.u.device) + self.history
         u = batch.u.unflatten(-1, (len(times), -1)).movedim(-2, 1)
         t = torch.tensor(times, dtype=batch.a.dtype).to(batch.a.device)[number]
         t = t[(slice(None), *[None] * (len(grid) + 1))].expand(-1, *grid, 1)
-        a = torch.cat([self._with_parameters(batch, batch.a), t], dim=-1)
+        a = torch.cat([self._state(batch, pairs), t], dim=-1)
         return replace(batch, a=a, u=u[torch.arange(len(batch), device=u.device), number])
 
     def whole(self, batch: Batch, pairs: Samples) -> Batch:
-        t = torch.tensor(times_of(pairs), dtype=batch.a.dtype).to(batch.a.device)
-        a = self._with_parameters(batch, batch.a)
-        return replace(batch, a=torch.cat([a, t.expand(*a.shape[:-1], -1)], dim=-1))
+        times = times_of(pairs)[self.history : self._frames(pairs)]
+        t, a = torch.tensor(times, dtype=batch.a.dtype), self._state(batch, pairs)
+        asked = torch.cat([a, t.to(a.device).expand(*a.shape[:-1], -1)], dim=-1)
+        return replace(batch, a=asked, u=batch.u[..., self.outputs(pairs)])
+
+    def _state(self, batch: Batch, pairs: Samples) -> Tensor:
+        first = batch.u[..., : self.history * self._own(pairs)]
+        return self._with_parameters(batch, first if self.history else batch.a)
+
+    def held(self, a: Tensor, own: int, steps: int) -> Tensor | None:
+        return super().held(a[..., : a.shape[-1] - steps], own, steps)
 
     def march(
         self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
@@ -330,7 +440,8 @@ class Examples(Samples):
     def of(cls, task: Task, pairs: Samples, count: int) -> Examples:
         channels = task.channels(pairs)
         names = pairs.target_channels[task.outputs(pairs)] if not count else ()
-        own = {"applied": channels, "target_channels": names, "input_channels": ()}
+        of = task.inputs(pairs) if not count else ()
+        own = {"applied": channels, "target_channels": names, "input_channels": of}
         return cls(**pairs.shared | own, task=task, pairs=pairs, count=count)
 
     def __len__(self) -> int:

@@ -125,19 +125,36 @@ class RolloutTask(Strict):
     noise: NonNegative = 0.0
     static: bool = False
     parameters: bool = False
+    frames: Count | None = None
 
     def build(self) -> Task:
         return Rollout(**self.model_dump(exclude={"kind"}))
 
+    @model_serializer(mode="wrap")
+    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without(content(self), frames=None)
+
 
 class TimeTask(Strict):
-    """`operators.data.AtTime`, from data.input to data.target at each of its times."""
+    """`operators.data.AtTime`: from data.input, or from the first `history` frames of data.target,
+    to data.target at each of its times."""
 
     kind: Literal["time"]
+    history: Annotated[int, Field(ge=0)] = 0
     parameters: bool = False
+    frames: Count | None = None
 
     def build(self) -> Task:
-        return AtTime(parameters=self.parameters)
+        return AtTime(**self.model_dump(exclude={"kind"}))
+
+    @model_serializer(mode="wrap")
+    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without(content(self), frames=None, history=0)
+
+
+def _without(content: dict[str, Any], **defaults: Any) -> dict[str, Any]:
+    """Runs from before there were these keys are found again, by what they recorded."""
+    return {k: v for k, v in content.items() if k not in defaults or v != defaults[k]}
 
 
 TaskSpec = Annotated[MapTask | RolloutTask | TimeTask, Field(discriminator="kind")]

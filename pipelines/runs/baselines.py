@@ -1,16 +1,24 @@
-"""What a trained operator has to beat: predictions that do not look at the input."""
+"""What a trained operator has to beat: predictions that do not learn."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from operators.data import Map, Samples
+from pdegen.store.store import Store
+from pipelines.declared.experiment import Experiment
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.interfaces import agreement
 
 MEAN, CONSTANT = "mean of the training targets", "constant, the mean over points too"
+IDENTITY = "identity, the last state that is known"
+TRIVIAL = {"mean": MEAN, "identity": IDENTITY}
 
 
 @dataclass(frozen=True)
@@ -31,16 +39,68 @@ class Measured:
 def compared(run: FinishedRun) -> dict[str, Measured]:
     """The model and the baselines on the test samples, by name.
 
-    The baselines are the mean function of the training targets and, where a two-phase coefficient
-    is the target, their mean over all points as well.
+    The baselines are the mean function of the training targets; where the inputs are a state of the
+    targets, that state; where a two-phase coefficient is the target, its mean over all points too.
     """
     found = {
         f"model ({run.checkpoint})": run.prediction.double(),
-        MEAN: run.mean.expand_as(run.pairs.u),
+        **trivial_predictions(run),
     }
     if run.target_phases is not None:
         found[CONSTANT] = run.mean.mean().expand_as(run.pairs.u)
     return {name: _measured(run, prediction) for name, prediction in found.items()}
+
+
+def trivial_predictions(run: FinishedRun) -> dict[str, Tensor]:
+    """What the trivial predictors say of the test samples."""
+    predictors = trivial(run.experiment, run.store, run.pairs, run.mean)
+    return {TRIVIAL[name]: predictor(run.pairs.a) for name, predictor in predictors.items()}
+
+
+def trivial(
+    experiment: Experiment, store: Store, pairs: Samples, mean: Float[Tensor, "*grid c"]
+) -> dict[str, Trivial]:
+    """Predictors that do not learn: "mean", and "identity" where the inputs are a state.
+
+    Args:
+        experiment, store: What is learned, and of what.
+        pairs: What is evaluated.
+        mean: Of the training targets.
+    """
+    found = {"mean": Trivial(lambda a: mean.to(a.device).expand(len(a), *mean.shape))}
+    times = len(dict.fromkeys(channel.time for channel in pairs.target_channels)) or 1
+    own, task, first = len(pairs.target_channels) // times, experiment.learned, pairs.first()
+    if isinstance(task, Map) and not _are_states(experiment, store):
+        return found
+    held = task.held(first.a, own, times)
+    if held is not None and held.shape == first.u.shape and pairs.y is None and first.y is None:
+        found["identity"] = Trivial(lambda a: _some(task.held(a, own, times)))
+    return found
+
+
+class Trivial(nn.Module):
+    """A prediction that has no weights: a -> u."""
+
+    def __init__(self, predict: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.predict = predict
+
+    def forward(self, a: Tensor, *places: Tensor | None, steps: int = 1) -> Tensor:
+        return self.predict(a)
+
+
+def _are_states(experiment: Experiment, store: Store) -> bool:
+    """Whether a map goes from a function to the same one at later times."""
+    input, target = experiment.variables
+    if not isinstance(input, str) or not isinstance(target, str):
+        return False
+    before, after = store.arrays[input], store.arrays[target]
+    return "time" in after.said.coordinates and "time" not in before.dims
+
+
+def _some(found: Tensor | None) -> Tensor:
+    assert found is not None
+    return found
 
 
 def _measured(run: FinishedRun, prediction: torch.Tensor) -> Measured:

@@ -189,13 +189,21 @@ class Source:
         noisy = replace(clean, a=added.of_all(clean.a, None))
         return replace(noisy, renewed=lambda epoch: added.of_all(clean.a, epoch)).to(device)
 
-    def tested(self, split: str, device: torch.device, resolution: int | None = None) -> Samples:
+    def tested(
+        self, split: str, device: torch.device, resolution: int | None = None,
+        task: Task | None = None,
+    ) -> Samples:  # fmt: skip
         """The samples of a split on a device, with the experiment's noise, frozen; in memory or
-        streamed, as the experiment says or as they fit."""
-        pairs = self.streamed(split, resolution)
+        streamed, as the experiment says or as they fit; of its task, or another."""
+        pairs, task = self.streamed(split, resolution), task or self.task
         if self._fits(pairs, device):
-            return self.noisy(split, resolution).to(device)
-        return self.task.tested(self._with_noise(pairs, self.experiment.noise).to(device))
+            return task.tested(self._noisy(split, resolution)).to(device)
+        return task.tested(self._with_noise(pairs, self.experiment.noise).to(device))
+
+    def selection(self, device: torch.device) -> Samples:
+        """The samples by which the epoch is chosen, at times that training sees."""
+        split = self.experiment.training.selection_split
+        return self.tested(split, device, task=self.task.seen)
 
     def _fits(self, pairs: StreamedPairs, device: torch.device) -> bool:
         """Whether samples are to be in memory."""

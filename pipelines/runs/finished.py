@@ -45,6 +45,7 @@ class Scores(BaseModel):
     training_seconds: float
     provenance: dict[str, Any]
     results: list[KeptScore] = Field(min_length=1)
+    trivial: list[KeptScore] = []
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,11 @@ class FinishedRun:
     def target_phases(self) -> tuple[float, float] | None:
         """Those of the target alone."""
         return physics_of(self.store).phases.get(self.experiment.data.target)
+
+    @property
+    def trivial(self) -> dict[str, Score]:
+        """Those of predictors that do not learn, by name."""
+        return {score.checkpoint: score for score in self.scores.trivial}
 
     @property
     def main(self) -> Score:

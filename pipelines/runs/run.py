@@ -7,16 +7,18 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import pdegen
 from operators.base import Operator, check_domain
-from operators.data import Batch, Samples
+from operators.data import Batch, Samples, Task
 from operators.norms import RelativeH1, WeightedH1
 from operators.registry import build_operator
 from operators.symmetries import CircleSymmetries, SquareSymmetries
@@ -44,8 +46,10 @@ from operators.training.step import Acceleration
 from operators.transforms import Predictor
 from pdegen.domains import Box
 from pdegen.schema import SchemaError
+from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import blamed
+from pipelines.runs.baselines import trivial
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.folder import Holding, InUseError, RunError, check_folder, check_name
 from pipelines.runs.predictions import (
@@ -56,7 +60,7 @@ from pipelines.runs.predictions import (
     kept_predictions,
 )
 from pipelines.runs.reproduction import toml
-from pipelines.runs.score import Score, channel_parts
+from pipelines.runs.score import Score, channel_parts, measures_of
 
 _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "state.pt",
@@ -127,7 +131,7 @@ def train(
     acceleration = acceleration or Acceleration.chosen(device)
     source = Source(store, _as_before(experiment, folder) if resume else experiment)
     pairs = source.training(device)
-    selection = source.tested(experiment.training.selection_split, device)
+    selection = source.selection(device)
     settings = experiment.training.settings()
     data = _identity(pairs)
     if experiment.data.stream is not None:
@@ -414,36 +418,60 @@ def evaluate(
     predictor, description, pairs = opened(checkpoint, store, device, split, resolution, level)
     found: list[Tensor] = []
 
-    parts = channel_parts(pairs.target_channels)
-    by_part: dict[str, list[Tensor]] = {what: [] for what in parts}
-
-    def keep(p: Tensor, batch: Batch) -> None:
+    def keep(p: Tensor) -> None:
         if keep_in is not None and len(pairs) * p[0].nbytes <= KEPT_BYTES:
             found.append(p.cpu())
-        for what, names in parts.items():
-            by_part[what].append(errors_of(p, batch, pairs, parts=len(names)).cpu())
 
-    start = time.perf_counter()
     try:
-        errors = scores(predictor.to(device), pairs, keep=keep)
+        score = scored(predictor.to(device), pairs, predictor.task, keep)
     except ValueError as error:  # such as a grid too coarse for the modes
         raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
-    seconds = time.perf_counter() - start
     if keep_in is not None and found:
         kept_predictions(keep_in, checkpoint, pairs, lambda: torch.cat(found))
+    return replace(score, checkpoint=checkpoint.stem, epoch=description["epoch"], split=split)
+
+
+def scored(
+    predictor: nn.Module,
+    pairs: Samples,
+    task: Task,
+    keep: Callable[[Tensor], None] = lambda p: None,
+) -> Score:
+    """Scores of what predicts; `keep` is given all predictions."""
+    parts, found = channel_parts(pairs.target_channels), dict[str, list[Tensor]]()
+
+    def measure(p: Tensor, batch: Batch) -> None:
+        keep(p)
+        of_parts = {
+            f"of {what}": errors_of(p, batch, pairs, parts=len(names))
+            for what, names in parts.items()
+        }
+        for what, errors in (of_parts | measures_of(p, batch, pairs, task)).items():
+            found.setdefault(what, []).append(errors.cpu())
+
+    start = time.perf_counter()
+    errors = scores(predictor, pairs, keep=measure)
+    seconds, every = time.perf_counter() - start, {k: torch.cat(v) for k, v in found.items()}
+    means = {what: every.pop(f"of {what}").mean(dim=0).tolist() for what in parts}
     return Score(
-        checkpoint=checkpoint.stem,
-        epoch=description["epoch"],
-        split=split,
-        resolution=pairs.source["resolution"],
-        samples=tuple(pairs.samples.tolist()),
-        errors=tuple(errors.tolist()),
-        seconds=seconds,
-        **{
-            what: dict(zip(parts[what], torch.cat(errors).mean(dim=0).tolist(), strict=True))
-            for what, errors in by_part.items()
-        },
-    )
+        checkpoint="", epoch=0, split="test", resolution=pairs.source["resolution"],
+        samples=tuple(pairs.samples.tolist()), errors=tuple(errors.tolist()), seconds=seconds,
+        measures={name: tuple(values.tolist()) for name, values in every.items()},
+        **{what: dict(zip(names, means[what], strict=True)) for what, names in parts.items()},
+    )  # fmt: skip
+
+
+def trivial_scores(
+    experiment: Experiment, store: str, folder: Path, device: torch.device
+) -> list[Score]:
+    """Scores on the test split, at the resolution of training, of what does not learn."""
+    source = Source(store, experiment)
+    pairs = source.tested("test", device)
+    mean = kept_mean(folder, pairs.source, partial(source.asked, "train")).to(device)
+    return [
+        replace(scored(predictor, pairs, source.task), checkpoint=name)
+        for name, predictor in trivial(experiment, open_sealed(store), pairs, mean).items()
+    ]
 
 
 def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
@@ -468,6 +496,7 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
         "training_seconds": sum(epoch.seconds for epoch in history),
         "provenance": provenance(device),
         "results": results,
+        "trivial": [s.summary() for s in trivial_scores(experiment, store, folder, device)],
     }
     write_json(folder / "scores.json", summary)
     return summary

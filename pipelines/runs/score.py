@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator
+from torch import Tensor
 
-from operators.data import Channel
+from operators.data import Batch, Channel, InTime, Samples, Task
+from operators.training.evaluate import errors_of
+
+MEASURES = {
+    "block": "relative L² error of all times as one block",
+    "steps": "relative L² error of each time, averaged over the times",
+    "seen": "relative L² error of the times that training sees, as one block",
+    "unseen": "relative L² error of the other times, as one block",
+    "l1": "relative L¹ error of each channel, averaged over the channels",
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,7 @@ class Score:
         seconds: Of all predictions.
         channels: Mean error of each channel by its name, where there are several.
         steps: Mean error of all components at each time, where both are several.
+        measures: Other errors of each sample, see `MEASURES`.
 
     Example:
         >>> score = Score("best", 3, "test", 16, (20, 22), (0.1, 0.3), 1.0)
@@ -42,6 +53,7 @@ class Score:
     seconds: float
     channels: Mapping[str, float] = field(default_factory=dict)
     steps: Mapping[str, float] = field(default_factory=dict)
+    measures: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -59,6 +71,14 @@ class Score:
     def std(self) -> float:
         return float(np.std(self.errors))
 
+    def measured(self, measure: str) -> tuple[float, ...]:
+        """The errors of the samples by one of `MEASURES`, or by "l2", of all channels as a block.
+
+        Raises:
+            KeyError: If they have none.
+        """
+        return self.errors if measure == "l2" else self.measures[measure]
+
     def summary(self) -> dict[str, Any]:
         """What scores.json keeps: the statistics beside the errors they are of."""
         first, last = self.samples[0], self.samples[-1]
@@ -74,7 +94,17 @@ class Score:
             "seconds": self.seconds,
             **{key: dict(found) for key in ("channels", "steps") if (found := getattr(self, key))},
             "errors": list(self.errors),
+            **({"measures": measures} if (measures := self._measures()) else {}),
         }
+
+    def _measures(self) -> dict[str, Any]:
+        return {
+            name: {
+                "mean": float(np.mean(errors)), "median": float(np.median(errors)),
+                "worst": max(errors), "errors": list(errors),
+            }
+            for name, errors in self.measures.items()
+        }  # fmt: skip
 
     @classmethod
     def of(cls, summary: dict[str, Any]) -> Score:
@@ -96,7 +126,43 @@ class Score:
                 key: {str(name): float(mean) for name, mean in summary.get(key, {}).items()}
                 for key in ("channels", "steps")
             },
+            measures={
+                str(name): tuple(map(float, found["errors"]))
+                for name, found in summary.get("measures", {}).items()
+            },
         )
+
+
+def measures_of(
+    prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None = None
+) -> dict[str, Tensor]:
+    """Errors of predictions of a batch by the measures that the task has, each (batch,)."""
+    channels = batch.u.shape[-1]
+    found = {"l1": errors_of(prediction, batch, pairs, 1, channels).mean(dim=1)}
+    times = len(times_in(pairs.target_channels))
+    if times > 1:
+        found["block"] = errors_of(prediction, batch, pairs)[:, 0]
+        found["steps"] = errors_of(prediction, batch, pairs, parts=times).mean(dim=1)
+    frames = task.frames if isinstance(task, InTime) else None
+    if isinstance(task, InTime) and frames is not None:
+        last = (frames - task.history) * channels // times
+        for name, part in (("seen", slice(last)), ("unseen", slice(last, None))):
+            asked = replace(batch, u=batch.u[..., part])
+            if asked.u.shape[-1]:
+                found[name] = errors_of(prediction[..., part], asked, pairs)[:, 0]
+    return found
+
+
+def times_in(channels: Sequence[Channel]) -> list[float]:
+    """The times of channels that go by time first, the components of each side by side; else none.
+
+    >>> times_in([Channel("u", c, t) for t in (0.0, 0.5) for c in ("u_x", "u_y")])
+    [0.0, 0.5]
+    """
+    times = list(dict.fromkeys(channel.time for channel in channels if channel.time is not None))
+    own = len(channels) // max(1, len(times))
+    by_time = [c.time for c in channels] == [time for time in times for _ in range(own)]
+    return times if by_time else []
 
 
 def channel_parts(channels: Sequence[Channel]) -> dict[str, list[str]]:
@@ -110,10 +176,8 @@ def channel_parts(channels: Sequence[Channel]) -> dict[str, list[str]]:
     if len(channels) < 2:
         return {}
     parts = {"channels": [channel.name for channel in channels]}
-    times = list(dict.fromkeys(channel.time for channel in channels if channel.time is not None))
-    if 1 < len(times) < len(channels) and [c.time for c in channels] == [
-        time for time in times for _ in range(len(channels) // len(times))
-    ]:
+    times = times_in(channels)
+    if 1 < len(times) < len(channels):
         parts["steps"] = [f"{time:g}" for time in times]
     return parts
 

@@ -321,6 +321,9 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
     where, domain = f"recipe {recipe.name}", recipe.problem.domain
     for name in (name for names in experiment.variables for name in names_of(names)):
         _variable(recipe, name)
+    (target, *_) = names_of(experiment.variables[1])
+    dims, shape = _variable(recipe, target).dims, _variable(recipe, target).shape
+    experiment.learned.check(shape[dims.index("time")] if "time" in dims else 0, where)
     for resolution in (data.resolution, *experiment.resolutions):
         Subsample.of(domain, resolution, data.target_resolution, where)
     if data.stream is None:
