@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,7 @@ from pipelines.declared.shipped import file_of
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 _Values = Annotated[list[Any], Field(min_length=1)]
+Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1"]
 _Points = Annotated[int, Field(strict=False)]  # keys of TOML are strings
 
 
@@ -26,10 +27,12 @@ class Dataset(Strict):
 
     Args:
         experiment, overrides: Data, training, normalisation and resolutions; not the model.
+        measure: What the table is of: "l2", or one of `pipelines.runs.score.MEASURES`.
     """
 
     experiment: str
     overrides: Overrides
+    measure: Measure = "l2"
 
     def load(self) -> Experiment:
         return load_experiment(self.experiment).with_overrides(self.overrides)
@@ -42,8 +45,9 @@ class Entry(Strict):
         model: On every dataset of a dimension that it is for.
         models: On each dataset that is named, where they differ.
         overrides: Of the experiments, where this operator's training must differ; reported.
-        published: Mean relative L² errors that were published, by dataset.
+        published: Mean errors that were published, by dataset, in its measure.
         published_grids: The same on other grids than that of training, by dataset and points.
+        published_measures: The same in other measures, by dataset and measure.
         differs: What differs from the published setting.
     """
 
@@ -52,6 +56,7 @@ class Entry(Strict):
     overrides: Overrides
     published: Annotated[dict[str, float], Field(default_factory=dict)]
     published_grids: Annotated[dict[str, dict[_Points, float]], Field(default_factory=dict)]
+    published_measures: Annotated[dict[str, dict[Measure, float]], Field(default_factory=dict)]
     differs: str = ""
 
     @model_validator(mode="after")
@@ -65,7 +70,7 @@ class Entry(Strict):
         return self.model_copy(
             update={
                 name: {k: v for k, v in getattr(self, name).items() if k in datasets}
-                for name in ("models", "published", "published_grids")
+                for name in ("models", "published", "published_grids", "published_measures")
             }
         )
 
@@ -239,8 +244,9 @@ class Benchmark(Strict):
         """
         if self.quick is None:
             raise SchemaError(f"benchmark {self.name} has no quick version")
+        bare = {"published": {}, "published_grids": {}, "published_measures": {}, "differs": ""}
         operators = {
-            label: entry.model_copy(update={"published": {}, "published_grids": {}, "differs": ""})
+            label: entry.model_copy(update=bare)
             for label, entry in (self.quick.operators or self.operators).items()
         }
         small = self.model_copy(
@@ -345,7 +351,8 @@ def slug(label: str) -> str:
 
 def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Dataset]) -> None:
     for label, entry in operators.items():
-        named = {*entry.models, *entry.published, *entry.published_grids}
+        figures = (entry.published, entry.published_grids, entry.published_measures)
+        named = {*entry.models, *(name for of in figures for name in of)}
         for name in named - datasets.keys():
             raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
     _check_slugs(operators, "operators")

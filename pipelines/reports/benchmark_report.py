@@ -28,8 +28,10 @@ from pipelines.reports.figures import picture
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
 from pipelines.reports.wording import duration, points, scientific, settings
+from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
-from pipelines.studies.benchmark import BenchmarkRun, baseline
+from pipelines.runs.score import MEASURES
+from pipelines.studies.benchmark import BenchmarkRun, baselines
 from pipelines.studies.row import Row, by_case, mean_and_spread
 
 _COLUMNS: tuple[str, ...] = (
@@ -178,9 +180,13 @@ class _Part:
     def means(self) -> dict[str, float]:
         return {name: mean_and_spread(own)[0] for name, own in self.found.items()}
 
+    @property
+    def measure(self) -> str:
+        return self.run.benchmark.datasets[self.dataset].measure
+
     @cached_property
-    def baseline(self) -> float:
-        return baseline(self.run.training_of(next(iter(self.found.values()))[0]))
+    def baselines(self) -> dict[str, float]:
+        return baselines(self.run.training_of(next(iter(self.found.values()))[0]), self.measure)
 
     @property
     def headline(self) -> tuple[str, str]:
@@ -225,20 +231,41 @@ class _Part:
             for name, own in self.found.items()
         ]
         if table:
-            reference = ("mean of the training targets", "", scientific(self.baseline))
-            table.append((*reference, *[""] * (len(_SHOWN) - len(reference))))
+            table += [
+                (name, "", scientific(error_), *[""] * (len(_SHOWN) - 3))
+                for name, error_ in self.baselines.items()
+            ]
         # a column that says nothing is left out
         used = [i for i in range(len(_SHOWN)) if any(line[i] for line in table)]
         table = [tuple(line[i] for i in used) for line in table]
         over = " ± deviation over the seeds." if benchmark.seeds > 1 else ", one seed."
         chosen = _CHOSEN[self.experiment.training.protocol]
         text = (
-            f"Mean relative L² error of the test samples{over} {chosen} {_MEANING}",
+            f"Mean {MEASURES.get(self.measure, 'relative L² error')} of the test samples{over} "
+            f"{chosen} {_MEANING}",
             *([benchmark.differs.strip()] if benchmark.differs else []),
             *self._notes(),
         )
-        tables = (Table(table, tuple(_SHOWN[i] for i in used)), self._differences())
+        shown = Table(table, tuple(_SHOWN[i] for i in used))
+        tables = (shown, *self._measures(), self._differences())
         return Section(f"{self.dataset}: errors and costs", text, tables)
+
+    def _measures(self) -> list[Table]:
+        """Mean errors by other measures, and what was published of them."""
+        names = [
+            name
+            for name in ("l2", *MEASURES)
+            if all(name in row.measures for own in self.found.values() for row in own)
+        ]
+        table: Facts = []
+        for label, own in self.found.items():
+            means = {name: mean(row.measures[name] for row in own) for name in names}
+            entry = self.run.benchmark.operators[label]
+            known = {str(k): v for k, v in entry.published_measures.get(self.dataset, {}).items()}
+            for of, figures in ((label, means), (f"{label}, published", known)):
+                words = (scientific(figures[name]) if name in figures else "" for name in names)
+                table += [(of, *words)] if figures else []
+        return [Table(table, ("operator", *names))] if table and names else []
 
     def _notes(self) -> list[str]:
         """Trainings that failed, and those that lost what they had reached."""
@@ -308,7 +335,7 @@ class _Part:
             "parameters": {name: float(own[0].parameters) for name, own in found},
             "seconds of training": seconds,
         }
-        against = charts.errors_against_costs(costs, self.means, self.baseline)
+        against = charts.errors_against_costs(costs, self.means, self.baselines[MEAN])
         said = "Error against parameters and against training time."
         curves = learning(self.run, self.found, watched, f"{slug(self.dataset)}-learning")
         return [self._picture(against, "costs", said), curves]

@@ -193,12 +193,19 @@ def mean_error(truth: Functions, error: np.ndarray) -> Figure:
 
 
 @styled
-def error_by_time(times: Sequence[float], errors: Mapping[str, np.ndarray]) -> Figure:
+def error_by_time(
+    times: Sequence[float],
+    errors: Mapping[str, np.ndarray],
+    beside: Mapping[str, np.ndarray] | None = None,
+    seen: float | None = None,
+) -> Figure:
     """Mean relative L² error at each time, and the range of nine in ten samples.
 
     Args:
         times: The times, or the steps of a rollout.
         errors: By component, shape (samples, times).
+        beside: Mean errors of trivial predictors, shape (times).
+        seen: The last time that training sees, to be marked.
     """
     figure = Figure(figsize=(HALF, 3.5))
     axes = figure.subplots()
@@ -207,8 +214,14 @@ def error_by_time(times: Sequence[float], errors: Mapping[str, np.ndarray]) -> F
         low, high = np.quantile(error, [0.05, 0.95], axis=0)
         axes.fill_between(times, low, high, color=ink, alpha=0.15, lw=0)
         axes.plot(times, error.mean(axis=0), color=ink, ls=dashes, marker="o", ms=3, label=name)
+    beside = beside or {}
+    for (name, error), dashes in zip(beside.items(), (":", "-."), strict=False):
+        axes.plot(times, error, color=TRUTH, ls=dashes, lw=1.0, label=name)
+    if seen is not None:
+        axes.axvline(seen, color=QUIET, lw=0.8, ls="--", label=f"training sees t <= {seen:g}")
     axes.set(xlabel="time t", ylabel="relative L² error")
-    logarithmic(axes, "y", np.concatenate([np.maximum(e, 1e-16) for e in errors.values()]))
+    every = [np.ravel(e) for e in (*errors.values(), *beside.values())]
+    logarithmic(axes, "y", np.maximum(np.concatenate(every), 1e-16))
     legend(figure, axes)
     return figure
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from operators.data import InTime, Rollout
 from pdegen.store.store import Store
 from pipelines.declared.physics import physics_of
 from pipelines.reports.wording import TAGS, in_words, points, scientific, settings
@@ -110,14 +111,32 @@ def _quality(store: Store) -> list[tuple[str, ...]]:
 
 
 def _learned(run: FinishedRun) -> str:
-    """The map: a on 43 x 43 points → u on 43 x 43 points."""
-    data = run.experiment.data
+    """The map: a on 43 x 43 points → u on 43 x 43 points; or the task on them."""
+    data, task = run.experiment.data, run.experiment.learned
     grid = points(data.resolution, run.pairs.domain)
+    if isinstance(task, InTime):
+        return f"{_in_time(task, data.input, data.target)}, on {grid} points"
     target = f"{data.target} on the same points"
     if data.target_resolution is not None:
         cells = points(data.target_resolution, run.dimension)
         target = f"{data.target}, its averages over {cells} cells"
     return f"{data.input} on {grid} points → {target}"
+
+
+def _in_time(task: InTime, input: str, target: str) -> str:
+    """A rollout, or a state at a time, and how it is trained."""
+    frames = f"the first {task.history} frames of {target}" if task.history else input
+    seen = "" if task.frames is None else f"; trained on the first {task.frames} frames"
+    if not isinstance(task, Rollout):
+        return f"{frames} and a time t → {target} at t{seen}"
+    static = f" beside {input}" if task.static else ""
+    how = "of true frames" if task.teacher_forcing or task.steps == 1 else "through its own frames"
+    steps = "1 step" if task.steps == 1 else f"{task.steps} steps"
+    noise = f", noise {task.noise:g}" if task.noise else ""
+    return (
+        f"the last {task.history} frames of {target}{static} → the next one, rolled out from the "
+        f"first ones; trained {steps} {how}{noise}{seen}"
+    )
 
 
 def _noise(run: FinishedRun) -> list[tuple[str, ...]]:

@@ -127,7 +127,8 @@ def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
         if shared is not None:  # averages over cells of the unit box
             domain = Box.cell(*shared.shape[:-1])
         return Functions(
-            look_of(run.store, channels[0].variable if channels else name), values.numpy(),
+            look_of(run.store, channels[0].variable if channels else name),
+            values[..., : len(channels) or None].numpy(),
             channels or tuple(Channel(name, f"{name}_{k}") for k in range(values.shape[-1])),
             domain, None if at is None else at.numpy(), counts,
         )  # fmt: skip

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mean, median
 
 import numpy as np
 import torch
 
-from pdegen.domains import Domain
-from pipelines.reports import charts
+from operators.data import InTime
+from pdegen.domains import Box, Domain
+from pipelines.reports import charts, trajectories
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.facts import distinct, facts
 from pipelines.reports.fields import Functions, few
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.wording import duration, points, scientific, settings
-from pipelines.runs.baselines import compared
+from pipelines.runs.baselines import compared, trivial_predictions
 from pipelines.runs.finished import FinishedRun, read_finished
 from pipelines.runs.interfaces import at_interface, phases
 from pipelines.runs.reproduction import reproduction, toml
-from pipelines.runs.score import Score
+from pipelines.runs.score import MEASURES, times_in
 
 NOTICE = (
     "Published protocol: selected/watched on the test slice, for comparison with published tables. "
@@ -94,17 +96,40 @@ def _score_section(run: FinishedRun) -> Section:
     comparison, table = _comparison(run)
     return Section(
         "Scores", (meaning, grids(data.resolution, evaluated, run.pairs.domain), *comparison),
-        (Table(rows, header), table, *_by_part(run.main)),
+        (Table(rows, header), table, *_further(run), *_by_part(run)),
     )  # fmt: skip
 
 
-def _by_part(score: Score) -> list[Table]:
-    """Mean errors of a few channels, and of a few times, where there are several."""
-    return [
-        Table([(name, scientific(means[name])) for name in few(list(means), 12)], (what, "mean"))
-        for what, means in (("channel", score.channels), ("time", score.steps))
-        if means
+def _further(run: FinishedRun) -> list[Table]:
+    """Mean and median by the other measures, beside trivial predictors."""
+    every = {f"model ({run.checkpoint})": run.main, **run.trivial}
+    columns = [
+        (f"{said}, {word}", name, of)
+        for name, said in MEASURES.items()
+        if name in run.main.measures
+        for word, of in (("mean", mean), ("median", median))
     ]
+    rows = [
+        (said, *(scientific(of(score.measures[name])) if name in score.measures else ""
+                 for score in every.values()))
+        for said, name, of in columns
+    ]  # fmt: skip
+    return [Table(rows, ("measure", *every))] if rows else []
+
+
+def _by_part(run: FinishedRun) -> list[Table]:
+    """Mean errors of a few channels, and of all times where there are several."""
+    every = {f"model ({run.checkpoint})": run.main, **run.trivial}
+    found = []
+    for what, key in (("channel", "channels"), ("time", "steps")):
+        names = list(getattr(run.main, key))
+        timed = key == "steps" or len(times_in(run.pairs.target_channels)) == len(names)
+        rows = [
+            (name, *(scientific(getattr(score, key)[name]) for score in every.values()))
+            for name in (names if timed else few(names, 12))
+        ]
+        found += [Table(rows, (what, *every))] if rows else []
+    return found
 
 
 def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
@@ -196,21 +221,56 @@ def _prediction_section(run: FinishedRun) -> Section:
     elif truth.domain.dim > 1 and not truth.domain.moves:
         found.append(_where(run, truth, predicted - truth.values))
     if len(truth.times) > 1:
-        found.append(picture(
-            charts.error_by_time(truth.times, _by_time(run, truth)), "error-by-time",
-            "Relative L² error at each time: the mean over the test samples, and the range of nine "
-            "in ten of them.", half=True,
-        ))  # fmt: skip
+        found += _in_time(run, truth, predicted)
     found.append(picture(
         charts.error_histogram(errors), "error-histogram",
         f"Errors of the {len(errors)} test samples: median {scientific(float(np.median(errors)))}, "
         f"worst {scientific(errors.max())}.", half=True,
     ))  # fmt: skip
+    if len(truth.times) > 1 and truth.domain.dim > 1:
+        found += _frames(run, truth, predicted, charts.ranked(errors)["median"])
     text = (
         f"The checkpoint “{run.checkpoint}” on the test samples "
         f"at n = {points(run.experiment.data.resolution, run.pairs.domain)}."
     )
     return Section("Predictions and their errors", (text,), pictures=tuple(found))
+
+
+def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[Picture]:
+    """Errors at each time and, on a periodic box, the power of each scale."""
+    task, last = run.experiment.learned, truth.times[-1]
+    beside = {
+        name.partition(",")[0]: run.errors(values, len(truth.times)).mean(axis=0)
+        for name, values in trivial_predictions(run).items()
+    }
+    seen = None
+    if isinstance(task, InTime) and task.frames is not None:
+        seen = truth.times[task.frames - task.history - 1]
+    found = [picture(
+        charts.error_by_time(truth.times, _by_time(run, truth), beside, seen), "error-by-time",
+        "Relative L² error at each time: the mean over the test samples, and the range of nine "
+        "in ten of them; beside it predictions that do not learn.", half=True,
+    )]  # fmt: skip
+    if truth.domain.dim > 1 and run.pairs.periodic and run.pairs.y is None:
+        found.append(picture(
+            trajectories.spectrum(truth, predicted, last), "spectrum",
+            f"Power at t = {last:g} in each shell of wave numbers, Σ |û(k)|² over k − ½ ≤ |k| < "
+            "k + ½: the mean over the test samples.", half=True,
+        ))  # fmt: skip
+    return found
+
+
+def _frames(run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int) -> list[Picture]:
+    """One sample at a few times and, on a box, moving."""
+    u = truth.look.name
+    what = f"sample {run.pairs.samples[i]}, the median: truth {u}, prediction p and difference"
+    caption = f"Frames of {what} p − {u}, on one scale of colours."
+    found = [picture(trajectories.frames(truth, predicted, i), "frames", caption)]
+    if isinstance(truth.domain, Box):
+        caption = f"All times of {what} p − {u}, on one scale of colours."
+        drawn = trajectories.animation(truth, predicted, i, caption)
+        found.append(Picture("animation", caption, drawn))
+    return found
 
 
 def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:

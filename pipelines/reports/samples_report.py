@@ -17,8 +17,9 @@ from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
 from pipelines.reports.wording import duration, points, scientific, settings
+from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
-from pipelines.studies.benchmark import BenchmarkRun, baseline
+from pipelines.studies.benchmark import BenchmarkRun, baselines
 from pipelines.studies.row import Row, by_case, mean_and_spread
 
 _TITLE = "Error against the number of samples"
@@ -127,7 +128,7 @@ class _Part:
             table.append((*which, error(own), scientific(middle), loss, seconds))
         if self.found:
             first = next(iter(self.found.values()))[0]
-            reference = scientific(baseline(self.run.training_of(first)))
+            reference = scientific(baselines(self.run.training_of(first))[MEAN])
             table.append(("mean of the targets", "", reference, "", "", ""))
         header = ("distinct samples", "passes", "mean error", "median", "last training loss")
         seeds = ", mean ± deviation over the seeds" if self.run.benchmark.seeds > 1 else ""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
 
-from operators.training.evaluate import errors_of, scores
 from operators.training.files import DamagedError, read_json
 from operators.training.fit import Epoch, TrainingError, read_history
 from operators.training.step import AS_WRITTEN, Acceleration
@@ -20,10 +20,17 @@ from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark, Case, slug
 from pipelines.measure.cost import step_cost, step_seconds
 from pipelines.measure.steps import Steps
+from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding, RunError
-from pipelines.runs.predictions import kept_mean
-from pipelines.runs.run import checked_operator, evaluate_run, provenance
+from pipelines.runs.run import (
+    checked_operator,
+    evaluate_run,
+    provenance,
+    scored,
+    trivial_scores,
+)
+from pipelines.runs.score import Score, measures_of
 from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 
@@ -119,6 +126,8 @@ class BenchmarkRun(Study[Seeded]):
             "search": self.benchmark.search,
             "content": content(self.stores[case.dataset]),
         }
+        measure = self.benchmark.datasets[case.dataset].measure
+        of |= {} if measure == "l2" else {"measure": measure}
         return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
 
     def said(self, part: Seeded, row: Row) -> str:
@@ -137,7 +146,8 @@ class BenchmarkRun(Study[Seeded]):
             row.chosen = self._searched(case, how)
             training = self.training(case, seed, row.chosen)
             training.run(how)
-            _evaluate(row, training, how.device)
+            measure = self.benchmark.datasets[case.dataset].measure
+            _evaluate(row, training, measure, how.device)
         except TrainingError as error:
             row.failed = str(error)
         except _NO_MEMORY as error:
@@ -158,11 +168,20 @@ class BenchmarkRun(Study[Seeded]):
         for resolution in experiment.resolutions:
             source.streamed("test", resolution)
         try:
+            self._check_measure(case, source)
             if experiment.data.stream is not None:
                 source.training(device)
             checked_operator(experiment, source.task.training(source.streamed("train")))
         except SchemaError as error:
             raise SchemaError(f"{case.operator} on {case.dataset}: {error}") from error
+
+    def _check_measure(self, case: Case, source: Source) -> None:
+        """Raise SchemaError for a measure that the data of a dataset do not have."""
+        pairs, measure = source.asked("test"), self.benchmark.datasets[case.dataset].measure
+        first = pairs.first()
+        known = ["l2", *measures_of(first.u, first, pairs, source.task)]
+        if measure not in known:
+            raise SchemaError(f"measure {measure}: the data have {', '.join(known)}")
 
     def _searched(self, case: Case, how: How) -> dict[str, Any]:
         """The value with the smallest validation error; those that diverge are out."""
@@ -203,22 +222,28 @@ class BenchmarkRun(Study[Seeded]):
         self.keep((Case(row.dataset, row.operator), row.seed), row)
 
 
-def _evaluate(row: Row, training: StudyTraining, device: torch.device) -> None:
+def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.device) -> None:
     """Fill a row from a finished training."""
     experiment, store = training.experiment, training.store
     grid = experiment.data.resolution
     alone = experiment.model_copy(update={"resolutions": (grid,)})
     summary = evaluate_run(alone, store, training.folder, device)
-    main, *others = summary["results"]
-    row.errors, row.epoch, row.means = main["errors"], main["epoch"], {grid: main["mean"]}
+    main, *others = map(Score.of, summary["results"])
+    row.errors, row.epoch = list(main.measured(measure)), main.epoch
+    row.means = {grid: row.mean}
+    row.measures = {
+        name: mean(main.measured(name)) for name in ("l2", *main.measures) if name != measure
+    }
+    if "block" in main.measures:  # which is "l2"
+        row.measures.pop("l2" if measure != "l2" else "block", None)
     for other in others:  # of the protocol "published"
-        row.best, row.best_epoch = other["mean"], other["epoch"]
+        row.best, row.best_epoch = mean(other.measured(measure)), other.epoch
     row.parameters, row.training_seconds = summary["parameters"], summary["training_seconds"]
     predictor, source = training.predictor(device), Source(store, experiment)
     for resolution in (n for n in experiment.resolutions if n != grid):
         pairs = source.tested("test", device, resolution)
         try:
-            row.means[resolution] = float(scores(predictor, pairs).mean())
+            row.means[resolution] = mean(scored(predictor, pairs, source.task).measured(measure))
         except ValueError as error:  # such as a fixed grid of sensors
             row.refused[resolution] = str(error).splitlines()[0]
         except _NO_MEMORY:
@@ -279,9 +304,8 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     _HOLDING.check(folder, resume, overwrite)
 
 
-def baseline(training: StudyTraining) -> float:
-    """Mean relative L² test error of the mean training target, which does not look at the input."""
-    source = Source(training.store, training.experiment)
-    test = source.clean("test")
-    mean = kept_mean(training.folder, test.source, lambda: source.asked("train"))
-    return float(errors_of(mean.expand_as(test.u), test.all, test).mean())
+def baselines(training: StudyTraining, measure: str = "l2") -> dict[str, float]:
+    """Mean test errors of trivial predictors, by name."""
+    cpu = torch.device("cpu")
+    found = trivial_scores(training.experiment, training.store, training.folder, cpu)
+    return {TRIVIAL[score.checkpoint]: mean(score.measured(measure)) for score in found}

@@ -24,10 +24,12 @@ class Row(BaseModel):
         epoch: The one that is reported.
         best, best_epoch: Mean error of the epoch that is best on the test samples, where the
             protocol watches them.
-        errors: Relative L² error of each test sample, on the training grid.
+        errors: Error of each test sample on the training grid, relative in L² or in the measure of
+            the dataset.
         iou, hausdorff: Intersection over union of the phases, and distance of the interfaces, of
             each sample, where the target has two phases.
         means: Mean of the errors on every grid, where the operator can.
+        measures: Mean on the training grid by other measures.
         refused: Why it cannot, by grid.
         training_seconds: Evaluations on the selection samples included.
         step_seconds, step_bytes, step_flops: `pipelines.measure.cost.Cost`, measured alone.
@@ -49,6 +51,7 @@ class Row(BaseModel):
     iou: list[float] = []
     hausdorff: list[float] = []
     means: dict[int, float] = {}
+    measures: dict[str, float] = {}
     refused: dict[int, str] = {}
     training_seconds: float = 0.0
     step_seconds: float = 0.0

@@ -50,8 +50,9 @@ def samples_study(
         f"data.stream.overrides.{key}": value for key, value in data.overrides.items()
     }
     operator = Entry(
-        model=experiment.model, models={}, overrides={}, published={}, published_grids={}
-    )
+        model=experiment.model, models={}, overrides={}, published={}, published_grids={},
+        published_measures={},
+    )  # fmt: skip
     return Benchmark(
         name=f"{experiment.name}-samples",
         summary=f"{experiment.summary}: error against the number of training samples",

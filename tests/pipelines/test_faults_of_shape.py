@@ -14,7 +14,7 @@ from scipy.spatial import Delaunay
 
 from operators.data import DataError
 from operators.data.store import SealedStore
-from operators.data.variables import Variable
+from operators.data.variables import StoredVariable
 from operators.norms import relative_l2
 from operators.training.files import read_json
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
@@ -25,9 +25,10 @@ from pipelines.declared.physics import domain_of
 from pipelines.measure.steps import random_pairs
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
+from pipelines.runs.baselines import MEAN
 from pipelines.runs.data import Source
 from pipelines.runs.run import evaluate_run, train
-from pipelines.studies.benchmark import baseline
+from pipelines.studies.benchmark import baselines
 from pipelines.studies.runner import StudyTraining
 from tests.pipelines.conftest import SMALL
 from tests.pipelines.shapes import a_store
@@ -175,7 +176,7 @@ def test_channels_before_times_are_refused(tmp_path: Path, monkeypatch: pytest.M
     swapped = replace(array, dims=("sample", "channel", "time", "x"))
     monkeypatch.setattr(SealedStore, "array", lambda self, name: swapped)
     with pytest.raises(DataError, match="u has the axes sample, channel, time, x: expected level"):
-        Variable.of(store, "u", None, ("x",))
+        StoredVariable.of(store, "u", None, ("x",))
 
 
 def test_the_baseline_of_a_mesh_has_its_weights(tmp_path: Path) -> None:
@@ -187,5 +188,7 @@ def test_the_baseline_of_a_mesh_has_its_weights(tmp_path: Path) -> None:
     u, weight = test.u.double(), test.weight.double()[..., None]
     squares = [(weight * v.square()).flatten(1).sum(dim=1) for v in (mean - u, u)]
     expected = float((squares[0] / squares[1]).sqrt().mean())
-    assert baseline(StudyTraining(experiment, url, tmp_path)) == pytest.approx(expected, rel=1e-6)
+    assert baselines(StudyTraining(experiment, url, tmp_path))[MEAN] == pytest.approx(
+        expected, rel=1e-6
+    )
     assert float(relative_l2(mean.expand_as(u), u).mean()) != pytest.approx(expected, rel=1e-3)

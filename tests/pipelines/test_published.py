@@ -4,6 +4,7 @@ The figures below were typed from the publications, not from the declarations: a
 operator, the columns are those of the publication.
 """
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -82,6 +83,22 @@ SUPER_RESOLUTION = {
 # Table 1 of Cao 2021, whole model: memory in GB, training steps a second
 TABLE_1 = {"ST": (18.39, 5.02), "FT": (10.05, 6.10), "LT": (2.55, 12.70), "GT": (2.36, 27.15)}
 
+# Xiao et al. 2024, Table 1 and Table 3; Chen and Wu 2024, Table 1, and Self-PiT of section 4.5
+ONO_1 = """  NS 1e-5  Darcy 85
+FNO   0.1556  0.0108
+GT    0.1401  0.0084
+ONO   0.1195  0.0076"""
+ONO_3 = {"FNO": (0.0982, 0.2446), "ONO": (0.0889, 0.2143)}  # seen, unseen
+PIT_1 = """     inviscid Burgers  shock tube  Darcy    vorticity
+DeepONet        0.285    0.0422  -        -
+shift-DeepONet  0.0783   0.0276  -        -
+FNO++           0.00995  0.0194  0.00509  0.1315
+FNO             0.0157   0.0156  0.0109   0.1559
+GT              -        -       0.00844  0.1399
+ONO             -        -       -        0.1195
+PiT             0.0136   0.0122  0.00485  0.1140
+Self-PiT        0.00816  0.0179  -        -"""
+
 NAMES = {
     "burgers-table2a": ("burgers-{}", TABLE_2A, 1e-3),
     "darcy-table2b": ("darcy-{}", TABLE_2B, 1e-2),
@@ -138,8 +155,34 @@ def test_published_figures_on_other_grids_are_those_of_the_papers():
         assert declared[label] == pytest.approx(expected, rel=1e-12), label
 
 
+@pytest.mark.parametrize(("name", "table"), [("ono-table1", ONO_1), ("pit-table1", PIT_1)])
+def test_published_figures_of_several_problems_are_those_of_the_papers(name, table):
+    head, *lines = table.splitlines()
+    columns = re.split("  +", head.strip())
+    split = [line.split() for line in lines]
+    known = {
+        label: {c: float(v) for c, v in zip(columns, values, strict=True) if v != "-"}
+        for label, *values in split
+    }
+    entries = load_benchmark(name).operators
+    assert {label: entry.published for label, entry in entries.items()} == known
+    assert all({*entry.models} == {*known[label]} for label, entry in entries.items())
+
+
+def test_published_figures_at_unseen_times_are_those_of_the_paper():
+    entries = load_benchmark("ono-table3").operators
+    found = {
+        label: (entry.published["NS 1e-5"], entry.published_measures["NS 1e-5"]["unseen"])
+        for label, entry in entries.items()
+    }
+    assert found == ONO_3
+    (dataset,) = load_benchmark("ono-table3").datasets.values()
+    assert (dataset.measure, dataset.load().task.frames) == ("seen", 18)
+
+
 def test_no_other_benchmark_has_published_figures():
     checked = {*NAMES, "slides-table", "resolution", "profile-table1"}
+    checked |= {"ono-table1", "ono-table3", "pit-table1"}
     for name in set(shipped("benchmark")) - checked:
         for entry in load_benchmark(name).operators.values():
             assert not entry.published

@@ -1,0 +1,363 @@
+"""Trajectories of a vorticity: rollouts, states at a time, their scores, reports and refusals."""
+
+from __future__ import annotations
+
+import json
+import signal
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from operators.data import Channel, Rollout
+from pdegen.domains import Box
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.importing import import_files
+from pdegen.making.generate import generate
+from pdegen.schema import SchemaError
+from pdegen.store.store import Store
+from pipelines.declared.benchmark import Benchmark
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.reports.benchmark_report import write_benchmark_report
+from pipelines.reports.fields import Functions, Look
+from pipelines.reports.report import write_report
+from pipelines.reports.trajectories import animation, frames, shells
+from pipelines.runs.data import Source
+from pipelines.runs.reproduction import toml
+from pipelines.runs.run import evaluate, evaluate_run, train
+from pipelines.runs.score import Score, measures_of
+from pipelines.studies.benchmark import BenchmarkRun, baselines
+from tests.once import once
+from tests.pdegen.foreign.files import mat73
+from tests.pipelines.command import Outcome, history
+from tests.pipelines.conftest import CPU
+from tests.pipelines.test_cli import interrupt, start
+
+TIMES = [0.5 * k for k in range(1, 7)]
+RECIPE = {
+    "samples": 12, "shard": 12, "problem.times": TIMES, "problem.resolution": 16,
+    "initial.modes": 5, "solver.resolution": 24, "solver.dt": 0.1, "solver.tolerance": 1e-2,
+    "splits.train": 8, "splits.validation": 2, "splits.test": 2,
+}  # fmt: skip
+SMALL = {
+    "resolutions": [16], "data.resolution": 16, "task.history": 2, "model.width": 4,
+    "model.modes": 3, "model.depth": 2, "training.epochs": 2, "training.batch": 4,
+    **{f"data.overrides.{key}": value for key, value in RECIPE.items()},
+}  # fmt: skip
+TIME = {"task.kind": "time", "task.history": 2, "task.frames": 5}
+
+
+def declared(**changes: Any) -> Experiment:
+    return load_experiment("ns-fno-quick").with_overrides({**SMALL, **changes})
+
+
+def at_a_time() -> Experiment:
+    return Experiment.parse(
+        {
+            **declared().model_dump(mode="json"),
+            "task": {"kind": "time", "history": 2, "frames": 5},
+        },
+        "time",
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, and runs on it with their scores and reports."""
+
+    def make(folder: Path) -> None:
+        store = generate(declared().data.load_recipe(), str(folder / "ns.zarr"), workers=1).url
+        for name, experiment in (("rollout", declared()), ("time", at_a_time())):
+            train(experiment, store, folder / name, CPU)
+            evaluate_run(experiment, store, folder / name, CPU)
+            write_report(folder / name, store, CPU)
+
+    return once(tmp_path_factory, "frames", make)
+
+
+@pytest.fixture
+def store(made: Path) -> str:
+    return str(made / "ns.zarr")
+
+
+def scores_of(run: Path) -> tuple[Score, dict[str, Score]]:
+    content = json.loads((run / "scores.json").read_text("utf-8"))
+    main, *others = map(Score.of, content["results"] + content["trivial"])
+    return main, {score.checkpoint: score for score in others}
+
+
+def relative(p: torch.Tensor, u: torch.Tensor, order: int = 2) -> np.ndarray:
+    """Of each sample, over all that follows."""
+    norms = (torch.linalg.vector_norm(v.double().flatten(1), order, dim=1) for v in (p - u, u))
+    error, size = norms
+    return (error / size).numpy()
+
+
+# scores
+
+
+def test_a_rollout_is_scored_by_step_as_a_block_and_in_l1(made: Path, store: str) -> None:
+    main, _ = scores_of(made / "rollout")
+    tested = Source(store, declared()).clean("test")
+    predicted = evaluate(made / "rollout/best.safetensors", store, CPU)
+    assert predicted.measures == main.measures
+    assert main.measures.keys() == {"l1", "block", "steps"}
+    assert list(main.channels) == [f"u, t = {t:g}" for t in TIMES[2:]]
+    assert main.measures["block"] == main.errors
+    assert np.mean(main.measures["steps"]) == pytest.approx(np.mean(list(main.channels.values())))
+    wrong = tested.u * torch.tensor([1.0, 1.1, 1.0, 0.8])
+    found = measures_of(wrong, tested.all, tested, Rollout(history=2))
+    by_step = [[0.0, 0.1, 0.0, 0.2]] * 2
+    np.testing.assert_allclose(found["steps"], np.mean(by_step, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(found["l1"], np.mean(by_step, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(found["block"], relative(wrong, tested.u), rtol=1e-5)
+    assert Score.of(main.summary()) == main
+    assert main.summary()["measures"]["steps"]["median"] == np.median(main.measures["steps"])
+
+
+def test_the_identity_and_the_mean_stand_beside_every_step(made: Path, store: str) -> None:
+    _, trivial = scores_of(made / "rollout")
+    assert trivial.keys() == {"identity", "mean"}
+    whole = Source(store, declared()).streamed("test").resident().u
+    last, asked = whole[..., 1:2], whole[..., 2:]
+    for k, error in enumerate(trivial["identity"].channels.values()):
+        step = asked[..., k : k + 1]
+        assert error == pytest.approx(relative(last, step).mean(), rel=1e-5)
+    train_ = Source(store, declared()).streamed("train").resident().u[..., 2:]
+    mean = train_.double().mean(dim=0).expand_as(asked)
+    np.testing.assert_allclose(trivial["mean"].errors, relative(mean, asked), rtol=1e-5)
+
+
+def test_unseen_times_are_scored_apart_and_choose_no_epoch(made: Path, store: str) -> None:
+    main, trivial = scores_of(made / "time")
+    source = Source(store, at_a_time())
+    assert [c.time for c in source.selection(CPU).target_channels] == TIMES[2:5]
+    tested = source.clean("test")
+    assert [c.time for c in tested.target_channels] == TIMES[2:]
+    assert source.training(CPU).channels == (3, 1)
+    assert len(source.training(CPU)) == 8 * 3
+    seen = {round(float(b.a[0, 0, 0, -1]), 6) for b in source.training(CPU).batches(0, 0, 1)}
+    assert seen == set(TIMES[2:5])
+    wrong = tested.u * torch.tensor([1.0, 1.0, 1.1, 1.3])
+    found = measures_of(wrong, tested.all, tested, source.task)
+    np.testing.assert_allclose(
+        found["seen"], relative(wrong[..., :3], tested.u[..., :3]), rtol=1e-5
+    )
+    np.testing.assert_allclose(found["unseen"], 0.3, rtol=1e-5)
+    assert {"seen", "unseen"} <= main.measures.keys()
+    identity = relative(tested.a[..., 1:2], tested.u[..., 3:]).mean()
+    assert np.mean(trivial["identity"].measures["unseen"]) == pytest.approx(identity, rel=1e-5)
+
+
+def test_a_map_to_a_later_time_has_its_initial_state_for_an_identity(tmp_path: Path) -> None:
+    overrides = {**{k: v for k, v in SMALL.items() if "task" not in k},
+                 "data.overrides.problem.times": [1.0]}  # fmt: skip
+    content = load_experiment("ns-fno-quick").model_dump(mode="json")
+    experiment = Experiment.parse({**content, "task": None}, "map").with_overrides(overrides)
+    url = generate(experiment.data.load_recipe(), str(tmp_path / "ns.zarr"), workers=1).url
+    train(experiment, url, tmp_path / "run", CPU)
+    evaluate_run(experiment, url, tmp_path / "run", CPU)
+    _, trivial = scores_of(tmp_path / "run")
+    pairs = Source(url, experiment).clean("test")
+    np.testing.assert_allclose(trivial["identity"].errors, relative(pairs.a, pairs.u), rtol=1e-5)
+
+
+# reports
+
+
+def test_the_report_has_frames_spectrum_animation_and_trivial_predictors(made: Path) -> None:
+    run = made / "rollout"
+    html = (run / "report.html").read_text("utf-8")
+    for name in ("error-by-time", "spectrum", "frames", "animation", "mean-error"):
+        assert (run / f"pictures/{name}.svg").exists()
+    for words in (
+        "identity, the last state that is known",
+        "one block",
+        "averaged over the times",
+        "u, t = 2.5",
+        "relative L¹ error",
+        "the last 2 frames of u → the next one",
+    ):
+        assert words in html
+    drawn = (run / "pictures/error-by-time.svg").read_text("utf-8")
+    assert ">identity<" in drawn
+    assert ">mean of the training targets<" in drawn
+    assert "training sees t &lt;= 2.5" in (made / "time/pictures/error-by-time.svg").read_text()
+    moving = (run / "pictures/animation.svg").read_text("utf-8")
+    assert moving in html
+    data = b64decode(moving.partition("base64,")[2].partition('"')[0])
+    assert Image.open(BytesIO(data)).n_frames == len(TIMES) - 2  # type: ignore[attr-defined]
+
+
+def trajectory(n: int, times: int, components: tuple[str, ...] = ("",)) -> Functions:
+    values = np.random.default_rng(0).normal(size=(1, n, n, times * len(components)))
+    channels = tuple(Channel("w", c, float(t)) for t in range(times) for c in components)
+    return Functions(Look("w", "diverging"), values, channels, Box.periodic(n, n))
+
+
+def test_frames_of_every_component_have_one_scale() -> None:
+    truth = trajectory(8, 7, ("u_x", "u_y"))
+    figure = frames(truth, truth.values + 3.0, 0)
+    drawn = [axes for axes in figure.axes if axes.images]
+    assert len(drawn) == 2 * 3 * 5
+    assert [axes.get_ylabel() for axes in drawn[::5]] == [
+        "truth u_x", "prediction p", "difference p − u_x",
+        "truth u_y", "prediction p", "difference p − u_y",
+    ]  # fmt: skip
+    limits = [image.get_clim() for axes in drawn[:15] for image in axes.images]
+    assert len(set(limits)) == 1
+    np.testing.assert_allclose(np.asarray(drawn[10].images[0].get_array()), 3.0)
+
+
+def test_an_animation_is_smaller_than_a_megabyte_and_has_x_to_the_right() -> None:
+    noise = trajectory(200, 60)  # the worst case
+    assert len(animation(noise, noise.values, 0, "noise")) < 1e6
+    values = np.zeros((1, 8, 8, 2))
+    values[0, -1, 0] = 1.0  # the last x, the first y
+    corner = replace(trajectory(8, 2), values=values)
+    drawn = animation(corner, values, 0, "corner")
+    image = Image.open(BytesIO(b64decode(drawn.partition("base64,")[2].partition('"')[0])))
+    pixels = np.asarray(image.convert("RGB")).astype(int)
+    red = (pixels[..., 0] - pixels[..., 2] > 50).nonzero()
+    assert red[0].min() >= 140  # pixels from the top of a panel of 160
+    assert 140 <= red[1].min() <= red[1].max() < 326
+
+
+def test_the_power_of_a_wave_is_in_its_shell() -> None:
+    x = np.arange(24) / 24
+    wave = np.cos(2 * np.pi * (3 * x[:, None] + 4 * x))[None, ..., None]
+    k, power = shells(wave, (1.0, 1.0))
+    assert k[power.argmax()] == 5
+    np.testing.assert_allclose(power.sum(), np.mean(wave**2))
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"task.history": 6}, "a rollout of 1 steps from 6 frames needs 7 frames, got 6"),
+        ({"task.history": 9}, "a rollout of 1 steps from 9 frames needs 10 frames, got 6"),
+        ({"task.steps": 5}, "a rollout of 5 steps from 2 frames needs 7 frames, got 6"),
+        ({"task.frames": 7}, "frames to train on are 7, there are 6"),
+        ({"task.frames": 2}, "a rollout of 1 steps from 2 frames needs 3 frames, trained are 2"),
+        ({"data.overrides.problem.times": [1.0]}, "the targets have no times"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused_before_a_store_is_made(
+    refused: Callable[..., str], changes: dict[str, Any], said: str
+) -> None:
+    words = [f"{key}={json.dumps(value)}" for key, value in {**SMALL, **changes}.items()]
+    line = refused("run", "ns-fno-quick", *(w for word in words for w in ("--set", word)))
+    assert line.startswith(f"pdegen: recipe ns-quick: {said}")
+
+
+# streams
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_streamed_rollout_that_was_killed_goes_on_to_the_same_bits(
+    pdegen: Callable[..., Outcome], store: str, tmp_path: Path
+) -> None:
+    stream = {f"data.stream.overrides.{key}": value for key, value in RECIPE.items()}
+    changes = {**SMALL, "training.epochs": 12, "task.noise": 0.01}
+    changes |= {"data.stream.recipe": "ns-quick", **stream}
+    sets = [w for k, v in changes.items() for w in ("--set", f"{k}={json.dumps(v)}")]
+    words = ["train", "ns-fno-quick", "--data", store, *sets]
+    lines = tmp_path / "run/history.jsonl"
+    process = start(*words, "--out", tmp_path / "run", cwd=tmp_path)
+    status, _ = interrupt(
+        process, lambda: lines.exists() and lines.read_text().count("\n") > 1, by=signal.SIGKILL
+    )
+    assert status == -signal.SIGKILL
+    assert 1 < lines.read_text().count("\n") < 12
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the process that was killed
+    try:
+        assert pdegen(*words, "--out", "run", "--resume").status == 0
+        assert pdegen(*words, "--out", "uninterrupted").status == 0
+    finally:
+        torch.set_num_threads(threads)
+    for name in ("last", "best"):
+        run, whole = (Path(f) / f"{name}.safetensors" for f in ("run", "uninterrupted"))
+        assert run.read_bytes() == whole.read_bytes()
+    assert history(Path("run")) == history(Path("uninterrupted"))
+    assert "solved as they are needed" in (tmp_path / "run/run.json").read_text()
+
+
+# published files
+
+
+def test_a_model_of_generated_samples_is_evaluated_on_a_published_file_and_back(
+    made: Path, store: str, tmp_path: Path
+) -> None:
+    own = Store(store)
+    a, u = (np.asarray(own.array(name)[...]) for name in ("a", "u"))
+    file = mat73(
+        tmp_path / "NavierStokes_V1e-3_N12_T6.mat",
+        {"a": a, "u": np.moveaxis(u, 1, -1), "t": np.array([TIMES])},
+    )
+    splits = Declaration(splits={"train": 8, "validation": 2, "test": 2})
+    imported = import_files([file], str(tmp_path / "published.zarr"), splits).url
+    roles = [
+        {name: one.said.role for name, one in Store(url).description.variables.items()}
+        for url in (store, imported)
+    ]
+    assert roles[1].items() <= roles[0].items()
+    assert roles[1] == {"a": "input", "u": "target"}
+    here, there = (
+        evaluate(made / "rollout/best.safetensors", url, CPU) for url in (store, imported)
+    )
+    assert replace(here, seconds=0) == replace(there, seconds=0)
+    experiment = Experiment.on_store(imported, "fno").with_overrides(
+        {"task.kind": "rollout", "task.history": 2, "model.width": 4, "model.modes": 3,
+         "training.epochs": 1, "training.batch": 4, "training.loss.name": "l2"}
+    )  # fmt: skip
+    train(experiment, imported, tmp_path / "back", CPU)
+    back = [evaluate(tmp_path / "back/best.safetensors", url, CPU) for url in (imported, store)]
+    assert back[0].errors == back[1].errors
+
+
+# tables
+
+
+def test_a_table_is_of_the_measure_that_a_dataset_names(store: str, tmp_path: Path) -> None:
+    experiment = tmp_path / "time.toml"
+    content = at_a_time().model_dump(mode="json", exclude_none=True)
+    content["training"]["epochs"] = 1
+    experiment.write_text(toml(content) + "\n", "utf-8")
+    model = {"name": "fno", "width": 4, "depth": 1, "modes": 2}
+    table = {
+        "name": "small", "summary": "s",
+        "datasets": {"NS": {"experiment": str(experiment), "measure": "seen"}},
+        "operators": {"FNO": {"model": model, "published": {"NS": 0.1},
+                              "published_measures": {"NS": {"unseen": 0.25}}}},
+    }  # fmt: skip
+    run = BenchmarkRun(Benchmark.parse(table, "small"), {"NS": store}, tmp_path / "run")
+    run.run(CPU)
+    (row,) = run.rows()
+    main, trivial = scores_of(run.training_of(row).folder)
+    assert row.errors == list(main.measures["seen"])
+    assert row.measures["unseen"] == pytest.approx(np.mean(main.measures["unseen"]))
+    assert row.measures["block"] == pytest.approx(main.mean)
+    assert "l2" not in row.measures
+    found = baselines(run.training_of(row), "seen")
+    assert found["identity, the last state that is known"] == pytest.approx(
+        np.mean(trivial["identity"].measures["seen"])
+    )
+    html = write_benchmark_report(run, CPU).read_text("utf-8")
+    assert "identity, the last state that is known" in html
+    assert "FNO, published" in html
+    assert "2.50e-1" in html
+    of = {"experiment": "ns-fno-quick", "overrides": SMALL, "measure": "unseen"}
+    wrong = Benchmark.parse({**table, "datasets": {"NS": of}}, "small")
+    with pytest.raises(SchemaError, match="FNO on NS: measure unseen: the data have l2, l1, block"):
+        BenchmarkRun(wrong, {"NS": store}, tmp_path / "other").check(CPU)
