@@ -7,6 +7,7 @@ from pdegen.equations.base import SampleError
 from pdegen.equations.vorticity.problem import Vorticity
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.torus import Torus
+from pdegen.sampling.torus import TorusGaussianField
 from pdegen.schema import SchemaError
 from tests.validation.vorticity import initial
 
@@ -215,6 +216,25 @@ def test_the_error_of_a_label_is_that_of_what_is_stored():
     one = problem(times=[0.5], resolution=48)
     estimate = one.solve(0, range(1))["error"][0]
     assert 1e-6 < one.label_error(0, 0) < 3 * estimate
+
+
+ENSEMBLES = {  # mean rms of w at t = 1, 5, 10, 20 by an independent solver, some 10 samples each
+    1e-3: (48, 0.05, (0.23, 0.44, 0.69, 0.96)),
+    1e-4: (96, 0.02, (0.30, 0.58, 0.99, 1.60)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("viscosity", "case"), ENSEMBLES.items(), ids=str)
+def test_flows_grow_as_the_published_ones(viscosity, case):
+    n, dt, expected = case
+    flow = Flow(square(n), viscosity, amplitude=0.1)
+    field = TorusGaussianField(2**0.5 * 7**1.5, 7.0, 2.5, flow.torus.highest[0])
+    v = field.coefficients(flow.torus, 0, range(24))[:, None]
+    w = flow.torus.to_points(flow.solver(v, dt, 1.0).solve(v, [1.0, 5.0, 10.0, 20.0]).v[:, :, 0])
+    rms = np.sqrt(np.mean(w**2, axis=(2, 3))).mean(axis=0)
+    # their initial flows happen to be weaker than the law by 8 %, 0.24 where it has 0.262
+    np.testing.assert_allclose(rms, expected, rtol=0.12)
 
 
 def values(**changes):

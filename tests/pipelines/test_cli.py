@@ -23,7 +23,7 @@ CONSOLE = Path(sys.executable).parent / "pdegen"
 
 TINY = ["--set", "data.resolution=16", "--set", "model.modes=4", "--set", "model.width=8",
         "--set", "feedforward=8", "--set", "depth=1", "--set", "decoder_width=8",
-        "--set", "batch=2", "--set", "epochs=1"]  # fmt: skip
+        "--set", "batch=2", "--set", "epochs=1", "--set", "resolutions=[16]"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
