@@ -18,6 +18,7 @@ from pdegen.law.two_phase import TwoPhaseLaw
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
+from tests.pdegen.test_semilinear_equations import SMALL
 
 CIRCLE = PeriodicGaussianField(25.0, 5.0, 2.0, modes=31)
 SQUARE = SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=24)
@@ -224,6 +225,9 @@ REDUCED = {  # overrides and samples that are solved within seconds
         {"times": [0.5, 1.0], "problem.resolution": 32, "modes": 31, "solver.resolution": 96,
          "dt": 0.05, "tolerance": 0.1, "certified": 1.0}, 12),
     "ns-quick": ({"times": [1.0, 4.0]}, 48),
+    **{name: ({**small, "tolerance": 0.05}, 12) for name, small in SMALL.items()},
+    "advection": ({}, 60),
+    "heat": ({}, 60),
 }  # fmt: skip
 
 

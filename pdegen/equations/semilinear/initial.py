@@ -1,0 +1,256 @@
+"""The laws of initial values: Gaussian fields, and bounded functions of them."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Literal, cast
+
+import numpy as np
+from array_api_compat import array_namespace
+from pydantic import BeforeValidator
+
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.semilinear.solver import Numbers
+from pdegen.law.gaussian import GaussianLaw
+from pdegen.law.modes import Modes, periodic_modes, torus_modes
+from pdegen.numerics.device import Array, constant
+from pdegen.numerics.torus import Torus
+from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.sampling.torus import TorusGaussianField
+from pdegen.schema import Count, NonNegative, Positive, Strict, brief
+
+Field = PeriodicGaussianField | TorusGaussianField
+Back = Callable[[np.ndarray], np.ndarray]  # from a component of a to its field over a size
+
+_APART = 2**32  # in the numbers of samples whose streams are those of the next component
+_LARGEST = 1e5  # errors of rounding grow by less where a bounded value is taken back to its field
+
+
+def number(value: object) -> float:
+    """A finite number; pydantic's own words would name the members of unions."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"must be a finite number, got {brief(value)}")
+    return float(value)
+
+
+def listed(value: object) -> list[object] | None:
+    """The elements of a list; None of anything else."""
+    return list(cast("list[object]", value)) if isinstance(value, list | tuple) else None
+
+
+def each(value: object) -> float | Numbers:
+    """A number, or one for each component."""
+    several = listed(value)
+    return number(value) if several is None else tuple(map(number, several))
+
+
+def spread(value: float | Numbers, count: int, what: str) -> Numbers:
+    """One number for each of so many.
+
+    Raises:
+        ValueError: If there are others.
+    """
+    numbers = value if isinstance(value, tuple) else (value,) * count
+    if len(numbers) != count:
+        raise ValueError(f"{what} has {len(numbers)} numbers, expected one, or {count}")
+    return numbers
+
+
+Each = Annotated[float | Numbers, BeforeValidator(each)]
+
+
+class Initial(Strict):
+    """A function of g = N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle or the square of side 1,
+    without its mean, stretched to the length of the domain."""
+
+    sigma: Positive
+    tau: NonNegative
+    alpha: Positive
+    modes: Count
+
+    def field(self, axes: int) -> Field:
+        """g of one component."""
+        kind = PeriodicGaussianField if axes == 1 else TorusGaussianField
+        return kind(self.sigma, self.tau, self.alpha, self.modes)
+
+    def values(
+        self, torus: Torus, count: int, seed: int, samples: Sequence[int], device: str | None
+    ) -> Array:
+        """u(0) of so many components at the points; each has streams of its own."""
+        axes = len(torus.grids)
+        field, grid = self.field(axes), PeriodicGrid(torus.points[0])
+
+        def one(component: int) -> Array:
+            numbers = [sample + component * _APART for sample in samples]
+            if isinstance(field, PeriodicGaussianField):
+                return field(grid, seed, numbers, device)
+            return field(torus, seed, numbers, device)
+
+        fields = [one(component) for component in range(self.fields(count))]
+        xp = array_namespace(fields[0])
+        return self.of(xp.stack(fields * (count // len(fields)), axis=1), axes)
+
+    def checks(self, grids: tuple[PeriodicGrid, ...], count: int) -> Iterator[GaussianLaw]:
+        """The law of each field, where rounding lets it be seen."""
+        axes, n = len(grids), grids[0].n
+        field = self.field(axes)
+        for component in range(self.fields(count)):
+            size, back = self.back(component, count, math.sqrt(field.pointwise_variance))
+            if size < _LARGEST:
+                yield GaussianLaw(
+                    "a",
+                    lambda a, k=component, back=back: back(
+                        (a[:, k] if a.ndim == axes + 2 else a).astype(np.float64)
+                    ),
+                    _modes(field, n, size),
+                    np.full((n,) * axes, field.pointwise_variance / size**2),
+                    relative=False,
+                )
+
+    def fields(self, count: int) -> int:
+        """Of so many components that are independent."""
+        return count
+
+    @abstractmethod
+    def check(self, count: int) -> None:
+        """Raise ValueError where numbers are not those of so many components."""
+
+    @abstractmethod
+    def of(self, g: Array, axes: int) -> Array:
+        """The initial value, of fields (batch, components, *points)."""
+
+    @abstractmethod
+    def back(self, component: int, count: int, deviation: float) -> tuple[float, Back]:
+        """What takes a component back to g over a size, so that rounding is that of 1."""
+
+    @abstractmethod
+    def bounds(self, count: int) -> tuple[Numbers, Numbers] | None:
+        """Between which the components are; None where they are not bounded."""
+
+    @abstractmethod
+    def speed(self, count: int, deviation: float) -> float:
+        """What u reaches in nearly every sample."""
+
+    @property
+    @abstractmethod
+    def symmetric(self) -> bool:
+        """Whether -u has the same law."""
+
+    @property
+    @abstractmethod
+    def sentence(self) -> str:
+        """The law in words."""
+
+    @property
+    def _normal(self) -> str:
+        return (
+            f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on the circle or "
+            f"the square of side 1, without its mean, {self.modes} modes, stretched to the length"
+        )
+
+
+class Gaussian(Initial):
+    """mean + g, independent in each component."""
+
+    law: Literal["gaussian"]
+    mean: Each = 0.0
+
+    def check(self, count: int) -> None:
+        spread(self.mean, count, "initial.mean")
+
+    def of(self, g: Array, axes: int) -> Array:
+        return g + _column(self.mean, g, axes)
+
+    def back(self, component: int, count: int, deviation: float) -> tuple[float, Back]:
+        mean = spread(self.mean, count, "")[component]
+        size = math.hypot(mean, deviation)
+        return size, lambda a: (a - mean) / size
+
+    def bounds(self, count: int) -> None:
+        return None
+
+    def speed(self, count: int, deviation: float) -> float:
+        """The root mean square of the largest component."""
+        return max(math.hypot(mean, deviation) for mean in spread(self.mean, count, ""))
+
+    @property
+    def symmetric(self) -> bool:
+        return not np.any(self.mean)
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.mean} + {self._normal}; components are independent"
+
+
+class Bounded(Initial):
+    """low + (high - low)/(1 + e^(-g - mean)); all components have one g, or independent ones."""
+
+    law: Literal["bounded"]
+    mean: Annotated[float, BeforeValidator(number)] = 0.0
+    low: Each = 0.0
+    high: Each = 1.0
+    shared: bool = False
+
+    def fields(self, count: int) -> int:
+        return 1 if self.shared else count
+
+    def check(self, count: int) -> None:
+        spread(self.low, count, "initial.low")
+        spread(self.high, count, "initial.high")
+
+    def of(self, g: Array, axes: int) -> Array:
+        low, high = (_column(level, g, axes) for level in (self.low, self.high))
+        return low + (high - low) / (1 + array_namespace(g).exp(-(g + self.mean)))
+
+    def back(self, component: int, count: int, deviation: float) -> tuple[float, Back]:
+        """The logistic function is hardest to take back at six deviations of g."""
+        low, high = (spread(x, count, "")[component] for x in (self.low, self.high))
+        mean = self.mean
+        if low == high:
+            return math.inf, lambda a: a
+        size = 1 + math.exp(min(700.0, (mean if low == 0 else abs(mean)) + 6 * deviation))
+        size *= 1 if low == 0 else max(abs(low), abs(high)) / abs(high - low)
+
+        def back(a: np.ndarray) -> np.ndarray:
+            share = (a - low) / (high - low)
+            return (np.log(share) - np.log1p(-share) - mean) / size
+
+        return size, back
+
+    def bounds(self, count: int) -> tuple[Numbers, Numbers]:
+        pairs = zip(spread(self.low, count, ""), spread(self.high, count, ""), strict=True)
+        low, high = zip(*(sorted(pair) for pair in pairs), strict=True)
+        return low, high
+
+    def speed(self, count: int, deviation: float) -> float:
+        """The middle between the bounds."""
+        low, high = self.bounds(count)
+        return max(abs(a + b) / 2 for a, b in zip(low, high, strict=True))
+
+    @property
+    def symmetric(self) -> bool:
+        return self.mean == 0 and not np.any(np.add(self.low, self.high))
+
+    @property
+    def sentence(self) -> str:
+        shared = "one g of all components" if self.shared else "components are independent"
+        return (
+            f"{self.low} + ({self.high} - {self.low})/(1 + exp(-g)), g = {self.mean:.6g} + "
+            f"{self._normal}; {shared}"
+        )
+
+
+def _column(value: float | Numbers, like: Array, axes: int) -> Array:
+    """Numbers of the components, shaped to broadcast over (batch, components, *points)."""
+    return constant(np.reshape(value, (-1, *[1] * axes)), like)
+
+
+def _modes(field: Field, n: int, size: float) -> Modes:
+    if isinstance(field, PeriodicGaussianField):
+        modes = periodic_modes(field, PeriodicGrid(n))
+    else:
+        modes = torus_modes(field, n)
+    return replace(modes, variances=modes.variances / size**2)

@@ -1,0 +1,317 @@
+"""Semilinear equations on the periodic interval and square, declared by their terms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+from pydantic import BeforeValidator, Field, model_validator
+
+from pdegen.domains import Box, PeriodicGrid
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.registry import equation
+from pdegen.equations.semilinear.initial import (
+    Bounded,
+    Each,
+    Gaussian,
+    each,
+    listed,
+    number,
+    spread,
+)
+from pdegen.equations.semilinear.law import Evolution, solved_checks
+from pdegen.equations.semilinear.solver import Numbers, Terms
+from pdegen.law.check import Law
+from pdegen.numerics.device import Array, empty, samples_at_once
+from pdegen.numerics.failure import SolveError
+from pdegen.numerics.semilinear import Semilinear
+from pdegen.numerics.torus import Torus
+from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.schema import Count, Name, NonNegative, Positive, Strict, brief, near
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+
+_VALUES = 2**22  # float64 numbers of a block of samples, beside the shard itself
+_ARRAYS, _ARRAYS_A_TIME = 40, 6  # that a device holds at most for a component of a sample
+
+
+def _speeds(value: object) -> object:
+    """A number, one for each axis, or such a list for each component."""
+    several = listed(value)
+    if several is not None and any(listed(one) is not None for one in several):
+        return tuple(map(each, several))
+    return each(value)
+
+
+Speeds = Annotated[float | tuple[float | Numbers, ...], BeforeValidator(_speeds)]
+
+
+class Linear(Strict):
+    """Coefficients of the linear terms; a number is that of every component."""
+
+    advection: Speeds = 0.0
+    diffusion: Each = 0.0
+    dispersion: Each = 0.0
+    hyper_diffusion: Each = 0.0
+    drag: Each = 0.0
+
+
+class Monomial(Strict):
+    """coefficient u^p v^q ... in the equation of the component `of`."""
+
+    of: Name
+    coefficient: Annotated[float, BeforeValidator(number)]
+    powers: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(strict=False)]
+
+
+class Nonlinear(Strict):
+    """Coefficients of the nonlinear terms, and the reaction."""
+
+    convection: Each = 0.0
+    conservative_convection: Each = 0.0
+    gradient_norm: Each = 0.0
+    reaction: Annotated[tuple[Monomial, ...], Field(strict=False)] = ()
+
+
+class Discretization(Strict):
+    """Points along each axis, and for nonlinear equations the largest step and error."""
+
+    resolution: Count
+    dt: Positive | None = None
+    tolerance: Positive = 1e-6
+
+
+@equation
+class SemilinearProblem(Problem):
+    """uₜ = L u + N(u) on the circle or the square torus: the map u(0) -> u(times)."""
+
+    takes_device: ClassVar[bool] = True
+
+    equation: Literal["semilinear"]
+    dimension: Literal[1, 2] = 1
+    length: Positive = 1.0
+    components: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8, strict=False)] = (
+        "u",
+    )
+    times: Annotated[tuple[NonNegative, ...], Field(min_length=1, strict=False)]
+    resolution: Count
+    linear: Linear = Linear()
+    nonlinear: Nonlinear = Nonlinear()
+    initial: Annotated[Gaussian | Bounded, Field(discriminator="law")]
+    solver: Discretization
+
+    @property
+    def terms(self) -> Terms:
+        """The equation in numbers.
+
+        Raises:
+            ValueError: If a list does not fit the components or axes, or nothing is declared.
+        """
+        count = len(self.components)
+        linear, nonlinear = self.linear, self.nonlinear
+
+        def each(table: Linear | Nonlinear, name: str) -> Numbers:
+            where = type(table).__name__.lower()
+            return spread(getattr(table, name), count, f"{where}.{name}")
+
+        terms = Terms(
+            axes=self.dimension,
+            advection=self._advection(),
+            diffusion=each(linear, "diffusion"),
+            dispersion=each(linear, "dispersion"),
+            hyper_diffusion=each(linear, "hyper_diffusion"),
+            drag=each(linear, "drag"),
+            convection=each(nonlinear, "convection"),
+            conservative_convection=each(nonlinear, "conservative_convection"),
+            gradient_norm=each(nonlinear, "gradient_norm"),
+            reaction=tuple(self._monomials()),
+        )
+        if terms.velocity and any(
+            len(set(b)) > 1 for b in (terms.convection, terms.conservative_convection)
+        ):
+            raise ValueError("nonlinear: the components of a velocity have one convection")
+        return terms
+
+    def _advection(self) -> tuple[Numbers, ...]:
+        given = self.linear.advection
+        if isinstance(given, tuple) and any(isinstance(speed, tuple) for speed in given):
+            rows = list(given)
+        else:
+            rows = [given] * len(self.components)
+        if len(rows) != len(self.components):
+            raise ValueError(
+                f"linear.advection has {len(rows)} lists, expected {len(self.components)}"
+            )
+        return tuple(spread(row, self.dimension, "linear.advection") for row in rows)  # pyright: ignore
+
+    def _monomials(self) -> Iterator[tuple[int, float, tuple[int, ...]]]:
+        known = list(self.components)
+        for place, one in enumerate(self.nonlinear.reaction):
+            where = f"nonlinear.reaction.{place}"
+            if one.of not in known:
+                raise ValueError(f"{where}.of: unknown {brief(one.of)}: {near(one.of, known)}")
+            if len(one.powers) != len(known):
+                raise ValueError(
+                    f"{where}.powers has {len(one.powers)} numbers, expected one for each of "
+                    f"{', '.join(known)}"
+                )
+            yield known.index(one.of), one.coefficient, one.powers
+
+    @property
+    def torus(self) -> Torus:
+        """The modes of the solver."""
+        return Torus(self._grids(self.solver.resolution), self.terms.degree)
+
+    def _grids(self, n: int) -> tuple[PeriodicGrid, ...]:
+        return (PeriodicGrid(n, self.length),) * self.dimension
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        terms, solving, modes = self.terms, self.solver.resolution, self.initial.modes
+        if len(set(self.components)) < len(self.components):
+            raise ValueError(f"components has a name twice: {', '.join(self.components)}")
+        if not terms.written(self.components):
+            raise ValueError("linear, nonlinear: declare a term of the equation, there is none")
+        if list(self.times) != sorted(set(self.times)):
+            raise ValueError(f"times must increase, got {list(self.times)}")
+        for name, n in (("resolution", self.resolution), ("solver.resolution", solving)):
+            if n < 4 or n % 2:
+                raise ValueError(f"{name} must be even and >= 4, got {n}")
+        if solving % self.resolution:
+            raise ValueError(
+                f"resolution must divide solver.resolution = {solving}, got {self.resolution}"
+            )
+        if self.resolution < 2 * modes + 2:
+            raise ValueError(
+                f"initial.modes = {modes} need resolution >= {2 * modes + 2}, got {self.resolution}"
+            )
+        least = (terms.degree + 1) * modes + 1
+        if solving < least:
+            raise ValueError(
+                f"products of {terms.degree} factors of initial.modes = {modes} need "
+                f"solver.resolution >= {least + least % 2}, got {solving}"
+            )
+        self.initial.check(len(self.components))
+        self.initial.field(self.dimension)  # raises for an exponent that is too small
+        self._check_step(terms)
+        return self
+
+    def _check_step(self, terms: Terms) -> None:
+        dt = self.solver.dt
+        if terms.diagonal:
+            if dt is not None:
+                raise ValueError("solver.dt: linear equations are solved without steps: leave it")
+            return
+        if dt is None:
+            raise ValueError("solver.dt is missing: it is the largest step in time")
+        speed, slope = self._speeds()
+        largest = terms.largest_step(self.torus, speed, slope)
+        if dt > largest:
+            raise ValueError(
+                f"solver.dt = {dt:g} is unstable for u of size {speed:.3g} on "
+                f"{self.solver.resolution} points: use at most {largest:.3g}"
+            )
+
+    def _speeds(self) -> tuple[float, float]:
+        """What u reaches in nearly every sample, and the root mean square of a derivative of g."""
+        field = self.initial.field(self.dimension)
+        if isinstance(field, PeriodicGaussianField):
+            square = np.arange(1, field.modes + 1) ** 2
+        else:
+            square = np.sum(field.wave_vectors**2, axis=1)
+        energy = float(np.sum((2 * np.pi / self.length) ** 2 * square * field.mode_deviations**2))
+        speed = self.initial.speed(len(self.components), math.sqrt(field.pointwise_variance))
+        return speed, math.sqrt(energy / self.dimension)
+
+    @property
+    def formula(self) -> str:
+        where = "circle of length" if self.dimension == 1 else "square torus of side"
+        return f"{self.terms.written(self.components)}, x on the {where} {self.length:.6g}"
+
+    @property
+    def domain(self) -> Box:
+        return Box(self._grids(self.resolution))
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain = self.domain
+        channels = self.components if len(self.components) > 1 else ()
+        steps = "largest time step that met the tolerance for the sample"
+        return (
+            function(domain, "a", "input", "initial value u(x, 0)", channels=channels),
+            function(
+                domain, "u", "target", "solution u(x, t)", times=self.times, channels=channels
+            ),
+            scalar("error", "quality", "estimate of the relative L2 error of u by the solver"),
+            *(() if self.terms.diagonal else (scalar("step", "quality", steps),)),
+        )
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        return (times(self.times),)
+
+    def physics(self) -> Physics:
+        symmetries = ("shift",)
+        if self.terms.odd and self.dimension == 1 and self.initial.symmetric:
+            symmetries = ("shift", "odd-reflection")
+        return Physics(
+            symmetries=symmetries,
+            sentences={"initial": self.initial.sentence},
+            drawing={"a": Drawing("a"), "u": Drawing("u")},
+        )
+
+    @property
+    def needed(self) -> int:
+        points = len(self.components) * self.solver.resolution**self.dimension
+        return (_ARRAYS + _ARRAYS_A_TIME * len(self.times)) * points
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
+        """Initial values and solutions are computed on the solver's grid, where they are resolved,
+        and then taken at the points of the output grid."""
+        torus, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
+        stride, count = self.solver.resolution // self.resolution, len(self.components)
+        every = (..., *[slice(None, None, stride)] * self.dimension)
+        store = {
+            variable.name: empty((len(samples), *variable.shape), np.dtype(variable.dtype), device)
+            for variable in self.variables()
+        }
+        xp = array_namespace(store["a"])
+        at_once = max(1, _VALUES // self.needed)
+        size = at_once if device is None else samples_at_once(self.needed)
+        for start in range(0, len(samples), size):
+            block = slice(start, start + size)
+            u0 = self.initial.values(torus, count, seed, samples[block], device)
+            try:
+                found = solver.solve(torus.to_modes(u0), list(self.times))
+            except SolveError as failure:
+                raise SampleError(samples[start + failure.row], failure.reason) from failure
+            for name, values in (("a", u0), ("u", torus.to_points(found.v))):
+                values = xp.astype(values[every], xp.float32)
+                store[name][block] = xp.reshape(values, store[name][block].shape)
+            store["error"][block] = xp.max(found.error, axis=1)
+            if "step" in store:
+                store["step"][block] = found.step
+        return store
+
+    def law(self) -> Law:
+        grids, count = self._grids(self.resolution), len(self.components)
+        evolution = Evolution(
+            terms=self.terms,
+            bounds=self.initial.bounds(count),
+            solving=self.torus,
+            seen=Torus(grids, 1),
+            times=(0.0, *self.times),
+        )
+        solver = self.solver
+        solved = solved_checks(solver.dt, solver.tolerance)
+        return Law((*self.initial.checks(grids, count), *solved, *evolution.checks()))
+
+
+@lru_cache(maxsize=4)
+def _built(problem: SemilinearProblem, device: str | None) -> tuple[Torus, Semilinear]:
+    """Kept, for what they precompute costs as much as a small batch on a device."""
+    torus, terms, solver = problem.torus, problem.terms, problem.solver
+    dt = math.inf if solver.dt is None else solver.dt
+    return torus, terms.solver(torus, dt, solver.tolerance, device)

@@ -1,0 +1,373 @@
+"""The terms of a semilinear equation, and what they are to the modes of functions on a torus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add, mul
+
+import numpy as np
+from array_api_compat import array_namespace
+from jaxtyping import Float
+
+from pdegen.numerics.device import Array, constant, empty
+from pdegen.numerics.etdrk import Symbol
+from pdegen.numerics.semilinear import Modes, Semilinear
+from pdegen.numerics.torus import Torus
+
+Numbers = tuple[float, ...]  # one for each component
+Powers = tuple[int, ...]  # of each component
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The numbers of the equation of each component u on a torus of one or two axes,
+
+        uₜ + c·∇u + δ Σ_j ∂_j³u + μ Δ²u + λ u + convection + (g/2)|∇u|² = ν Δu + R(u, v, ...).
+
+    A velocity, with as many components u = (u_1, u_2) as axes, is convected by b (u·∇)u, or by
+    (b/2) ∇·(u u) in conservative form; any other component by itself, b u Σ_j ∂_j u, of which
+    (b/2) Σ_j ∂_j u² is the same. R is a sum of monomials.
+
+    Args:
+        axes: Of the torus.
+        advection: c of each component, along each axis.
+        diffusion, dispersion, hyper_diffusion, drag: ν, δ, μ, λ.
+        convection, conservative_convection: b.
+        gradient_norm: g.
+        reaction: R: a component, a coefficient, and the power of each component.
+    """
+
+    axes: int
+    advection: tuple[Numbers, ...]
+    diffusion: Numbers
+    dispersion: Numbers
+    hyper_diffusion: Numbers
+    drag: Numbers
+    convection: Numbers
+    conservative_convection: Numbers
+    gradient_norm: Numbers
+    reaction: tuple[tuple[int, float, Powers], ...]
+
+    @property
+    def components(self) -> int:
+        return len(self.diffusion)
+
+    @property
+    def velocity(self) -> bool:
+        """Whether the components are those of a velocity."""
+        return self.components == self.axes > 1
+
+    @cached_property
+    def growth(self) -> Numbers:
+        """The rate of each component by drag, and by what reacts with itself alone, linearly."""
+        rates = [-rate for rate in self.drag]
+        for of, coefficient, powers in self.reaction:
+            if powers == self._itself(of):
+                rates[of] += coefficient
+        return tuple(rates)
+
+    @cached_property
+    def monomials(self) -> dict[Powers, dict[int, float]]:
+        """The reaction without what is in `growth`: a coefficient for each component, by powers."""
+        found: dict[Powers, dict[int, float]] = {}
+        for of, coefficient, powers in self.reaction:
+            if powers != self._itself(of):
+                those = found.setdefault(powers, {})
+                those[of] = those.get(of, 0.0) + coefficient
+        return found
+
+    def reacts_alone(self, component: int) -> bool:
+        """Whether what a component reacts to is itself."""
+        return all(
+            component not in those or sum(powers) == powers[component]
+            for powers, those in self.monomials.items()
+        )
+
+    def reaction_of(self, component: int) -> Float[np.ndarray, " powers"]:
+        """Coefficients, by rising powers, of the reaction of a component to itself, without what is
+        in `growth`."""
+        found = np.zeros(2 + max((max(powers) for powers in self.monomials), default=0))
+        for powers, those in self.monomials.items():
+            if sum(powers) == powers[component]:
+                found[powers[component]] += those.get(component, 0.0)
+        return found
+
+    @property
+    def positive(self) -> bool:
+        """Whether no reaction takes from a component that is 0, of others that are not negative."""
+        return all(
+            coefficient >= 0 or powers[component] > 0
+            for powers, those in self.monomials.items()
+            for component, coefficient in those.items()
+        )
+
+    def _itself(self, component: int) -> Powers:
+        return tuple(int(k == component) for k in range(self.components))
+
+    @property
+    def transported(self) -> bool:
+        """Whether there is convection."""
+        return any((*self.convection, *self.conservative_convection))
+
+    @property
+    def degree(self) -> int:
+        """Most factors of a product; 1 where there is none."""
+        products = self.transported or any(self.gradient_norm)
+        return max(1, 2 * products, *map(sum, self.monomials))
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether the modes do not see each other: v = e^(Lt) v₀."""
+        return self.degree == 1 and not self.monomials
+
+    @property
+    def odd(self) -> bool:
+        """Whether u(x) -> -u(-x) maps solutions to solutions."""
+        even = [p for p in self.monomials if sum(p) % 2 == 0]
+        return not (np.any(self.advection) or any((*self.dispersion, *self.gradient_norm)) or even)
+
+    def written(self, names: Sequence[str]) -> str:
+        """The equation of each component, in one line; none where there are no terms.
+
+        >>> zero = (0.0,)
+        >>> terms = Terms(1, (zero,), zero, (1.0,), zero, zero, (6.0,), zero, zero, ())
+        >>> terms.written(["u"])
+        'u_t = -u_xxx - 6 u u_x'
+        """
+        axes = "xy"[: self.axes]
+
+        def one(k: int) -> str:
+            u, plane = names[k], self.axes == 2
+            self_convection = f"({', '.join(names)}).grad {u}"
+            flux = f"div(({', '.join(names)}) {u})/2"
+            if not self.velocity:
+                self_convection = f"{u} ({u}_x + {u}_y)" if plane else f"{u} {u}_x"
+                flux = f"(({u}^2)_x + ({u}^2)_y)/2" if plane else f"({u}^2)_x/2"
+            third = " + ".join(f"{u}_{3 * x}" for x in axes)
+            said = [
+                *((-c, f"{u}_{x}") for c, x in zip(self.advection[k], axes, strict=True)),
+                (self.diffusion[k], f"laplace {u}" if plane else f"{u}_xx"),
+                (-self.dispersion[k], f"({third})" if plane else third),
+                (-self.hyper_diffusion[k], f"laplace^2 {u}" if plane else f"{u}_xxxx"),
+                (-self.drag[k], u),
+                (-self.convection[k], self_convection),
+                (-self.conservative_convection[k], flux),
+                (-self.gradient_norm[k], f"|grad {u}|^2/2" if plane else f"({u}_x)^2/2"),
+                *(
+                    (coefficient, _monomial(names, powers))
+                    for of, coefficient, powers in self.reaction
+                    if of == k
+                ),
+            ]
+            return _sum(said)
+
+        found = [one(k) for k in range(self.components)]
+        whole = [f"{name}_t = {right or '0'}" for name, right in zip(names, found, strict=True)]
+        return "; ".join(whole) if any(found) else ""
+
+    def linear(self, torus: Torus) -> Symbol:
+        """L, (components, *modes); real where no derivative of odd order is in it."""
+
+        def each(numbers: Numbers) -> np.ndarray:
+            return np.reshape(numbers, (-1, *[1] * self.axes))
+
+        even = each(self.diffusion) * torus.laplacian + each(self.growth)
+        even = even - each(self.hyper_diffusion) * torus.laplacian**2
+        if not np.any(self.advection) and not any(self.dispersion):
+            return even
+        odd = each(self.dispersion) * sum(d**3 for d in torus.d)
+        speeds = zip(*self.advection, strict=True)
+        return even - odd - sum(each(c) * d for c, d in zip(speeds, torus.d, strict=True))
+
+    def convected(self, torus: Torus) -> np.ndarray:
+        """The wave number along which convection with b = 1 and u = 1 moves a mode."""
+        if self.velocity:
+            return np.sqrt(-torus.laplacian)
+        return np.abs(np.broadcast_to(sum(torus.wave_numbers), torus.shape))
+
+    def largest_step(self, torus: Torus, speed: float, slope: float) -> float:
+        """The largest step that is stable for some speed and slope of u.
+
+        Runge-Kutta of order 4 is stable on the imaginary axis up to 2√2. A mode k is moved there at
+        the rate ω = |b u·k| + |g ∇u·k|, unless the equation damps it faster: -Re L(k) >= ω.
+
+        Args:
+            torus: The modes.
+            speed, slope: Root mean squares of a component of u, and of its derivative.
+        """
+        pairs = zip(self.convection, self.conservative_convection, strict=True)
+        largest = max(abs(one) + abs(other) for one, other in pairs)
+        rate = largest * speed * self.convected(torus)
+        rate = rate + max(map(abs, self.gradient_norm)) * slope * np.sqrt(-torus.laplacian)
+        damping = -np.real(self.linear(torus)).max(axis=0)
+        fastest = float(np.where(rate > damping, rate, 0.0).max())
+        return 2 * math.sqrt(2) / fastest if fastest > 0 else math.inf
+
+    def nonlinear(self, torus: Torus, device: str | None = None) -> Callable[[Modes], Modes] | None:
+        """N, from modes to modes, of NumPy arrays or of tensors on a device; None if `diagonal`.
+
+        Products that need no derivative after them are summed at the points, and transformed once.
+        """
+        if self.diagonal:
+            return None
+        like = empty((0,), np.float64, device)
+        at_points: list[Part] = []
+        in_modes: list[Part] = []
+        if any(self.convection) and self.velocity:
+            at_points.append(_rotation(self, torus, like))
+            in_modes.append(_head(self, torus, like))
+        elif any(self.convection):
+            in_modes.append(_squares(self, torus, like, self.convection))
+        if any(self.conservative_convection):
+            flux = _fluxes if self.velocity else _squares
+            in_modes.append(flux(self, torus, like, self.conservative_convection))
+        if any(self.gradient_norm):
+            at_points.append(_slopes(self, torus, like))
+        products = {powers: of for powers, of in self.monomials.items() if sum(powers) > 1}
+        if len(products) < len({of for those in products.values() for of in those}):
+            in_modes.append(_transformed(products, torus))
+        elif products:
+            at_points.append(_reaction(products, self.components))
+        if len(products) < len(self.monomials):
+            in_modes.append(_coupling(self, torus, like))
+        needs_values = self.transported or bool(products)
+
+        def of(v: Modes) -> Modes:
+            u = torus.to_points(v) if needs_values else v
+            found = [part(v, u) for part in in_modes]
+            if at_points:
+                found.append(torus.to_modes(reduce(add, (part(v, u) for part in at_points))))
+            return reduce(add, found)
+
+        return of
+
+    def solver(self, torus: Torus, dt: float, tolerance: float, device: str | None) -> Semilinear:
+        """The solver of the equation."""
+        return Semilinear(torus, self.linear(torus), self.nonlinear(torus, device), dt, tolerance)
+
+
+def _monomial(names: Sequence[str], powers: Powers) -> str:
+    factors = [f"{n}^{p}" if p > 1 else n for n, p in zip(names, powers, strict=True) if p]
+    return " ".join(factors)
+
+
+def _sum(terms: Sequence[tuple[float, str]]) -> str:
+    """Terms with their signs, without those that are 0."""
+    text = ""
+    for coefficient, factor in terms:
+        if coefficient:
+            sign = ("-" if coefficient < 0 else "+") if text else ("-" if coefficient < 0 else "")
+            size = f"{abs(coefficient):.6g}" if abs(coefficient) != 1 or not factor else ""
+            text += f" {sign} " if text else sign
+            text += " ".join(part for part in (size, factor) if part)
+    return text
+
+
+Part = Callable[[Modes, Array], Array]  # from modes and values at the points to a part of N
+
+
+def _squares(terms: Terms, torus: Torus, like: Array, b: Numbers) -> Part:
+    """-(b/2) Σ_j ∂_j u² of each component."""
+    symbol = constant(-0.5 * np.reshape(b, (-1, *[1] * terms.axes)) * sum(torus.d), like)
+    return lambda v, u: symbol * torus.to_modes(u * u)
+
+
+def _fluxes(terms: Terms, torus: Torus, like: Array, b: Numbers) -> Part:
+    """-(b/2) ∇·(u u_i) of a velocity on the square."""
+    dx, dy = (constant(-0.5 * b[0] * d, like) for d in torus.d)
+
+    def part(v: Modes, u: Array) -> Array:
+        xp, (one, two) = array_namespace(u), (u[:, 0], u[:, 1])
+        products = torus.to_modes(xp.stack([one * one, one * two, two * two], axis=1))
+        first = dx * products[:, 0] + dy * products[:, 1]
+        return xp.stack([first, dx * products[:, 1] + dy * products[:, 2]], axis=1)
+
+    return part
+
+
+def _head(terms: Terms, torus: Torus, like: Array) -> Part:
+    """-b ∇(|u|²/2), of (u·∇)u = ∇(|u|²/2) + ω (-u_2, u_1), ω = ∂_1u_2 - ∂_2u_1."""
+    gradient = np.stack([np.broadcast_to(d, torus.shape) for d in torus.d])
+    symbol = constant(-0.5 * terms.convection[0] * gradient, like)
+
+    def part(v: Modes, u: Array) -> Array:
+        one, two = u[:, :1], u[:, 1:]
+        return symbol * torus.to_modes(one * one + two * two)
+
+    return part
+
+
+def _rotation(terms: Terms, torus: Torus, like: Array) -> Part:
+    """-b ω (-u_2, u_1)."""
+    dx, dy = (constant(terms.convection[0] * d, like) for d in torus.d)
+
+    def part(v: Modes, u: Array) -> Array:
+        omega = torus.to_points(dx * v[:, 1] - dy * v[:, 0])
+        return array_namespace(u).stack([omega * u[:, 1], -omega * u[:, 0]], axis=1)
+
+    return part
+
+
+def _slopes(terms: Terms, torus: Torus, like: Array) -> Part:
+    """-(g/2)|∇u|² of each component."""
+    g = constant(-0.5 * np.reshape(terms.gradient_norm, (-1, *[1] * terms.axes)), like)
+    symbols = [constant(d, like) for d in torus.d]
+    return lambda v, u: g * reduce(add, (torus.to_points(d * v) ** 2 for d in symbols))
+
+
+def _product(u: Array, powers: Powers) -> Array:
+    return reduce(mul, (u[:, k] for k, power in enumerate(powers) for _ in range(power)))
+
+
+def _reaction(products: Mapping[Powers, Mapping[int, float]], components: int) -> Part:
+    """The products at the points, of each component."""
+
+    def part(v: Modes, u: Array) -> Array:
+        sums: list[Array | None] = [None] * components
+        for powers, coefficients in products.items():
+            product = _product(u, powers)
+            for component, coefficient in coefficients.items():
+                term, there = coefficient * product, sums[component]
+                sums[component] = term if there is None else there + term
+        zero = 0 * u[:, 0]
+        return array_namespace(u).stack([zero if s is None else s for s in sums], axis=1)
+
+    return part
+
+
+def _transformed(products: Mapping[Powers, Mapping[int, float]], torus: Torus) -> Part:
+    """The same in modes, where fewer products than components have to be transformed."""
+
+    def part(v: Modes, u: Array) -> Array:
+        found = array_namespace(v).zeros_like(v)
+        for powers, coefficients in products.items():
+            product = torus.to_modes(_product(u, powers))
+            for component, coefficient in coefficients.items():
+                found[:, component] += coefficient * product
+        return found
+
+    return part
+
+
+def _coupling(terms: Terms, torus: Torus, like: Array) -> Part:
+    """Sources, which are in the mode 0, and what reacts to other components linearly."""
+    source = np.zeros((terms.components, *torus.shape))
+    linear = list[tuple[int, int, float]]()
+    for powers, coefficients in terms.monomials.items():
+        for component, coefficient in coefficients.items():
+            if sum(powers) == 0:
+                source[(component, *[0] * terms.axes)] += coefficient
+            elif sum(powers) == 1:
+                linear.append((component, powers.index(1), coefficient))
+    constants = constant(source, like)
+
+    def part(v: Modes, u: Array) -> Array:
+        found = array_namespace(v).zeros_like(v) + constants
+        for component, other, coefficient in linear:
+            found[:, component] += coefficient * v[:, other]
+        return found
+
+    return part

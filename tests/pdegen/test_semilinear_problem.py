@@ -1,0 +1,296 @@
+"""Semilinear equations as recipes: what is refused, what is stored, and what the law sees."""
+
+import copy
+import pickle
+import re
+import tomllib
+
+import numpy as np
+import pytest
+import torch
+
+from pdegen.equations.base import SampleError
+from pdegen.equations.semilinear.problem import SemilinearProblem
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from tests.pdegen.test_semilinear_equations import SMALL, declared, started
+
+NAMES = ["advection", "heat", *SMALL]
+TOLERANCES = {"kdv": 1e-5, "swift-hohenberg": 5e-2, "gray-scott": 2e-2}
+
+
+def reduced(name, **overrides):
+    small = {"tolerance": TOLERANCES.get(name, 1e-2), **SMALL[name]} if name in SMALL else {}
+    return load_recipe(name).with_overrides({**small, **overrides}).problem
+
+
+def findings(problem, values):
+    return [
+        finding.what
+        for finding in problem.law().check([(np.arange(len(values["a"])), values)])
+        if finding.variable
+    ]
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """Twelve samples of each recipe, solved once."""
+    return {name: reduced(name).compute(0, range(12)) for name in NAMES}
+
+
+# what is declared
+
+PLAIN = {
+    "times": [0.5, 1.0],
+    "linear": {"diffusion": 0.01},
+    "nonlinear": {"convection": 1.0},
+    "solver": {"resolution": 32, "dt": 0.01},
+}
+MONOMIAL = {"of": "u", "coefficient": 1.0, "powers": [2]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"linear": {"difusion": 0.1}}, "unknown key 'linear.difusion': did you mean linear.diff"),
+        ({"nonlinear": {"convektion": 1.0}}, "unknown key 'nonlinear.convektion': did you mean"),
+        ({"nonlinear": {"reaction": [{**MONOMIAL, "power": [2]}]}}, "did you mean"),
+        ({"nonlinear": {"reaction": [{**MONOMIAL, "of": "w"}]}}, "reaction.0.of: unknown 'w'"),
+        ({"nonlinear": {"reaction": [{**MONOMIAL, "powers": [2, 1]}]}}, "reaction.0.powers has 2"),
+        ({"nonlinear": {"reaction": [{**MONOMIAL, "powers": [-1]}]}}, "must be at least 0"),
+        ({"linear": {"diffusion": [0.1, 0.2]}}, "linear.diffusion has 2 numbers, expected one"),
+        ({"linear": {"diffusion": "0.1"}}, "linear.diffusion: must be a finite number, got '0.1'"),
+        ({"linear": {"drag": float("nan")}}, "linear.drag: must be a finite number, got nan"),
+        ({"linear": {"advection": [1.0, 2.0]}}, "linear.advection has 2 numbers, expected one, or"),
+        ({"linear": {"advection": [[1.0], [2.0]]}}, "linear.advection has 2 lists, expected 1"),
+        ({"linear": {}, "nonlinear": {}}, "declare a term of the equation, there is none"),
+        ({"components": ["u", "u"]}, "components has a name twice"),
+        ({"times": [1.0, 0.5]}, "times must increase"),
+        ({"resolution": 31}, "resolution must be even and >= 4, got 31"),
+        ({"solver": {"resolution": 33, "dt": 0.01}}, "solver.resolution must be even and >= 4"),
+        ({"solver": {"resolution": 48, "dt": 0.01}}, "resolution must divide solver.resolution"),
+        ({"solver": {"resolution": 32}}, "solver.dt is missing"),
+        ({"nonlinear": {}}, "solver.dt: linear equations are solved without steps"),
+        ({"initial": {"modes": 16}}, "initial.modes = 16 need resolution >= 34, got 32"),
+        ({"initial": {"modes": 12}}, r"products of 2 factors .* need solver.resolution >= 38"),
+        ({"initial": {"alpha": 0.5}}, "alpha > 1/2"),
+        ({"initial": {"mean": [1.0, 2.0]}}, "initial.mean has 2 numbers, expected one"),
+        ({"initial": {"law": "uniform"}}, "unknown 'uniform', known: gaussian, bounded"),
+        ({"dimension": 3}, "dimension: must be 1 or 2, got 3"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(changes, message):
+    content = copy.deepcopy(PLAIN)
+    for key, value in changes.items():
+        if key == "initial":
+            base = {"law": "gaussian", "sigma": 1.0, "tau": 1.0, "alpha": 2.0, "modes": 2}
+            value = {**base, **value}
+        content[key] = value
+    with pytest.raises(SchemaError, match=message) as caught:
+        declared(**content)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_components_of_a_velocity_have_one_convection():
+    plane = {"dimension": 2, "components": ["u", "v"], "solver": {"resolution": 32, "dt": 1e-3}}
+    with pytest.raises(SchemaError, match="the components of a velocity have one convection"):
+        declared(**plane, nonlinear={"convection": [1.0, 2.0]})
+
+
+@pytest.mark.parametrize("nonlinear", [{"convection": 6.0}, {"gradient_norm": 1.0}])
+def test_a_step_that_the_speed_forbids_is_refused_and_the_largest_is_named(nonlinear):
+    def of(dt, **linear):
+        solver = {"resolution": 256, "dt": dt, "tolerance": 1e6}
+        initial = {"law": "gaussian", "sigma": 25.0, "tau": 5.0, "alpha": 2.0, "modes": 20}
+        return declared(
+            solver=solver, initial=initial, nonlinear=nonlinear, linear=linear, resolution=256
+        )
+
+    with pytest.raises(SchemaError, match=r"is unstable for u of size .*: use at most 0\.") as said:
+        of(1.0, dispersion=1e-6)
+    largest = float(str(said.value).rsplit(" ", 1)[1])
+    of(largest * 0.99, dispersion=1e-6)
+    of(1.0, diffusion=10.0)  # which damps faster than the speed moves
+
+
+def test_the_limit_of_the_step_is_where_it_becomes_unstable():
+    """A constant speed on modes without damping: stable at the limit, unstable beyond."""
+    initial = {"law": "gaussian", "sigma": 1e-8, "tau": 1.0, "alpha": 2.0, "modes": 2, "mean": 1.0}
+
+    def of(dt):
+        return declared(
+            times=[100.0], initial=initial, linear={"dispersion": 1e-30},
+            nonlinear={"convection": 1.0}, solver={"resolution": 32, "dt": dt, "tolerance": 1e9},
+        )  # fmt: skip
+
+    with pytest.raises(SchemaError, match="use at most") as said:
+        of(1.0)
+    limit = float(str(said.value).rsplit(" ", 1)[1])
+    for factor, grows in ((0.97, False), (1.03, True)):
+        problem = of(0.01)
+        v0, _ = started(problem, range(1))
+        v0[..., -1] += 1e-9
+        solver = problem.terms.solver(problem.torus, limit * factor, 1e99, None)
+        last = solver._march(v0, [50.0], solver.dt, 2)[0][0, 0, 0, -1]
+        assert (not abs(last) < 1e-8) == grows  # it may be infinite
+
+
+def test_formulas_are_written_from_the_terms():
+    assert load_recipe("kdv").problem.formula == (
+        "u_t = -u_xxx - 6 u u_x, x on the circle of length 32"
+    )
+    assert load_recipe("gray-scott").problem.formula == (
+        "u_t = 2e-05 laplace u + 0.04 - 0.04 u - u v^2; v_t = 1e-05 laplace v + u v^2 - 0.1 v, "
+        "x on the square torus of side 1"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_problems_are_pickled_and_hashed(name):
+    problem = load_recipe(name).problem
+    again = pickle.loads(pickle.dumps(problem))
+    assert again == problem
+    assert hash(again) == hash(problem)
+    assert isinstance(again, SemilinearProblem)
+
+
+def test_the_reflection_is_a_symmetry_where_all_terms_are_odd():
+    expected = {"kuramoto-sivashinsky": True, "kdv": False, "fisher-kpp": False, "advection": False}
+    for name, odd in expected.items():
+        symmetries = load_recipe(name).problem.physics().symmetries
+        assert ("odd-reflection" in symmetries) == odd
+        assert "shift" in symmetries
+
+
+# what is computed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_does_not_depend_on_those_beside_it(name, solved):
+    alone = reduced(name).compute(0, range(7, 8))
+    for variable, values in alone.items():
+        assert np.array_equal(values[0], solved[name][variable][7]), variable
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_finer_output_grid_has_the_same_function(name, solved):
+    problem = reduced(name)
+    finer = {"problem.resolution": problem.solver.resolution}
+    if problem.resolution == problem.solver.resolution:
+        finer = dict.fromkeys(("problem.resolution", "problem.solver.resolution"), 512)
+        if name == "heat":
+            finer = dict.fromkeys(finer, 128)
+    fine = reduced(name, **finer).compute(0, range(3))
+    stride = finer["problem.resolution"] // problem.resolution
+    every = (..., *[slice(None, None, stride)] * problem.dimension)
+    for variable in ("a", "u"):
+        coarse = solved[name][variable][:3]
+        np.testing.assert_allclose(fine[variable][every], coarse, atol=1e-6)
+
+
+def test_components_have_independent_fields_unless_they_share_one(solved):
+    a = solved["burgers-2d"]["a"]
+    correlation = np.corrcoef(a[:, 0].ravel(), a[:, 1].ravel())[0, 1]
+    assert abs(correlation) < 0.5
+    assert not np.allclose(a[:, 0], a[:, 1])
+    shared = solved["gray-scott"]["a"]
+    np.testing.assert_allclose((1 - shared[:, 0]) / 0.5, shared[:, 1] / 0.5, atol=1e-6)
+
+
+def test_a_step_is_stored_where_there_are_steps(solved):
+    assert "step" not in solved["heat"]
+    assert solved["heat"]["error"].max() < 1e-15
+    problem = reduced("kdv")
+    assert (solved["kdv"]["step"] <= problem.solver.dt).all()
+
+
+def test_a_sample_that_misses_the_tolerance_is_named():
+    problem = reduced("kdv", **{"problem.solver.resolution": 128, "dt": 0.01, "tolerance": 1e-9})
+    with pytest.raises(SampleError, match=r"^sample 5: its error exceeds 1e-09"):
+        problem.compute(0, range(5, 9))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tensors_of_pytorch_give_the_same(name, solved):
+    problem = reduced(name)
+    found = problem.solve(0, range(3), "cpu")
+    for variable, values in found.items():
+        assert isinstance(values, torch.Tensor)
+        expected = solved[name][variable][:3]
+        np.testing.assert_allclose(values.numpy(), expected, rtol=1e-3, atol=2e-6)
+
+
+# what the law sees
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sound_stores_pass(name, solved):
+    assert findings(reduced(name), solved[name]) == []
+
+
+def exchanged(values):
+    """The solutions of two samples."""
+    values["u"][[3, 4]] = values["u"][[4, 3]]
+
+
+def reversed_in_time(values):
+    values["u"] = values["u"][:, ::-1].copy()
+
+
+def shifted(values):
+    values["u"] += np.float32(0.02 * values["u"].std())
+
+
+def larger(values):
+    values["u"] *= np.float32(1.02)
+
+
+def coarser(values):
+    values["step"] /= 1000
+
+
+def beyond(values):
+    values["u"][2] -= values["u"][2].min() + np.float32(0.1)
+
+
+def other_input(values):
+    values["a"] *= np.float32(1.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("advection", exchanged, "the distance from the solution of the stored a"),
+        ("heat", reversed_in_time, "the distance from the solution of the stored a"),
+        ("heat", larger, "the distance from the solution of the stored a"),
+        ("kdv", exchanged, "the norm since the time before"),
+        ("kdv", shifted, "the change of the mean"),
+        ("kdv", larger, "the growth of the norm"),
+        ("kdv", coarser, "minus the time step"),
+        ("kdv", other_input, "the energy of"),
+        ("kuramoto-sivashinsky", shifted, "the change of the mean"),
+        ("allen-cahn", reversed_in_time, "the growth of the functional"),
+        ("swift-hohenberg", reversed_in_time, "the growth of the functional"),
+        ("fisher-kpp", reversed_in_time, "the growth of the functional"),
+        ("fisher-kpp", beyond, "the excess over the range of a"),
+        ("burgers-2d", other_input, "the energy of"),
+        ("gray-scott", beyond, "minus the least value"),
+    ],
+)
+def test_what_the_equation_forbids_is_found(name, change, said, solved):
+    values = {key: array.copy() for key, array in solved[name].items()}
+    change(values)
+    assert any(said in what for what in findings(reduced(name), values))
+
+
+def test_the_equation_of_the_documentation_is_one_file(root):
+    """FitzHugh and Nagumo: solved, and sound by what follows from its terms."""
+    text = (root / "docs/equations.md").read_text("utf-8")
+    (table,) = re.findall(r"^```toml\n(\[problem\]\n.*?)^```", text, re.M | re.S)
+    problem = SemilinearProblem.parse(tomllib.loads(table)["problem"], "docs")
+    assert problem.formula.startswith(
+        "u_t = 0.001 laplace u + u - u^3 - v; v_t = 0.005 laplace v - v + 2 u, "
+    )
+    values = problem.compute(0, range(1))
+    assert values["u"].shape == (1, 3, 2, 64, 64)
+    assert findings(problem, values) == []
