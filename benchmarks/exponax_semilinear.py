@@ -1,0 +1,227 @@
+"""Semilinear equations: our steps against those of exponax.
+
+    python -m venv /tmp/peer && /tmp/peer/bin/pip install -e '.[exponax]'
+    /tmp/peer/bin/python -m benchmarks.exponax_semilinear [--rounds 7] [--only kdv ...]
+
+Both solve the initial values of the recipes on the same points, in float64, on one thread of a CPU,
+with exponential Runge-Kutta of order 4. Each takes the fewest steps, a power of two times the
+number that is said, whose relative L2 error against a run of ours with eight times as many steps on
+twice the points is at most 1e-5 for every sample; where the points limit both, the limit is said.
+exponax 0.2 takes the real parts of its coefficients, so that it does not get there where L is not
+real (kdv): there it takes as many steps as ours, and its error is said.
+exponax steps in Fourier space, vmapped and jitted. Coefficients and compiled functions are made
+before. Processor time: medians, and ratios within rounds in which all take turns. "with its
+estimate" is what a recipe pays: a second run with twice the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.exponax_burgers import ONE_THREAD
+from benchmarks.extras import needed
+from benchmarks.show import show
+from pdegen.domains import PeriodicGrid
+from pdegen.numerics.device import blocks
+from pdegen.numerics.semilinear import Semilinear
+from pdegen.numerics.torus import Torus
+from pdegen.recipe import load_recipe
+from pipelines.measure.timing import interleaved, ratio, rounded
+
+TOLERANCE = 1e-5
+_DOUBLINGS = 6
+
+Solve = Callable[[], np.ndarray]
+Ours = Callable[[int, float], tuple[Torus, Semilinear]]  # of points and a step
+
+
+@dataclass(frozen=True)
+class Case:
+    """An equation with initial values at its points.
+
+    Args:
+        points: Along each axis.
+        time: Of the solution that is compared.
+        steps: The fewest that are tried.
+        values: From points to initial values (samples, components, *points).
+        ours: Torus and solver, of points and a step.
+        stepper: Class of exponax, by its name in exponax.stepper, and its arguments.
+        length: Of the domain.
+    """
+
+    points: int
+    time: float
+    steps: int
+    values: Callable[[int], np.ndarray]
+    ours: Ours
+    stepper: tuple[str, dict[str, Any]]
+    length: float
+
+
+def of_recipe(
+    name: str, time: float, steps: int, samples: int, stepper: str, **arguments: Any
+) -> Case:
+    problem = load_recipe(name).problem
+    points = problem.solver.resolution
+
+    def finer(n: int) -> Torus:
+        grid = PeriodicGrid(n, problem.length)
+        return Torus((grid,) * problem.dimension, problem.terms.degree)
+
+    def ours(n: int, dt: float) -> tuple[Torus, Semilinear]:
+        return finer(n), problem.terms.solver(finer(n), dt, math.inf, None)
+
+    def values(n: int) -> np.ndarray:
+        return problem.initial.values(finer(n), len(problem.components), 0, range(samples), None)
+
+    return Case(points, time, steps, values, ours, (stepper, arguments), problem.length)
+
+
+def cases() -> dict[str, Callable[[], Case]]:
+    reaction = "reaction."
+    return {
+        "kdv": lambda: of_recipe(
+            "kdv", 0.5, 64, 64, "KortewegDeVries", convection_scale=6.0, hyper_diffusivity=0.0,
+            conservative=True,
+        ),
+        "kuramoto-sivashinsky": lambda: of_recipe(
+            "kuramoto-sivashinsky", 10.0, 64, 64, "KuramotoSivashinskyConservative",
+            conservative=True,
+        ),
+        "fisher-kpp": lambda: of_recipe(
+            "fisher-kpp", 1.0, 16, 64, f"{reaction}FisherKPP", diffusivity=1e-3, reactivity=5.0
+        ),
+        "allen-cahn": lambda: of_recipe(
+            "allen-cahn", 4.0, 8, 4, f"{reaction}AllenCahn", diffusivity=5e-3
+        ),
+        "swift-hohenberg": lambda: of_recipe(
+            "swift-hohenberg", 4.0, 16, 4, f"{reaction}SwiftHohenberg"
+        ),
+        "gray-scott": lambda: of_recipe(
+            "gray-scott", 40.0, 8, 2, f"{reaction}GrayScott", dealiasing_fraction=0.5
+        ),
+        "burgers-2d": lambda: of_recipe("burgers-2d", 0.2, 8, 2, "Burgers", diffusivity=0.01),
+    }  # fmt: skip
+
+
+def with_ours(case: Case, u0: np.ndarray, steps: int, estimate: bool = False) -> Solve:
+    torus, solver = case.ours(u0.shape[-1], case.time / steps)
+    again = Semilinear(torus, solver.linear, solver.nonlinear, solver.dt, math.inf)
+
+    def march() -> np.ndarray:
+        v0 = torus.to_modes(u0)
+        if estimate:
+            return torus.to_points(solver.solve(v0, [case.time]).v[:, 0])
+        rows = blocks(len(v0), 4 * math.prod(v0.shape[1:]), at_once=False)  # as `solve` has them
+        v = [again._march(v0[block], [case.time], again.dt, 2)[0] for block in rows]
+        return torus.to_points(np.concatenate(v)[:, 0])
+
+    return march
+
+
+def with_exponax(case: Case, u0: np.ndarray, steps: int) -> Solve:
+    exponax, jax = needed("exponax", "exponax"), needed("jax", "exponax")
+    jax.config.update("jax_enable_x64", True)
+    kind: Any = exponax.stepper
+    name, arguments = case.stepper
+    for part in name.split("."):
+        kind = getattr(kind, part)
+    axes, n = u0.ndim - 2, u0.shape[-1]
+    stepper = kind(axes, case.length, n, case.time / steps, order=4, **arguments)
+    march = exponax.repeat(stepper.step_fourier, steps)
+
+    def solution(u: Any) -> Any:
+        v = march(exponax.fft(u, num_spatial_dims=axes))
+        return exponax.ifft(v, num_spatial_dims=axes, num_points=n)
+
+    compiled, fields = jax.jit(jax.vmap(solution)), jax.numpy.asarray(u0)
+    return lambda: np.asarray(compiled(fields).block_until_ready())
+
+
+def fewest(
+    stepping: Callable[[int], Solve], exact: np.ndarray, first: int, enough: float
+) -> tuple[int, float, Solve]:
+    """The fewest steps whose largest error is at most `enough`, that error, and the solution."""
+    for doubling in range(_DOUBLINGS):
+        steps = first * 2**doubling
+        solve = stepping(steps)
+        with np.errstate(all="ignore"):
+            error = largest_error(solve(), exact)
+        if error <= enough:
+            return steps, error, solve
+    raise ValueError(f"the error is {error:.1e}, above {enough:.1e}, at {steps} steps")
+
+
+def largest_error(u: np.ndarray, exact: np.ndarray) -> float:
+    axes = tuple(range(1, u.ndim))
+    error = np.sum((u - exact) ** 2, axis=axes) / np.sum(exact**2, axis=axes)
+    largest = float(np.sqrt(error.max()))
+    return largest if math.isfinite(largest) else math.inf
+
+
+def compared(case: Case, rounds: int) -> dict[str, Any]:
+    """Steps, errors and processor time of both."""
+    u0 = case.values(case.points)
+    every = (..., *[slice(None, None, 2)] * (u0.ndim - 2))
+    scout, _, _ = fewest(
+        lambda s: with_ours(case, u0, s),
+        with_ours(case, u0, case.steps * 2**_DOUBLINGS)(), case.steps, TOLERANCE,
+    )  # fmt: skip
+    exact = with_ours(case, case.values(2 * case.points), 8 * scout)()[every]
+    floor = largest_error(with_ours(case, u0, 8 * scout)(), exact)  # of the points alone
+    enough = max(TOLERANCE, 1.5 * floor)
+    steps, *of_ours = fewest(lambda s: with_ours(case, u0, s), exact, case.steps, enough)
+    chosen = {"ours": (steps, *of_ours)}
+    try:
+        found = fewest(lambda s: with_exponax(case, u0, s), exact, case.steps, enough)
+    except ValueError:  # the same steps, whatever the error
+        solve = with_exponax(case, u0, steps)
+        found = steps, largest_error(solve(), exact), solve
+    chosen["exponax"] = found
+    jobs: dict[str, Solve] = {name: solve for name, (_, _, solve) in chosen.items()}
+    jobs["ours, with its estimate"] = with_ours(case, u0, chosen["ours"][0], estimate=True)
+    seconds = interleaved(jobs, rounds, clock=time.process_time)
+    each = {name: 1e3 * median(found) / len(u0) for name, found in seconds.items()}
+    return {
+        "points": list(u0.shape[2:]),
+        "samples": len(u0),
+        "error at most": rounded(enough),
+        "error of the points alone": rounded(floor),
+        **{
+            name: {
+                "steps": steps,
+                "error": rounded(error),
+                "ms a sample": rounded(each[name]),
+                "us a step": rounded(1e3 * each[name] / steps),
+            }
+            for name, (steps, error, _) in chosen.items()
+        },
+        "exponax / ours": ratio(seconds, "exponax", "ours"),
+        "exponax / ours, with its estimate": ratio(seconds, "exponax", "ours, with its estimate"),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="*", default=list(cases()))
+    said = parser.parse_args(arguments)
+    os.environ.update(ONE_THREAD)  # before jax is imported
+    needed("exponax", "exponax")
+    known = cases()
+    show("exponax-semilinear", {name: compared(known[name](), said.rounds) for name in said.only})
+
+
+if __name__ == "__main__":
+    main()
