@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Complex, Float
 
-from pdegen.numerics import stages
 from pdegen.numerics.device import Array, constant
 
 State = Complex[Array, "batch *modes"]
@@ -81,6 +80,8 @@ class Step:
 
     def _compiled(self, v: State, nonlinear: Callable[[State], State]) -> State:
         """The same sums, each in one pass."""
+        from pdegen.numerics import stages  # here: its compiler takes a while
+
         shape, rows = v.shape, (len(v), -1)
         half, full, q, f1, f2, f3 = (symbol.ravel() for symbol in vars(self).values())
 

@@ -32,6 +32,7 @@ class TorusGaussianField:
     Raises:
         ValueError: On a value outside these ranges, or a torus that does not keep all modes.
 
+    >>> from pdegen.domains import PeriodicGrid
     >>> field = TorusGaussianField(sigma=18.52, tau=7.0, alpha=2.5, modes=5)
     >>> fine, coarse = (
     ...     field(Torus((PeriodicGrid(n),) * 2), seed=0, samples=[7]) for n in (64, 32)

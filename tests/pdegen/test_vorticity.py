@@ -212,12 +212,6 @@ def test_the_error_estimate_is_near_the_error(samples):
     assert np.mean((ratio > 1 / 3) & (ratio < 3)) >= 0.95
 
 
-def test_the_error_of_a_label_is_that_of_what_is_stored():
-    one = problem(times=[0.5], resolution=48)
-    estimate = one.solve(0, range(1))["error"][0]
-    assert 1e-6 < one.label_error(0, 0) < 3 * estimate
-
-
 ENSEMBLES = {  # mean rms of w at t = 1, 5, 10, 20 by an independent solver, some 10 samples each
     1e-3: (48, 0.05, (0.23, 0.44, 0.69, 0.96)),
     1e-4: (96, 0.02, (0.30, 0.58, 0.99, 1.60)),

@@ -79,7 +79,6 @@ class Vorticity(Problem):
     """
 
     takes_device: ClassVar[bool] = True
-    compared: ClassVar[int] = 2
 
     equation: Literal["vorticity"]
     viscosity: Positive
@@ -228,22 +227,6 @@ class Vorticity(Problem):
         folded = self.restriction == "stride" and self.initial.modes >= self.resolution / 2
         solved = Certified(self.solver.tolerance, np.array(self.certified), _BUDGET)
         return vorticity_law(None if folded else self.initial.build(), self.resolution, solved)
-
-    @property
-    def reference(self) -> str:
-        return "the solution on twice as many points along each axis, with half the time step"
-
-    def label_error(self, seed: int, sample: int) -> float:
-        label = self.solve(seed, range(sample, sample + 1))["u"]
-        method = self.solver.model_copy(
-            update={"resolution": 2 * self.solver.resolution, "dt": self.solver.dt / 2}
-        )
-        reference = self.model_copy(update={"solver": method})
-        exact = reference.solve(seed, range(sample, sample + 1))["u"].astype(np.float64)
-        last = -1 if self.solver.certified is None else sum(self.certified) - 1
-        if len(self.times) > 1:
-            label, exact = label[:, last], exact[:, last]
-        return float(np.linalg.norm(label - exact) / np.linalg.norm(exact))
 
 
 @lru_cache(maxsize=4)

@@ -10,7 +10,6 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Complex, Float
 
-from pdegen.equations.vorticity.kernels import convection, products, velocities
 from pdegen.numerics.device import Array, constant
 from pdegen.numerics.semilinear import Modes, Semilinear
 from pdegen.numerics.torus import Torus
@@ -79,6 +78,8 @@ class Flow:
 
     def _nonlinear(self, like: Array) -> Callable[[Modes], Modes]:
         """From modes (batch, 1, *modes) to those of f - u·∇w."""
+        from pdegen.equations.vorticity.kernels import convection, products, velocities
+
         xp, torus = array_namespace(like), self.torus
         n, m = torus.points
         (to_u, to_v), (of_uv, of_squares) = self._to_velocity, self._curls

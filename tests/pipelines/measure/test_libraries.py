@@ -26,7 +26,7 @@ def test_a_missing_library_is_named_in_one_line(
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.setitem(sys.modules, "the_well.data", None)
     monkeypatch.setattr(sys, "argv", ["benchmark"])
-    monkeypatch.setattr(exponax_burgers, "_ONE_THREAD", {})
+    monkeypatch.setattr(exponax_burgers, "ONE_THREAD", {})
     with pytest.raises(SystemExit) as end:
         benchmark.main()
     assert end.value.code == 2
