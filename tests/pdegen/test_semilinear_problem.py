@@ -135,6 +135,17 @@ def test_the_limit_of_the_step_is_where_it_becomes_unstable():
         assert (not abs(last) < 1e-8) == grows  # it may be infinite
 
 
+def test_the_degree_of_the_products_sets_the_modes():
+    """k < n/(degree + 1): all but the last of a linear equation, 2/3, 1/2, ... of them."""
+    highest = {}
+    for powers in (0, 2, 3, 4):
+        reaction = [{"of": "u", "coefficient": 1.0, "powers": [powers]}]
+        solver = {"resolution": 120, "dt": 0.01}
+        problem = declared(nonlinear={"reaction": reaction}, solver=solver, resolution=24)
+        highest[powers] = problem.torus.highest
+    assert highest == {0: (59,), 2: (39,), 3: (29,), 4: (23,)}
+
+
 def test_formulas_are_written_from_the_terms():
     assert load_recipe("kdv").problem.formula == (
         "u_t = -u_xxx - 6 u u_x, x on the circle of length 32"

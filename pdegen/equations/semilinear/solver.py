@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from operator import add, mul
+from operator import add
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -227,10 +227,11 @@ class Terms:
         if any(self.gradient_norm):
             at_points.append(_slopes(self, torus, like))
         products = {powers: of for powers, of in self.monomials.items() if sum(powers) > 1}
-        if len(products) < len({of for those in products.values() for of in those}):
-            in_modes.append(_transformed(products, torus))
+        reacting = {of for those in products.values() for of in those}
+        if products and (len(products) < len(reacting) or len(products) == 1):
+            in_modes.append(_reaction(products, self.components, torus.to_modes))
         elif products:
-            at_points.append(_reaction(products, self.components))
+            at_points.append(_reaction(products, self.components, lambda product: product))
         if len(products) < len(self.monomials):
             in_modes.append(_coupling(self, torus, like))
         needs_values = self.transported or bool(products)
@@ -319,35 +320,30 @@ def _slopes(terms: Terms, torus: Torus, like: Array) -> Part:
 
 
 def _product(u: Array, powers: Powers) -> Array:
-    return reduce(mul, (u[:, k] for k, power in enumerate(powers) for _ in range(power)))
+    """Of components at the points, each as often as its power says; two factors or more."""
+    first, second, *others = [k for k, power in enumerate(powers) for _ in range(power)]
+    product = u[:, first] * u[:, second]
+    for k in others:
+        product *= u[:, k]
+    return product
 
 
-def _reaction(products: Mapping[Powers, Mapping[int, float]], components: int) -> Part:
-    """The products at the points, of each component."""
+def _reaction(
+    products: Mapping[Powers, Mapping[int, float]],
+    components: int,
+    transformed: Callable[[Array], Array],
+) -> Part:
+    """The products in the equation of each component, of the points or transformed to modes."""
 
     def part(v: Modes, u: Array) -> Array:
         sums: list[Array | None] = [None] * components
         for powers, coefficients in products.items():
-            product = _product(u, powers)
+            product = transformed(_product(u, powers))
             for component, coefficient in coefficients.items():
                 term, there = coefficient * product, sums[component]
                 sums[component] = term if there is None else there + term
-        zero = 0 * u[:, 0]
+        zero = next(0 * found for found in sums if found is not None)
         return array_namespace(u).stack([zero if s is None else s for s in sums], axis=1)
-
-    return part
-
-
-def _transformed(products: Mapping[Powers, Mapping[int, float]], torus: Torus) -> Part:
-    """The same in modes, where fewer products than components have to be transformed."""
-
-    def part(v: Modes, u: Array) -> Array:
-        found = array_namespace(v).zeros_like(v)
-        for powers, coefficients in products.items():
-            product = torus.to_modes(_product(u, powers))
-            for component, coefficient in coefficients.items():
-                found[:, component] += coefficient * product
-        return found
 
     return part
 
