@@ -230,6 +230,8 @@ class Terms:
         reacting = {of for those in products.values() for of in those}
         if products and (len(products) < len(reacting) or len(products) == 1):
             in_modes.append(_reaction(products, self.components, torus.to_modes))
+        elif products and self.components == 1:
+            at_points.append(_polynomial(self.reaction_of(0)))
         elif products:
             at_points.append(_reaction(products, self.components, lambda product: product))
         if len(products) < len(self.monomials):
@@ -344,6 +346,21 @@ def _reaction(
                 sums[component] = term if there is None else there + term
         zero = next(0 * found for found in sums if found is not None)
         return array_namespace(u).stack([zero if s is None else s for s in sums], axis=1)
+
+    return part
+
+
+def _polynomial(coefficients: Float[np.ndarray, " powers"]) -> Part:
+    """R(u) of one component by Horner's rule, in one array; a source is in `_coupling`."""
+    *lower, highest = (float(c) for c in np.trim_zeros(coefficients[1:], "b"))
+
+    def part(v: Modes, u: Array) -> Array:
+        found = highest * u
+        for coefficient in lower[::-1]:
+            if coefficient:
+                found += coefficient
+            found *= u
+        return found
 
     return part
 
