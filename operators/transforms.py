@@ -268,6 +268,38 @@ class Boundary:
         return (~known).to(like), added.to(like) if any(self.values) else None
 
 
+@dataclass(frozen=True)
+class Extent:
+    """The box that a domain fills: operators are given points in parts of it, within [0, 1].
+
+    Args:
+        start, length: Of each axis.
+
+    >>> Extent((-5.0,), (10.0,))(torch.tensor([[-5.0], [0.0]])).flatten()
+    tensor([0.0000, 0.5000])
+    """
+
+    start: tuple[float, ...]
+    length: tuple[float, ...]
+
+    @classmethod
+    def of(cls, domain: Domain) -> Extent | None:
+        """That of a box; None for the unit box, and for meshes and clouds, whose points stay."""
+        if not isinstance(domain, Box):
+            return None
+        found = cls(*zip(*[(grid.start, grid.length) for grid in domain.grids], strict=True))
+        unit = all(s == 0 and n == 1 for s, n in zip(found.start, found.length, strict=True))
+        return None if unit else found
+
+    def description(self) -> list[list[float]]:
+        """In plain values, for a checkpoint."""
+        return [list(self.start), list(self.length)]
+
+    def __call__(self, x: Float[Tensor, "*points dim"]) -> Float[Tensor, "*points dim"]:
+        axes = zip(x.unbind(dim=-1), self.start, self.length, strict=True)
+        return torch.stack([(own - start) / length for own, start, length in axes], dim=-1)
+
+
 class Predictor(nn.Module):
     """An operator between its normalisers: physical values in, physical values out.
 
@@ -276,6 +308,7 @@ class Predictor(nn.Module):
         input, target: Normalisers of a and of u.
         boundary: Values of u that are known there, where u is asked for at the points of a.
         task: How the operator is applied again and again to reach the targets.
+        extent: In parts of what the operator is given points; None gives them as they are.
     """
 
     def __init__(
@@ -285,10 +318,11 @@ class Predictor(nn.Module):
         target: Normalizer,
         boundary: Boundary | None = None,
         task: Task = MAP,
+        extent: Extent | None = None,
     ) -> None:
         super().__init__()
         self.operator, self.input, self.target, self.boundary = operator, input, target, boundary
-        self.task = task
+        self.task, self.extent = task, extent
 
     def forward(
         self,
@@ -324,6 +358,7 @@ class Predictor(nn.Module):
         fixed = None
         if self.boundary is not None and x is not None and y is None:
             fixed = self.boundary.on(tuple(x.shape[:-1]), x)
+        shared_x, shared_y = self._placed(x), self._placed(y)
 
         def applied(places: tuple[Tensor | None, ...], a: Tensor) -> Tensor:
             u = self.operator((a - mean) / std, *places)
@@ -341,9 +376,12 @@ class Predictor(nn.Module):
             steps: int = 1,
             truth: Tensor | None = None,
         ) -> Tensor:
-            positions = x if own_x is None else own_x
-            asked = y if own_y is None else own_y
+            positions = shared_x if own_x is None else self._placed(own_x)
+            asked = shared_y if own_y is None else self._placed(own_y)
             places = (positions, asked) if mask is None else (positions, asked, mask)
             return self.task.march(partial(applied, places), a, steps, truth)
 
         return predicted
+
+    def _placed(self, x: Tensor | None) -> Tensor | None:
+        return x if x is None or self.extent is None else self.extent(x)

@@ -24,7 +24,7 @@ from operators.base import Operator
 from operators.data import Map, Samples
 from operators.data.task import described
 from operators.training.files import FileError, read, write
-from operators.transforms import Boundary, Normalizer, Predictor
+from operators.transforms import Boundary, Extent, Normalizer, Predictor
 
 _KEY = "operators"
 FORMAT_VERSION = 2
@@ -59,6 +59,7 @@ def saving_checkpoint(
         "dim": operator.dim,
         "task": predictor.task.description(),
         "boundary": None if predictor.boundary is None else predictor.boundary.description(),
+        "extent": None if predictor.extent is None else predictor.extent.description(),
     }
     tensors = {name: v.contiguous() for name, v in _kept(predictor.state_dict()).items()}
     return partial(_write_checkpoint, path, tensors, json.dumps(header))
@@ -112,7 +113,9 @@ def load_checkpoint(
     def made() -> Predictor:
         operator = build(header["operator"])
         task = described(header["task"]) if "task" in header else Map()
-        return Predictor(operator, input, target, _boundary(header, operator), task)
+        said = header.get("extent")  # none in earlier versions, which gave points as they are
+        extent = None if said is None else Extent(*map(tuple, said))
+        return Predictor(operator, input, target, _boundary(header, operator), task, extent)
 
     try:
         input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))

@@ -43,7 +43,7 @@ from operators.training.fit import Epoch, fit, read_history
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.training.step import Acceleration
-from operators.transforms import Predictor
+from operators.transforms import Extent, Predictor
 from pdegen.domains import Box
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
@@ -152,7 +152,8 @@ def train(
     check_resolutions(experiment, source, operator)
     source.check_symmetries(settings.augment)
     normalizers = experiment.normalization.of(pairs)
-    predictor = Predictor(operator, *normalizers, source.boundary(pairs), source.task)
+    about = source.boundary(pairs), source.task, Extent.of(pairs.domain)
+    predictor = Predictor(operator, *normalizers, *about)
     predictor = predictor.to(device)
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}

@@ -17,7 +17,11 @@ import torch
 from PIL import Image
 
 from operators.data import Channel, Rollout
-from pdegen.domains import Box
+from operators.norms import relative_error
+from operators.registry import build_operator
+from operators.training.checkpoint import load_checkpoint
+from operators.transforms import Extent, Predictor
+from pdegen.domains import Box, Cloud, PeriodicGrid
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
 from pdegen.making.generate import generate
@@ -361,3 +365,41 @@ def test_a_table_is_of_the_measure_that_a_dataset_names(store: str, tmp_path: Pa
     wrong = Benchmark.parse({**table, "datasets": {"NS": of}}, "small")
     with pytest.raises(SchemaError, match="FNO on NS: measure unseen: the data have l2, l1, block"):
         BenchmarkRun(wrong, {"NS": store}, tmp_path / "other").check(CPU)
+
+
+# points
+
+
+def test_operators_are_given_points_of_an_interval_in_parts_of_it(tmp_path: Path) -> None:
+    content = load_experiment("shock-tube-pit-quick").with_overrides(
+        {
+            "data.overrides.samples": 16, "data.overrides.splits.train": 8,
+            "data.overrides.splits.validation": 4, "data.overrides.splits.test": 4,
+            "data.overrides.problem.resolution": 32, "data.resolution": 32, "resolutions": [32],
+            "model.width": 4, "model.latent": 16, "training.epochs": 2, "training.batch": 4,
+        }
+    )  # fmt: skip
+    url = generate(content.data.load_recipe(), str(tmp_path / "tube.zarr"), workers=1).url
+    train(content, url, tmp_path / "run", CPU)
+    predictor, _ = load_checkpoint(tmp_path / "run/best.safetensors", build_operator)
+    assert predictor.extent == Extent((-5.0,), (10.0,))
+    pairs = Source(url, content).clean("test")
+    unit = (torch.arange(32)[:, None] + 0.5) / 32
+    torch.testing.assert_close(pairs.points / 10 + 0.5, unit)
+    found = predictor(pairs.a, pairs.points)
+    plain = Predictor(predictor.operator, predictor.input, predictor.target).eval()
+    torch.testing.assert_close(found, plain(pairs.a, unit))
+    own = pairs.points.expand(len(pairs.a), -1, -1)
+    torch.testing.assert_close(predictor(pairs.a, own), found)
+    score, trivial = (evaluate_run(content, url, tmp_path / "run", CPU)[k][0] for k in (
+        "results", "trivial"
+    ))  # fmt: skip
+    assert list(score["channels"]) == list(trivial["channels"]) == ["rho", "m", "E"]
+    each = relative_error(found.double(), pairs.u.double(), order=1, parts=3).mean(dim=1)
+    np.testing.assert_allclose(score["measures"]["l1"]["errors"], each.detach(), rtol=1e-4)
+
+
+def test_the_unit_box_and_meshes_leave_points_as_they_are() -> None:
+    assert Extent.of(Box.periodic(8, 8)) is None
+    assert Extent.of(Cloud((3,), 2, np.zeros((3, 2)))) is None
+    assert Extent.of(Box((PeriodicGrid(4, 22.0),))) == Extent((0.0,), (22.0,))
