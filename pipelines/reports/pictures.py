@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -25,6 +26,8 @@ from pipelines.runs.finished import FinishedRun
 
 FORMATS = (".png", ".svg", ".pdf")
 _ROWS = 4  # channels of a variable that are drawn
+
+AFTERTHOUGHT = re.compile(r",(?![^(]*\)).*")  # of a long name: from a comma outside brackets on
 
 
 def plot_store(url: str, sample: int | None, out: Path) -> Path:
@@ -99,7 +102,7 @@ def functions(store: Store, name: str, numbers: Sequence[int], level: int = 0) -
     roles = {variable.said.role: n for n, variable in store.description.variables.items()}
     places = [axis for axis in NAMES if axis in store.variables]
     return Functions(
-        replace(look_of(store, name), name=array.said.long_name.partition(",")[0] or name),
+        replace(look_of(store, name), name=AFTERTHOUGHT.sub("", array.said.long_name) or name),
         found, channels, domain,
         np.stack([values(axis) for axis in places], axis=-1) if domain.moves else None,
         values(roles["count"]) if "count" in roles else None,

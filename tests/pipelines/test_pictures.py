@@ -24,7 +24,7 @@ from pdegen.schema import SchemaError
 from pdegen.store.store import StoreError, lay_out
 from pipelines.reports import charts, fields, figures
 from pipelines.reports.fields import Functions, Look
-from pipelines.reports.pictures import plot_store
+from pipelines.reports.pictures import AFTERTHOUGHT, plot_store
 
 
 def texts(svg: str) -> str:
@@ -326,3 +326,15 @@ def read(label: str) -> float:
         return float(label)
     factor, _, power = plain.rpartition("·")
     return float(factor or 1) * 10.0 ** float(power.removeprefix("10"))
+
+
+@pytest.mark.parametrize(
+    ("long_name", "label"),
+    [
+        ("vorticity w(x, y, t)", "vorticity w(x, y, t)"),
+        ("coefficient a, constant on cells", "coefficient a"),
+        ("state u(x, t), noisy", "state u(x, t)"),
+    ],
+)
+def test_labels_end_at_a_comma_outside_brackets(long_name: str, label: str) -> None:
+    assert AFTERTHOUGHT.sub("", long_name) == label
