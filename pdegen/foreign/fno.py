@@ -18,6 +18,7 @@ from pdegen.foreign.published import (
     named,
     shapes,
 )
+from pdegen.store.format import Drawing, Physics
 
 _VORTICITY = (
     "w_t + v . grad w = viscosity Laplace w + 0.1 (sin 2 pi (x+y) + cos 2 pi (x+y)), div v = 0, "
@@ -107,4 +108,5 @@ def navier_stokes(contents: Contents, declaration: Declaration) -> Published | N
         },
         parameters={} if viscosity is None else {"viscosity": viscosity},
         times=when,
+        physics=Physics(drawing={name: Drawing("w", "diverging") for name in ("a", "u")}),
     )  # fmt: skip

@@ -135,7 +135,7 @@ def _by_part(run: FinishedRun) -> list[Table]:
 def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
     """The model beside the baselines on its training grid, and what the columns mean."""
     text: tuple[str, ...] = (
-        "The second table sets the model beside predictions that do not look at the input, on the "
+        "The second table sets the model beside predictions that do not learn, on the "
         f"same {len(run.pairs)} samples at n = "
         f"{points(run.experiment.data.resolution, run.pairs.domain)}.",
     )

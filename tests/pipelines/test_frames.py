@@ -217,6 +217,7 @@ def test_frames_of_every_component_have_one_scale() -> None:
     ]  # fmt: skip
     limits = [image.get_clim() for axes in drawn[:15] for image in axes.images]
     assert len(set(limits)) == 1
+    assert limits[0][1] >= truth.values[..., ::2].max() + 3.0  # of the predictions too
     np.testing.assert_allclose(np.asarray(drawn[10].images[0].get_array()), 3.0)
 
 
