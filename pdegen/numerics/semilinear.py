@@ -56,6 +56,7 @@ class Semilinear:
         dt: Largest step, and the first that is tried.
         tolerance: Largest relative error that is accepted at any time.
         watched: Real numbers of a state, (batch, watched), whose integrals over time are wanted.
+        cut: Without N, whether modes of v₀ beyond the highest are missing; with N, they may be.
     """
 
     torus: Torus
@@ -64,6 +65,7 @@ class Semilinear:
     dt: float
     tolerance: float
     watched: Callable[[Modes], Float[Array, "batch watched"]] | None = None
+    cut: bool = False
     _steps: dict[float, Step] = field(default_factory=dict[float, Step], init=False, repr=False)
 
     def solve(self, v0: Modes, times: Sequence[float], needed: Sequence[bool] = ()) -> Trajectory:
@@ -93,7 +95,15 @@ class Semilinear:
         xp, dt = array_namespace(v0), self.dt
         if self.nonlinear is None:
             v, integrals = self._exact(v0, times)
-            error = xp.full(v.shape[:2], np.finfo(float).eps, dtype=xp.float64, device=v0.device)
+            error = self._rounding(v0, v, times)
+            row = first(xp.any(constant(np.array(needed), v0) & ~(error <= self.tolerance), axis=1))
+            if row is not None:
+                raise SolveError(
+                    begin + row,
+                    f"its error exceeds {self.tolerance:g} ({float(xp.max(error[row])):.2g}), of "
+                    "rounding that grows, or of modes beyond the grid: use a shorter time"
+                    f"{', or a finer grid' if self.cut else ''}",
+                )
             return v, error, xp.full_like(error[:, 0], math.inf), integrals
         v, integrals = self._march(v0, times, dt, 2)
         in_time, in_space = self._errors(v, self._march(v0, times, dt, 1)[0], times)
@@ -127,8 +137,32 @@ class Semilinear:
 
     def _exact(self, v0: Modes, times: list[float]) -> tuple[Array, Array]:
         xp = array_namespace(v0)
-        v = xp.stack([constant(np.exp(self.linear * t), v0) * v0 for t in times], axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # modes that grow: seen below
+            v = xp.stack([constant(np.exp(self.linear * t), v0) * v0 for t in times], axis=1)
         return v, xp.zeros((len(v0), len(times), 0), dtype=xp.float64, device=v0.device)
+
+    def _rounding(self, v0: Array, v: Array, times: list[float]) -> Float[Array, "batch times"]:
+        """What e^(Lt) makes of the rounding of v₀, which is in all modes, over the norm of v; and
+        where v₀ is cut off what is beyond."""
+        xp, eps = array_namespace(v0), np.finfo(float).eps
+        weights, modes = self.torus.weights, self.torus.weights.sum()
+
+        def norms(values: Array) -> Array:
+            squares = constant(weights, v0) * (xp.real(values) ** 2 + xp.imag(values) ** 2)
+            return xp.sqrt(xp.sum(squares, axis=tuple(range(2, values.ndim))))
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            rates = np.reshape(np.max(np.real(self.linear), axis=0), (1, *weights.shape))
+            t = np.reshape(times, (-1, *[1] * weights.ndim))
+            squares = np.sum(weights * np.exp(2 * rates * t), axis=tuple(range(1, rates.ndim)))
+            grown = constant(np.sqrt(squares / modes), v0) * norms(v0[:, None])
+            size = norms(v) + np.finfo(float).tiny
+            error = xp.where(grown > 2 * size, eps * grown / size, xp.full_like(size, eps))
+            if self.cut:
+                energy = constant(weights, v0) * (xp.real(v) ** 2 + xp.imag(v) ** 2)
+                error = error + self._beyond(xp.sum(energy, axis=2)) / size
+        lost = ~xp.isfinite(error + size)
+        return xp.where(lost, xp.full_like(error, math.inf), error)
 
     def _march(
         self, v0: Modes, times: list[float], dt: float, pieces: int
@@ -144,8 +178,8 @@ class Semilinear:
         sums = []
         with np.errstate(over="ignore", invalid="ignore"):  # a step that is too large: seen below
             for t in times:
-                count = pieces * math.ceil((t - now) / (2 * dt) * (1 - 1e-12))
-                if count:
+                if t > now:
+                    count = pieces * max(1, math.ceil((t - now) / (2 * dt) * (1 - 1e-12)))
                     h = (t - now) / count
                     step = self._step(h).where(v0)
                     if total is None or watched is None:

@@ -19,6 +19,8 @@ from pdegen.schema import Count, Positive, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, times
 
+_TURNS = 2**20
+
 
 def _within_circle(pair: tuple[float, float]) -> tuple[float, float]:
     if not pair[1] < 1:
@@ -63,6 +65,12 @@ class Pulses(Problem):
     def _fits(self) -> Self:
         if list(self.times) != sorted(set(self.times)):
             raise ValueError(f"times must increase, got {list(self.times)}")
+        turns = max(abs(self.speed) * self.times[-1], *map(abs, self.initial.centre))
+        if not turns <= _TURNS:
+            raise ValueError(
+                f"speed * times and initial.centre must be at most {_TURNS:,} turns of the circle, "
+                f"which leave digits for the place on it, got {turns:.3g}"
+            )
         return self
 
     @property

@@ -198,8 +198,9 @@ class Bounded(Initial):
         return 1 if self.shared else count
 
     def check(self, count: int) -> None:
-        spread(self.low, count, "initial.low")
-        spread(self.high, count, "initial.high")
+        low = spread(self.low, count, "initial.low")
+        if low == spread(self.high, count, "initial.high"):
+            raise ValueError(f"initial: low = high = {self.low}, so all samples would be the same")
 
     def of(self, g: Array, axes: int) -> Array:
         low, high = (_column(level, g, axes) for level in (self.low, self.high))

@@ -31,7 +31,7 @@ from pdegen.numerics.failure import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.schema import Count, Name, NonNegative, Positive, Strict, brief, near
+from pdegen.schema import LARGEST, Count, Name, NonNegative, Positive, Strict, brief, near
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -208,6 +208,14 @@ class SemilinearProblem(Problem):
             return
         if dt is None:
             raise ValueError("solver.dt is missing: it is the largest step in time")
+        steps, longest = self.times[-1] / dt, max(np.diff(self.times, prepend=0.0))
+        if steps > LARGEST:
+            raise ValueError(f"solver.dt = {dt:g} makes {steps:.2g} steps, at most {LARGEST:,}")
+        if dt > longest > 0:
+            raise ValueError(
+                f"solver.dt must be at most {longest:g}, the longest time between two of `times`, "
+                f"got {dt:g}"
+            )
         speed, slope = self._speeds()
         largest = terms.largest_step(self.torus, speed, slope)
         if dt > largest:
@@ -314,4 +322,5 @@ def _built(problem: SemilinearProblem, device: str | None) -> tuple[Torus, Semil
     """Kept, for what they precompute costs as much as a small batch on a device."""
     torus, terms, solver = problem.torus, problem.terms, problem.solver
     dt = math.inf if solver.dt is None else solver.dt
-    return torus, terms.solver(torus, dt, solver.tolerance, device)
+    cut = isinstance(problem.initial, Bounded)  # no Fourier sum
+    return torus, terms.solver(torus, dt, solver.tolerance, device, cut)

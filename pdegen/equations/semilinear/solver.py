@@ -77,7 +77,8 @@ class Terms:
             if powers != self._itself(of):
                 those = found.setdefault(powers, {})
                 those[of] = those.get(of, 0.0) + coefficient
-        return found
+        kept = ({k: c for k, c in those.items() if c} for those in found.values())
+        return {powers: those for powers, those in zip(found, kept, strict=True) if those}
 
     def reacts_alone(self, component: int) -> bool:
         """Whether what a component reacts to is itself."""
@@ -247,9 +248,12 @@ class Terms:
 
         return of
 
-    def solver(self, torus: Torus, dt: float, tolerance: float, device: str | None) -> Semilinear:
+    def solver(
+        self, torus: Torus, dt: float, tolerance: float, device: str | None, cut: bool = False
+    ) -> Semilinear:
         """The solver of the equation."""
-        return Semilinear(torus, self.linear(torus), self.nonlinear(torus, device), dt, tolerance)
+        nonlinear = self.nonlinear(torus, device)
+        return Semilinear(torus, self.linear(torus), nonlinear, dt, tolerance, cut=cut)
 
 
 def _monomial(names: Sequence[str], powers: Powers) -> str:

@@ -63,7 +63,7 @@ class _Shock(NamedTuple):
     """The shock that runs to the right, one for each sample and time.
 
     Args:
-        there: Whether it is inside, with equal cells behind it.
+        there: Whether it is inside, with equal cells behind it that the contact has not reached.
         cell: The one that it lies in.
         behind: ρ, m, E in the cell before.
     """
@@ -135,7 +135,7 @@ class _Physics:
         inflow, outflow = self._flux(np.moveaxis(sides, 0, -1)).transpose(2, 0, 1)
         through = self._times[:, None] * (inflow - outflow)[:, None]
         h = self._grid.spacing
-        size = h * (abs(u).sum(axis=-1) + abs(a).sum(axis=-1))
+        size = h * (abs(u).sum(axis=-1) + abs(a).sum(axis=-1)) + np.finfo(float).tiny
         change = abs(h * (u - a).sum(axis=-1) - through) / size
         at_ends = abs(u[..., [0, -1]] - a[..., [0, -1]]) <= 4 * EPSILON * abs(a).max(-1)[..., None]
         inside = at_ends.all(axis=(2, 3))
@@ -155,20 +155,36 @@ class _Physics:
 
     def _shocks(self, stored: Values) -> tuple[_Shock, np.ndarray, np.ndarray]:
         """The shocks of all samples and times, the states ahead and the places of the jumps."""
-        (_, right), x0 = self._sides(stored)
+        (left, right), x0 = self._sides(stored)
         u = self._u(stored)
-        ahead = np.repeat(right, len(self._times), axis=0)
+        left, ahead = (np.repeat(side, len(self._times), axis=0) for side in (left, right))
         shock = self._right_shock(u.reshape(-1, 3, self._grid.n), ahead)
-        return shock, ahead, np.repeat(x0, len(self._times))
+        there = shock.there & self._apart(shock.behind, left, ahead)
+        return shock._replace(there=there), ahead, np.repeat(x0, len(self._times))
+
+    def _apart(
+        self, behind: np.ndarray, left: np.ndarray, ahead: np.ndarray
+    ) -> Bool[np.ndarray, " rows"]:
+        """Whether so many cells lie between contact and shock, by the pressure and the velocity in
+        them: early, all waves are in the cell of the shock, and another state is behind it."""
+        g, t = self._gamma, np.tile(self._times, len(behind) // len(self._times))
+        p, p_ahead = (self._pressure(state[..., None])[:, 0] for state in (behind, ahead))
+        u, u_ahead = behind[:, 1] / behind[:, 0], ahead[:, 1] / ahead[:, 0]
+        ratio = np.maximum(p / p_ahead, 1)
+        c = np.sqrt(g * p_ahead / ahead[:, 0])
+        speed = u_ahead + c * np.sqrt(1 + (g + 1) / (2 * g) * (ratio - 1))
+        moved = abs(behind - left).max(axis=1) > _ROUNDING * abs(left).max(axis=1)
+        return moved & ((speed - u) * t > _PLATEAU * self._grid.spacing)
 
     def shock(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         shock, ahead, _ = self._shocks(stored)
         behind = shock.behind
         flux = self._flux(behind[..., None])[..., 0], self._flux(ahead[..., None])[..., 0]
         change, through = behind - ahead, flux[0] - flux[1]
-        speed = (through[:, 0] / np.where(shock.there, change[:, 0], 1.0))[:, None]
+        jump = np.where(shock.there, change[:, 0], 1.0)
+        speed = (through[:, 0] / jump)[:, None]
         size = abs(flux[0]) + abs(flux[1]) + abs(speed) * (abs(behind) + abs(ahead))
-        size = size.max(axis=1) * (1 + np.where(shock.there, ahead[:, 0] / abs(change[:, 0]), 0))
+        size = size.max(axis=1) * (1 + np.where(shock.there, ahead[:, 0] / abs(jump), 0))
         violation = abs(through - speed * change).max(axis=1) / size
         return self._worst(np.where(shock.there, violation, 0.0)), np.array(_ROUNDING)
 

@@ -209,7 +209,15 @@ class Vorticity(Problem):
             u[block] = self._restricted(flow.torus, found.v[:, :, 0])
             error[block], step[block] = found.error, found.step
             work[block] = found.integrals[:, :, 0]
-            budget[block] = _violation(flow, w0[:, None, None], found.v, found.integrals)
+            violation = _violation(flow, w0[:, None, None], found.v, found.integrals)
+            row = first(~(violation <= _BUDGET))
+            if row is not None:
+                raise SampleError(
+                    samples[start + row],
+                    f"its budgets of energy and enstrophy are off by {float(violation[row]):.2g}, "
+                    f"at most {_BUDGET:g} is allowed: use a smaller dt",
+                )
+            budget[block] = violation
         if count == 1:
             u, error, work = u[:, 0], error[:, 0], work[:, 0]
         return {"a": a, "u": u, "error": error, "work": work, "budget": budget, "step": step}

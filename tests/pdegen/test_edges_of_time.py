@@ -1,0 +1,116 @@
+"""Recipes in time at the edges of what is legal: refused in one line, or right and found so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pdegen.equations.base import Problem, SampleError
+from pdegen.recipe import Recipe
+from pdegen.schema import SchemaError
+
+DATASETS = Path(__file__).parents[2] / "datasets"
+
+
+def problem(name: str, **changes: Any) -> Problem:
+    """Of a recipe, with other values at keys that have two underscores for a point."""
+    given = {f"problem.{key.replace('__', '.')}": value for key, value in changes.items()}
+    return Recipe.load(DATASETS / f"{name}.toml").replaced(given, name).problem
+
+
+def faults(one: Problem, count: int = 16) -> list[str]:
+    """What its law finds in its first samples."""
+    samples = range(count)
+    found = one.law().check([(np.array(samples), one.compute(0, samples))])
+    return [finding.what for finding in found]
+
+
+@pytest.mark.parametrize("cells", [16, 64, 256])
+@pytest.mark.parametrize("t", [1e-12, 1e-3, 0.01, 0.05])
+def test_early_tubes_are_sound(cells: int, t: float) -> None:
+    """All waves may lie in the cell of the shock, or contact and shock in one."""
+    assert not faults(problem("shock-tube-quick", resolution=cells, times=[t]))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_tube_at_rest_is_sound() -> None:
+    names = ("rho_left", "rho_right", "p_left", "p_right")
+    same = {f"initial__{name}": [1.0, 1.0] for name in names}
+    rest = problem("shock-tube-quick", initial__u_left=[0.0, 0.0], **same)
+    assert not faults(rest, 4)
+
+
+def test_a_budget_that_the_law_refuses_is_an_error() -> None:
+    """Modes that decay within a step are exact in u, and not in the integrals of its rates."""
+    with pytest.raises(SampleError, match=r"budgets .* are off by .*: use a smaller dt"):
+        problem("ns-quick", viscosity=0.1, times=[1.0]).compute(0, range(1))
+
+
+def test_rounding_that_grows_is_in_the_error() -> None:
+    """The heat equation backwards: half the grid has modes that grow less."""
+    few = {"times": [0.5], "resolution": 64, "initial__modes": 4}
+    for rate, lost in ((-3e-5, False), (-1e-2, True)):
+        fine, coarse = (
+            problem("heat", **few, linear__diffusion=rate, solver__resolution=n) for n in (256, 64)
+        )
+        if lost:
+            with pytest.raises(SampleError, match="rounding that grows"):
+                fine.compute(0, range(2))
+        else:
+            one, other = fine.compute(0, range(2)), coarse.compute(0, range(2))
+            off = np.linalg.norm(one["u"] - other["u"], axis=(1, 2))
+            size = np.linalg.norm(other["u"], axis=(1, 2))
+            assert (off <= 3 * size * (one["error"] + 1e-7)).all()
+            assert (one["error"] > 1e-13).all()
+
+
+def test_bounded_values_of_linear_equations_have_the_error_of_their_grid() -> None:
+    initial = {"law": "bounded", "tau": 5.0, "alpha": 2.0, "modes": 10, "low": -1.0, "high": 1.0}
+    for sigma in (30.0, 60.0, 400.0):
+        fine, coarse = (
+            problem(
+                "advection", times=[1.0], resolution=64, initial=initial | {"sigma": sigma},
+                solver__resolution=n, solver__tolerance=1.0,
+            ).compute(0, range(8))
+            for n in (1024, 64)
+        )  # fmt: skip
+        off = np.linalg.norm(coarse["u"].astype(float) - fine["u"], axis=1)
+        true = off / np.linalg.norm(fine["u"], axis=1)
+        assert (true <= 3 * coarse["error"] + 1e-7).mean() >= 0.75
+        assert (coarse["error"] <= 100 * true + 1e-6).all()
+
+
+@pytest.mark.parametrize("dt", [1e-320, 5e-324, 100.0, 1e308])
+def test_a_step_beyond_all_frames_is_refused(dt: float) -> None:
+    with pytest.raises(SchemaError, match=r"solver\.dt"):
+        problem("allen-cahn", solver__dt=dt)
+
+
+def test_products_that_cancel_are_no_products() -> None:
+    reaction = [
+        {"of": "u", "coefficient": sign, "powers": [power]}
+        for power in (2, 3)
+        for sign in (1.0, -1.0)
+    ]
+    with pytest.raises(SchemaError, match="linear equations are solved without steps"):
+        problem("allen-cahn", nonlinear__reaction=reaction)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("pulses-quick", {"speed": 1e308}, "turns"),
+        ("pulses-quick", {"initial__centre": [-1e308, 1e308]}, "turns"),
+        ("allen-cahn", {"initial__low": 0.5, "initial__high": 0.5}, "the same"),
+    ],
+)
+def test_what_no_sample_can_be_is_refused(name: str, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SchemaError, match=said):
+        problem(name, **changes)
+
+
+def test_a_flow_that_hardly_moves_has_no_largest_step() -> None:
+    problem("ns-quick", initial__sigma=1e-200)
