@@ -57,7 +57,10 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
     problem = recipe.problem
     path = file_of(type(problem))
     if path is None:
-        return problem.compute(recipe.seed, samples, device)
+        values = problem.compute(recipe.seed, samples, device)
+        for name, array in values.items():
+            _check_finite(name, array, samples)
+        return values
     where = f"equation {problem.word}, {_numbers(samples)}"
     try:
         values = problem.compute(recipe.seed, samples, device)
@@ -121,11 +124,15 @@ def _checked(problem: Problem, samples: range, values: object, where: str) -> di
             )
         with np.errstate(over="ignore"):
             stored[name] = array.astype(variable.dtype)
-        finite = np.isfinite(stored[name]).reshape(len(samples), -1).all(axis=1)
-        if not finite.all():
-            largest = f"or exceeds {variable.dtype}"
-            raise SampleError(samples[int(np.argmin(finite))], f"{name} is not finite, {largest}")
+        _check_finite(name, stored[name], samples)
     return stored
+
+
+def _check_finite(name: str, values: np.ndarray, samples: range) -> None:
+    finite = np.isfinite(values).reshape(len(samples), -1).all(axis=1)
+    if not finite.all():
+        largest = f"or exceeds {values.dtype}"
+        raise SampleError(samples[int(np.argmin(finite))], f"{name} is not finite, {largest}")
 
 
 def _numbers(samples: range) -> str:

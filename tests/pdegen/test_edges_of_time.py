@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pdegen.equations.base import Problem, SampleError
+from pdegen.making.contents import compute
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 
@@ -114,3 +115,17 @@ def test_what_no_sample_can_be_is_refused(name: str, changes: dict[str, Any], sa
 
 def test_a_flow_that_hardly_moves_has_no_largest_step() -> None:
     problem("ns-quick", initial__sigma=1e-200)
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("name", "key", "size"),
+    [("shock-tube-quick", "p_left", [1e39, 1e39]), ("pulses-quick", "height", [1e299, 1e300])],
+)
+def test_what_float32_cannot_hold_is_an_error_of_the_sample(
+    name: str, key: str, size: list[float]
+) -> None:
+    recipe = Recipe.load(DATASETS / f"{name}.toml")
+    recipe = recipe.replaced({f"problem.initial.{key}": size}, name)
+    with pytest.raises(SampleError, match="a is not finite, or exceeds float32"):
+        compute(recipe, range(2))
