@@ -3,6 +3,10 @@
 The step is chosen sample by sample: each is integrated with some step h and with 2h, and h is
 halved until Richardson's estimate of the error meets the tolerance. So a sample does not depend on
 those that are solved beside it.
+
+The error in space is judged by the spectra at the times that are asked for. What the grid loses
+between two of them, such as a shock that diffusion has smoothed again since, is not seen: ask for
+times that are close enough. Soon after a start with many modes it is overestimated.
 """
 
 from __future__ import annotations

@@ -279,6 +279,7 @@ def test_a_sample_that_misses_the_tolerance_is_named():
         ({"times": [0.0, 0.5]}, "greater than 0"),
         ({"initial": {"modes": 16}}, "initial.modes = 16 need solver.resolution >= 50, got 48"),
         ({"solver": {"dt": 5.0}}, "solver.dt must be at most 0."),
+        ({"solver": {"certified": 0.1}}, "solver.certified must be at least the first time 0.5"),
         ({"viscosity": 0.0}, "viscosity: must be greater than 0"),
     ],
 )

@@ -97,6 +97,11 @@ class Vorticity(Problem):
                 raise ValueError(f"{name} must be even and >= 8, got {n}")
         if list(self.times) != sorted(set(self.times)):
             raise ValueError(f"times must increase, got {list(self.times)}")
+        until = self.solver.certified
+        if until is not None and until < self.times[0]:
+            raise ValueError(
+                f"solver.certified must be at least the first time {self.times[0]:g}, got {until:g}"
+            )
         if self.resolution > solving:
             raise ValueError(
                 f"resolution must be at most solver.resolution = {solving}, got {self.resolution}"
