@@ -190,3 +190,12 @@ class Distinct(Check):
             yield Finding(
                 self.variable, f"sample {second} is the same as sample {first}{more}", second
             )
+
+
+def worst_time(
+    observed: Float[np.ndarray, "batch times"], limit: Float[np.ndarray, "batch times"]
+) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
+    """Of all times that at which a sample comes nearest to its limit."""
+    time = np.argmax(observed - limit, axis=1)
+    rows = np.arange(len(time))
+    return observed[rows, time], limit[rows, time]

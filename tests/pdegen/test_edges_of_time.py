@@ -114,7 +114,7 @@ def test_what_no_sample_can_be_is_refused(name: str, changes: dict[str, Any], sa
 
 
 def test_a_flow_that_hardly_moves_has_no_largest_step() -> None:
-    problem("ns-quick", initial__sigma=1e-200)
+    assert problem("ns-quick", initial__sigma=1e-200).model_dump()["initial"]["sigma"] == 1e-200
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
-from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.check import Bound, Distinct, Law, Values, worst_time
 from pdegen.law.gaussian import EPSILON, GaussianLaw
 from pdegen.law.modes import periodic_modes
 from pdegen.numerics.spectral import antiderivative_symbol
@@ -101,7 +101,7 @@ class _Physics:
     def mean(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = self._over_time(values)
         limit = self._unseen(w) + EPSILON * abs(w).max(axis=2)
-        return _worst(abs(w.mean(axis=2))[:, 1:], limit[:, 1:])
+        return worst_time(abs(w.mean(axis=2))[:, 1:], limit[:, 1:])
 
     def growth(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = self._over_time(values)
@@ -109,7 +109,7 @@ class _Physics:
         before = np.maximum(norm[:, :-1], np.finfo(np.float32).tiny)
         slack = (unseen[:, 1:] + unseen[:, :-1]) / before
         limit = 1 + slack + 2 * self._error(values)[:, None] + 4 * EPSILON
-        return _worst(norm[:, 1:] / before, limit)
+        return worst_time(norm[:, 1:] / before, limit)
 
     def excess(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = self._over_time(values)
@@ -119,7 +119,7 @@ class _Physics:
         between = abs(a - np.roll(a, 1, axis=1)).max(axis=1)  # a may be higher between points
         error = self._error(values) * abs(u).max(axis=(1, 2))
         limit = (between + error + self._unresolved)[:, None]
-        return _worst(np.maximum(above, below), np.broadcast_to(limit, above.shape))
+        return worst_time(np.maximum(above, below), np.broadcast_to(limit, above.shape))
 
     def distance(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = self._over_time(values)
@@ -131,17 +131,8 @@ class _Physics:
         rate = energy + self._viscosity * slope
         missing = self._unresolved + EPSILON * abs(w).max(axis=(1, 2))
         missing = missing + self._error(values) * abs(u).max(axis=(1, 2))
-        return _worst(observed, rate[:, None] * self._times + missing[:, None])
+        return worst_time(observed, rate[:, None] * self._times + missing[:, None])
 
 
 def _norm(w: np.ndarray) -> np.ndarray:
     return np.linalg.norm(w, axis=-1)
-
-
-def _worst(
-    observed: Float[np.ndarray, "batch times"], limit: Float[np.ndarray, "batch times"]
-) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-    """Of all times that at which a sample comes nearest to its limit."""
-    time = np.argmax(observed - limit, axis=1)
-    rows = np.arange(len(time))
-    return observed[rows, time], limit[rows, time]

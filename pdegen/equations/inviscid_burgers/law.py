@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.check import Bound, Distinct, Law, Values, worst_time
 from pdegen.law.gaussian import EPSILON, GaussianLaw
 from pdegen.law.modes import circle_modes
 from pdegen.sampling.squared_exponential import (
@@ -123,7 +123,7 @@ class _Physics:
         per_rise = self._n * self._times
         observed = np.diff(u).max(axis=2, initial=0.0) * per_rise
         limit = 1 + 4 * EPSILON * abs(u).max(axis=2) * per_rise
-        return _worst(observed, limit)
+        return worst_time(observed, limit)
 
     def potential(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         c = self._field.coefficients(stored["theta"])
@@ -136,7 +136,7 @@ class _Physics:
         # a minimum lies half a spacing from a point at most
         slope = abs(c) @ self._wave_numbers
         nearest = (slope[:, None] + 1 / self._times) / (8 * _POINTS**2)
-        return _worst(observed, 2 * nearest + 2 * EPSILON * abs(u).mean(axis=2) + 1e-9)
+        return worst_time(observed, 2 * nearest + 2 * EPSILON * abs(u).mean(axis=2) + 1e-9)
 
     def mean(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         u, a = self._u(stored), stored["a"].astype(np.float64)
@@ -204,12 +204,3 @@ def _on_line(c: np.ndarray, t: float, edges: np.ndarray) -> Float[np.ndarray, "b
         u0 = table[:, -1:] * start + end * (x - start)
         v = np.where(inside, np.minimum(v, u0 - t * end**2 / 2), v)
     return v
-
-
-def _worst(
-    observed: Float[np.ndarray, "batch times"], limit: Float[np.ndarray, "batch times"]
-) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-    """Of all times that at which a sample comes nearest to its limit."""
-    time = np.argmax(observed - limit, axis=1)
-    rows = np.arange(len(time))
-    return observed[rows, time], limit[rows, time]
