@@ -1,1 +1,1 @@
-"""One file for each equation: its declaration, and how samples of it are made."""
+"""One room for each equation: its declaration, its solver, and what its stores claim."""
