@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +132,61 @@ def test_what_float32_cannot_hold_is_an_error_of_the_sample(
     recipe = recipe.replaced({f"problem.initial.{key}": size}, name)
     with pytest.raises(SampleError, match="a is not finite, or exceeds float32"):
         compute(recipe, range(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "dt"), [("ns-quick", 1e-9), ("ns-quick", 5e-324), ("allen-cahn", 1e-7),
+                     ("burgers-shock", 1e-9), ("burgers-shock", 1e-300)],
+)  # fmt: skip
+def test_more_steps_than_a_run_can_take_are_refused(name: str, dt: float) -> None:
+    with pytest.raises(SchemaError, match=r"solver\.dt must be at least .* at most 10,000,000"):
+        problem(name, solver__dt=dt)
+
+
+LARGE = """
+import resource, sys
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError, parse_override
+load_recipe("ns-quick")  # what it imports is no memory of a problem
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**28,) * 2)
+for case in sys.argv[1:]:
+    name, *given = case.split()
+    try:
+        load_recipe(name).with_overrides(dict(map(parse_override, given))).problem.check_solver()
+    except SchemaError as error:
+        print(error)
+    else:
+        print("no error:", case)
+"""
+FINE, FINEST = "solver.resolution=65536", "solver.resolution=4294967296"
+SIZES = [
+    f"ns-quick {FINE} initial.modes=20000 solver.dt=1e-4 resolution=128",
+    f"ns-quick {FINEST} initial.modes=1000000000 solver.dt=1e-10 times=[1e-9]",
+    *(f"{name} {FINE}" for name in ("allen-cahn", "gray-scott", "swift-hohenberg", "heat")),
+    f"burgers-2d {FINE} solver.dt=1e-5",
+    f"burgers-2d {FINE} resolution=16384 initial.modes=8000 solver.dt=1e-5 samples=3 shard=1",
+    *(f"{name} {FINEST}" for name in ("advection", "burgers-quick", "burgers-shock")),
+    *(f"{name} {FINEST} solver.dt=1e-6" for name in ("kdv", "fisher-kpp")),
+    "inviscid-burgers-quick solver.candidates=4294967296",
+    "darcy-quick field.modes=100000",
+    "darcy-quick solver.refinement=1000001",
+]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is told by Linux alone")
+def test_recipes_of_any_size_are_read_in_little_memory() -> None:
+    """What cannot be is refused by numbers, before arrays of these sizes are made."""
+    begun = time.monotonic()
+    child = [sys.executable, "-c", LARGE, *SIZES]
+    found = subprocess.run(child, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert time.monotonic() - begun < 30
+    lines = found.splitlines()
+    assert len(lines) == len(SIZES)
+    said = (
+        "of memory, this machine has",
+        "a larger step is unstable",
+        "use at most",
+        "readers accept",
+    )
+    assert not [line for line in lines if not any(words in line for words in said)]

@@ -298,7 +298,7 @@ def test_the_circle_is_a_periodic_domain_of_cell_centres(quick):
         ({"boundary": "wall"}, "boundary: unknown 'wall': known: periodic, outflow"),
         ({"times": [0.0]}, "times.0: must be greater than 0, got 0.0"),
         ({"times": [-0.1]}, "times.0: must be greater than 0, got -0.1"),
-        ({"times": [0.2, 0.1]}, "times must increase, got [0.2, 0.1]"),
+        ({"times": [0.2, 0.1]}, "times: must increase, got [0.2, 0.1]"),
         ({"times": []}, "times: must have 1 or more values"),
         ({"initial.length": 0.0}, "initial.length: must be greater than 0"),
         ({"solver.candidates": 33}, "solver.candidates: "),

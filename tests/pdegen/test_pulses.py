@@ -90,7 +90,7 @@ def test_other_resolutions_have_the_same_pulses(quick):
     ("changed", "said"),
     [
         ({"times": [0.0]}, "times.0: must be greater than 0, got 0.0"),
-        ({"times": [0.2, 0.1]}, "times must increase, got [0.2, 0.1]"),
+        ({"times": [0.2, 0.1]}, "times: must increase, got [0.2, 0.1]"),
         ({"initial.width": [0.1, 1.0]}, "a pulse is shorter than the circle of length 1"),
         ({"initial.width": [0.0, 0.1]}, "initial.width.0: must be greater than 0"),
         ({"initial.height": [0.8, 0.2]}, "a range is two numbers that do not fall"),

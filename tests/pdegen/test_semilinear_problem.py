@@ -65,7 +65,7 @@ MONOMIAL = {"of": "u", "coefficient": 1.0, "powers": [2]}
         ({"linear": {"advection": [[1.0], [2.0]]}}, "linear.advection has 2 lists, expected 1"),
         ({"linear": {}, "nonlinear": {}}, "declare a term of the equation, there is none"),
         ({"components": ["u", "u"]}, "components has a name twice"),
-        ({"times": [1.0, 0.5]}, "times must increase"),
+        ({"times": [1.0, 0.5]}, "times: must increase"),
         ({"resolution": 31}, "resolution must be even and >= 4, got 31"),
         ({"solver": {"resolution": 33, "dt": 0.01}}, "solver.resolution must be even and >= 4"),
         ({"solver": {"resolution": 48, "dt": 0.01}}, "resolution must divide solver.resolution"),

@@ -324,7 +324,7 @@ def test_times_are_an_axis_and_components_are_channels(quick):
         ({"initial.u_left": [-30.0, 1.0]}, "a vacuum develops where u_right - u_left is 6.70461"),
         ({"initial.u_right": 9.0}, "and the ranges go up to 9: raise initial.u_left"),
         ({"times": [0.0]}, "times.0: must be greater than 0, got 0.0"),
-        ({"times": [1.0, 1.0]}, "times must increase, got [1.0, 1.0]"),
+        ({"times": [1.0, 1.0]}, "times: must increase, got [1.0, 1.0]"),
         ({"gamma": 1.0}, "gamma: must be greater than 1, got 1.0"),
         ({"interval": [1.0, 1.0]}, "interval must have a length, got [1.0, 1.0]"),
         ({"initial.x0": [-6.0, 0.0]}, "initial.x0 must lie in the interval [-5.0, 5.0]"),

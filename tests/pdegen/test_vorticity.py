@@ -275,7 +275,7 @@ def test_a_sample_that_misses_the_tolerance_is_named():
         ({"resolution": 64}, "resolution must be at most solver.resolution = 48, got 64"),
         ({"restriction": "stride"}, "divides solver.resolution = 48, got 32: use fourier"),
         ({"restriction": "strides"}, "'fourier' or 'stride'"),
-        ({"times": [1.0, 0.5]}, "times must increase"),
+        ({"times": [1.0, 0.5]}, "times: must increase"),
         ({"times": [0.0, 0.5]}, "greater than 0"),
         ({"initial": {"modes": 16}}, "initial.modes = 16 need solver.resolution >= 50, got 48"),
         ({"solver": {"dt": 5.0}}, "solver.dt must be at most 0."),

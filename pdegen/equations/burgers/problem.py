@@ -18,6 +18,7 @@ from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.burgers.law import burgers_law
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
+from pdegen.equations.in_time import TimesFromStart, check_steps
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
@@ -86,7 +87,7 @@ class Burgers(Problem):
 
     equation: Literal["burgers"]
     viscosity: Positive
-    times: Annotated[tuple[NonNegative, ...], Field(min_length=1, strict=False)]
+    times: TimesFromStart
     resolution: Count
     initial: PeriodicGaussian
     solver: Annotated[ColeHopfMethod | ETDRK4Method, Field(discriminator="method")]
@@ -109,8 +110,8 @@ class Burgers(Problem):
             raise ValueError(
                 f"resolution must divide solver.resolution = {solving}, got {self.resolution}"
             )
-        if list(self.times) != sorted(set(self.times)):
-            raise ValueError(f"times must increase, got {list(self.times)}")
+        if isinstance(self.solver, ETDRK4Method):
+            check_steps(self.solver.dt, self.times)
         return self
 
     @property

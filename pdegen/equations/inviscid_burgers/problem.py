@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pdegen.domains import Box, CellGrid, PeriodicGrid
 from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.in_time import Times
 from pdegen.equations.inviscid_burgers.law import inviscid_burgers_law
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
@@ -63,7 +64,7 @@ class InviscidBurgers(Problem):
 
     equation: Literal["inviscid-burgers"]
     boundary: str
-    times: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    times: Times
     resolution: Annotated[Count, Field(ge=2)]
     initial: SquaredExponential
     solver: MinimumPrincipleMethod
@@ -83,8 +84,6 @@ class InviscidBurgers(Problem):
                 f"initial.modes = {self.initial.modes} need solver.candidates >= {least}, "
                 f"got {self.solver.candidates}"
             )
-        if list(self.times) != sorted(set(self.times)):
-            raise ValueError(f"times must increase, got {list(self.times)}")
         return self
 
     @property

@@ -10,12 +10,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
+from pdegen.equations.in_time import Times
 from pdegen.equations.pulses.law import pulses_law
 from pdegen.equations.pulses.solver import Pulse, Transport
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
-from pdegen.schema import Count, Positive, Strict
+from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, times
 
@@ -57,14 +58,12 @@ class Pulses(Problem):
 
     equation: Literal["pulses"]
     speed: Finite = 1.0
-    times: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    times: Times
     resolution: Annotated[Count, Field(ge=2)]
     initial: UniformPulses
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if list(self.times) != sorted(set(self.times)):
-            raise ValueError(f"times must increase, got {list(self.times)}")
         turns = max(abs(self.speed) * self.times[-1], *map(abs, self.initial.centre))
         if not turns <= _TURNS:
             raise ValueError(

@@ -10,13 +10,14 @@ from pydantic import Field, model_validator
 
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.in_time import Times
 from pdegen.equations.registry import equation
 from pdegen.equations.shock_tube.law import shock_tube_law
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
 from pdegen.law.check import Law
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
-from pdegen.schema import Count, Positive, Strict
+from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -76,7 +77,7 @@ class ShockTubes(Problem):
     equation: Literal["shock-tube"]
     gamma: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 1.4
     interval: Range
-    times: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    times: Times
     resolution: Annotated[Count, Field(ge=2)]
     initial: UniformStates
 
@@ -89,8 +90,6 @@ class ShockTubes(Problem):
             raise ValueError(
                 f"initial.x0 must lie in the interval {list(self.interval)}, got {[first, last]}"
             )
-        if list(self.times) != sorted(set(self.times)):
-            raise ValueError(f"times must increase, got {list(self.times)}")
         gas, jump = Gas(self.gamma), self.initial.slowest()
         if gas.vacuum(jump.left, jump.right).any():
             most = 2 / (gas.gamma - 1) * (gas.sound(jump.left) + gas.sound(jump.right))[0]

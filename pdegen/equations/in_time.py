@@ -1,0 +1,43 @@
+"""What the declarations of equations in time have in common: the times, and how many steps."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+from pydantic import AfterValidator, Field
+
+from pdegen.schema import NonNegative, Positive, brief
+
+_STEPS = 10**7  # of a trajectory with the largest step: an hour on the smallest grids
+
+
+def _increasing(times: tuple[float, ...]) -> tuple[float, ...]:
+    if not all(a < b for a, b in pairwise(times)):
+        raise ValueError(f"must increase, got {brief(list(times))}")
+    return times
+
+
+_List = (Field(min_length=1, strict=False), AfterValidator(_increasing))
+Times = Annotated[tuple[Positive, ...], *_List]
+TimesFromStart = Annotated[tuple[NonNegative, ...], *_List]
+
+
+def check_steps(dt: float, times: tuple[float, ...]) -> None:
+    """Refuse a largest step that no time needs, or with which the last one is never reached.
+
+    Raises:
+        ValueError: Saying what is allowed.
+    """
+    longest = max(np.diff(times, prepend=0.0))
+    if dt > longest > 0:
+        raise ValueError(
+            f"solver.dt must be at most {longest:g}, the longest time between two of `times`, "
+            f"got {dt:g}"
+        )
+    if times[-1] / dt > _STEPS:
+        raise ValueError(
+            f"solver.dt must be at least {times[-1] / _STEPS:.3g}: {dt:g} makes "
+            f"{times[-1] / dt:.2g} steps, at most {_STEPS:,} are allowed"
+        )
