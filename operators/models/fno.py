@@ -27,10 +27,10 @@ from operators.base import (
 )
 from operators.nn.dropout import Dropout
 from operators.nn.resample import interpolated, interpolation
-from operators.nn.spectral import SpectralConv1d, SpectralConv2d
+from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
 from operators.nn.tokens import Coordinates, Positions
 
-CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d}
+CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 SQUARE = {"modes": 12, "width": 32}
@@ -39,9 +39,12 @@ PADDED = {"padding": 9 / 85}
 RELU = {"activation": "relu"}
 FIRST = {**RELU, "normalization": "batch"}
 PLUS = {"channel_mlp": True}
+BLOCK = {"modes": 8, "width": 20, "frame_channels": 1, "frame_padding": 6}
+BLOCK_2020 = BLOCK | FIRST | {"frame_padding": 0}
 VORTICITY_PLUS = VORTICITY | PLUS | {"normalization": "instance", "head_width": 80}
 CAO = {"activation": "silu", "last_activation": True, "initialization": "near-zero"}
 
+TABLE = "Li et al. (2021), table 1; released code of 2020"
 CODE_2020 = "Li et al. (2021), released code of 1 November 2020 (90bbd4c9)"
 CODE_RELU = "Li et al. (2021), released code of January 2021 (6f1d6fe8)"
 CODE_2021 = "Li et al. (2021), released code of August 2021 (d2152fdf)"
@@ -69,7 +72,7 @@ class FourierLayer(nn.Module):
     """v = N(M I K I u + W u + b) with the spectral convolution K; the activation follows outside.
 
     Args:
-        dim, width, modes: Dimension of the grid, channels of u and v, modes of K.
+        dim, width, modes: Axes of the grid, channels of u and v, modes of K.
         normalization: "batch": N is a batch normalisation; "instance": I is an instance
             normalisation. Otherwise they are identities.
         channel_mlp: M at each point; `nn.Identity` for none.
@@ -107,10 +110,11 @@ class FNO(Operator):
 
     The defaults are those of the Burgers example in the code of 2021, with GELU in place of ReLU
     and without the batch normalisation of 2020: 549,569 parameters. The presets have the other
-    versions too: "-2020" (its coordinates ran to 2π in 1-D, those here to 1; in the commits before
-    and after the one meant, 3ccb2d21 and b37d24eb, the fourth layer of 1-D overwrites its input by
-    mistake), "-relu", "-plus" (FNO++) and "-cao" (the re-implementation released with Cao 2021; the
-    baseline in its Table 5 has ReLU, as "-relu").
+    versions too: "-2020" (its coordinates ran to 2π in 1-D, those here to 1, and its times in 3-D
+    from 1/T, those here from 0; in the commits before and after the one meant, 3ccb2d21 and
+    b37d24eb, the fourth layer of 1-D overwrites its input by mistake), "-relu", "-plus" (FNO++) and
+    "-cao" (the re-implementation released with Cao 2021; the baseline in its Table 5 has ReLU, as
+    "-relu").
 
     K is a circular convolution on the grid and its padding: the period has as many points as both
     together. Without padding that is right for periodic grids j/n, whose last point is not the
@@ -140,14 +144,19 @@ class FNO(Operator):
             [0, 1/width²), as published; "near-zero" (Cao 2021), normal and smaller, see
             `SpectralConv1d` and `SpectralConv2d`.
         dropout: Rate before the transforms (Cao 2021).
+        frame_channels: Channels of a frame, where those of u are frames one after another (the task
+            `block`). They then lie along a further, last axis of the grid: the input is repeated
+            there beside the coordinate 0 ... 1 of the frame, whatever `coordinates` is, and K acts
+            along it too (FNO-3D). 0: channels of u are channels.
+        frame_padding: Zeros after the last frame; as flows have no period in time.
 
     Points y of the output are met by linear interpolation along each axis of a box. Beyond the
     outermost points x values are continued as constants, on periodic grids too. On curvilinear
     meshes K acts along the axes of the indices, and there are no other points.
 
     Raises:
-        ValueError: On impossible sizes, on grids too coarse for the modes, and on input of another
-            shape than declared.
+        ValueError: On impossible sizes, on grids too coarse for the modes, on input of another
+            shape than declared, and on channels of u that are no whole frames.
 
     >>> model = FNO()
     >>> model.parameter_count
@@ -173,6 +182,8 @@ class FNO(Operator):
         "navier-stokes": Preset(VORTICITY, 926_357, CODE_2021, (10, 1), dim=2),
         "navier-stokes-2020": Preset(VORTICITY | FIRST, 926_517, CODE_2020, (10, 1), dim=2),
         "navier-stokes-plus": Preset(VORTICITY_PLUS, 928_661, CODE_PLUS, (10, 1), dim=2),
+        "navier-stokes-3d": Preset(BLOCK, 6_558_377, CODE_2021, (10, 10), dim=2),
+        "navier-stokes-3d-2020": Preset(BLOCK_2020, 6_558_537, TABLE, (10, 40), dim=2),
     }
 
     def __init__(
@@ -194,8 +205,13 @@ class FNO(Operator):
         padding_points: int = 0,
         initialization: Literal["uniform", "near-zero"] = "uniform",
         dropout: float = 0.0,
+        frame_channels: int = 0,
+        frame_padding: int = 0,
     ) -> None:
         super().__init__(in_channels, out_channels, dim)
+        at_least(0, frame_channels=frame_channels, frame_padding=frame_padding)
+        if frame_padding and not frame_channels:
+            raise ValueError(f"frame_padding={frame_padding} needs frame_channels, got 0")
         at_least(1, width=width, depth=depth, modes=modes, head_width=head_width)
         if min(padding, padding_points) < 0 or padding * padding_points:
             raise ValueError(
@@ -204,25 +220,29 @@ class FNO(Operator):
             )
         self.positions = Positions(coordinates, dim, last=True)
         self.padding, self.padding_points = padding, padding_points
+        self.frame_channels, self.frame_padding = frame_channels, frame_padding
+        in_time = frame_channels > 0
         sigma = ACTIVATIONS[activation]
 
         def mlp(hidden: int, channels: int) -> nn.Module:
             return nn.Sequential(nn.Linear(width, hidden), sigma(), nn.Linear(hidden, channels))
 
-        self.lift = nn.Linear(in_channels + self.positions.count, width)
+        self.lift = nn.Linear(in_channels + self.positions.count + in_time, width)
         layers: list[nn.Module] = []
         for _ in range(depth):
             between = mlp(width, width) if channel_mlp else nn.Identity()
-            layers += [
-                FourierLayer(dim, width, modes, normalization, between, initialization, dropout),
-                sigma(),
-            ]
+            settings = width, modes, normalization, between, initialization, dropout
+            layers += [FourierLayer(dim + in_time, *settings), sigma()]
         self.layers = nn.Sequential(*layers if last_activation else layers[:-1])
-        self.head = mlp(head_width, out_channels)
+        self.head = mlp(head_width, frame_channels or out_channels)
 
     def margins(self, grid: Sequence[int]) -> list[int]:
-        """Zeros before and after each axis, channels first, then the last axis: as `pad` wants."""
-        margins = [0, 0]
+        """Zeros before and after each axis, channels first, then the last axis: as `pad` wants.
+
+        Args:
+            grid: Points of each axis of space.
+        """
+        margins = [0, 0, 0, self.frame_padding] if self.frame_channels else [0, 0]
         for n in reversed(grid):
             margins += [0, self.padding_points or round(self.padding * n)]
         return margins
@@ -233,7 +253,7 @@ class FNO(Operator):
         check_input(self, a, x, y, mask)
         if y is not None and x.ndim == a.ndim:
             raise ValueError("FNO interpolates between boxes alone: y must be None")
-        u = self.lift(self.positions.beside(a, x))
+        u = self.lift(self._in_time(self.positions.beside(a, x)))
         margins = self.margins(a.shape[1:-1])
         if any(margins):
             u = nn.functional.pad(u, margins)
@@ -241,8 +261,21 @@ class FNO(Operator):
         if any(margins):
             u = nn.functional.pad(u, [-margin for margin in margins])
         u = self.head(u)
+        u = u.flatten(-2) if self.frame_channels else u
         if y is None:
             return u
         if self.dim == 1:
             return interpolation(x[:, 0].contiguous(), y[:, 0]) @ u
         return interpolated(u, x, y)
+
+    def _in_time(self, a: Function) -> Float[Tensor, "batch ... f"]:
+        """The same at each frame, and the time of the frame, where frames are an axis."""
+        own = self.frame_channels
+        if not own:
+            return a
+        if self.out_channels % own:
+            raise ValueError(f"frames of {own} channels, got {self.out_channels} channels in all")
+        t = torch.linspace(0, 1, self.out_channels // own, dtype=a.dtype, device=a.device)
+        grid = (*a.shape[:-1], len(t))
+        repeated = a[..., None, :].expand(*grid, -1)
+        return torch.cat([repeated, t[:, None].expand(*grid, 1)], dim=-1)

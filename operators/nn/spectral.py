@@ -212,25 +212,96 @@ class SpectralConv2d(nn.Module):
         self.weight = nn.Parameter(std * torch.randn(shape))
 
     def forward(self, u: Float[Tensor, "batch n1 n2 c_in"]) -> Float[Tensor, "batch n1 n2 c_out"]:
-        batch, n1, n2, _ = u.shape
+        _, n1, n2, _ = u.shape
         m = self.modes
         if min(n1, n2) < 2 * m:
             raise ValueError(f"{m} modes need a grid of at least {2 * m} points, got {n1} x {n2}")
-        waves = transformed(u.flatten(2), "first", n1, m).view(batch * (m + 1), 2 * n2, -1)
-        u_hat = transformed(waves, "second", n2, m)
-        u_hat = u_hat.view(batch, m + 1, 2, 2, m, -1)  # (batch, |k₁|, ±, re/im, k₂, c_in)
-        u_hat = torch.stack([u_hat[:, :-1, 0], u_hat[:, 1:, 1]])  # (±, batch, k₁, re/im, k₂, c_in)
-        u_hat = u_hat.permute(0, 2, 4, 3, 1, 5)  # (±, k₁, k₂, re/im, batch, c_in)
-        v_hat = complex_products(u_hat.flatten(0, 2), self.weight.flatten(0, 2))
-        v_hat = v_hat.unflatten(1, (2, m, m))  # (re/im, ±, k₁, k₂, batch, c_out)
-        plus, minus = v_hat.permute(1, 4, 2, 0, 3, 5)  # (batch, k₁, re/im, k₂, c_out)
-        empty = torch.zeros_like(plus[:, :1])
-        v_hat = torch.stack(
-            [torch.cat([plus, empty], 1), torch.cat([empty, minus], 1)], dim=2
-        )  # (batch, |k₁|, ±, re/im, k₂, c_out)
-        waves = transformed(v_hat.view(len(waves), 4 * m, -1), "back", n2, m)
-        v = transformed(waves.view(batch, 2 * (m + 1), -1), "first", n1, m, transposed=True)
-        return v.view(batch, n1, n2, -1)
+        v_hat = complex_products(_modes(u, m).flatten(0, 2), self.weight.flatten(0, 2))
+        return _field(v_hat.unflatten(1, (2, m, m)), n1, n2)
+
+
+def _modes(u: Float[Tensor, "batch n1 n2 c"], m: int) -> Float[Tensor, "2 m m 2 batch c"]:
+    """Those of fields on a square: (±, k₁, k₂, re/im, batch, c), -1 - k₁ where there is a minus."""
+    batch, n1, n2, _ = u.shape
+    waves = transformed(u.flatten(2), "first", n1, m).view(batch * (m + 1), 2 * n2, -1)
+    u_hat = transformed(waves, "second", n2, m)
+    u_hat = u_hat.view(batch, m + 1, 2, 2, m, -1)  # (batch, |k₁|, ±, re/im, k₂, c)
+    u_hat = torch.stack([u_hat[:, :-1, 0], u_hat[:, 1:, 1]])  # (±, batch, k₁, re/im, k₂, c)
+    return u_hat.permute(0, 2, 4, 3, 1, 5)
+
+
+def _field(
+    v_hat: Float[Tensor, "2 2 m m batch c"], n1: int, n2: int
+) -> Float[Tensor, "batch n1 n2 c"]:
+    """The real fields of the modes (re/im, ±, k₁, k₂, batch, c)."""
+    m, batch = v_hat.shape[2], v_hat.shape[4]
+    plus, minus = v_hat.permute(1, 4, 2, 0, 3, 5)  # (batch, k₁, re/im, k₂, c)
+    empty = torch.zeros_like(plus[:, :1])
+    v_hat = torch.stack(
+        [torch.cat([plus, empty], 1), torch.cat([empty, minus], 1)], dim=2
+    )  # (batch, |k₁|, ±, re/im, k₂, c)
+    waves = transformed(v_hat.view(batch * (m + 1), 4 * m, -1), "back", n2, m)
+    v = transformed(waves.view(batch, 2 * (m + 1), -1), "first", n1, m, transposed=True)
+    return v.view(batch, n1, n2, -1)
+
+
+class SpectralConv3d(nn.Module):
+    """v = irfftn(W · rfftn(u)) with the modes |k₁|, |k₂| < modes, 0 <= k₃ < modes, and -modes.
+
+    The frequencies -modes ... modes - 1 of the first two axes are those of the published code, in
+    four blocks of weights. The last two axes are transformed as in `SpectralConv2d`, after the
+    first one to sums with cos θ₁ and sin θ₁.
+
+    Args:
+        in_channels, out_channels: Channels c_in and c_out.
+        modes: Modes m kept along each axis; needs grids of n >= 2m points along all.
+        std: Standard deviation of the initial real and imaginary parts of W. By default
+            1/(c_in c_out m^(3/2)): v has the size that it has in two dimensions.
+
+    Raises:
+        ValueError: On a grid too coarse for the modes.
+
+    References: Z. Li et al., Fourier Neural Operator, ICLR 2021, section 5.3.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, modes: int, std: float | None = None
+    ) -> None:
+        super().__init__()
+        self.modes = modes
+        if std is None:
+            std = 1 / (in_channels * out_channels * math.sqrt(modes) * modes)
+        # weight[±, ±, k₁, k₂, k₃]: of the first two axes -1 - k where there is a minus
+        shape = (2, 2, modes, modes, modes, in_channels, out_channels, 2)
+        self.weight = nn.Parameter(std * torch.randn(shape))
+
+    def forward(
+        self, u: Float[Tensor, "batch n1 n2 n3 c_in"]
+    ) -> Float[Tensor, "batch n1 n2 n3 c_out"]:
+        batch, n1, n2, n3, _ = u.shape
+        m = self.modes
+        if min(n1, n2, n3) < 2 * m:
+            raise ValueError(
+                f"{m} modes need a grid of at least {2 * m} points, got {n1} x {n2} x {n3}"
+            )
+        waves = transformed(u.flatten(2), "first", n1, m).view(batch * 2 * (m + 1), n2, n3, -1)
+        u_hat = _modes(waves, m).unflatten(4, (batch, m + 1, 2))
+        cos, sin = u_hat.unbind(6)  # (±₂, k₂, k₃, re/im, batch, |k₁|, c)
+        sin = torch.stack([sin[:, :, :, 1], -sin[:, :, :, 0]], dim=3)  # times -i
+        u_hat = torch.stack([(cos + sin)[..., :-1, :], (cos - sin)[..., 1:, :]])
+        u_hat = u_hat.permute(0, 1, 6, 2, 3, 4, 5, 7)  # (±₁, ±₂, k₁, k₂, k₃, re/im, batch, c)
+        v_hat = complex_products(u_hat.flatten(0, 4), self.weight.flatten(0, 4))
+        plus, minus = v_hat.unflatten(1, (2, 2, m, m, m)).unbind(1)
+        empty = torch.zeros_like(plus[:, :, :1])
+        plus, minus = torch.cat([plus, empty], 2), torch.cat([empty, minus], 2)
+        re, im = plus - minus
+        v_hat = torch.stack([plus + minus, torch.stack([-im, re])])  # times i: of cos, of sin
+        v_hat = v_hat.permute(
+            1, 2, 4, 5, 6, 3, 0, 7
+        )  # (re/im, ±₂, k₂, k₃, batch, |k₁|, cos/sin, c)
+        waves = _field(v_hat.flatten(4, 6), n2, n3).view(batch, 2 * (m + 1), -1)
+        v = transformed(waves, "first", n1, m, transposed=True)
+        return v.view(batch, n1, n2, n3, -1)
 
 
 class SpectralLayer(nn.Module):

@@ -142,6 +142,62 @@ def test_equals_the_transcription(variant, dim):
     torch.testing.assert_close(model(a, x), expected, rtol=1e-10, atol=1e-10)
 
 
+def published_3d(model, a, frames, padding):
+    """The published forward on the square, channels first: [a, x, y, t] at each frame, of points
+    j/(n - 1)."""
+
+    def conv(u, layer):
+        return torch.einsum("oi,bixyt->boxyt", layer.weight, u) + layer.bias[:, None, None, None]
+
+    def transformed(u, weight, m):
+        w = torch.view_as_complex(weight.detach())
+        u_hat = torch.fft.rfftn(u, dim=(-3, -2, -1))
+        v_hat = torch.zeros_like(u_hat)
+        for s1, rows in enumerate((slice(m), slice(-m, None))):
+            for s2, columns in enumerate((slice(m), slice(-m, None))):
+                block = w[s1, s2].flip([axis for axis, s in ((0, s1), (1, s2)) if s])
+                seen = u_hat[:, :, rows, columns, :m]
+                v_hat[:, :, rows, columns, :m] = torch.einsum("biklt,kltio->boklt", seen, block)
+        return torch.fft.irfftn(v_hat, s=u.shape[-3:], dim=(-3, -2, -1))
+
+    b, n1, n2, c = a.shape
+    u = a.reshape(b, n1, n2, 1, c).repeat(1, 1, 1, frames, 1)
+    axes = [torch.linspace(0, 1, n, dtype=a.dtype) for n in (n1, n2, frames)]
+    u = torch.cat([u, points(*axes).expand(b, -1, -1, -1, -1)], -1).permute(0, 4, 1, 2, 3)
+    u = F.pad(conv(u, model.lift), [0, padding])
+    layers = [layer for layer in model.layers if isinstance(layer, FourierLayer)]
+    for layer in layers:
+        k = transformed(u, layer.convolution.weight, layer.convolution.modes)
+        u = k + conv(u, layer.pointwise)
+        u = F.gelu(u) if layer is not layers[-1] else u
+    u = u[..., :-padding]
+    return conv(F.gelu(conv(u, model.head[0])), model.head[2])  # (batch, own, n1, n2, frames)
+
+
+@pytest.mark.parametrize("own", [1, 2])
+def test_with_frames_along_an_axis_it_equals_the_published_forward(own):
+    model = shaken(
+        small(dim=2, in_channels=3, out_channels=4 * own, modes=4, frame_channels=own,
+              frame_padding=6)
+    )  # fmt: skip
+    axes = [torch.linspace(0, 1, n, dtype=torch.float64) for n in (8, 9)]
+    a, x = torch.randn(2, 8, 9, 3, dtype=torch.float64), points(*axes)
+    expected = published_3d(model, a, 4, 6).permute(0, 2, 3, 4, 1)  # frame after frame
+    torch.testing.assert_close(model(a, x), expected.flatten(3), rtol=1e-10, atol=1e-10)
+    with pytest.raises(ValueError, match="frames of 5 channels, got 4 channels in all"):
+        small(dim=2, out_channels=4, frame_channels=5)(*some(2))
+
+
+def test_frames_along_an_axis_are_of_intervals_too_and_commute_with_shifts_of_space():
+    model = shaken(small(out_channels=5, frame_channels=1, frame_padding=5, coordinates="none"))
+    a, x = some(1)
+    u = model(a, x)
+    assert u.shape == (3, 14, 5)
+    torch.testing.assert_close(model(a.roll(5, 1), x), u.roll(5, 1), rtol=1e-10, atol=1e-10)
+    every = model(a, x, x[::2])
+    assert torch.equal(every, u[:, ::2])
+
+
 @dims
 def test_a_layer_of_all_modes_with_the_unit_matrix_is_the_identity(dim):
     layer = FourierLayer(dim, 3, 8, "none", torch.nn.Identity(), "uniform", 0.0).double()
@@ -317,6 +373,8 @@ def test_single_precision_agrees_with_double(dim):
         ({"padding_points": -1}, "at least 0, got padding=0.0, padding_points=-1"),
         ({"padding": 0.1, "padding_points": 9}, "one of padding and padding_points must be 0"),
         ({"dropout": 1.0}, "a dropout rate lies in"),
+        ({"frame_channels": -1}, "frame_channels must be at least 0, got -1"),
+        ({"frame_padding": 6}, "frame_padding=6 needs frame_channels, got 0"),
     ],
 )
 def test_refuses_impossible_settings(settings, message):

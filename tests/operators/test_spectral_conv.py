@@ -1,11 +1,13 @@
 """The truncated transforms against torch.fft."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.nn import spectral
-from operators.nn.spectral import SpectralConv1d, SpectralConv2d
+from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
 
 
 @pytest.mark.parametrize("n", [14, 33, 64])  # exactly enough points, odd, even
@@ -87,11 +89,40 @@ def test_on_the_square_it_refuses_a_grid_too_coarse_for_its_modes():
         SpectralConv2d(1, 1, modes=12)(torch.zeros(1, 30, 23, 1))
 
 
-@pytest.mark.parametrize("kind", [SpectralConv1d, SpectralConv2d])
-def test_transforms_that_are_cut_into_parts_are_the_same(kind, monkeypatch):
+@pytest.mark.parametrize("grid", [(8, 8, 8), (9, 11, 10), (12, 8, 17)])
+def test_in_space_it_equals_the_product_in_fourier_space(grid):
     torch.manual_seed(0)
-    layer = kind(2, 3, 4, std=0.3).double()
-    u = torch.randn(2, *[12] * (1 if kind is SpectralConv1d else 2), 2).double()
+    m = 4
+    layer = SpectralConv3d(3, 2, modes=m, std=1.0).double()
+    u = torch.randn(2, *grid, 3, dtype=torch.float64, requires_grad=True)
+    u_hat = torch.fft.rfftn(u, dim=(1, 2, 3), norm="ortho")
+    v_hat = torch.zeros(2, *grid[:2], grid[2] // 2 + 1, 2, dtype=torch.complex128)
+    weight = torch.view_as_complex(layer.weight)
+    for k1, k2 in product(range(-m, m), repeat=2):
+        block = weight[int(k1 < 0), int(k2 < 0)]
+        w = block[k1 if k1 >= 0 else -1 - k1, k2 if k2 >= 0 else -1 - k2]
+        v_hat[:, k1, k2, :m] = torch.einsum("bki,kio->bko", u_hat[:, k1, k2, :m], w)
+    expected = torch.fft.irfftn(v_hat, s=grid, dim=(1, 2, 3), norm="ortho")
+    torch.testing.assert_close(layer(u), expected, rtol=1e-12, atol=1e-12)
+    seed = torch.randn_like(expected)
+    ours = torch.autograd.grad(layer(u), (u, layer.weight), seed)
+    theirs = torch.autograd.grad(expected, (u, layer.weight), seed)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_in_space_it_refuses_a_grid_too_coarse_for_its_modes():
+    with pytest.raises(ValueError, match="4 modes need a grid of at least 8 points, got 9 x 8 x 7"):
+        SpectralConv3d(1, 1, modes=4)(torch.zeros(1, 9, 8, 7, 1))
+
+
+KINDS = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}
+
+
+@pytest.mark.parametrize("dim", KINDS)
+def test_transforms_that_are_cut_into_parts_are_the_same(dim, monkeypatch):
+    torch.manual_seed(0)
+    layer = KINDS[dim](2, 3, 4, std=0.3).double()
+    u = torch.randn(2, *[12] * dim, 2).double()
     whole = layer(u)
     monkeypatch.setattr(spectral, "parts_of", lambda n, u: 2 if n % 2 == 0 else 1)
     torch.testing.assert_close(layer(u), whole, rtol=1e-12, atol=1e-12)
@@ -99,7 +130,8 @@ def test_transforms_that_are_cut_into_parts_are_the_same(kind, monkeypatch):
     torch.testing.assert_close(layer(u), whole, rtol=1e-12, atol=1e-12)
 
 
-def test_square_convolutions_have_no_complex_numbers():
+@pytest.mark.parametrize("dim", [2, 3])
+def test_square_convolutions_have_no_complex_numbers(dim):
     """Compilers fall back where they meet one."""
 
     found = set()
@@ -111,7 +143,7 @@ def test_square_convolutions_have_no_complex_numbers():
                 found.add(result.dtype)
             return result
 
-    layer, u = SpectralConv2d(2, 3, 4), torch.randn(2, 9, 9, 2, requires_grad=True)
+    layer, u = KINDS[dim](2, 3, 4), torch.randn(2, *[9] * dim, 2, requires_grad=True)
     with Kinds():
         layer(u).sum().backward()
     assert torch.complex64 not in found
