@@ -1,4 +1,4 @@
-"""What is learned from samples: a map, the next frame of a trajectory, or the state at a time.
+"""What is learned from samples: a map, or the next frame, all frames or the state at a time.
 
 A task makes examples of the inputs and the targets of a sample. One sample gives one example, or,
 in training, one for each window or each time; the operator is then applied again and again where a
@@ -385,7 +385,49 @@ class AtTime(InTime):
         return found[0] if steps == 1 else torch.cat(found, dim=-1)
 
 
-TASKS: dict[str, type[Task]] = {task.kind: task for task in (Map, Rollout, AtTime)}
+@dataclass(frozen=True, kw_only=True)
+class Block(InTime):
+    """The first k frames -> all later ones at once, side by side as channels.
+
+    Args:
+        history: See `InTime`; at least one frame.
+
+    Raises:
+        ValueError: If it is impossible, and on `frames`: an operator of so many frames has no more.
+    """
+
+    history: int = 1
+
+    kind = "block"
+
+    def __post_init__(self) -> None:
+        if self.history < 1 or self.frames is not None:
+            raise ValueError(
+                f"need history >= 1 and no frames, got {self.history} and {self.frames}"
+            )
+
+    @property
+    def window(self) -> int:
+        return self.history + 1
+
+    @property
+    def _needs(self) -> str:
+        return f"a block after {self.history} frames"
+
+    def count(self, pairs: Samples) -> int:
+        super().count(pairs)
+        return 1
+
+    def channels(self, pairs: Samples) -> tuple[int, int]:
+        seen = self.history * self._own(pairs)
+        return seen + self._numbers(pairs), pairs.channels[1] - seen
+
+    def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
+        seen, later = batch.u.tensor_split([self.history * self._own(pairs)], dim=-1)
+        return replace(batch, a=self._with_parameters(batch, seen), u=later)
+
+
+TASKS: dict[str, type[Task]] = {task.kind: task for task in (Map, Rollout, AtTime, Block)}
 
 
 def described(content: dict[str, Any]) -> Task:

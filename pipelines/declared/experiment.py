@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from operators.data import AtTime, Map, Rollout, Task
+from operators.data import AtTime, Block, Map, Rollout, Task
 from operators.training.fit import Settings
 from pdegen.domains import Box
 from pdegen.recipe import Recipe, load_recipe
@@ -152,12 +152,23 @@ class TimeTask(Strict):
         return _without(content(self), frames=None, history=0)
 
 
+class BlockTask(Strict):
+    """`operators.data.Block`: the first `history` frames of data.target -> all later ones."""
+
+    kind: Literal["block"]
+    history: Count = 1
+    parameters: bool = False
+
+    def build(self) -> Task:
+        return Block(**self.model_dump(exclude={"kind"}))
+
+
 def _without(content: dict[str, Any], **defaults: Any) -> dict[str, Any]:
     """Runs from before there were these keys are found again, by what they recorded."""
     return {k: v for k, v in content.items() if k not in defaults or v != defaults[k]}
 
 
-TaskSpec = Annotated[MapTask | RolloutTask | TimeTask, Field(discriminator="kind")]
+TaskSpec = Annotated[MapTask | RolloutTask | TimeTask | BlockTask, Field(discriminator="kind")]
 
 
 class Training(Strict):

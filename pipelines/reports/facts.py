@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from operators.data import InTime, Rollout
+from operators.data import Block, InTime, Rollout
 from pdegen.store.store import Store
 from pipelines.declared.physics import physics_of
 from pipelines.reports.wording import TAGS, in_words, points, scientific, settings
@@ -124,9 +124,11 @@ def _learned(run: FinishedRun) -> str:
 
 
 def _in_time(task: InTime, input: str, target: str) -> str:
-    """A rollout, or a state at a time, and how it is trained."""
+    """A rollout, a block of frames, or a state at a time, and how it is trained."""
     frames = f"the first {task.history} frames of {target}" if task.history else input
     seen = "" if task.frames is None else f"; trained on the first {task.frames} frames"
+    if isinstance(task, Block):
+        return f"{frames} → all later ones at once"
     if not isinstance(task, Rollout):
         return f"{frames} and a time t → {target} at t{seen}"
     static = f" beside {input}" if task.static else ""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from operators.base import Operator
-from operators.data import AtTime, Channel, Map, Pairs, Passes, Rollout, TaskError
+from operators.data import AtTime, Block, Channel, Map, Pairs, Passes, Rollout, TaskError
 from operators.data import task as task_module
 from operators.norms import RelativeL2, relative_l2
 from operators.training.checkpoint import check_fit, load_checkpoint, saving_checkpoint
@@ -226,7 +226,9 @@ def test_noise_is_on_the_frames_of_training_steps_alone_and_follows_the_seed():
 
 
 @pytest.mark.parametrize(
-    "task", [Rollout(history=2, steps=2, noise=0.01), AtTime()], ids=["rollout", "time"]
+    "task",
+    [Rollout(history=2, steps=2, noise=0.01), AtTime(), Block(history=2)],
+    ids=["rollout", "time", "block"],
 )
 def test_training_is_resumed_to_the_same_bits_and_learns(tmp_path, task):
     pairs = smooth()
@@ -272,6 +274,29 @@ def test_a_state_at_a_time_is_asked_for_at_each(tmp_path):
     assert test.target_channels == pairs.target_channels
 
 
+def test_a_block_has_all_later_frames_at_once():
+    pairs, task = trajectories(), Block(history=2, parameters=True)
+    train, test = task.training(pairs), task.tested(pairs)
+    assert (len(train), len(test)) == (SAMPLES, SAMPLES)
+    assert train.channels == test.channels == (4 + 1, 2 * FRAMES - 4)
+    assert torch.equal(test.a[..., :4], pairs.u[..., :4])
+    torch.testing.assert_close(test.a[:, 0, 4], torch.arange(SAMPLES) / 10)
+    assert torch.equal(test.u, pairs.u[..., 4:])
+    assert test.target_channels == pairs.target_channels[4:]
+    assert test.input_channels == pairs.target_channels[:4]
+    seen = set(keys(train.batches(0, 0, 1)))
+    assert seen == set(keys(test.parts(1)))
+    held = task.held(test.a, 2, FRAMES - 2)
+    assert torch.equal(held, pairs.u[..., 2:4].repeat(1, 1, FRAMES - 2))
+    model = predictor(task, train.channels)
+    assert torch.equal(predictions(model, test), model(test.a, test.x).detach())
+    with pytest.raises(TaskError, match="a block after 6 frames needs 7 frames, got 6"):
+        Block(history=6).training(pairs)
+    for wrong in ({"history": 0}, {"frames": 4}):
+        with pytest.raises(ValueError, match="need history >= 1 and no frames"):
+            Block(**wrong)
+
+
 def test_normalisers_see_one_step_alone():
     task = Rollout(history=1, steps=3)
     train = task.training(trajectories())
@@ -309,7 +334,7 @@ def test_refuses_what_the_data_do_not_have():
     with pytest.raises(TaskError, match="a rollout of 5 steps from 2 frames needs 7 frames, got 6"):
         Rollout(history=2, steps=5).training(pairs)
     timeless = replace(pairs, target_channels=(Channel("w"),) * 12)
-    for task in (Rollout(), AtTime()):
+    for task in (Rollout(), AtTime(), Block()):
         with pytest.raises(TaskError, match="here: w has no times"):
             task.training(timeless)
     with pytest.raises(ValueError, match=r"history, steps >= 1 and noise >= 0, got 0, 1, 0\.0"):
@@ -317,7 +342,12 @@ def test_refuses_what_the_data_do_not_have():
 
 
 def test_checkpoints_say_their_task(tmp_path):
-    for task in (Map(), Rollout(history=2, steps=3, noise=0.5), AtTime(parameters=True)):
+    for task in (
+        Map(),
+        Rollout(history=2, steps=3, noise=0.5),
+        AtTime(parameters=True),
+        Block(history=2),
+    ):
         saving_checkpoint(tmp_path / "m.safetensors", predictor(task, (4, 2)), {"operator": {}})()
         loaded, _ = load_checkpoint(tmp_path / "m.safetensors", lambda words: Mixing((4, 2)))
         assert loaded.task == task

@@ -160,6 +160,26 @@ def test_unseen_times_are_scored_apart_and_choose_no_epoch(made: Path, store: st
     assert np.mean(trivial["identity"].measures["unseen"]) == pytest.approx(identity, rel=1e-5)
 
 
+def test_frames_at_once_are_scored_and_reported_as_those_of_a_rollout(
+    store: str, tmp_path: Path
+) -> None:
+    small = {key: value for key, value in SMALL.items() if key != "model.modes"}
+    experiment = load_experiment("ns-fno-3d-quick").with_overrides({**small, "model.modes": 3})
+    train(experiment, store, tmp_path / "run", CPU)
+    evaluate_run(experiment, store, tmp_path / "run", CPU)
+    main, trivial = scores_of(tmp_path / "run")
+    assert list(main.channels) == [f"u, t = {t:g}" for t in TIMES[2:]]
+    assert main.measures["block"] == main.errors
+    tested = Source(store, experiment).clean("test")
+    assert tested.channels == (2, 4)
+    last = tested.a[..., 1:].expand_as(tested.u)
+    np.testing.assert_allclose(trivial["identity"].errors, relative(last, tested.u), rtol=1e-5)
+    write_report(tmp_path / "run", store, CPU)
+    html = (tmp_path / "run/report.html").read_text("utf-8")
+    assert "the first 2 frames of u → all later ones at once" in html
+    assert (tmp_path / "run/pictures/error-by-time.svg").exists()
+
+
 def test_a_map_to_a_later_time_has_its_initial_state_for_an_identity(tmp_path: Path) -> None:
     overrides = {**{k: v for k, v in SMALL.items() if "task" not in k},
                  "data.overrides.problem.times": [1.0]}  # fmt: skip
