@@ -115,14 +115,13 @@ def cases() -> dict[str, Callable[[], Case]]:
 
 def with_ours(case: Case, u0: np.ndarray, steps: int, estimate: bool = False) -> Solve:
     torus, solver = case.ours(u0.shape[-1], case.time / steps)
-    again = Semilinear(torus, solver.linear, solver.nonlinear, solver.dt, math.inf)
 
     def march() -> np.ndarray:
         v0 = torus.to_modes(u0)
         if estimate:
             return torus.to_points(solver.solve(v0, [case.time]).v[:, 0])
         rows = blocks(len(v0), 4 * math.prod(v0.shape[1:]), at_once=False)  # as `solve` has them
-        v = [again._march(v0[block], [case.time], again.dt, 2)[0] for block in rows]
+        v = [solver.here.march(v0[block], [case.time], solver.dt, 2)[0] for block in rows]
         return torus.to_points(np.concatenate(v)[:, 0])
 
     return march

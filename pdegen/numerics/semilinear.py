@@ -1,12 +1,9 @@
 """Semilinear equations in Fourier space, with an error estimate for each sample and frame.
 
-The step is chosen sample by sample: each is integrated with some step h and with 2h, and h is
-halved until Richardson's estimate of the error meets the tolerance. So a sample does not depend on
-those that are solved beside it.
-
-The error in space is judged by the spectra at the times that are asked for. What the grid loses
-between two of them, such as a shock that diffusion has smoothed again since, is not seen: ask for
-times that are close enough. Soon after a start with many modes it is overestimated.
+Each sample is integrated with some step h and with 2h, and h is halved until Richardson's estimate
+of the error in time meets the tolerance; then once more with 2h on a finer torus, whose difference
+is the error in space, whenever in time it arose. So a sample does not depend on those that are
+solved beside it.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
-from jaxtyping import Complex, Float
+from jaxtyping import Bool, Complex, Float
 
 from pdegen.numerics.device import Array, blocks, constant, first, reuse_memory, to_numpy
 from pdegen.numerics.etdrk import Step, Symbol
@@ -26,10 +23,13 @@ from pdegen.numerics.failure import SolveError
 from pdegen.numerics.torus import Torus
 
 Modes = Complex[Array, "batch components *modes"]
+Nonlinear = Callable[[Modes], Modes]
+Watched = Callable[[Modes], Float[Array, "batch watched"]]
 _ORDER = 4
 _HALVINGS = 6  # of the step, at most
-_LEAST_SHELLS = 3  # of modes, that show how a spectrum falls
-_FLATTEST, _STEEPEST = 0.02, 20.0  # falls of a spectrum from shell to shell, as logarithms
+_LARGE = 0.1  # an error in space that may be of steps that are unstable on the finer torus
+_LOOK = 64  # steps after which a march looks whether it has blown up
+_KEPT_STEPS = 64  # lengths of steps whose coefficients are kept
 
 
 @dataclass(frozen=True)
@@ -55,214 +55,250 @@ class Semilinear:
 
     Args:
         torus: Where they live.
-        linear: L, (components, *modes), real or complex.
-        nonlinear: N, from modes to modes; None where there is none, and v = e^(Lt) v₀.
+        terms: L, (components, *modes), real or complex, and N, from modes to modes, on a torus;
+            where N is None, v = e^(Lt) v₀.
         dt: Largest step, and the first that is tried.
         tolerance: Largest relative error that is accepted at any time.
         watched: Real numbers of a state, (batch, watched), whose integrals over time are wanted.
-        cut: Without N, whether modes of v₀ beyond the highest are missing; with N, they may be.
     """
 
     torus: Torus
-    linear: Symbol
-    nonlinear: Callable[[Modes], Modes] | None
+    terms: Callable[[Torus], tuple[Symbol, Nonlinear | None]]
     dt: float
     tolerance: float
-    watched: Callable[[Modes], Float[Array, "batch watched"]] | None = None
-    cut: bool = False
-    _steps: dict[float, Step] = field(default_factory=dict[float, Step], init=False, repr=False)
+    watched: Watched | None = None
 
-    def solve(self, v0: Modes, times: Sequence[float], needed: Sequence[bool] = ()) -> Trajectory:
+    @cached_property
+    def here(self) -> Discrete:
+        """The equation on the torus."""
+        return Discrete(self.torus, *self.terms(self.torus))
+
+    @cached_property
+    def _finer(self) -> Discrete:
+        return Discrete(self.torus.finer, *self.terms(self.torus.finer))
+
+    def solve(
+        self,
+        v0: Modes,
+        times: Sequence[float],
+        needed: Sequence[bool] = (),
+        finer: Modes | None = None,
+    ) -> Trajectory:
         """The solution at increasing times.
 
         Args:
             v0: Modes at time 0.
             times: Increasing, >= 0.
             needed: At which times the tolerance must be met; by default at all.
+            finer: Modes at time 0 on `torus.finer`; by default v0 has them all.
 
         Raises:
-            SolveError: For a sample that misses the tolerance with the smallest step.
+            SolveError: For a sample that misses the tolerance with the smallest step, or on the
+                torus.
         """
         xp = array_namespace(v0)
         moments = _checked(times)
         reuse_memory()
-        needed = needed or (True,) * len(moments)
+        must = constant(np.array(needed or (True,) * len(moments)), v0)
+        frames = _Frames(moments, must, constant(np.array(moments) > 0, v0))
+        rows = np.arange(len(v0))
         found = [
-            self._solved(v0[block], moments, needed, block.start)
+            self._solved(v0[block], None if finer is None else finer[block], frames, rows[block])
             for block in blocks(len(v0), math.prod(v0.shape[1:]) * 4, not is_numpy_namespace(xp))
         ]
         return Trajectory(*(xp.concat(parts, axis=0) for parts in zip(*found, strict=True)))
 
     def _solved(
-        self, v0: Modes, times: list[float], needed: Sequence[bool], begin: int
+        self, v0: Modes, finer: Modes | None, frames: _Frames, rows: np.ndarray
     ) -> tuple[Array, Array, Array, Array]:
-        xp, dt = array_namespace(v0), self.dt
-        if self.nonlinear is None:
-            v, integrals = self._exact(v0, times)
-            error = self._rounding(v0, v, times)
-            row = first(xp.any(constant(np.array(needed), v0) & ~(error <= self.tolerance), axis=1))
+        if self.here.nonlinear is None:
+            return self._exact(v0, finer, frames, rows)
+        w0 = self.torus.finer.padded(v0) if finer is None else finer
+        coarse, _ = self.here.march(v0, frames.times, self.dt, 1)
+        return self._stepped(v0, w0, frames, rows, coarse)
+
+    def _stepped(
+        self,
+        v0: Modes,
+        w0: Modes,
+        frames: _Frames,
+        rows: np.ndarray,
+        coarse: Array,
+        halvings: int = 0,
+    ) -> tuple[Array, Array, Array, Array]:
+        """The solution with dt halved so often, from the one with twice that step; where it misses
+        the tolerance, with less."""
+        xp, times = array_namespace(v0), frames.times
+        v, integrals = self.here.march(v0, times, self.dt, 2 ** (halvings + 1), self.watched)
+        size = _norms(self.torus, v)
+        in_time = _norms(self.torus, v - coarse) / (2**_ORDER - 1)
+        in_time = _relative(in_time, size, frames.begun) + np.finfo(float).eps * frames.begun
+        in_space = xp.full_like(in_time, math.inf)
+        unseen = ~self._misses(in_time, frames)
+        # where 2h is too long for the finer torus, h may not be
+        for more, states in enumerate((coarse, v)):
+            if bool(xp.any(unseen)):
+                finer, pieces = self.torus.finer, 2 ** (halvings + more)
+                fine, _ = self._finer.march(w0[unseen], times, self.dt, pieces)
+                off = _norms(finer, fine - finer.padded(states[unseen]))
+                in_space[unseen] = _relative(off, size[unseen], frames.begun)
+                large = xp.any(in_space > _LARGE, axis=1)
+                unseen = unseen & (large | self._misses(in_space, frames))
+        error = in_time + in_space
+        step = xp.full_like(size[:, 0], self.dt / 2**halvings)
+        missed = self._misses(error, frames)
+        if bool(xp.any(missed)):
+            lost = missed
+            if halvings < _HALVINGS:
+                seen = frames.must & xp.isfinite(in_space)
+                lost = xp.any(seen & (in_space > self.tolerance), axis=1)
+            row = first(lost)
             if row is not None:
-                raise SolveError(
-                    begin + row,
-                    f"its error exceeds {self.tolerance:g} ({float(xp.max(error[row])):.2g}), of "
-                    "rounding that grows, or of modes beyond the grid: use a shorter time"
-                    f"{', or a finer grid' if self.cut else ''}",
-                )
-            return v, error, xp.full_like(error[:, 0], math.inf), integrals
-        v, integrals = self._march(v0, times, dt, 2)
-        in_time, in_space = self._errors(v, self._march(v0, times, dt, 1)[0], times)
-        step = xp.full_like(in_time[:, 0], dt)
-        must = constant(np.array(needed), v0)
-        for halving in range(1, _HALVINGS + 2):
-            missed = xp.any(must & ~(in_time + in_space <= self.tolerance), axis=1)
-            if not bool(xp.any(missed)):
-                break
-            row = first(xp.any(must & (in_space > self.tolerance), axis=1))
-            if row is None and halving > _HALVINGS:
-                row = first(missed)
-            if row is not None:
-                raise self._lost(begin + row, float(step[row]), in_time[row], in_space[row], must)
-            coarse, again = v[missed], v0[missed]
-            v[missed], integrals[missed] = self._march(again, times, dt, 2 ** (halving + 1))
-            in_time[missed], in_space[missed] = self._errors(v[missed], coarse, times)
-            step[missed] = dt / 2**halving
-        return v, in_time + in_space, step, integrals
+                parts = (to_numpy(part) for part in (in_time[row], in_space[row], frames.must))
+                raise self._lost(int(rows[row]), float(step[row]), *parts)
+            again = v0[missed], w0[missed], frames, rows[to_numpy(missed)]
+            parts = self._stepped(*again, v[missed], halvings + 1)
+            v[missed], error[missed], step[missed], integrals[missed] = parts
+        return v, error, step, integrals
+
+    def _misses(self, error: Float[Array, "batch times"], frames: _Frames) -> Bool[Array, " batch"]:
+        """Which samples miss the tolerance where they must not, or are not finite."""
+        xp = array_namespace(error)
+        return xp.any(~xp.isfinite(error) | (frames.must & (error > self.tolerance)), axis=1)
 
     def _lost(
-        self, row: int, step: float, in_time: Array, in_space: Array, must: Array
+        self, row: int, step: float, in_time: np.ndarray, in_space: np.ndarray, must: np.ndarray
     ) -> SolveError:
-        in_time, in_space = (float(to_numpy(part[must]).max()) for part in (in_time, in_space))
-        finer = "a finer grid" if in_space > self.tolerance else "a smaller dt"
+        if not np.isfinite(in_time).all():
+            return SolveError(
+                row,
+                f"it is not finite with time steps of {step:.2g}: use a smaller dt, or a shorter "
+                "time where the solution itself blows up",
+            )
+        time, space = in_time[must].max(), in_space[must].max()
+        parts = f"time {time:.2g}" + (f", space {space:.2g}" if space < math.inf else "")
+        finer = "a finer grid" if self.tolerance < space < math.inf else "a smaller dt"
         return SolveError(
             row,
-            f"its error exceeds {self.tolerance:g} with time steps of {step:.2g} (time "
-            f"{in_time:.2g}, space {in_space:.2g}): use {finer}, or a shorter time",
+            f"its error exceeds {self.tolerance:g} with time steps of {step:.2g} ({parts}): use "
+            f"{finer}, or a shorter time",
         )
 
-    def _exact(self, v0: Modes, times: list[float]) -> tuple[Array, Array]:
+    def _exact(
+        self, v0: Modes, finer: Modes | None, frames: _Frames, rows: np.ndarray
+    ) -> tuple[Array, Array, Array, Array]:
+        xp, times = array_namespace(v0), frames.times
+        v, none = self.here.evolve(v0, times)
+        error = self._rounding(v0, v, times)
+        if finer is not None:
+            off = self._finer.evolve(finer, times)[0] - self.torus.finer.padded(v)
+            size = _norms(self.torus, v)
+            error += _relative(_norms(self.torus.finer, off), size, frames.begun)
+        row = first(xp.any(frames.must & ~(error <= self.tolerance), axis=1))
+        if row is not None:
+            raise SolveError(
+                int(rows[row]),
+                f"its error exceeds {self.tolerance:g} ({float(xp.max(error[row])):.2g}), of "
+                "rounding that grows, or of modes beyond the grid: use a shorter time"
+                f"{', or a finer grid' if finer is not None else ''}",
+            )
+        return v, error, xp.full_like(error[:, 0], math.inf), none
+
+    def _rounding(self, v0: Array, v: Array, times: list[float]) -> Float[Array, "batch times"]:
+        """What e^(Lt) makes of the rounding of v₀, which is in all modes, over the norm of v."""
+        xp, eps, weights = array_namespace(v0), np.finfo(float).eps, self.torus.weights
+        with np.errstate(over="ignore", invalid="ignore"):
+            rates = np.reshape(np.max(np.real(self.here.linear), axis=0), (1, *weights.shape))
+            t = np.reshape(times, (-1, *[1] * weights.ndim))
+            squares = np.sum(weights * np.exp(2 * rates * t), axis=tuple(range(1, rates.ndim)))
+            grown = np.sqrt(squares / weights.sum())
+            size, before = _norms(self.torus, v), _norms(self.torus, v0[:, None])
+            error = eps * constant(grown, v0) * before / (size + np.finfo(float).tiny)
+            error = xp.where(error > 2 * eps, error, xp.full_like(size, eps))
+            lost = ~xp.isfinite(error + size)
+        return xp.where(lost, xp.full_like(error, math.inf), error)
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """The times, at which of them the tolerance must be met, and which are after the start."""
+
+    times: list[float]
+    must: Bool[Array, " times"]
+    begun: Bool[Array, " times"]
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """L and N on one torus, and the coefficients of steps."""
+
+    torus: Torus
+    linear: Symbol
+    nonlinear: Nonlinear | None
+    _steps: dict[float, Step] = field(default_factory=dict[float, Step], init=False, repr=False)
+
+    def evolve(self, v0: Modes, times: list[float]) -> tuple[Array, Array]:
+        """e^(Lt) v₀ at the times, and integrals of nothing."""
         xp = array_namespace(v0)
-        with np.errstate(over="ignore", invalid="ignore"):  # modes that grow: seen below
+        with np.errstate(over="ignore", invalid="ignore"):  # modes that grow: seen in the error
             v = xp.stack([constant(np.exp(self.linear * t), v0) * v0 for t in times], axis=1)
         return v, xp.zeros((len(v0), len(times), 0), dtype=xp.float64, device=v0.device)
 
-    def _rounding(self, v0: Array, v: Array, times: list[float]) -> Float[Array, "batch times"]:
-        """What e^(Lt) makes of the rounding of v₀, which is in all modes, over the norm of v; and
-        where v₀ is cut off what is beyond."""
-        xp, eps = array_namespace(v0), np.finfo(float).eps
-        weights, modes = self.torus.weights, self.torus.weights.sum()
-
-        def norms(values: Array) -> Array:
-            squares = constant(weights, v0) * (xp.real(values) ** 2 + xp.imag(values) ** 2)
-            return xp.sqrt(xp.sum(squares, axis=tuple(range(2, values.ndim))))
-
-        with np.errstate(over="ignore", invalid="ignore"):
-            rates = np.reshape(np.max(np.real(self.linear), axis=0), (1, *weights.shape))
-            t = np.reshape(times, (-1, *[1] * weights.ndim))
-            squares = np.sum(weights * np.exp(2 * rates * t), axis=tuple(range(1, rates.ndim)))
-            grown = constant(np.sqrt(squares / modes), v0) * norms(v0[:, None])
-            size = norms(v) + np.finfo(float).tiny
-            error = xp.where(grown > 2 * size, eps * grown / size, xp.full_like(size, eps))
-            if self.cut:
-                energy = constant(weights, v0) * (xp.real(v) ** 2 + xp.imag(v) ** 2)
-                error = error + self._beyond(xp.sum(energy, axis=2)) / size
-        lost = ~xp.isfinite(error + size)
-        return xp.where(lost, xp.full_like(error, math.inf), error)
-
-    def _march(
-        self, v0: Modes, times: list[float], dt: float, pieces: int
+    def march(
+        self,
+        v0: Modes,
+        times: list[float],
+        dt: float,
+        pieces: int,
+        watched: Watched | None = None,
     ) -> tuple[Array, Float[Array, "batch times watched"]]:
         """The states at the times, each interval in `pieces` times as many steps as 2 dt needs.
 
-        Integrals are sums of Simpson's rule over pairs of steps.
+        Integrals are sums of Simpson's rule over pairs of steps; pieces are even then. The march
+        ends where no sample is finite.
         """
-        xp, watched, nonlinear = array_namespace(v0), self.watched, self.nonlinear
-        assert nonlinear is not None
-        v, now, states = v0, 0.0, []
-        total = watched(v0) * 0 if watched is not None and pieces > 1 else None
-        sums = []
-        with np.errstate(over="ignore", invalid="ignore"):  # a step that is too large: seen below
+        xp = array_namespace(v0)
+        v, now = v0, 0.0
+        total = xp.zeros((len(v0), 0), dtype=xp.float64, device=v0.device)
+        total = total if watched is None else watched(v0) * 0
+        states, sums = [], []
+        with np.errstate(over="ignore", invalid="ignore"):  # a step that is too large: seen later
             for t in times:
                 if t > now:
                     count = pieces * max(1, math.ceil((t - now) / (2 * dt) * (1 - 1e-12)))
-                    h = (t - now) / count
-                    step = self._step(h).where(v0)
-                    if total is None or watched is None:
-                        for _ in range(count):
-                            v = step(v, nonlinear)
-                    else:
-                        left = watched(v)
-                        for _ in range(count // 2):
-                            v = step(v, nonlinear)
-                            middle = watched(v)
-                            v = step(v, nonlinear)
-                            right = watched(v)
-                            total = total + (left + 4 * middle + right) * (h / 3)
-                            left = right
+                    v, grown = self._interval(v, (t - now) / count, count, watched)
+                    total = total + grown
                 now = t
                 states.append(v)
-                if total is not None:
-                    sums.append(total)
-        none = xp.zeros((len(v0), len(times), 0), dtype=xp.float64, device=v0.device)
-        return xp.stack(states, axis=1), xp.stack(sums, axis=1) if sums else none
+                sums.append(total)
+        return xp.stack(states, axis=1), xp.stack(sums, axis=1)
+
+    def _interval(
+        self, v: Modes, h: float, count: int, watched: Watched | None
+    ) -> tuple[Modes, Array | float]:
+        """The state after so many steps, and the integrals over them."""
+        nonlinear = self.nonlinear
+        assert nonlinear is not None
+        step, total = self._step(h).where(v), 0.0
+        left = middle = 0.0 if watched is None else watched(v)
+        for number in range(count):
+            if number % _LOOK == 0 and _blown_up(v):
+                break
+            v = step(v, nonlinear)
+            if watched is not None and number % 2 == 0:
+                middle = watched(v)
+            elif watched is not None:
+                right = watched(v)
+                total = total + (left + 4 * middle + right) * (h / 3)
+                left = right
+        return v, total
 
     def _step(self, h: float) -> Step:
         if h not in self._steps:
+            if len(self._steps) >= _KEPT_STEPS:
+                self._steps.clear()
             self._steps[h] = Step.of(self.linear, h)
         return self._steps[h]
-
-    def _errors(
-        self, v: Array, coarse: Array, times: list[float]
-    ) -> tuple[Float[Array, "batch times"], Float[Array, "batch times"]]:
-        """Richardson's estimate of the error in time, and the modes that the grid does not hold,
-        as the spectrum extrapolated; infinite in time where the state is not finite."""
-        xp = array_namespace(v)
-        weights = constant(self.torus.weights, v)
-        axes = tuple(range(2, v.ndim))
-
-        def square(values: Array) -> Array:
-            return weights * (xp.real(values) ** 2 + xp.imag(values) ** 2)
-
-        with np.errstate(over="ignore", invalid="ignore"):
-            energy = square(v)
-            size = xp.sqrt(xp.sum(energy, axis=axes)) + np.finfo(float).tiny
-            in_time = xp.sqrt(xp.sum(square(v - coarse), axis=axes)) / (2**_ORDER - 1)
-            in_time = in_time / size + np.finfo(float).eps
-            in_space = self._beyond(xp.sum(energy, axis=2)) / size
-            lost = ~xp.isfinite(in_time + in_space)
-        begun = constant(np.array(times) > 0, v)
-        in_time, in_space = (xp.where(begun, e, xp.zeros_like(e)) for e in (in_time, in_space))
-        in_time = xp.where(lost, xp.full_like(in_time, math.inf), in_time)
-        return in_time, xp.where(lost, xp.zeros_like(in_space), in_space)
-
-    def _beyond(self, energy: Float[Array, "batch times *modes"]) -> Float[Array, "batch times"]:
-        """The norm of the modes beyond the highest, were the spectrum to fall on as it does.
-
-        A line through the logarithms of the last fifth of the shells max |k_j|/K_j gives the norm
-        s r^m of the m-th shell beyond, s that of the last: together s r/(1 - r²)^½.
-        """
-        xp = array_namespace(energy)
-        shells = constant(self._shells, energy)
-        of_shells = xp.sqrt(xp.reshape(energy, (*energy.shape[:2], -1)) @ shells)
-        # a shell that a symmetry leaves empty is like the next
-        filled = xp.maximum(of_shells[..., 1:], of_shells[..., :-1])
-        logarithms = xp.log(filled + np.finfo(float).tiny)
-        count = filled.shape[-1]
-        place = constant(np.arange(count) - (count - 1) / 2, energy)
-        slope = (logarithms @ place) / float(np.sum((np.arange(count) - (count - 1) / 2) ** 2))
-        last = xp.exp(xp.mean(logarithms, axis=-1) + slope * (count - 1) / 2)
-        ratio = xp.exp(xp.clip(slope, -_STEEPEST, -_FLATTEST))
-        return last * ratio**2 / xp.sqrt(1 - ratio**2)  # `last` is of the shell before the last
-
-    @cached_property
-    def _shells(self) -> Float[np.ndarray, "modes shells"]:
-        """Which modes are in each of the last shells, and in one more."""
-        top = min(self.torus.highest)
-        pairs = zip(self.torus.numbers, self.torus.highest, strict=True)
-        shell = np.zeros(self.torus.shape)
-        for k, highest in pairs:
-            shell = np.maximum(shell, np.ceil(np.abs(k) * (top / highest)))
-        first = top - max(_LEAST_SHELLS, top // 5)
-        return np.stack([(shell == m).ravel() * 1.0 for m in range(first, top + 1)], axis=1)
 
 
 def _checked(times: Sequence[float]) -> list[float]:
@@ -270,3 +306,27 @@ def _checked(times: Sequence[float]) -> list[float]:
     if not moments or moments != sorted(moments) or not 0 <= moments[0] <= moments[-1] < math.inf:
         raise ValueError(f"times must be >= 0 and must not decrease, got {list(times)}")
     return moments
+
+
+def _norms(torus: Torus, v: Complex[Array, "b t components *modes"]) -> Float[Array, "b t"]:
+    """The L² norms of all components together."""
+    xp = array_namespace(v)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = constant(torus.weights, v) * (xp.real(v) ** 2 + xp.imag(v) ** 2)
+        return xp.sqrt(xp.sum(squares, axis=tuple(range(2, v.ndim))))
+
+
+def _relative(off: Array, size: Array, begun: Array) -> Array:
+    """Of a norm; 0 before the start, infinite where it is not finite."""
+    xp = array_namespace(off)
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = off / (size + np.finfo(float).tiny)
+    error = xp.where(xp.isfinite(error), error, xp.full_like(error, math.inf))
+    return xp.where(begun, error, xp.zeros_like(error))
+
+
+def _blown_up(v: Modes) -> bool:
+    """Whether no sample is finite."""
+    xp = array_namespace(v)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return not bool(xp.any(xp.isfinite(xp.sum(xp.abs(v), axis=tuple(range(1, v.ndim))))))

@@ -7,7 +7,8 @@ order 0 ... K, -K ... -1 of the FFT along all axes but the last, and 0 ... K alo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -109,6 +110,25 @@ class Torus:
         weights[..., 0] = 1
         return weights
 
+    @cached_property
+    def finer(self) -> Torus:
+        """The torus with a quarter more points along each axis, or a few more than that: more
+        modes, and sizes of fast transforms."""
+        return Torus(tuple(map(self._finer, self.grids, self.highest)), self.degree)
+
+    def _finer(self, grid: PeriodicGrid, highest: int) -> PeriodicGrid:
+        n = max(math.ceil(1.25 * grid.n), (self.degree + 1) * (highest + 1) + 1)
+        while n % 2 or scipy.fft.next_fast_len(n, real=True) > n:
+            n += 1
+        return replace(grid, n=n)
+
+    def padded(self, v: Complex[Array, " *batch *modes"]) -> Complex[Array, " *batch *finer"]:
+        """Modes of a coarser torus among those of this one."""
+        *others, last = self.shape
+        for axis, size in zip(range(-len(self.grids), -1), others, strict=True):
+            v = _padded(v, axis, size)
+        return _lengthened(v, last)
+
     def to_modes(self, u: Float[Array, " *batch *points"]) -> Complex[Array, " *batch *modes"]:
         """The kept Fourier coefficients of values at the points."""
         v = self.to_columns(u)
@@ -144,13 +164,11 @@ class Torus:
 
         It may write over v.
         """
-        xp, (fft, into) = array_namespace(v), _fft(v)
+        fft, into = _fft(v)
         for axis in range(-len(self.grids), -1):
             v = fft.ifft(v, axis=axis, norm="forward", **into)
         # zeros are written here: those that SciPy adds are of fresh pages, several times slower
-        highest = min(v.shape[-1] - 1, (n - 1) // 2)
-        half = xp.empty((*v.shape[:-1], n // 2 + 1), dtype=v.dtype, device=v.device)
-        half[..., : highest + 1], half[..., highest + 1 :] = v[..., : highest + 1], 0
+        half = _lengthened(v[..., : (n - 1) // 2 + 1], n // 2 + 1)
         return fft.irfft(half, n=n, norm="forward", **into)
 
 
@@ -171,6 +189,14 @@ def _kept(v: Array, axis: int, highest: int) -> Array:
         ],
         axis=axis,
     )
+
+
+def _lengthened(v: Array, count: int) -> Array:
+    """With zeros at the end of the last axis."""
+    xp, kept = array_namespace(v), v.shape[-1]
+    longer = xp.empty((*v.shape[:-1], count), dtype=v.dtype, device=v.device)
+    longer[..., :kept], longer[..., kept:] = v, 0
+    return longer
 
 
 def _padded(v: Array, axis: int, n: int) -> Array:

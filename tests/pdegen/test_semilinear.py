@@ -7,16 +7,19 @@ from pdegen.numerics.device import constant
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
+from pdegen.sampling.gaussian import PeriodicGaussianField
 
 TORUS = Torus((PeriodicGrid(128),))
 
 
 def burgers(viscosity=0.02, dt=0.01, tolerance=1e-6, torus=TORUS, **options):
-    def convection(v):
-        return constant(-0.5 * torus.d[0], v) * torus.to_modes(torus.to_points(v) ** 2)
+    def terms(torus):
+        def convection(v):
+            return constant(-0.5 * torus.d[0], v) * torus.to_modes(torus.to_points(v) ** 2)
 
-    linear = viscosity * torus.laplacian[None]
-    return Semilinear(torus, linear, convection, dt, tolerance, **options)
+        return viscosity * torus.laplacian[None], convection
+
+    return Semilinear(torus, terms, dt, tolerance, **options)
 
 
 def waves(count, torus=TORUS):
@@ -34,7 +37,8 @@ def relative(torus, v, reference):
 
 def test_without_a_nonlinear_part_the_solution_is_exact():
     rate = 0.1 * TORUS.laplacian[None] - 0.7 * TORUS.d[0]
-    found = Semilinear(TORUS, rate, None, dt=1.0, tolerance=1e-6).solve(waves(3), [0.0, 0.5, 3.0])
+    solver = Semilinear(TORUS, lambda _: (rate, None), dt=1.0, tolerance=1e-6)
+    found = solver.solve(waves(3), [0.0, 0.5, 3.0])
     for place, t in enumerate([0.0, 0.5, 3.0]):
         np.testing.assert_allclose(found.v[:, place], np.exp(rate * t) * waves(3), rtol=1e-15)
     assert np.isinf(found.step).all()
@@ -113,3 +117,60 @@ def test_tensors_of_pytorch_give_the_same():
 def test_times_that_cannot_be_are_refused(times):
     with pytest.raises(ValueError, match="times must be >= 0 and must not decrease"):
         burgers().solve(waves(1), times)
+
+
+def rough(torus, count):
+    field = PeriodicGaussianField(sigma=20.0, tau=5.0, alpha=2.0, modes=8)
+    return torus.to_modes(field(torus.grids[0], 0, range(count)))[:, None]
+
+
+@pytest.mark.parametrize("time", [0.01, 0.3, 10.0])
+def test_the_error_in_space_is_what_was_lost_on_the_way(time):
+    """Of shocks that diffusion has smoothed again, and of many modes soon after the start."""
+    found, exact = (
+        burgers(2e-3, dt, 1e9, torus).solve(rough(torus, 6), [time])
+        for torus, dt in (
+            (Torus((PeriodicGrid(64),)), min(time, 0.01)),
+            (Torus((PeriodicGrid(512),)), min(time, 0.01) / 2),
+        )
+    )
+    fine = Torus((PeriodicGrid(512),))
+    true = relative(fine, fine.padded(found.v), exact.v)[:, 0]
+    ratio = found.error[:, 0] / true
+    assert true.min() > 1e-9
+    assert np.mean((ratio > 1 / 3) & (ratio < 3)) >= 0.8, ratio
+
+
+def test_the_error_in_space_is_that_of_all_modes_at_the_start():
+    """v₀ may lack some of them."""
+    torus = Torus((PeriodicGrid(32),))
+    fine = torus.finer.to_modes(np.exp(3 * np.sin(2 * np.pi * torus.finer.grids[0].x)))[None, None]
+    v0 = torus.to_modes(np.exp(3 * np.sin(2 * np.pi * torus.grids[0].x)))[None, None]
+    off = relative(torus.finer, torus.finer.padded(v0)[:, None], fine[:, None])
+    heat = Semilinear(torus, lambda torus: (0 * torus.laplacian[None], None), 1.0, 1.0)
+    for solver in (burgers(1e-9, 1e-6, 1.0, torus), heat):
+        found = solver.solve(v0, [1e-6], finer=fine)
+        np.testing.assert_allclose(found.error, off, rtol=0.1)
+        assert solver.solve(v0, [1e-6]).error < 0.2 * off
+
+
+def test_a_march_ends_where_no_sample_is_finite():
+    calls = []
+
+    def terms(torus):
+        def square(v):
+            calls.append(len(v))
+            return torus.to_modes(torus.to_points(v) ** 2)
+
+        return 0 * torus.laplacian[None], square
+
+    solver = Semilinear(TORUS, terms, dt=1e-2, tolerance=1e-3)
+    with pytest.raises(SolveError, match=r"not finite with .* the solution itself blows up"):
+        solver.solve(1 + waves(2), [0.5, 1000.0])
+    assert len(calls) < 1e5  # four a step, and a hundred steps to t = 1
+
+
+def test_of_many_lengths_of_steps_few_are_kept():
+    solver = burgers(tolerance=1.0)
+    solver.solve(waves(1), list(np.cumsum(np.linspace(1e-4, 2e-4, 200))))
+    assert len(solver.here._steps) <= 64

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -62,10 +64,13 @@ def test_a_reversed_velocity_would_be_seen():
     flow = Flow(square(64), 1e-3, amplitude=0.1)
     mirrored = initial(flow.torus)
     solver = flow.solver(mirrored, 0.02, 1e-3)
-    forward = solver.nonlinear
-    reversed_flow = type(solver)(
-        solver.torus, solver.linear, lambda v: 2 * flow.force - forward(v), 0.02, 1e-3
-    )
+
+    def terms(torus):
+        linear, forward = solver.terms(torus)
+        force = replace(flow, torus=torus).force
+        return linear, lambda v: 2 * force - forward(v)
+
+    reversed_flow = replace(solver, terms=terms)
     w = flow.torus.to_points(reversed_flow.solve(mirrored, [1.0]).v[0, 0, 0])
     assert w[0, 0] == pytest.approx(0.449837, abs=1e-6)
 

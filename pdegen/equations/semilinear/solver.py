@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from pdegen.numerics.device import Array, constant, empty
 from pdegen.numerics.etdrk import Symbol
-from pdegen.numerics.semilinear import Modes, Semilinear
+from pdegen.numerics.semilinear import Modes, Nonlinear, Semilinear
 from pdegen.numerics.torus import Torus
 
 Numbers = tuple[float, ...]  # one for each component
@@ -211,7 +211,7 @@ class Terms:
         fastest = float(np.where(rate > damping, rate, 0.0).max())
         return 2 * math.sqrt(2) / fastest if fastest > 0 else math.inf
 
-    def nonlinear(self, torus: Torus, device: str | None = None) -> Callable[[Modes], Modes] | None:
+    def nonlinear(self, torus: Torus, device: str | None = None) -> Nonlinear | None:
         """N, from modes to modes, of NumPy arrays or of tensors on a device; None if `diagonal`.
 
         Products that need no derivative after them are summed at the points, and transformed once.
@@ -252,12 +252,13 @@ class Terms:
 
         return of
 
-    def solver(
-        self, torus: Torus, dt: float, tolerance: float, device: str | None, cut: bool = False
-    ) -> Semilinear:
+    def solver(self, torus: Torus, dt: float, tolerance: float, device: str | None) -> Semilinear:
         """The solver of the equation."""
-        nonlinear = self.nonlinear(torus, device)
-        return Semilinear(torus, self.linear(torus), nonlinear, dt, tolerance, cut=cut)
+
+        def terms(torus: Torus) -> tuple[Symbol, Nonlinear | None]:
+            return self.linear(torus), self.nonlinear(torus, device)
+
+        return Semilinear(torus, terms, dt, tolerance)
 
 
 def _monomial(names: Sequence[str], powers: Powers) -> str:

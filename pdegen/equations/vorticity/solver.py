@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +11,8 @@ from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Complex, Float
 
 from pdegen.numerics.device import Array, constant
-from pdegen.numerics.semilinear import Modes, Semilinear
+from pdegen.numerics.etdrk import Symbol
+from pdegen.numerics.semilinear import Modes, Nonlinear, Semilinear
 from pdegen.numerics.torus import Torus
 
 _IMAGINARY = 2.83  # what the Runge-Kutta method of order 4 bears on the imaginary axis
@@ -71,12 +72,14 @@ class Flow:
 
     def solver(self, like: Array, dt: float, tolerance: float) -> Semilinear:
         """The integrator for arrays of this namespace and device; it watches `rates`."""
-        linear = self.viscosity * self.torus.laplacian[None]
-        return Semilinear(
-            self.torus, linear, self._nonlinear(like), dt, tolerance, self._rates(like)
-        )
 
-    def _nonlinear(self, like: Array) -> Callable[[Modes], Modes]:
+        def terms(torus: Torus) -> tuple[Symbol, Nonlinear]:
+            flow = replace(self, torus=torus)
+            return flow.viscosity * torus.laplacian[None], flow._nonlinear(like)
+
+        return Semilinear(self.torus, terms, dt, tolerance, self._rates(like))
+
+    def _nonlinear(self, like: Array) -> Nonlinear:
         """From modes (batch, 1, *modes) to those of f - u·∇w."""
         from pdegen.equations.vorticity.kernels import convection, products, velocities
 
