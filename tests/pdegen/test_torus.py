@@ -97,6 +97,18 @@ def test_fewer_points_sample_the_function_without_its_highest_modes():
     np.testing.assert_allclose(torus.to_points(v, (8, 8)), expected, atol=1e-13)
 
 
+@pytest.mark.parametrize(("points", "degree"), [*SHAPES, ((8, 6), 4)])
+def test_a_finer_torus_has_the_same_function(points, degree):
+    torus = box(points, degree)
+    finer, v = torus.finer, modes(torus)
+    assert all(new > old for new, old in zip(finer.highest, torus.highest, strict=True))
+    assert all(1.25 * old <= new for new, old in zip(finer.points, points, strict=True))
+    padded = finer.padded(v)
+    assert padded.shape == (2, *finer.shape)
+    np.testing.assert_allclose(finer.to_points(padded, points), torus.to_points(v), atol=1e-13)
+    np.testing.assert_allclose(finer.to_modes(finer.to_points(padded)), padded, atol=1e-15)
+
+
 @pytest.mark.parametrize(("points", "degree"), SHAPES)
 def test_the_weights_give_the_mean_square(points, degree):
     torus = box(points, degree)

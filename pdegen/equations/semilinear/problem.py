@@ -39,7 +39,7 @@ from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
 _VALUES = 2**22  # float64 numbers of a block of samples, beside the shard itself
 _SLOWEST = 256  # modes that judge the speed of initial values
-_ARRAYS, _ARRAYS_A_TIME = 40, 6  # that a device holds at most for a component of a sample
+_ARRAYS, _ARRAYS_A_TIME = 64, 6  # that a device holds at most for a component of a sample
 
 
 def _speeds(value: object) -> object:

@@ -192,7 +192,7 @@ class Vorticity(Problem):
 
     @property
     def needed(self) -> int:
-        return (40 + 4 * len(self.times)) * self.solver.resolution**2
+        return (64 + 4 * len(self.times)) * self.solver.resolution**2
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """Fields and solutions are computed on the solver's grid, then restricted."""
