@@ -100,7 +100,8 @@ class _Physics:
 
     def mean(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = self._over_time(values)
-        limit = self._unseen(w) + EPSILON * abs(w).max(axis=2)
+        largest = abs(w).max(axis=2)  # the mean of a is 0 up to rounding in float64
+        limit = self._unseen(w) + EPSILON * largest + np.finfo(float).eps * largest[:, :1]
         return worst_time(abs(w.mean(axis=2))[:, 1:], limit[:, 1:])
 
     def growth(self, values: Values) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.schema import Count, NonNegative, Positive, Size, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -36,7 +36,7 @@ class PeriodicGaussian(Strict):
     """N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle of length 1, without its mean."""
 
     law: Literal["periodic-gaussian"]
-    sigma: Positive
+    sigma: Size
     tau: NonNegative
     alpha: Annotated[float, Field(gt=0.5, allow_inf_nan=False)]
     modes: Count

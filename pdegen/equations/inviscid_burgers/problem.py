@@ -15,7 +15,7 @@ from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
-from pdegen.schema import Count, Positive, Strict, near
+from pdegen.schema import Count, Positive, Size, Strict, near
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -32,7 +32,7 @@ class SquaredExponential(Strict):
     law: Literal["squared-exponential"]
     length: Positive
     modes: Count
-    sigma: Positive = 1.0
+    sigma: Size = 1.0
 
     @property
     def sentence(self) -> str:

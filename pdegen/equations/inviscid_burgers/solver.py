@@ -104,10 +104,14 @@ class MinimumPrinciple:
         error = np.maximum(np.linalg.norm(u - coarse, axis=2) / size, round_off).max(axis=1)
         missed = np.flatnonzero(~(error <= self.tolerance))
         if len(missed):
+            row = int(missed[0])
+            seen = round_off[row].max() <= self.tolerance
+            cause = f"with {self.candidates} candidates: use more of them"
+            small = "of rounding, beside which u is too small: use shorter times, or a larger field"
             raise SolveError(
-                int(missed[0]),
+                row,
                 f"the minimum principle misses the tolerance {self.tolerance:g}: error "
-                f"{error[missed[0]]:.2g} with {self.candidates} candidates: use more of them",
+                f"{error[row]:.2g} {cause if seen else small}",
             )
         return Solution(u, error)
 

@@ -20,7 +20,7 @@ from pdegen.numerics.device import Array, constant
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.torus import TorusGaussianField
-from pdegen.schema import Count, NonNegative, Positive, Strict, brief
+from pdegen.schema import Count, NonNegative, Positive, Size, Strict, brief
 
 Field = PeriodicGaussianField | TorusGaussianField
 Back = Callable[[np.ndarray], np.ndarray]  # from a component of a to its field over a size
@@ -66,7 +66,7 @@ class Initial(Strict):
     """A function of g = N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle or the square of side 1,
     without its mean, stretched to the length of the domain."""
 
-    sigma: Positive
+    sigma: Size
     tau: NonNegative
     alpha: Positive
     modes: Count

@@ -20,6 +20,7 @@ Moments = Float[np.ndarray, "batch times components"]
 Quantity = Callable[["_Seen"], tuple[Moments, Moments]]  # a number, and its limit
 
 _SMALLEST = 64  # the smallest step is a 64th of the largest
+_LEAST = 2.0**-149  # the spacing of the smallest numbers of float32
 _LAST = 0.9  # modes beyond this share of the highest are taken for those that are not seen
 _TRUST = 4.0  # an error is at most this times its estimate: less is seen of 95 % of the samples
 
@@ -82,7 +83,7 @@ class _Seen:
     @property
     def slack(self) -> Moments:
         """What the true u may differ by, in the norm."""
-        return self.unseen + self.error + 2 * EPSILON * self.largest
+        return self.unseen + self.error + 2 * EPSILON * self.largest + _LEAST
 
 
 @dataclass(frozen=True)

@@ -207,9 +207,28 @@ class SemilinearProblem(Problem):
         if terms.diagonal:
             if dt is not None:
                 raise ValueError("solver.dt: linear equations are solved without steps: leave it")
+            k = 2 * math.pi * self.initial.modes / self.length
+            speed, third = np.abs(terms.advection).sum(axis=1).max(), np.abs(terms.dispersion).max()
+            rate = speed * k + third * self.dimension * k**3  # a bound of |Im L|
+            turned = np.finfo(float).eps * rate * self.times[-1]
+            if turned > self.solver.tolerance:
+                raise ValueError(
+                    f"times: until {self.times[-1]:g} rounding turns the fastest wave by "
+                    f"{turned:.2g}, more than solver.tolerance = {self.solver.tolerance:g}"
+                )
             return
         if dt is None:
             raise ValueError("solver.dt is missing: it is the largest step in time")
+        for name, diffusion, fourth in zip(
+            self.components, terms.diffusion, terms.hyper_diffusion, strict=True
+        ):
+            if fourth < 0 or (fourth == 0 and diffusion < 0):
+                lacking = "hyper_diffusion" if fourth < 0 else "diffusion"
+                raise ValueError(
+                    f"linear.{lacking} of {name} must be >= 0"
+                    f"{'' if fourth < 0 else ', or hyper_diffusion > 0'}: the shorter a wave, the "
+                    "faster it grows, and no grid and no step resolve that"
+                )
         check_steps(dt, self.times)
         speed, slope = self._speeds()
         largest = terms.largest_step(self.torus, speed, slope)
@@ -243,7 +262,7 @@ class SemilinearProblem(Problem):
     def variables(self) -> tuple[Variable, ...]:
         domain = self.domain
         channels = self.components if len(self.components) > 1 else ()
-        steps = "largest time step that met the tolerance for the sample"
+        steps = "largest time step: solver.dt, halved until the error met the tolerance"
         return (
             function(domain, "a", "input", "initial value u(x, 0)", channels=channels),
             function(

@@ -111,23 +111,24 @@ class _Physics:
 
     def empty(self, stored: Values) -> tuple[np.ndarray, float]:
         u = self._u(stored)
-        lacking = ~((u[:, :, 0] > 0) & (self._pressure(u) > 0))
+        lacking = ~((u[:, :, 0] > 0) & (self._highest_pressure(u) > 0))
         return lacking.sum(axis=(1, 2)).astype(np.float64), 0.0
 
     def entropy(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        """log p/ρ^γ: the smaller one at t = 0 less the smallest one in u; with the rounding of p,
-        which is the difference of two energies."""
-        (left, right), _ = self._sides(stored)
-        sides = np.stack([left, right], axis=-1)
+        """log p/ρ^γ: the smaller one at t = 0 less the smallest one in u."""
+        rho, _, p = self._initial(stored["z"])[0].reshape(-1, 2, 3).T  # (side, batch) each
+        smallest = (np.log(p) - self._gamma * np.log(rho)).min(axis=0)
         u = self._u(stored)
-        smallest = self._entropy(sides).min(axis=1)
-        slack = _ROUNDING * self._gamma * (u[:, :, 2] / self._pressure(u))
-        lack = smallest[:, None, None] - self._entropy(u)
-        return (lack - slack).max(axis=(1, 2)), np.zeros(())
-
-    def _entropy(self, u: Float[np.ndarray, "*batch 3 n"]) -> Float[np.ndarray, "*batch n"]:
         with np.errstate(divide="ignore", invalid="ignore"):  # found by `empty`
-            return np.log(self._pressure(u)) - self._gamma * np.log(u[..., 0, :])
+            entropy = np.log(self._highest_pressure(u)) - self._gamma * np.log(u[:, :, 0])
+        return (smallest[:, None, None] - entropy).max(axis=(1, 2)), np.zeros(())
+
+    def _highest_pressure(
+        self, u: Float[np.ndarray, "*batch 3 n"]
+    ) -> Float[np.ndarray, "*batch n"]:
+        """The difference of two energies, with their rounding: all of it where u is far above the
+        speed of sound."""
+        return self._pressure(u) + _ROUNDING * self._gamma * u[..., 2, :]
 
     def kept(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         sides, _ = self._sides(stored)
@@ -206,14 +207,16 @@ class _Physics:
         sides, _ = self._sides(stored)
         ahead = np.repeat(sides[0], len(self._times), axis=0)
         g, p0 = self._gamma, self._pressure(ahead[..., None])[:, 0]
-        p = np.where(shock.there, self._pressure(shock.behind[..., None])[:, 0], p0)
+        p, energy = self._pressure(shock.behind[..., None])[:, 0], shock.behind[:, 2]
+        there = shock.there & (p > _ROUNDING * energy)  # it has digits
+        p = np.where(there, p, p0)
         u0, u = ahead[:, 1] / ahead[:, 0], shock.behind[:, 1] / shock.behind[:, 0]
         c = np.sqrt(g * p0 / ahead[:, 0])
         compressed = (p - p0) * np.sqrt(2 / ahead[:, 0] / ((g + 1) * p + (g - 1) * p0))
         fan = 2 * c / (g - 1) * ((p / p0) ** ((g - 1) / (2 * g)) - 1)
         violation = abs(u - u0 + np.where(p > p0, compressed, fan)) / (abs(u) + abs(u0) + c)
-        limit = _ROUNDING * np.maximum(1, shock.behind[:, 2] / p)
-        return self._worst(np.where(shock.there, violation / limit, 0.0)), np.ones(())
+        limit = _ROUNDING * np.maximum(1, energy / p)
+        return self._worst(np.where(there, violation / limit, 0.0)), np.ones(())
 
     def _worst(self, of_each: np.ndarray) -> Float[np.ndarray, " batch"]:
         return of_each.reshape(-1, len(self._times)).max(axis=1)

@@ -23,6 +23,8 @@ from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
 _BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _CHANNELS = ("rho", "m", "E")
+_FASTEST = 1e3  # over the speed of sound: leaves digits for the pressure in float32
+_CROSSED = 2**20  # intervals, at most, by gas or sound at t = 0
 _RESIDUAL = 1e-12  # largest one of the pressure between the waves
 
 
@@ -75,7 +77,7 @@ class ShockTubes(Problem):
     over resolution cells of the interval."""
 
     equation: Literal["shock-tube"]
-    gamma: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 1.4
+    gamma: Annotated[float, Field(gt=1, le=1000)] = 1.4
     interval: Range
     times: Times
     resolution: Annotated[Count, Field(ge=2)]
@@ -90,7 +92,24 @@ class ShockTubes(Problem):
             raise ValueError(
                 f"initial.x0 must lie in the interval {list(self.interval)}, got {[first, last]}"
             )
+        if self.gamma < 1 + 1e-6:
+            raise ValueError(f"gamma must be at least 1.000001, got {self.gamma}")
         gas, jump = Gas(self.gamma), self.initial.slowest()
+        u_left, u_right = self.initial.u_left, (self.initial.u_right,)
+        sides = ("left", u_left, jump.left), ("right", u_right, jump.right)
+        for side, speeds, state in sides:
+            speed, sound = max(map(abs, speeds)), gas.sound(state)[0]
+            if not speed <= _FASTEST * sound:
+                raise ValueError(
+                    f"initial.u_{side} must be at most {_FASTEST:g} times the smallest speed of "
+                    f"sound {sound:.3g}, so that float32 holds the pressure, got {speed:.3g}"
+                )
+            crossed = self.times[-1] * (speed + sound) / (end - start)
+            if not crossed <= _CROSSED:
+                raise ValueError(
+                    f"times: until {self.times[-1]:g} gas or sound crosses the interval "
+                    f"{crossed:.3g} times, at most {_CROSSED:,} are allowed"
+                )
         if gas.vacuum(jump.left, jump.right).any():
             most = 2 / (gas.gamma - 1) * (gas.sound(jump.left) + gas.sound(jump.right))[0]
             raise ValueError(

@@ -22,7 +22,7 @@ from pdegen.numerics.failure import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.torus import TorusGaussianField
-from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.schema import Count, NonNegative, Positive, Size, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -35,7 +35,7 @@ class TorusGaussian(Strict):
     """N(0, sigma²(-Δ + tau²)^(-alpha)) on the torus (0, 1)², without its mean."""
 
     law: Literal["torus-gaussian"]
-    sigma: Positive
+    sigma: Size
     tau: NonNegative
     alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
     modes: Count
@@ -54,8 +54,8 @@ class TorusGaussian(Strict):
 class Force(Strict):
     """amplitude (sin θ + cos θ), θ = 2π(x + y) + phase; it is a steady flow's, where w = f/8π²ν."""
 
-    amplitude: NonNegative
-    phase: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    amplitude: Annotated[float, Field(ge=0, le=1e20)]
+    phase: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0  # more leaves no digits for θ
 
 
 class Method(Strict):
@@ -166,7 +166,9 @@ class Vorticity(Problem):
             self._at_times("error", "estimate of the relative L2 error of u by the solver"),
             self._at_times("work", "∫(⟨ψf⟩ - ν⟨w²⟩) since t = 0, the change of the energy"),
             scalar("budget", "quality", "largest violation of the budgets of energy and enstrophy"),
-            scalar("step", "quality", "time step of the solver"),
+            scalar(
+                "step", "quality", "largest time step: solver.dt, halved until the error is met"
+            ),
         )
 
     def _at_times(self, name: str, long_name: str) -> Variable:
@@ -237,8 +239,14 @@ class Vorticity(Problem):
         return xp.astype(values, xp.float32)
 
     def law(self) -> Law:
-        folded = self.restriction == "stride" and self.initial.modes >= self.resolution / 2
-        solved = Certified(self.solver.tolerance, np.array(self.certified), _BUDGET)
+        stride, n = self.restriction == "stride", self.resolution
+        folded = stride and self.initial.modes >= n / 2
+        solved = Certified(
+            tolerance=self.solver.tolerance,
+            certified=np.array(self.certified),
+            budget=_BUDGET,
+            folded=stride and self.flow.torus.highest[0] >= n / 2,
+        )
         return vorticity_law(None if folded else self.initial.build(), self.resolution, solved)
 
 
