@@ -261,8 +261,9 @@ class ONO(TokenOperator):
     that of one function; published super-resolution uses "linear". The order has no place for
     padding: with "nystrom" all samples have as many points.
 
-    Of the published configurations the one of plasticity is not a preset: it embeds a time, which
-    operators here do not have.
+    Of the published configurations the one of plasticity is not a preset: it embeds a time. With
+    `query_time` a time is a coordinate of the points that are asked for, in none of them. The
+    published errors at times that training does not see (table 3) are those of a rollout.
 
     In training outputs depend on the batch, through the covariance of ψ; in evaluation on its
     average over the batches before (`Orthonormal`), which is that of the grid trained on, and
@@ -282,6 +283,8 @@ class ONO(TokenOperator):
         inner_product: "mean" or "sum" over the points, see above.
         queries: True predicts at any points y: the first layer is a `QueryLayer`, and all further
             ones act at y.
+        query_time: The last channel of a is a time, the same at all points, as of the task `time`;
+            it is a coordinate of y, and the streams at x do not have it. Needs `queries`.
         coordinates: "raw" appends x to a, as published; "periodic" appends cos 2πx and sin 2πx,
             which have no jump at the ends; "none" appends nothing.
         momentum: Share of the old average in that of the covariance.
@@ -340,6 +343,7 @@ class ONO(TokenOperator):
         expansion: int = 2,
         inner_product: Literal["mean", "sum"] = "mean",
         queries: bool = False,
+        query_time: bool = False,
         coordinates: Coordinates = "raw",
         momentum: float = 0.9,
         jitter: float = 1e-6,
@@ -358,6 +362,9 @@ class ONO(TokenOperator):
             raise ValueError(f"jitter must be positive, got {jitter}")
         if queries and coordinates == "none":
             raise ValueError('queries need coordinates "raw" or "periodic", got "none"')
+        if query_time and not queries:
+            raise ValueError("query_time needs queries")
+        self.query_time = query_time
         self.masks, self.other_points = attention != "nystrom", queries
 
         def sizes() -> tuple[int, int, int, nn.Module, bool, float, float]:
@@ -370,9 +377,10 @@ class ONO(TokenOperator):
             return width, hidden, eigenfunctions, attend, mean, momentum, jitter
 
         positions = self.positions.count
-        channels = positions + in_channels
+        channels = positions + in_channels - query_time
         self.lift = mlp(channels, 2 * width, 2 * width)
-        self.query = QueryLayer(positions, channels, heads, sizes()) if queries else None
+        asked = positions + query_time
+        self.query = QueryLayer(asked, channels, heads, sizes()) if queries else None
         self.layers = nn.ModuleList(OrthogonalLayer(*sizes()) for _ in range(depth - queries))
         self.layers[-1].update = nn.Linear(width, out_channels)
         start_truncated(self)
@@ -380,9 +388,11 @@ class ONO(TokenOperator):
     def decoded(
         self, v: Values, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
     ) -> Float[Tensor, "batch _ c_out"]:
+        v, times = v.tensor_split([v.shape[-1] - self.query_time], dim=-1)
         g, f = self.lift(v).chunk(2, dim=-1)  # (batch, n, width)
         if self.query is not None:
             q = self.positions(y).expand(len(v), -1, -1)
+            q = torch.cat([q, times[:, :1].expand(-1, q.shape[1], -1)], dim=-1)
             g, f = self.query(q, v, g, f, mask, of_y)
         for layer in self.layers:
             g, f = layer(g, f, of_y)

@@ -364,6 +364,28 @@ def test_the_published_sum_leaves_the_residual_a_share_that_depends_on_the_grid(
     assert float(steps[1] / steps[2]) == pytest.approx(2, abs=0.4)
 
 
+def test_a_time_is_a_coordinate_of_the_points_that_are_asked_for_alone():
+    x, y = points(16), points(5)
+    model = trained(shaken(small(queries=True, query_time=True, in_channels=3)), x, 3)
+    a = torch.randn(2, 16, 2, dtype=torch.float64)
+    lifted, asked = [], []
+    model.lift.register_forward_pre_hook(lambda _, given: lifted.append(given[0]))
+    model.query.lift_target.register_forward_pre_hook(lambda _, given: asked.append(given[0]))
+
+    def at(*times):
+        t = torch.tensor(times, dtype=torch.float64)[:, None, None]
+        return model(torch.cat([a, t.expand(2, 16, 1)], dim=-1), x, y)
+
+    u, v = at(0.3, 0.7), at(0.3, 1.2)
+    assert torch.equal(lifted[0], torch.cat([x.expand(2, -1, -1), a], dim=-1))
+    assert torch.equal(lifted[0], lifted[1])
+    assert torch.equal(asked[0][..., :1], y.expand(2, -1, -1))
+    times = torch.tensor([[0.3], [1.2]], dtype=torch.float64)
+    assert torch.equal(asked[1][..., 1], times.expand(2, 5))
+    torch.testing.assert_close(u[0], v[0], rtol=1e-8, atol=1e-8)
+    assert (u[1] - v[1]).abs().max() > 1e-3
+
+
 def test_points_of_the_output_that_are_asked_for_twice_change_nothing():
     """The stream at y attends to all y, but by means over them."""
     x = points(16)
@@ -410,6 +432,7 @@ def test_single_precision_agrees_with_double(attention):
         ({"momentum": 1.0}, r"momentum lies in \[0, 1\), got 1.0"),
         ({"jitter": 0.0}, "jitter must be positive, got 0.0"),
         ({"coordinates": "none", "queries": True}, "queries need coordinates"),
+        ({"query_time": True}, "query_time needs queries"),
     ],
 )
 def test_refuses_impossible_settings(settings, message):
