@@ -81,11 +81,13 @@ class Quick(Strict):
     Args:
         datasets: Which of the datasets.
         overrides: Of their experiments.
+        changes: Further overrides, of the experiments of single datasets.
         operators: In place of those of the table; without them, those.
     """
 
     datasets: Annotated[list[str], Field(min_length=1)]
     overrides: Overrides
+    changes: Annotated[dict[str, dict[str, Any]], Field(default_factory=dict)]
     operators: Annotated[dict[str, Entry], Field(default_factory=dict)]
 
 
@@ -124,8 +126,12 @@ class Benchmark(Strict):
         _check_operators(self.operators, self.datasets)
         _check_slugs(self.datasets, "datasets")
         if self.quick is not None:
-            for name in set(self.quick.datasets) - self.datasets.keys():
-                raise ValueError(f"quick: no dataset {name!r}: {near(name, list(self.datasets))}")
+            for known, named in (
+                (list(self.datasets), self.quick.datasets),
+                (self.quick.datasets, self.quick.changes),
+            ):
+                for name in (name for name in named if name not in known):
+                    raise ValueError(f"quick: no dataset {name!r}: {near(name, known)}")
             _check_operators(self.quick.operators, self.datasets)
         if len(self.search) > 1:
             raise ValueError(f"search is over one key, got {', '.join(self.search)}")
@@ -257,7 +263,8 @@ class Benchmark(Strict):
                 "summary": f"{self.summary.removesuffix('; for a GPU')}; small version",
             }
         )
-        return small.only([], self.quick.datasets)._with(self.quick.overrides)
+        overrides, changes = self.quick.overrides, self.quick.changes
+        return small.only([], self.quick.datasets)._with(overrides, changes)
 
     def stores(self, texts: list[str]) -> dict[str, str]:
         """Stores by dataset, from DATASET=STORE.
@@ -296,11 +303,14 @@ class Benchmark(Strict):
         said = " ".join(filter(None, [self.differs, f"Set by the command: {note}."]))
         return self._with(keys).model_copy(update={"differs": said})
 
-    def _with(self, overrides: Mapping[str, Any]) -> Benchmark:
-        datasets = {
-            name: dataset.model_copy(update={"overrides": {**dataset.overrides, **overrides}})
-            for name, dataset in self.datasets.items()
-        }
+    def _with(
+        self, overrides: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> Benchmark:
+        """With other values in all experiments, and in those of single datasets."""
+        datasets = {}
+        for name, dataset in self.datasets.items():
+            every = {**dataset.overrides, **overrides, **(changes or {}).get(name, {})}
+            datasets[name] = dataset.model_copy(update={"overrides": every})
         operators = {}
         for label, entry in self.operators.items():
             own = {key: v for key, v in entry.overrides.items() if key not in overrides}

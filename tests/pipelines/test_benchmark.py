@@ -293,6 +293,16 @@ def test_an_unstable_training_is_said(finished, tmp_path):
     assert "40 times its smallest" in page
 
 
+def test_a_quick_version_changes_all_experiments_and_single_ones():
+    one = CONTENT["datasets"]["burgers"]
+    quick = {"datasets": ["burgers", "again"], "overrides": {"training.epochs": 3, "lr": 1e-4},
+             "changes": {"again": {"training.epochs": 5}}}  # fmt: skip
+    small = declared(datasets={"burgers": one, "again": one}, quick=quick).quickly()
+    trained = {name: dataset.load().training for name, dataset in small.datasets.items()}
+    assert {name: of.epochs for name, of in trained.items()} == {"burgers": 3, "again": 5}
+    assert {of.lr for of in trained.values()} == {1e-4}
+
+
 def test_what_is_set_goes_before_what_an_operator_has_of_its_own():
     operators = {"FNO": {**CONTENT["operators"]["FNO"], "overrides": {"training.lr": 5e-4}}}
     one = declared(operators=operators)
@@ -392,6 +402,8 @@ def test_the_folder_of_another_benchmark_is_refused(finished, stores, tmp_path):
          "names of datasets differ"),
         ({"datasets": {}}, "datasets"),
         ({"quick": {"datasets": ["darcy"]}}, "quick: no dataset 'darcy'"),
+        ({"quick": {"datasets": ["burgers"], "changes": {"burger": {}}}},
+         "quick: no dataset 'burger': did you mean burgers"),
     ],
 )  # fmt: skip
 def test_an_impossible_declaration_is_refused(changes, message):
