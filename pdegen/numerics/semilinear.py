@@ -199,8 +199,8 @@ class Semilinear:
             raise SolveError(
                 int(rows[row]),
                 f"its error exceeds {self.tolerance:g} ({float(xp.max(error[row])):.2g}), of "
-                "rounding that grows, or of modes beyond the grid: use a shorter time"
-                f"{', or a finer grid' if finer is not None else ''}",
+                "rounding that grows beside the solution, or of modes beyond the grid: use a "
+                f"shorter time{', or a finer grid' if finer is not None else ''}",
             )
         return v, error, xp.full_like(error[:, 0], math.inf), none
 

@@ -115,6 +115,13 @@ def test_products_that_cancel_are_no_products() -> None:
             for name in ("ns-quick", "burgers-quick", "heat", "inviscid-burgers-quick")
             for sigma in (1e-300, 1e300)
         ),
+        *(
+            (name, {"initial__tau": 1e300}, "tau: must be at most")
+            for name in ("ns-quick", "burgers-quick", "heat")
+        ),
+        ("kdv", {"length": 1e-300}, "length: must be at least"),
+        ("kdv", {"solver__tolerance": 1e-300}, "tolerance: must be at least"),
+        ("ns-quick", {"solver__tolerance": 1e-300}, "tolerance: must be at least"),
         ("shock-tube-quick", {"initial__u_left": [1e4, 1e4]}, "so that float32 holds the pressure"),
         ("shock-tube-quick", {"times": [1e300]}, "crosses the interval"),
         ("shock-tube-quick", {"gamma": 1 + 1e-9}, "gamma must be at least"),

@@ -24,7 +24,7 @@ from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.schema import Count, NonNegative, Positive, Size, Strict
+from pdegen.schema import Count, InverseLength, Positive, Size, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -37,7 +37,7 @@ class PeriodicGaussian(Strict):
 
     law: Literal["periodic-gaussian"]
     sigma: Size
-    tau: NonNegative
+    tau: InverseLength
     alpha: Annotated[float, Field(gt=0.5, allow_inf_nan=False)]
     modes: Count
 

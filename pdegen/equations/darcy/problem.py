@@ -19,7 +19,7 @@ from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
-from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
+from pdegen.schema import Count, InverseLength, Positive, SchemaError, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, scalar
 
@@ -52,7 +52,7 @@ class SquareGaussian(Strict):
 
     law: Literal["neumann-gaussian", "dirichlet-gaussian"]
     sigma: Positive
-    tau: NonNegative
+    tau: InverseLength
     alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
     modes: Annotated[Count, Field(ge=2)]
 

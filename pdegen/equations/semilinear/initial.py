@@ -20,7 +20,7 @@ from pdegen.numerics.device import Array, constant
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.torus import TorusGaussianField
-from pdegen.schema import Count, NonNegative, Positive, Size, Strict, brief
+from pdegen.schema import Count, InverseLength, Positive, Size, Strict, brief
 
 Field = PeriodicGaussianField | TorusGaussianField
 Back = Callable[[np.ndarray], np.ndarray]  # from a component of a to its field over a size
@@ -67,7 +67,7 @@ class Initial(Strict):
     without its mean, stretched to the length of the domain."""
 
     sigma: Size
-    tau: NonNegative
+    tau: InverseLength
     alpha: Positive
     modes: Count
 

@@ -33,7 +33,7 @@ from pdegen.numerics.failure import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.schema import Count, Name, Positive, Strict, brief, near
+from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -85,7 +85,7 @@ class Discretization(Strict):
 
     resolution: Count
     dt: Positive | None = None
-    tolerance: Positive = 1e-6
+    tolerance: Tolerance = 1e-6
 
 
 @equation
@@ -97,7 +97,7 @@ class SemilinearProblem(Problem):
 
     equation: Literal["semilinear"]
     dimension: Literal[1, 2] = 1
-    length: Positive = 1.0
+    length: Size = 1.0
     components: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8, strict=False)] = (
         "u",
     )

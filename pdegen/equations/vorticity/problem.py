@@ -22,7 +22,7 @@ from pdegen.numerics.failure import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.torus import TorusGaussianField
-from pdegen.schema import Count, NonNegative, Positive, Size, Strict
+from pdegen.schema import Count, InverseLength, Positive, Size, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -36,7 +36,7 @@ class TorusGaussian(Strict):
 
     law: Literal["torus-gaussian"]
     sigma: Size
-    tau: NonNegative
+    tau: InverseLength
     alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
     modes: Count
 
@@ -70,7 +70,7 @@ class Method(Strict):
 
     resolution: Count
     dt: Positive
-    tolerance: Positive = 1e-5
+    tolerance: Tolerance = 1e-5
     certified: Positive | None = None
 
 
