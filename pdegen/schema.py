@@ -43,6 +43,7 @@ def brief(value: object) -> str:
 
 Name = Annotated[str, AfterValidator(_named)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Coefficient = Annotated[float, Field(gt=0, le=1e20)]
 Size = Annotated[float, Field(ge=1e-20, le=1e20)]  # of values whose squares float32 can hold
 InverseLength = Annotated[float, Field(ge=0, le=1e6)]  # on domains of length 1
 Tolerance = Annotated[float, Field(ge=1e-15, allow_inf_nan=False)]  # beyond rounding

@@ -239,3 +239,20 @@ def test_small_grids_decayed_solutions_and_fast_gases_are_sound(
 def test_a_field_below_rounding_is_not_a_lack_of_candidates() -> None:
     with pytest.raises(SampleError, match="of rounding, beside which u is too small"):
         problem("inviscid-burgers-quick", initial__sigma=1e-20).compute(0, range(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("ns-quick", {"viscosity": 1e300}, r"viscosity: .* 1e\+20"),
+        ("burgers-quick", {"viscosity": 1e300}, r"viscosity: .* 1e\+20"),
+        ("heat", {"linear__hyper_diffusion": 1e300}, r"hyper_diffusion: .* at most 1e\+20"),
+        ("inviscid-burgers-quick", {"initial__length": 1e300}, r"length: .* 1e\+20"),
+        ("darcy-quick", {"solver__rtol": 1e-300}, r"rtol: .* 1e-15"),
+    ],
+)
+def test_numbers_whose_squares_no_float_holds_are_refused(
+    name: str, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SchemaError, match=said):
+        problem(name, **changes)

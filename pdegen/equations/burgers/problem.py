@@ -24,7 +24,7 @@ from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.schema import Count, InverseLength, Positive, Size, Strict
+from pdegen.schema import Coefficient, Count, InverseLength, Positive, Size, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -86,7 +86,7 @@ class Burgers(Problem):
     takes_device: ClassVar[bool] = True
 
     equation: Literal["burgers"]
-    viscosity: Positive
+    viscosity: Coefficient
     times: TimesFromStart
     resolution: Count
     initial: PeriodicGaussian

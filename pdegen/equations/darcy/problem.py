@@ -19,7 +19,7 @@ from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
-from pdegen.schema import Count, InverseLength, Positive, SchemaError, Strict
+from pdegen.schema import Count, InverseLength, Positive, SchemaError, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, scalar
 
@@ -117,7 +117,7 @@ class FiniteVolumeMethod(Strict):
 
     method: Literal["finite-volume"]
     faces: Literal["harmonic", "arithmetic"] = "harmonic"
-    rtol: Annotated[float, Field(gt=0, lt=1)] = 1e-8
+    rtol: Annotated[Tolerance, Field(lt=1)] = 1e-8
     limit: Count = 300
     refinement: Odd = 1
 
@@ -141,7 +141,7 @@ class FiniteElementMethod(Strict):
     method: Literal["finite-element"]
     element: Literal["Q1", "P1", "Q2", "P2"] = "Q1"
     linear: Literal["cg", "cholesky"] = "cg"
-    rtol: Annotated[float, Field(gt=0, lt=1)] = 1e-9
+    rtol: Annotated[Tolerance, Field(lt=1)] = 1e-9
     limit: Count = 200
     ranks: Count = 1
     mode: Literal["sample", "domain"] = "sample"

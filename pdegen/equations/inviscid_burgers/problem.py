@@ -30,7 +30,7 @@ class SquaredExponential(Strict):
     """Covariance sigma² exp(-r²/2 length²) on the circle of length 1, with its mean."""
 
     law: Literal["squared-exponential"]
-    length: Positive
+    length: Size
     modes: Count
     sigma: Size = 1.0
 

@@ -25,14 +25,15 @@ from pdegen.schema import Count, InverseLength, Positive, Size, Strict, brief
 Field = PeriodicGaussianField | TorusGaussianField
 Back = Callable[[np.ndarray], np.ndarray]  # from a component of a to its field over a size
 
+_MOST = 1e20  # of a coefficient
 _APART = 2**32  # in the numbers of samples whose streams are those of the next component
 _LARGEST = 1e5  # errors of rounding grow by less where a bounded value is taken back to its field
 
 
 def number(value: object) -> float:
     """A finite number; pydantic's own words would name the members of unions."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"must be a finite number, got {brief(value)}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST:
+        raise ValueError(f"must be a finite number of at most {_MOST:g}, got {brief(value)}")
     return float(value)
 
 

@@ -22,7 +22,7 @@ from pdegen.numerics.failure import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.torus import TorusGaussianField
-from pdegen.schema import Count, InverseLength, Positive, Size, Strict, Tolerance
+from pdegen.schema import Coefficient, Count, InverseLength, Positive, Size, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -86,7 +86,7 @@ class Vorticity(Problem):
     algorithm: ClassVar[int] = 2  # the error in space is that of a finer grid
 
     equation: Literal["vorticity"]
-    viscosity: Positive
+    viscosity: Coefficient
     times: Times
     resolution: Count
     restriction: Literal["fourier", "stride"] = "fourier"
