@@ -261,9 +261,9 @@ class ONO(TokenOperator):
     that of one function; published super-resolution uses "linear". The order has no place for
     padding: with "nystrom" all samples have as many points.
 
-    Of the published configurations the one of plasticity is not a preset: it embeds a time. With
-    `query_time` a time is a coordinate of the points that are asked for, in none of them. The
-    published errors at times that training does not see (table 3) are those of a rollout.
+    Of the published configurations the one of plasticity is not a preset: it embeds a time. No
+    published one asks at times, as `query_time` does: the errors at times that training does not
+    see (table 3) are those of a rollout.
 
     In training outputs depend on the batch, through the covariance of ψ; in evaluation on its
     average over the batches before (`Orthonormal`), which is that of the grid trained on, and
