@@ -13,6 +13,8 @@ from jaxtyping import Float, Int
 # A sound store has a finding of the statistics with at most this probability.
 SIGNIFICANCE = 1e-9
 
+LEAST_ERROR = 0.99 * 2.0**-52  # relative, at times > 0: what solvers count for rounding, or more
+
 _VALUES_AT_ONCE = 2**18  # numbers of a variable that checks see at a time: 2 MiB in float64
 
 Values = Mapping[str, np.ndarray]

@@ -66,8 +66,11 @@ class Step:
 
     def __call__(self, v: State, nonlinear: Callable[[State], State]) -> State:
         """The state after the step."""
-        if isinstance(v, np.ndarray):
-            return self._compiled(v, nonlinear)
+        compiled = isinstance(v, np.ndarray)
+        return self._compiled(v, nonlinear) if compiled else self.plain(v, nonlinear)
+
+    def plain(self, v: State, nonlinear: Callable[[State], State]) -> State:
+        """The same without a compiler, which takes longer to start than few steps do."""
         n_v = nonlinear(v)
         v_half = self.half * v
         a = v_half + self.q * n_v

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
-from pdegen.law.check import Bound, Distinct, Law, Values, worst_time
+from pdegen.law.check import LEAST_ERROR, Bound, Distinct, Law, Values, worst_time
+from pdegen.law.follows import Evolved
 from pdegen.law.gaussian import EPSILON, GaussianLaw
 from pdegen.law.modes import periodic_modes
+from pdegen.numerics.etdrk import Symbol
+from pdegen.numerics.semilinear import Nonlinear
 from pdegen.numerics.spectral import antiderivative_symbol
+from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
 _UNRESOLVED = 8.0  # deviations: the unseen part of a is larger with probability e⁻³² at most
@@ -43,6 +48,16 @@ def burgers_law(
         grid, viscosity, np.array(times), _UNRESOLVED * float(np.linalg.norm(beyond)),
         _UNRESOLVED * float(np.linalg.norm(k * beyond)),
     )  # fmt: skip
+    evolved = Evolved(
+        terms=partial(_terms, viscosity),
+        degree=2,
+        torus=Torus((grid,), degree=1),
+        components=1,
+        times=(0.0, *times),
+        tolerance=tolerance,
+        folded=True,
+    )
+    least = LEAST_ERROR if times[-1] > 0 else 0.0
     return Law(
         (
             GaussianLaw(
@@ -51,13 +66,21 @@ def burgers_law(
             ),
             Distinct("a"),
             Bound("error", "the solver's error", lambda v: (v["error"], tolerance)),
-            Bound("error", "minus the solver's error", lambda v: (-v["error"], 0.0)),
+            Bound("error", "minus the solver's error", lambda v: (-v["error"], -least)),
             Bound("u", "the mean", physics.mean),
             Bound("u", "the growth of the norm since the time before", physics.growth),
             Bound("u", "the excess over the range of a", physics.excess),
             Bound("u", "the distance of the antiderivatives of u and a", physics.distance),
+            *evolved.checks(),
         )
     )  # fmt: skip
+
+
+def _terms(viscosity: float, torus: Torus) -> tuple[Symbol, Nonlinear]:
+    """νuₓₓ and -(u²)ₓ/2 of the modes."""
+    flux = -0.5 * torus.d[0]
+    linear = viscosity * torus.laplacian[None]
+    return linear, lambda v: flux * torus.to_modes(torus.to_points(v) ** 2)
 
 
 class _Physics:

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from numpy.polynomial import Polynomial
 
 from pdegen.equations.semilinear.solver import Numbers, Terms
-from pdegen.law.check import Bound, Check, Distinct, Values
+from pdegen.law.check import LEAST_ERROR, Bound, Check, Distinct, Values
+from pdegen.law.follows import Evolved
 from pdegen.law.gaussian import EPSILON
 from pdegen.numerics.torus import Torus
 
@@ -25,17 +26,19 @@ _LAST = 0.9  # modes beyond this share of the highest are taken for those that a
 _TRUST = 4.0  # an error is at most this times its estimate: less is seen of 95 % of the samples
 
 
-def solved_checks(dt: float | None, tolerance: float) -> tuple[Check, ...]:
+def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Check, ...]:
     """Inputs differ, errors and steps are what the solver accepts.
 
     Args:
         dt: Largest step; None where there are none.
         tolerance: Largest error.
+        evolved: Whether a time is later than 0.
     """
+    rounding = LEAST_ERROR if evolved else 0.0
     checks = [
         Distinct("a"),
         Bound("error", "the solver's error", lambda v: (v["error"], tolerance)),
-        Bound("error", "minus the solver's error", lambda v: (-v["error"], 0.0)),
+        Bound("error", "minus the solver's error", lambda v: (-v["error"], -rounding)),
     ]
     if dt is not None:
         least = dt / _SMALLEST * (1 - 1e-6)
@@ -108,6 +111,7 @@ class Evolution:
         bounds: Of the components of a; None where its law has none.
         solving, seen: The modes of the solver, and those of the output grid.
         times: 0, and those of u.
+        tolerance: Largest error.
     """
 
     terms: Terms
@@ -115,6 +119,7 @@ class Evolution:
     solving: Torus
     seen: Torus
     times: tuple[float, ...]
+    tolerance: float
 
     def checks(self) -> Iterator[Check]:
         terms = self.terms
@@ -149,6 +154,16 @@ class Evolution:
         for name, components, quantity in claims:
             if components:
                 yield self._bound(name, components, quantity)
+        evolved = Evolved(
+            terms=lambda torus: (terms.linear(torus), terms.nonlinear(torus)),
+            degree=terms.degree,
+            torus=self.seen,
+            components=terms.components,
+            times=self.times,
+            tolerance=self.tolerance,
+            folded=self.solving.points != self.seen.points,
+        )
+        yield from evolved.checks()
 
     def _bound(self, name: str, components: list[int], quantity: Quantity) -> Bound:
         """Of a quantity at the time, and of the component, where it is nearest to its limit."""

@@ -330,9 +330,10 @@ class SemilinearProblem(Problem):
             solving=self.torus,
             seen=Torus(grids, 1),
             times=(0.0, *self.times),
+            tolerance=self.solver.tolerance,
         )
         solver = self.solver
-        solved = solved_checks(solver.dt, solver.tolerance)
+        solved = solved_checks(solver.dt, solver.tolerance, self.times[-1] > 0)
         return Law((*self.initial.checks(grids, count), *solved, *evolution.checks()))
 
 

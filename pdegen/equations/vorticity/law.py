@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
-from pdegen.law.check import Bound, Distinct, Law, Values, worst_time
+from pdegen.law.check import LEAST_ERROR, Bound, Distinct, Law, Values, worst_time
+from pdegen.law.follows import Evolved
 from pdegen.law.gaussian import EPSILON, GaussianLaw
 from pdegen.law.modes import torus_modes
 from pdegen.numerics.torus import Torus
@@ -32,18 +33,22 @@ class Certified:
     folded: bool
 
 
-def vorticity_law(field: TorusGaussianField | None, n: int, solved: Certified) -> Law:
-    """a follows its Gaussian law, and u(t) what the flow conserves.
+def vorticity_law(
+    field: TorusGaussianField | None, n: int, solved: Certified, evolved: Evolved
+) -> Law:
+    """a follows its Gaussian law, and u(t) the equation and what the flow conserves.
 
     The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 of u(t) is that of a and the work done since,
     E(t) = E(0) + ∫(⟨ψf⟩ - ν⟨w²⟩), which the solver stored: so u belongs to a, also where the flow
-    cannot be predicted. The output grid holds nearly all of the energy, which falls as k⁻³;
-    folding shows some of the rest at lower modes, the mean among them.
+    cannot be predicted. Frames follow from one another by the equation. The output grid holds
+    nearly all of the energy, which falls as k⁻³; folding shows some of the rest at lower modes, the
+    mean among them.
 
     Args:
         field: Law of a; None where striding has folded modes of a, which has no exact law here.
         n: Output points along each axis.
         solved: What the solver claims.
+        evolved: What the frames are.
     """
     flow = _Stored(n, solved)
     gaussian = []
@@ -56,10 +61,11 @@ def vorticity_law(field: TorusGaussianField | None, n: int, solved: Certified) -
             *gaussian,
             Distinct("a"),
             Bound("error", "the solver's error", flow.error),
-            Bound("error", "minus the solver's error", lambda v: (-_rows(v["error"]).min(1), 0.0)),
+            Bound("error", "minus the solver's error", flow.least_error),
             Bound("budget", "the budgets", lambda v: (np.abs(v["budget"]), solved.budget)),
             *(() if solved.folded else (Bound("u", "the mean", flow.mean),)),
             Bound("u", "the distance from the budget of energy", flow.energy),
+            *evolved.checks(),
         )
     )
 
@@ -75,6 +81,9 @@ class _Stored:
     def error(self, values: Values) -> tuple[np.ndarray, float]:
         certified = _rows(values["error"])[:, self._solved.certified]
         return certified.max(axis=1, initial=0.0), self._solved.tolerance
+
+    def least_error(self, values: Values) -> tuple[np.ndarray, float]:
+        return -_rows(values["error"]).min(axis=1), -LEAST_ERROR
 
     def mean(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
         w = _frames(values)

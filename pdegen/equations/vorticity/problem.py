@@ -17,6 +17,7 @@ from pdegen.equations.registry import equation
 from pdegen.equations.vorticity.law import Certified, vorticity_law
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.law.check import Law
+from pdegen.law.follows import Evolved
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.semilinear import Semilinear
@@ -247,7 +248,16 @@ class Vorticity(Problem):
             budget=_BUDGET,
             folded=stride and self.flow.torus.highest[0] >= n / 2,
         )
-        return vorticity_law(None if folded else self.initial.build(), self.resolution, solved)
+        evolved = Evolved(
+            terms=lambda torus: self.flow.on(torus, np.empty(0)),
+            degree=2,
+            torus=Torus((PeriodicGrid(n),) * 2, degree=1),
+            components=1,
+            times=(0.0, *self.times),
+            tolerance=solved.tolerance,
+            folded=solved.folded,
+        )
+        return vorticity_law(None if folded else self.initial.build(), n, solved, evolved)
 
 
 @lru_cache(maxsize=4)

@@ -72,12 +72,14 @@ class Flow:
 
     def solver(self, like: Array, dt: float, tolerance: float) -> Semilinear:
         """The integrator for arrays of this namespace and device; it watches `rates`."""
+        return Semilinear(
+            self.torus, lambda torus: self.on(torus, like), dt, tolerance, self._rates(like)
+        )
 
-        def terms(torus: Torus) -> tuple[Symbol, Nonlinear]:
-            flow = replace(self, torus=torus)
-            return flow.viscosity * torus.laplacian[None], flow._nonlinear(like)
-
-        return Semilinear(self.torus, terms, dt, tolerance, self._rates(like))
+    def on(self, torus: Torus, like: Array) -> tuple[Symbol, Nonlinear]:
+        """The linear and the nonlinear terms of the same equation on a torus."""
+        there = replace(self, torus=torus)
+        return self.viscosity * torus.laplacian[None], there._nonlinear(like)
 
     def _nonlinear(self, like: Array) -> Nonlinear:
         """From modes (batch, 1, *modes) to those of f - u·∇w."""

@@ -1,0 +1,143 @@
+"""Stores of every equation in time whose targets were changed are noticed without the solver.
+
+What cannot be noticed is a symmetry of the equation and of the law: input and targets that are
+shifted, reflected or transposed together are another sound sample.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pdegen.recipe import load_recipe
+from tests.pdegen.test_law import findings
+
+SAMPLES = 8
+FLOW = {"solver.resolution": 96, "dt": 0.05, "times": [0.5, 1.0, 1.5, 2.0]}
+FORMS = {  # overrides under which eight samples are solved within seconds
+    "advection": {"problem.resolution": 128, "modes": 63},
+    "allen-cahn": {"dt": 0.2, "problem.resolution": 32, "problem.solver.resolution": 64,
+                   "diffusion": 0.02, "times": [1.0, 2.0, 3.0, 4.0]},
+    "burgers-2d": {"dt": 0.02, "problem.resolution": 32, "problem.solver.resolution": 96,
+                   "diffusion": 0.02},
+    "burgers-trajectory": {"problem.resolution": 128, "modes": 255, "solver.resolution": 512},
+    "fisher-kpp": {},
+    "gray-scott": {"dt": 4.0, "problem.resolution": 32, "problem.solver.resolution": 64,
+                   "length": 0.35, "times": [50.0, 100.0, 150.0], "tolerance": 0.01},
+    "heat": {},
+    "inviscid-burgers-quick": {},
+    "kdv": {"dt": 0.004, "problem.solver.resolution": 256, "times": [0.2, 0.4, 0.6, 0.8]},
+    "kuramoto-sivashinsky": {"dt": 0.1, "tolerance": 1e-3},
+    "ns-1e-3": FLOW,
+    "ns-1e-4": {**FLOW, "problem.resolution": 32, "modes": 31},
+    "ns-1e-5": {**FLOW, "problem.resolution": 32, "modes": 31, "tolerance": 0.1, "certified": 1.0},
+    "ns-quick": {"times": [1.0, 2.0, 3.0, 4.0]},
+    "pulses-quick": {},
+    "swift-hohenberg": {"dt": 0.2, "problem.resolution": 32, "problem.solver.resolution": 64,
+                        "length": 20.0, "modes": 5, "times": [2.0, 4.0, 6.0, 8.0]},
+}  # fmt: skip
+
+
+@cache
+def problem(name):
+    return load_recipe(name).with_overrides(FORMS[name]).problem
+
+
+@cache
+def stored(name, seed=0, stretch=1.0):
+    """Values of a store, or those at times that are stretched."""
+    told = problem(name)
+    made = told.model_copy(update={"times": tuple(stretch * t for t in told.times)})
+    return made.compute(seed, range(SAMPLES))
+
+
+def of_frame(change):
+    """The change of one frame in the middle, in all samples."""
+
+    def changed(u):
+        u, middle = u.copy(), u.shape[1] // 2
+        u[:, middle] = change(u[:, middle : middle + 1])[:, 0]
+        return u
+
+    return changed
+
+
+def swapped(axis, one, other):
+    def changed(u):
+        order = list(range(u.shape[axis]))
+        order[one], order[other] = other, one
+        return np.take(u, order, axis=axis)
+
+    return changed
+
+
+def moved(points):
+    return lambda u: np.roll(u, points, axis=3)
+
+
+def mirrored(u):
+    return np.roll(np.flip(u, axis=3), 1, axis=3)
+
+
+CHANGES = {  # of u, (samples, times, components, *points)
+    "targets moved by a point": moved(1),
+    "targets moved by an eighth": lambda u: moved(u.shape[3] // 8)(u),
+    "a frame moved by an eighth": of_frame(lambda u: moved(u.shape[3] // 8)(u)),
+    "targets of another sign": np.negative,
+    "a frame of another sign": of_frame(np.negative),
+    "targets of the next sample": lambda u: np.roll(u, 1, axis=0),
+    "two samples swapped": swapped(0, 3, 6),
+    "two frames swapped": swapped(1, 1, 2),
+    "frames in reverse": lambda u: u[:, ::-1],
+    "components swapped": lambda u: u[:, :, ::-1],
+    "targets scaled by 1.01": lambda u: np.float32(1.01) * u,
+    "a frame scaled by 1.1": of_frame(lambda u: np.float32(1.1) * u),
+    "axes transposed": lambda u: u.swapaxes(-1, -2),
+    "targets mirrored": mirrored,
+    "a frame mirrored": of_frame(mirrored),
+    "times stretched by 1.1": None,
+}
+
+
+def manipulated(name, change):
+    """The values of a store after a change; None where it has nothing to be changed."""
+    told, values = problem(name), stored(name)
+    if change == "times stretched by 1.1":
+        return stored(name, stretch=1.1)
+    u = values["u"].reshape(SAMPLES, len(told.times), -1, *told.domain.shape)
+    missing = {
+        "components swapped": u.shape[2] == 1,
+        "axes transposed": len(told.domain.shape) == 1,
+        "two frames swapped": u.shape[1] < 3,
+        "frames in reverse": u.shape[1] < 2,
+    }
+    if missing.get(change):
+        return None
+    return {**values, "u": np.ascontiguousarray(CHANGES[change](u)).reshape(values["u"].shape)}
+
+
+def noticed(name, change):
+    """What the law says of a changed store."""
+    values = manipulated(name, change)
+    return None if values is None else findings(problem(name).law(), values)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", FORMS)
+def test_what_was_not_changed_passes(name, seed):
+    assert findings(problem(name).law(), stored(name, seed)) == []
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", FORMS)
+def test_what_was_changed_is_noticed(name, change):
+    found = noticed(name, change)
+    assert found is None or any(one.variable == "u" for one in found)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if name != "pulses-quick"])
+def test_errors_of_zero_are_noticed(name):
+    """What is computed in time has an error, of rounding at least."""
+    values = stored(name)
+    found = findings(problem(name).law(), {**values, "error": 0 * values["error"]})
+    assert {one.variable for one in found} == {"error"}
