@@ -15,7 +15,7 @@ from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
-from pdegen.schema import Count, Positive, Size, Strict, near
+from pdegen.schema import Coefficient, Count, Positive, Size, Strict, near
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -30,7 +30,7 @@ class SquaredExponential(Strict):
     """Covariance sigma² exp(-r²/2 length²) on the circle of length 1, with its mean."""
 
     law: Literal["squared-exponential"]
-    length: Size
+    length: Coefficient
     modes: Count
     sigma: Size = 1.0
 
