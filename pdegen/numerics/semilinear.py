@@ -132,7 +132,7 @@ class Semilinear:
         v, integrals = self.here.march(v0, times, self.dt, 2 ** (halvings + 1), self.watched)
         size = _norms(self.torus, v)
         in_time = _norms(self.torus, v - coarse) / (2**_ORDER - 1)
-        in_time = _relative(in_time, size, frames.begun) + np.finfo(float).eps * frames.begun
+        in_time = _relative(in_time, size) + np.finfo(float).eps * frames.begun
         in_space = xp.full_like(in_time, math.inf)
         unseen = ~self._misses(in_time, frames)
         # where 2h is too long for the finer torus, h may not be
@@ -141,7 +141,7 @@ class Semilinear:
                 finer, pieces = self.torus.finer, 2 ** (halvings + more)
                 fine, _ = self._finer.march(w0[unseen], times, self.dt, pieces)
                 off = _norms(finer, fine - finer.padded(states[unseen]))
-                in_space[unseen] = _relative(off, size[unseen], frames.begun)
+                in_space[unseen] = _relative(off, size[unseen])
                 large = xp.any(in_space > _LARGE, axis=1)
                 unseen = unseen & (large | self._misses(in_space, frames))
         error = in_time + in_space
@@ -193,7 +193,7 @@ class Semilinear:
         if finer is not None:
             off = self._finer.evolve(finer, times)[0] - self.torus.finer.padded(v)
             size = _norms(self.torus, v)
-            error += _relative(_norms(self.torus.finer, off), size, frames.begun)
+            error += _relative(_norms(self.torus.finer, off), size)
         row = first(xp.any(frames.must & ~(error <= self.tolerance), axis=1))
         if row is not None:
             raise SolveError(
@@ -316,13 +316,12 @@ def _norms(torus: Torus, v: Complex[Array, "b t components *modes"]) -> Float[Ar
         return xp.sqrt(xp.sum(squares, axis=tuple(range(2, v.ndim))))
 
 
-def _relative(off: Array, size: Array, begun: Array) -> Array:
-    """Of a norm; 0 before the start, infinite where it is not finite."""
+def _relative(off: Array, size: Array) -> Array:
+    """Of a norm; infinite where it is not finite."""
     xp = array_namespace(off)
     with np.errstate(over="ignore", invalid="ignore"):
         error = off / (size + np.finfo(float).tiny)
-    error = xp.where(xp.isfinite(error), error, xp.full_like(error, math.inf))
-    return xp.where(begun, error, xp.zeros_like(error))
+    return xp.where(xp.isfinite(error), error, xp.full_like(error, math.inf))
 
 
 def _blown_up(v: Modes) -> bool:

@@ -112,12 +112,12 @@ class Torus:
 
     @cached_property
     def finer(self) -> Torus:
-        """The torus with a quarter more points along each axis, or a few more than that: more
-        modes, and sizes of fast transforms."""
+        """The torus with a quarter more points along each axis, or a few more than that: two modes
+        more, for functions may have odd ones alone, and sizes of fast transforms."""
         return Torus(tuple(map(self._finer, self.grids, self.highest)), self.degree)
 
     def _finer(self, grid: PeriodicGrid, highest: int) -> PeriodicGrid:
-        n = max(math.ceil(1.25 * grid.n), (self.degree + 1) * (highest + 1) + 1)
+        n = max(math.ceil(1.25 * grid.n), (self.degree + 1) * (highest + 2) + 1)
         while n % 2 or scipy.fft.next_fast_len(n, real=True) > n:
             n += 1
         return replace(grid, n=n)

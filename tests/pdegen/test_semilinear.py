@@ -149,9 +149,19 @@ def test_the_error_in_space_is_that_of_all_modes_at_the_start():
     off = relative(torus.finer, torus.finer.padded(v0)[:, None], fine[:, None])
     heat = Semilinear(torus, lambda torus: (0 * torus.laplacian[None], None), 1.0, 1.0)
     for solver in (burgers(1e-9, 1e-6, 1.0, torus), heat):
-        found = solver.solve(v0, [1e-6], finer=fine)
-        np.testing.assert_allclose(found.error, off, rtol=0.1)
+        found = solver.solve(v0, [0.0, 1e-6], finer=fine)
+        np.testing.assert_allclose(found.error, np.repeat(off, 2, axis=1), rtol=0.1)
         assert solver.solve(v0, [1e-6]).error < 0.2 * off
+
+
+@pytest.mark.parametrize("n", [8, 14, 16])
+def test_the_error_in_space_is_seen_where_all_modes_are_odd(n):
+    def terms(torus):
+        return 0 * torus.laplacian[None] + 1, lambda v: -torus.to_modes(torus.to_points(v) ** 3)
+
+    torus = Torus((PeriodicGrid(n),), degree=3)
+    with pytest.raises(SolveError, match=r"space 0\.\d+\): use a finer grid"):
+        Semilinear(torus, terms, dt=0.02, tolerance=1e-6).solve(waves(2, torus), [1.0])
 
 
 def test_a_march_ends_where_no_sample_is_finite():
