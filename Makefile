@@ -19,7 +19,8 @@ QUIET := OMP_WAIT_POLICY=PASSIVE OPENBLAS_NUM_THREADS=1
 SAMPLES := neuraloperator==0.3.0
 # its models, without the packages of its training, which they do not need
 MODELS := neuraloperator==2.0.0 tensorly==0.10.0 tensorly-torch==0.5.0 opt_einsum==3.4.0
-DOLFINX := python3-dolfinx-real libopenblas0-pthread
+# Gmsh makes meshes for the oracles of elasticity
+DOLFINX := python3-dolfinx-real python3-gmsh libopenblas0-pthread
 SLURM := slurm-wlm munge
 CEPH := radosgw ceph-mon ceph-osd
 FUSE := fuse3 libfuse3-3
@@ -59,7 +60,7 @@ endef
 
 dolfinx:
 	$(call debian,test -n "$$PDEGEN_DOLFINX_PYTHON" || \
-		/usr/bin/python3 -I -c "import dolfinx" 2>/dev/null,dolfinx,$(DOLFINX))
+		/usr/bin/python3 -I -c "import dolfinx, gmsh" 2>/dev/null,dolfinx,$(DOLFINX))
 
 fuse:
 	$(call debian,ldconfig -p | grep -q libfuse3,libfuse,$(FUSE))

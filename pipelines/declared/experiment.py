@@ -279,7 +279,8 @@ class Experiment(Strict):
         parse_model({"name": model})  # which says it where there is none
         opened = open_sealed(store)
         recipe, domain = opened.said.recipe.name, domain_of(opened)
-        (first, *_), (target, *_) = (functions_in(opened, role) for role in ("input", "target"))
+        inputs, (target, *_) = (functions_in(opened, role) for role in ("input", "target"))
+        first, shapes = inputs[0], opened.arrays[inputs[0]].said.role == "geometry"
         name, box = f"{model}-on-{recipe}", domain if isinstance(domain, Box) else None
         circle = box is not None and box.axes == ("x",) and box.grid == "periodic"
         plane = box is not None and box.dim == 2
@@ -294,6 +295,7 @@ class Experiment(Strict):
             "model": {"name": model},
             "training": {"loss": {"name": "weighted-h1" if weighted else "h1" if circle else "l2"}},
             "normalization": dict.fromkeys(("input", "target"), "none" if circle else "scalar"),
+            **({"task": {"kind": "map", "inputs": inputs}} if shapes else {}),
         }  # fmt: skip
         return cls.parse(content, f"model {model} on {store}")
 

@@ -44,6 +44,9 @@ def domain_of(store: Store) -> Domain:
 def functions_in(store: Store, role: str) -> list[str]:
     """The variables of a role that are functions on the domain.
 
+    Where a store has no input, its samples differ in their shape alone: the positions of the points
+    are then the inputs, of the role geometry.
+
     Raises:
         StoreError: If there is none.
     """
@@ -52,6 +55,8 @@ def functions_in(store: Store, role: str) -> list[str]:
         for name, variable in store.description.variables.items()
         if variable.said.role == role and store.description.axes_of(variable)
     ]
+    if not found and role == "input":
+        return functions_in(store, "geometry")
     if not found:
         raise StoreError(f"{store.url} has no function of the role {role}")
     return found

@@ -55,6 +55,7 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
     if sample in store.skipped:
         raise StoreError(f"{url} has no values of sample {sample}: it was skipped")
     names = [name for role in ("input", "target") for name in functions_in(store, role)]
+    names = [name for name in names if store.arrays[name].said.role != "geometry"]
     curves = domain_of(store).dim == 1
     noisy = next((name for name in names if "level" in store.arrays[name].dims), None)
     most = 1 if noisy else 6 if curves else 4

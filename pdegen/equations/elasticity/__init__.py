@@ -1,0 +1,1 @@
+"""A square sheet with a random void, pulled at one side."""

@@ -1,0 +1,94 @@
+"""Quadrilaterals of nine nodes: from positions to derivatives, forces and stiffness, batched.
+
+A node has the local number 3a + b, with a, b = 0, 1, 2 along the second and the first local
+coordinate, both in [-1, 1]; so does a Gauss point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+_ONE = np.array([-np.sqrt(0.6), 0.0, np.sqrt(0.6)])
+GAUSS = np.stack(np.meshgrid(_ONE, _ONE, indexing="ij")[::-1], axis=-1).reshape(9, 2)
+_WEIGHTS = np.outer([5 / 9, 8 / 9, 5 / 9], [5 / 9, 8 / 9, 5 / 9]).ravel()
+
+
+def shapes(local: Float[np.ndarray, "*batch 2"]) -> Float[np.ndarray, "*batch 9"]:
+    """The functions of the nodes at local coordinates.
+
+    >>> bool(np.allclose(shapes(GAUSS).sum(axis=-1), 1))
+    True
+    """
+    (first, second), _ = _lines(local)
+    return (second[..., :, None] * first[..., None, :]).reshape(*local.shape[:-1], 9)
+
+
+def slopes(local: Float[np.ndarray, "*batch 2"]) -> Float[np.ndarray, "*batch 2 9"]:
+    """Their derivatives by the first and by the second local coordinate."""
+    (first, second), (along, up) = _lines(local)
+    both = [second[..., :, None] * along[..., None, :], up[..., :, None] * first[..., None, :]]
+    return np.stack(both, axis=-3).reshape(*local.shape[:-1], 2, 9)
+
+
+def _lines(local: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """The three parabolas along each coordinate, and their slopes."""
+    ends = [local[..., k] for k in (0, 1)]
+    values = (np.stack([s * (s - 1) / 2, 1 - s * s, s * (s + 1) / 2], axis=-1) for s in ends)
+    return tuple(values), tuple(np.stack([s - 0.5, -2 * s, s + 0.5], axis=-1) for s in ends)
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Quadrilaterals at their Gauss points.
+
+    Args:
+        derivatives: Of the functions of the nodes, by x and by y, shape (*batch, 9, 2, 9).
+        weights: Areas of the Gauss points; negative where the map turns over.
+    """
+
+    derivatives: Float[np.ndarray, "*batch 9 2 9"]
+    weights: Float[np.ndarray, "*batch 9"]
+
+    @classmethod
+    def of(cls, nodes: Float[np.ndarray, "*batch 9 2"]) -> Elements:
+        """Those with these nodes."""
+        slope = slopes(GAUSS)
+        local = np.swapaxes(slope.reshape(18, 9) @ nodes, -1, -2)  # (*batch, xy, gauss and local)
+        (xb, yb), (xa, ya) = np.moveaxis(local.reshape(*local.shape[:-1], 9, 2), (-1, -3), (0, 1))
+        area = xb * ya - yb * xa
+        b, a = slope[:, 0], slope[:, 1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            by_x = (ya / area)[..., None] * b - (yb / area)[..., None] * a
+            by_y = (xb / area)[..., None] * a - (xa / area)[..., None] * b
+        return cls(np.stack([by_x, by_y], axis=-2), area * _WEIGHTS)
+
+    def gradient(self, u: Float[np.ndarray, "*batch 9 2"]) -> Float[np.ndarray, "*batch 9 4"]:
+        """∂u_i/∂x_j as (xx, xy, yx, yy) at the Gauss points, of values at the nodes."""
+        found = self._flat @ u  # (*batch, gauss and j, i)
+        shape = (*found.shape[:-2], 9, 2, 2)
+        return np.swapaxes(found.reshape(shape), -1, -2).reshape(*shape[:-2], 4)
+
+    def force(self, stress: Float[np.ndarray, "*batch 9 4"]) -> Float[np.ndarray, "*batch 9 2"]:
+        """∫ P_ij ∂φ/∂x_j of the functions φ of the nodes, for stresses at the Gauss points."""
+        weighted = self.weights[..., None, None] * stress.reshape(*stress.shape[:-1], 2, 2)
+        by_i = np.swapaxes(weighted, -1, -2).reshape(*stress.shape[:-2], 18, 2)
+        return np.swapaxes(self._flat, -1, -2) @ by_i
+
+    def stiffness(
+        self, tangent: Float[np.ndarray, "*_ 4 4"]
+    ) -> Float[np.ndarray, "*batch 9 2 2 9"]:
+        """∂force/∂u of ∂P/∂H: node, its component; component and node of u."""
+        c = (self.weights[..., None, None] * tangent).reshape(*self.weights.shape, 2, 2, 2, 2)
+        c = c.swapaxes(-4, -3)[..., None]  # (*batch, gauss, j, i, k, l, 1)
+        d = self.derivatives[..., None, None, None, :, :]  # (*batch, gauss, 1, 1, 1, l, node)
+        right = c[..., 0, :] * d[..., 0, :] + c[..., 1, :] * d[..., 1, :]
+        batch = right.shape[:-5]
+        found = np.swapaxes(self._flat, -1, -2) @ right.reshape(*batch, 18, 36)
+        return found.reshape(*batch, 9, 2, 2, 9)
+
+    @property
+    def _flat(self) -> Float[np.ndarray, "*batch 18 9"]:
+        return self.derivatives.reshape(*self.derivatives.shape[:-3], 18, 9)

@@ -1,0 +1,159 @@
+"""What a store of stretched sheets claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.equations.elasticity.element import GAUSS, shapes
+from pdegen.equations.elasticity.material import von_mises
+from pdegen.equations.elasticity.solver import Body, Sheet
+from pdegen.equations.elasticity.void import RandomVoid
+from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.gaussian import EPSILON, GaussianLaw
+from pdegen.law.modes import Modes
+from pdegen.numerics.failure import SolveError
+
+_ROWS = 32  # samples at a time
+_RESIDUAL = 1e-8  # largest one that the solver accepts
+_ERROR = 0.5  # a label that is further off says nothing
+# What rounding to float32 makes of displacements, of their slopes within an element, and of forces,
+# with 36 elements around the void.
+_JUMP, _SLOPE, _FORCE = 2e-6, 2e-5, 1e-3
+# What the mesh of the points, with 36 elements, makes of a solution of a finer one.
+_JUMP_FINE, _SLOPE_FINE, _OFF_FINE = 0.03, 0.2, 0.03
+
+Quantity = Callable[[Values], tuple[np.ndarray, float | np.ndarray]]
+
+
+def elasticity_law(
+    void: RandomVoid, sheet: Sheet, angles: Float[np.ndarray, " angles"], exact: bool
+) -> Law:
+    """theta is normal, the points are those of its void, and u is the stress of a displacement that
+    is in equilibrium.
+
+    Nine displacements at the Gauss points of an element determine its parabolas. These meet at the
+    nodes, vanish where the sheet is clamped, have the von Mises stress u, and their stresses are in
+    balance with the traction at each free node. Where the solution is of a finer mesh, all that
+    holds up to the error of the mesh of the points, and in place of the balance the displacement is
+    near the solution on that mesh.
+
+    Args:
+        void, sheet: Law of the void; mesh, material and traction.
+        angles: Those of the variable `radius`.
+        exact: Whether the displacement was computed on the mesh of the points.
+    """
+    physics = _Physics(void, sheet, angles)
+    finer, coarser = sheet.rings.around / 36, 36 / sheet.rings.around
+    jump, slope = (
+        (_JUMP, _SLOPE * finer) if exact else (_JUMP_FINE * coarser, _SLOPE_FINE * coarser)
+    )
+    bounds: list[tuple[str, str, Quantity]] = [
+        ("radius", "the distance from the radius of theta", physics.radius),
+        ("x", "the distance of the points from those of theta", physics.points),
+        ("weight", "the relative distance from the areas of theta", physics.weight),
+        ("error", "the solver's error", lambda v: (v["error"], _ERROR)),
+        ("error", "minus the solver's error", lambda v: (-v["error"], 0.0)),
+        ("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
+        ("iterations", "minus the number of linear systems", lambda v: (-v["iterations"], -1.0)),
+        ("status", "the status", lambda v: (abs(v["status"]), 0.0)),
+        ("displacement", "the jump between elements, over the largest displacement,",
+         lambda v: (physics.jump(v), jump)),
+        ("u", "the distance from the stress of the displacement, over the mean,",
+         lambda v: (physics.stress(v), slope)),
+        ("displacement", "the force on free nodes, over the load,",
+         lambda v: (physics.force(v), _FORCE * finer**2))
+        if exact else
+        ("displacement", "the distance from the solution on the mesh of the points",
+         lambda v: (physics.off(v), _OFF_FINE * coarser)),
+    ]  # fmt: skip
+    checks = (Bound(name, said, _in_blocks(quantity)) for name, said, quantity in bounds)
+    return Law((_normal(void), Distinct("theta"), *checks))
+
+
+def _normal(void: RandomVoid) -> GaussianLaw:
+    """θ ~ N(0, σ²), independent."""
+    count = 2 * void.modes
+    variances = np.full(count, void.sigma**2)
+    bands = {f"number {k + 1}": np.arange(count) == k for k in range(count)}
+    modes = Modes(lambda theta: theta, variances, bands | {"all numbers": np.ones(count, bool)})
+    return GaussianLaw("theta", lambda theta: theta, modes, variances, relative=True)
+
+
+class _Physics:
+    """Quantities of each sample that are bounded."""
+
+    def __init__(self, void: RandomVoid, sheet: Sheet, angles: np.ndarray) -> None:
+        self._void, self._sheet, self._angles = void, sheet, angles
+        self._to_nodes = np.linalg.inv(shapes(GAUSS))  # from the Gauss points of an element
+
+    def _body(self, stored: Values) -> Body:
+        rings = self._sheet.rings
+        return Body.of(rings, self._void.radius(stored["theta"], rings.angles))
+
+    def radius(self, stored: Values) -> tuple[np.ndarray, float]:
+        expected = self._void.radius(stored["theta"], self._angles)
+        return abs(stored["radius"] - expected).max(axis=1), 1e-12
+
+    def points(self, stored: Values) -> tuple[np.ndarray, float]:
+        x = np.stack([stored["x"], stored["y"]], axis=-1)
+        return abs(x - self._body(stored).points).max(axis=(1, 2)), 2 * EPSILON
+
+    def weight(self, stored: Values) -> tuple[np.ndarray, float]:
+        expected = self._body(stored).weights
+        return abs(stored["weight"] / expected - 1).max(axis=1), 2 * EPSILON
+
+    def _parts(self, stored: Values) -> tuple[Body, np.ndarray, np.ndarray]:
+        """Displacements of the nodes, as elements have them, and their mean."""
+        body = self._body(stored)
+        rings = body.rings
+        at_points = stored["displacement"].astype(np.float64).swapaxes(1, 2)
+        parts = self._to_nodes @ at_points.reshape(-1, rings.around, rings.across, 9, 2)
+        u = rings.assembled(parts) / rings.assembled(np.ones((1, *parts.shape[1:])))
+        return body, parts, u * self._sheet.free[..., None]
+
+    def jump(self, stored: Values) -> np.ndarray:
+        body, parts, u = self._parts(stored)
+        off = abs(parts - body.rings.elements(u)).max(axis=(1, 2, 3, 4))
+        return off / (abs(parts).max(axis=(1, 2, 3, 4)) + np.finfo(float).tiny)
+
+    def stress(self, stored: Values) -> np.ndarray:
+        body, _, u = self._parts(stored)
+        expected = von_mises(self._sheet.material.true_stress(body.gradient(u)))
+        found = stored["u"].astype(np.float64)
+        negative = np.where((found < 0).any(axis=1), np.inf, 0.0)
+        off = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
+        return off + negative
+
+    def force(self, stored: Values) -> np.ndarray:
+        body, _, u = self._parts(stored)
+        sheet = self._sheet
+        inner = body.force(sheet.material.stress(body.gradient(u)))
+        off = (sheet.free[..., None] * (sheet.load - inner)).reshape(len(u), -1)
+        return np.linalg.norm(off, axis=1) / np.linalg.norm(sheet.load)
+
+    def off(self, stored: Values) -> np.ndarray:
+        body, found = self._body(stored), stored["displacement"].swapaxes(1, 2)
+        try:
+            expected = body.at_points(self._sheet.solve(body).u)
+        except SolveError:  # for numbers theta that are no sample
+            return np.full(len(found), np.inf)
+        off = np.linalg.norm((found - expected).reshape(len(found), -1), axis=1)
+        return off / np.linalg.norm(expected.reshape(len(found), -1), axis=1)
+
+
+def _in_blocks(quantity: Quantity) -> Quantity:
+    """The same quantity, computed for a few samples at a time."""
+
+    def computed(stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        observed, limits = list[np.ndarray](), list[np.ndarray]()
+        for start in range(0, len(stored["theta"]), _ROWS):
+            rows = slice(start, start + _ROWS)
+            found, limit = quantity({name: value[rows] for name, value in stored.items()})
+            observed.append(np.asarray(found, float))
+            limits.append(np.broadcast_to(limit, np.shape(found)))
+        return np.concatenate(observed), np.concatenate(limits)
+
+    return computed

@@ -1,0 +1,237 @@
+"""Elasticity: the map from the shape of a void in a square sheet to the stress around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field, model_validator
+
+from pdegen.domains import Cloud
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.elasticity.law import elasticity_law
+from pdegen.equations.elasticity.material import Hooke, Material, MooneyRivlin, von_mises
+from pdegen.equations.elasticity.mesh import Places, Rings
+from pdegen.equations.elasticity.solver import Body, Sheet, Solution
+from pdegen.equations.elasticity.void import RandomVoid
+from pdegen.equations.registry import equation
+from pdegen.law.check import Law
+from pdegen.numerics.failure import SolveError
+from pdegen.schema import Count, NonNegative, Positive, Strict
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Variable, function, geometry, scalar
+
+ANGLES = np.linspace(0, 2 * np.pi, 42)  # at which published files have the radius
+_ACROSS = 12  # elements around the void over those across
+_BLOCK = 4  # samples solved at a time
+
+
+class GaussianRadius(Strict):
+    """`void.RandomVoid`."""
+
+    law: Literal["gaussian-radius"]
+    least: Positive
+    span: NonNegative
+    sigma: Positive
+    tau: NonNegative
+    modes: Annotated[Count, Field(le=64)]
+
+    @model_validator(mode="after")
+    def _inside(self) -> Self:
+        if self.least >= 0.5:
+            raise ValueError(
+                f"least must be below 0.5, got {self.least}: every void leaves the cell"
+            )
+        return self
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"radius {self.least:.6g} + {self.span:.6g}/(1 + exp g), g Gaussian with covariance "
+            f"{self.sigma:.6g}² (−d²/dφ² + {self.tau:.6g}²)⁻² on the circle of angles φ, "
+            f"modes 1 to {self.modes}"
+        )
+
+    def build(self) -> RandomVoid:
+        return RandomVoid(self.least, self.span, self.sigma, self.tau, self.modes)
+
+
+class LinearMaterial(Strict):
+    """`material.Hooke`."""
+
+    law: Literal["linear"]
+    young: Positive
+    poisson: Annotated[float, Field(ge=0, le=0.5)] = 0.5
+
+    @property
+    def steps(self) -> int:
+        return 1
+
+    @property
+    def sentence(self) -> str:
+        return f"linear, Young's modulus {self.young:.6g}, Poisson's ratio {self.poisson:.6g}"
+
+    @property
+    def formula(self) -> str:
+        return "sigma = E/(1 - nu^2) ((1 - nu) eps + nu tr(eps))"
+
+    def build(self) -> Material:
+        return Hooke(self.young, self.poisson)
+
+
+class MooneyRivlinMaterial(Strict):
+    """`material.MooneyRivlin`; the load grows in equal steps."""
+
+    law: Literal["mooney-rivlin"]
+    c1: Positive
+    c2: NonNegative = 0.0
+    steps: Annotated[Count, Field(le=1000)] = 5
+
+    @property
+    def sentence(self) -> str:
+        return f"incompressible, W = {self.c1:.6g} (I₁ − 3) + {self.c2:.6g} (I₂ − 3)"
+
+    @property
+    def formula(self) -> str:
+        return "incompressible, W = C1 (I1 - 3) + C2 (I2 - 3)"
+
+    def build(self) -> Material:
+        return MooneyRivlin(self.c1, self.c2)
+
+
+@dataclass(frozen=True)
+class _Label:
+    """What a solution says at the points of the dataset."""
+
+    displacement: Float[np.ndarray, "batch points 2"]
+    stress: Float[np.ndarray, "batch points"]
+
+
+@equation
+class Elasticity(Problem):
+    """div σ = 0 in a square sheet with a void, clamped below and pulled above, in plane stress: the
+    map from the shape to von Mises's stress at the Gauss points of a mesh of `resolution` elements
+    around the void, solved on a mesh that is `refinement` times finer."""
+
+    equation: Literal["elasticity"]
+    traction: Positive
+    resolution: Annotated[Count, Field(ge=_ACROSS, le=1200, multiple_of=_ACROSS)]
+    refinement: Annotated[Count, Field(le=8)] = 1
+    void: GaussianRadius
+    material: Annotated[LinearMaterial | MooneyRivlinMaterial, Field(discriminator="law")]
+
+    @property
+    def formula(self) -> str:
+        return (
+            f"div sigma = 0 in plane stress, {self.material.formula}, no displacement below, "
+            f"the force (0, {self.traction:.6g}) over the length above, none on the other sides"
+        )
+
+    @property
+    def rings(self) -> Rings:
+        """The mesh that has the points."""
+        return Rings(self.resolution, self.resolution // _ACROSS)
+
+    @property
+    def domain(self) -> Cloud:
+        """Nine Gauss points of each element, joined to their neighbours."""
+        rings = self.rings
+        return Cloud((9 * rings.around * rings.across,), 2, None, rings.cells)
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain, modes = self.domain, self.void.modes
+        theta = "numbers of the radius's Gaussian field: of cos φ, sin φ, cos 2φ, sin 2φ ..."
+        radius = "radius of the void at equal angles from 0 to 2π, both included"
+        said = {"role": "parameter", "units": "1"}
+        return (
+            function(domain, "u", "target", "von Mises stress", traction=self.traction),
+            function(
+                domain, "displacement", "target", "displacement of the points", channels=("x", "y")
+            ),
+            *geometry(domain),
+            function(domain, "weight", "weight", "area that belongs to each point"),
+            Variable("theta", ("mode",), (2 * modes,), "float64", {"long_name": theta, **said}),
+            Variable("radius", ("angle",), ANGLES.shape, "float64", {"long_name": radius, **said}),
+            scalar("error", "quality", "estimate of the relative L2 error of u over the points"),
+            scalar("residual", "quality", "of the discrete equations, relative to the load"),
+            scalar("iterations", "quality", "linear systems solved for u", dtype="int64"),
+            scalar("status", "quality", "0: in equilibrium", dtype="int64"),
+        )
+
+    def physics(self) -> Physics:
+        return Physics(
+            sentences={"void": self.void.sentence, "material": self.material.sentence},
+            drawing={"u": Drawing("σ"), "displacement": Drawing("u", "diverging")},
+        )
+
+    @property
+    def needed(self) -> int:
+        """The matrices of the elements, and of the columns, of the mesh that checks."""
+        times = 2 * self.refinement
+        around, across = times * self.rings.around, times * self.rings.across
+        return _BLOCK * around * (3000 * across + 4 * (3 * (4 * across + 2)) ** 2)
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
+        theta = self.void.build().theta(seed, samples)
+        parts = list[dict[str, np.ndarray]]()
+        for start in range(0, len(samples), _BLOCK):
+            try:
+                parts.append(self.labels(theta[start : start + _BLOCK]))
+            except SolveError as failure:
+                raise SampleError(samples[start + failure.row], failure.reason) from failure
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def labels(self, theta: Float[np.ndarray, "batch 2K"]) -> dict[str, np.ndarray]:
+        """The values of samples that have these numbers.
+
+        Raises:
+            SolveError: If a void leaves the cell, or a sheet is not brought into equilibrium.
+        """
+        void, r = self.void.build(), self.refinement
+        places = [Places(self.rings, times) for times in (1, r, 2 * r)]
+        own, fine, finer = (
+            Body.of(place.fine, void.radius(theta, place.fine.angles)) for place in places
+        )
+        for body in (own, fine, finer):
+            body.check()
+        points = own.points
+        solution = self.sheet(fine.rings).solve(fine)
+        start = None if self.material.steps == 1 else fine.rings.halved(solution.u)
+        reference = self.sheet(finer.rings).solve(finer, start)
+        label = self._label(fine, solution, places[1], points)
+        other = self._label(finer, reference, places[2], points)
+        x = points.astype(np.float32)
+        off = np.linalg.norm(label.stress - other.stress, axis=1)
+        return {
+            "u": label.stress.astype(np.float32),
+            "displacement": label.displacement.swapaxes(1, 2).astype(np.float32),
+            "x": x[..., 0],
+            "y": x[..., 1],
+            "weight": own.weights.astype(np.float32),
+            "theta": theta,
+            "radius": void.radius(theta, ANGLES),
+            "error": off / np.linalg.norm(other.stress, axis=1),
+            "residual": solution.residual,
+            "iterations": solution.iterations,
+            "status": np.zeros(len(theta), np.int64),
+        }
+
+    def sheet(self, rings: Rings) -> Sheet:
+        """The sheet on a mesh."""
+        return Sheet(rings, self.material.build(), self.traction, self.material.steps)
+
+    def _label(self, body: Body, solution: Solution, places: Places, points: np.ndarray) -> _Label:
+        if places.times == 1:
+            u, gradient = body.at_points(solution.u), body.gradient(solution.u)
+        else:
+            found = places.values(body.nodes, points, solution.u)
+            u, gradient = (places.mean(one) for one in found)
+        stress = von_mises(self.material.build().true_stress(gradient))
+        return _Label(u, np.ascontiguousarray(stress))  # a sum is then the same in any batch
+
+    def law(self) -> Law:
+        return elasticity_law(
+            self.void.build(), self.sheet(self.rings), ANGLES, exact=self.refinement == 1
+        )

@@ -1,0 +1,461 @@
+"""Sheets with voids: elements, meshes, the acceptance figures of the published problem, labels."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.sparse.linalg import spsolve
+
+from pdegen.equations.base import SampleError
+from pdegen.equations.elasticity.element import GAUSS, Elements, shapes
+from pdegen.equations.elasticity.material import Hooke, MooneyRivlin, von_mises
+from pdegen.equations.elasticity.mesh import Places, Rings
+from pdegen.equations.elasticity.solver import Body, Sheet
+from pdegen.equations.elasticity.void import RandomVoid
+from pdegen.numerics.failure import SolveError
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from tests.validation.elasticity import errors
+
+VOID = RandomVoid(least=0.2, span=0.2, sigma=16.0, tau=3.0, modes=5)
+THETA = np.array([np.zeros(10), [10, -20, 15, 5, -10, 20, -5, 10, 15, -15]])
+UNIT = Hooke(young=1.0, poisson=0.5)
+SOFT = MooneyRivlin(1.863e5, 9.79e3)
+
+
+# elements, on meshes of quadrilaterals of their own
+
+
+class Patch:
+    """Elements between the nodes x[i, j], j along the first local coordinate."""
+
+    def __init__(self, nodes, material, closed=False):
+        self.x, self.material = nodes, material
+        n, m = ((k - 1) // 2 for k in nodes.shape[:2])
+        n += closed
+        i = (2 * np.arange(n)[:, None] + np.arange(3)) % nodes.shape[0]
+        j = 2 * np.arange(m)[:, None] + np.arange(3)
+        number = np.arange(nodes.shape[0] * nodes.shape[1]).reshape(nodes.shape[:2])
+        self.number = number[i[:, None, :, None], j[None, :, None, :]].reshape(-1, 9)
+        self.elements = Elements.of(nodes.reshape(-1, 2)[self.number])
+
+    def solve(self, fixed, values, load):
+        """Displacements, (nodes, 2), of values at the nodes `fixed` and of a load."""
+        k = self.elements.stiffness(self.material.stiffness(np.zeros(4)))
+        k = k.transpose(0, 1, 2, 4, 3).reshape(-1, 18, 18)
+        dof = (2 * self.number[..., None] + np.arange(2)).reshape(-1, 18)
+        rows, columns = np.repeat(dof, 18, axis=1), np.tile(dof, (1, 18))
+        whole = sp.csr_matrix((k.ravel(), (rows.ravel(), columns.ravel())))
+        held = (2 * fixed[:, None] + np.arange(2)).ravel()
+        free = np.setdiff1d(np.arange(whole.shape[0]), held)
+        u = np.zeros(whole.shape[0])
+        u[held] = values.ravel()
+        u[free] = spsolve(whole[free][:, free].tocsc(), (load.ravel() - whole @ u)[free])
+        return u.reshape(-1, 2)
+
+    def stress(self, u):
+        return self.material.true_stress(self.elements.gradient(u[self.number]))
+
+
+def rectangle(n, corners):
+    """Nodes of n x n elements on the image of a square with these corners."""
+    s = np.linspace(0, 1, 2 * n + 1)
+    t, s = s[:, None, None], s[None, :, None]
+    a, b, c, d = np.array(corners, float)
+    return (1 - s) * (1 - t) * a + s * (1 - t) * b + s * t * c + (1 - s) * t * d
+
+
+def edge_of(nodes):
+    number = np.arange(nodes.shape[0] * nodes.shape[1]).reshape(nodes.shape[:2])
+    return np.unique(np.concatenate([number[0], number[-1], number[:, 0], number[:, -1]]))
+
+
+def test_a_patch_has_constant_strain():
+    nodes = rectangle(3, [(0, 0), (2, 0.2), (2.2, 1.7), (-0.1, 1.5)])
+    middle = nodes[2:-2:2, 2:-2:2]
+    middle += 0.05 * np.random.default_rng(0).standard_normal(middle.shape)
+    nodes[1::2] = (nodes[:-1:2] + nodes[2::2]) / 2  # straight edges
+    nodes[:, 1::2] = (nodes[:, :-1:2] + nodes[:, 2::2]) / 2
+    patch = Patch(nodes, Hooke(3.0, 0.3))
+    gradient = np.array([[0.1, 0.2], [-0.3, 0.4]])
+    exact = nodes.reshape(-1, 2) @ gradient.T
+    fixed = edge_of(nodes)
+    u = patch.solve(fixed, exact[fixed], np.zeros_like(exact))
+    np.testing.assert_allclose(u, exact, atol=1e-13)
+    expected = patch.material.true_stress(gradient.ravel())
+    np.testing.assert_allclose(patch.stress(u), np.broadcast_to(expected, patch.stress(u).shape),
+                               atol=1e-12)  # fmt: skip
+
+
+def test_cooks_membrane():
+    """The tip of the tapered panel falls by 23.96 (Cook 1974; Simo and Rifai 1990)."""
+    found = []
+    for n in (4, 16):
+        nodes = rectangle(n, [(0, 0), (48, 44), (48, 60), (0, 44)])
+        patch = Patch(nodes, Hooke(1.0, 1 / 3))
+        number = np.arange(nodes.shape[0] * nodes.shape[1]).reshape(nodes.shape[:2])
+        load = np.zeros((number.size, 2))
+        for k in range(0, 2 * n, 2):
+            load[number[k : k + 3, -1], 1] += np.array([1, 4, 1]) / (6 * n)
+        u = patch.solve(number[:, 0], np.zeros((2 * n + 1, 2)), load)
+        found.append(u[number[n, -1], 1])
+    assert found[0] == pytest.approx(23.96, abs=0.15)
+    assert found[1] == pytest.approx(23.96, abs=0.02)
+
+
+def test_kirschs_hole_has_three_times_the_far_stress():
+    """A hole in a sheet under tension: displacements given far away, none on the hole's edge."""
+    nu, worst = 0.3, []
+    for n in (8, 16, 32):
+        angle = np.arange(4 * n) * 2 * np.pi / (4 * n)
+        r = np.geomspace(1, 6, 2 * n + 1)
+        nodes = r[None, :, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)[:, None]
+        patch = Patch(nodes, Hooke(1.0, nu), closed=True)
+        exact = kirsch(nodes, nu).reshape(-1, 2)
+        number = np.arange(len(exact)).reshape(nodes.shape[:2])
+        u = patch.solve(number[:, -1], exact[number[:, -1]], np.zeros_like(exact))
+        worst.append(np.linalg.norm(u - exact) / np.linalg.norm(exact))
+        top = patch.elements.gradient(u[patch.number])
+        corner = np.linalg.inv(shapes(GAUSS))[6] @ patch.material.true_stress(top)
+    orders = np.log2(np.array(worst[:-1]) / worst[1:])
+    assert orders.min() > 2.9
+    assert corner[:, 0].max() == pytest.approx(3.0, abs=0.03)
+
+
+def kirsch(x, nu):
+    """Displacements around a hole of radius 1 with E = 1, under the stress 1 along x far away."""
+    r, phi = np.hypot(*np.moveaxis(x, -1, 0)), np.arctan2(x[..., 1], x[..., 0])
+    k, mu = (3 - nu) / (1 + nu), 1 / (2 * (1 + nu))
+    along = r * (k + 1) * np.cos(phi) + 2 / r * (
+        (1 + k) * np.cos(phi) + np.cos(3 * phi)) - 2 / r**3 * np.cos(3 * phi)  # fmt: skip
+    up = r * (k - 3) * np.sin(phi) + 2 / r * (
+        (1 - k) * np.sin(phi) + np.sin(3 * phi)) - 2 / r**3 * np.sin(3 * phi)  # fmt: skip
+    return np.stack([along, up], axis=-1) / (8 * mu)
+
+
+# materials
+
+
+@pytest.mark.parametrize("material", [UNIT, Hooke(7.0, 0.2), SOFT, MooneyRivlin(1.0, 0.0)])
+def test_stress_and_stiffness_are_derivatives_of_the_energy(material):
+    h = 0.3 * np.random.default_rng(1).standard_normal((6, 4))
+    step = 1e-6 * np.eye(4)
+    scale = abs(material.stress(h)).max()
+    for i, e in enumerate(step):
+        slope = (material.energy(h + e) - material.energy(h - e)) / 2e-6
+        np.testing.assert_allclose(slope, material.stress(h)[:, i], atol=1e-7 * scale)
+        slope = (material.stress(h + e) - material.stress(h - e)) / 2e-6
+        stiffness = np.broadcast_to(material.stiffness(h), (6, 4, 4))
+        np.testing.assert_allclose(slope, stiffness[..., i], atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("stretch", [0.5, 1.0, 1.3, 3.0])
+def test_uniaxial_stretch_of_mooney_and_rivlin(stretch):
+    c1, c2 = 1.863e5, 9.79e3
+    h = np.array([stretch**-0.5 - 1, 0, 0, stretch - 1])
+    expected = [0, 2 * (stretch**2 - 1 / stretch) * (c1 + c2 / stretch), 0]
+    np.testing.assert_allclose(SOFT.true_stress(h), expected, atol=1e-9)
+
+
+def test_a_rotation_turns_the_stress_alone():
+    h = np.array([0.2, 0.1, -0.1, 0.4])
+    c, s = np.cos(0.7), np.sin(0.7)
+    turn = np.array([[c, -s], [s, c]])
+    turned = (turn @ (h.reshape(2, 2) + np.eye(2)) - np.eye(2)).ravel()
+    assert SOFT.energy(turned) == pytest.approx(SOFT.energy(h))
+    assert von_mises(SOFT.true_stress(turned)) == pytest.approx(von_mises(SOFT.true_stress(h)))
+
+
+def test_small_strains_are_linear():
+    h = 1e-7 * np.array([1.0, 0.3, -0.2, 2.0])
+    linear = Hooke(6 * (SOFT.c1 + SOFT.c2), 0.5)
+    np.testing.assert_allclose(SOFT.stress(h), linear.stress(h), rtol=1e-5)
+
+
+# the mesh
+
+
+def test_the_corners_of_the_square_are_nodes():
+    nodes = Rings(36, 3).nodes(np.full((1, 72), 0.3))[0]
+    corners = [[1, 0], [1, 1], [0, 1], [0, 0]]
+    np.testing.assert_allclose(nodes[::18, -1], corners, atol=1e-15)
+    np.testing.assert_allclose(np.linalg.norm(nodes[:, 0] - 0.5, axis=-1), 0.3)
+
+
+def test_assembling_is_the_transpose_of_taking_apart():
+    rings, rng = Rings(12, 2), np.random.default_rng(2)
+    u = rng.standard_normal((2, 24, 5, 3))
+    parts = rng.standard_normal((2, 12, 2, 9, 3))
+    apart, together = rings.elements(u), rings.assembled(parts)
+    assert np.sum(apart * parts) == pytest.approx(np.sum(u * together), rel=1e-13)
+
+
+def test_a_finer_mesh_has_the_same_parabolas():
+    rings = Rings(12, 2)
+    u = np.random.default_rng(3).standard_normal((2, 24, 5, 2))
+    fine = rings.halved(u)
+    assert fine.shape == (2, 48, 9, 2)
+    assert np.array_equal(fine[:, ::2, ::2], u)
+    local = np.array([[-1.0, 0.5]])  # half way to the next line, at the void
+    expected = (shapes(local) @ rings.elements(u))[:, 3, 0, 0]
+    np.testing.assert_allclose(fine[:, 4 * 3 + 3, 0], expected, atol=1e-14)
+
+
+def test_cells_cover_the_ring_once():
+    body = Body.of(Rings(36, 3), VOID.radius(THETA, Rings(36, 3).angles))
+    cells = Rings(36, 3).cells
+    assert cells.shape == (108 * 8, 4)
+    assert np.bincount(cells.ravel(), minlength=972).max() == 4
+    x, y = np.moveaxis(body.points[1][cells], -1, 0)
+    area = (x * np.roll(y, -1, axis=1) - y * np.roll(x, -1, axis=1)).sum(axis=1) / 2
+    assert area.min() > 0  # all turn the same way
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_points_are_found_in_a_finer_mesh(times):
+    """The fine mesh reproduces positions, and a linear function with its slopes."""
+    places = Places(Rings(12, 1), times)
+    own, fine = (
+        Body.of(rings, VOID.radius(THETA, rings.angles)) for rings in (places.coarse, places.fine)
+    )
+    slope = np.array([[1.0, 2.0], [-3.0, 0.5]])
+    u, gradient = places.values(fine.nodes, own.points, fine.nodes @ slope.T)
+    np.testing.assert_allclose(places.mean(u), own.points @ slope.T, atol=1e-12)
+    expected = np.broadcast_to(slope.ravel(), (2, 108, 4))
+    np.testing.assert_allclose(places.mean(gradient), expected, atol=1e-10)
+
+
+# the published problem: figures of an independent prototype
+
+FIGURES = {  # times: energy, mean stress over the area; of the circle and of theta
+    1: ([13803.91179, 13279.74343], [167.429932, 162.839250]),
+    2: ([13835.40114, 13313.79549], [167.556047, 163.020633]),
+    4: ([13840.11607, 13319.32680], [167.604587, 163.057278]),
+    8: ([13841.28009, 13320.55695], [167.615920, 163.067661]),
+}
+AREAS = {1: 0.71776159, 2: 0.71775375, 4: 0.71775324, 8: 0.71775321}
+UPWARD = {1: 139.419595, 2: 139.420074, 4: 139.420104, 8: 139.420106}
+OVER_POINTS = {1: 173.34569, 2: 172.69847, 4: 172.46715, 8: 172.40459}
+
+
+def stretched(times, theta=THETA, material=UNIT, traction=100.0, steps=1):
+    sheet = Sheet(Rings(36 * times, 3 * times), material, traction, steps)
+    body = Body.of(sheet.rings, VOID.radius(theta, sheet.rings.angles))
+    return sheet, body, sheet.solve(body)
+
+
+@pytest.mark.parametrize("times", FIGURES)
+def test_acceptance_figures(times):
+    sheet, body, found = stretched(times)
+    gradient = body.gradient(found.u)
+    stress, area = sheet.material.true_stress(gradient), body.weights.sum(axis=1)
+    mises = von_mises(stress)
+    energy, mean = FIGURES[times]
+    np.testing.assert_allclose(
+        (sheet.material.energy(gradient) * body.weights).sum(axis=1), energy, atol=6e-6
+    )
+    np.testing.assert_allclose((mises * body.weights).sum(axis=1) / area, mean, atol=6e-7)
+    assert area[1] == pytest.approx(AREAS[times], abs=6e-9)
+    upward = (stress[..., 1] * body.weights).sum(axis=1)
+    assert upward[0] / area[0] == pytest.approx(UPWARD[times], abs=6e-7)
+    assert mises[0].mean() == pytest.approx(OVER_POINTS[times], abs=6e-6)
+    # identities: the work of the load, the force on the clamped side, the moment of equilibrium
+    work = (sheet.load * found.u).sum(axis=(1, 2, 3)) / 2
+    np.testing.assert_allclose(work, energy, rtol=1e-8)
+    np.testing.assert_allclose(upward, 100.0, atol=1e-8)
+    below = body.force(sheet.material.stress(gradient))[:, sheet.rings.bottom, -1].sum(axis=1)
+    np.testing.assert_allclose(below, [[0, -100], [0, -100]], atol=1e-8)
+    assert found.residual.max() < 1e-11
+
+
+def test_stress_is_that_of_any_young_modulus_and_grows_with_the_load():
+    _, body, found = stretched(1)
+    other = Hooke(young=1e6, poisson=0.5)
+    _, _, twice = stretched(1, material=other, traction=200.0)
+    stress, doubled = (
+        material.true_stress(body.gradient(one.u))
+        for material, one in ((UNIT, found), (other, twice))
+    )
+    np.testing.assert_allclose(doubled, 2 * stress, rtol=0, atol=1e-8)
+
+
+def test_a_mirrored_void_has_mirrored_stress():
+    """x -> 1 - x, φ -> π - φ: cosines of odd and sines of even waves change their sign."""
+    odd = np.arange(1, 6) % 2 == 1
+    signs = np.stack([np.where(odd, -1, 1), np.where(odd, 1, -1)], axis=1).ravel()
+    _, body, found = stretched(1, np.concatenate([THETA, THETA * signs]))
+    mises = von_mises(UNIT.true_stress(body.gradient(found.u)))
+    x = body.points.round(9)
+    for row in (0, 1):
+        one = np.lexsort((x[row, :, 0], x[row, :, 1]))
+        other = np.lexsort(((1 - x[row + 2, :, 0]).round(9), x[row + 2, :, 1]))
+        np.testing.assert_allclose(mises[row, one], mises[row + 2, other], rtol=1e-9)
+
+
+def test_a_small_load_on_the_hyperelastic_sheet_is_linear():
+    linear = Hooke(6 * (SOFT.c1 + SOFT.c2), 0.5)
+    one, other = (stretched(1, material=m, traction=1.0)[2].u for m in (SOFT, linear))
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * abs(other).max())  # of the strains
+
+
+def test_a_sample_is_solved_alike_in_any_company():
+    """Bit for bit, also where another one needs more steps."""
+    together = stretched(1, 2 * THETA, SOFT, traction=1e4)[2]
+    alone = [stretched(1, 2 * THETA[k : k + 1], SOFT, 1e4)[2] for k in (0, 1)]
+    assert len(set(together.iterations.tolist())) == 2
+    for row, one in enumerate(alone):
+        assert np.array_equal(one.u[0], together.u[row])
+        assert one.iterations[0] == together.iterations[row]
+
+
+def test_load_steps_do_not_change_the_equilibrium():
+    found = [stretched(1, material=SOFT, traction=1e5, steps=steps) for steps in (5, 10)]
+    np.testing.assert_allclose(found[0][2].u, found[1][2].u, rtol=0, atol=1e-10)
+    sheet, body, solution = found[0]
+    gradient = body.gradient(solution.u)
+    assert abs(gradient).max() > 0.5  # strains are large
+    below = body.force(SOFT.stress(gradient))[:, sheet.rings.bottom, -1].sum(axis=1)
+    np.testing.assert_allclose(below, [[0, -1e5], [0, -1e5]], atol=1e-5)
+
+
+def test_a_load_that_is_too_large_names_the_sample():
+    with pytest.raises(SolveError, match=r"turns over|residual"):
+        stretched(1, material=SOFT, traction=1e8)
+
+
+# labels
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return load_recipe("elasticity").problem.compute(0, range(200))
+
+
+def test_statistics_are_those_of_the_published_set(labels):
+    """Quantiles over 200 samples of a prototype, and ranges of the 2,000 published ones."""
+    u = labels["u"].astype(float)
+    mean, largest = (np.quantile(f(u, axis=1), [0.25, 0.5, 0.75]) for f in (np.mean, np.max))
+    np.testing.assert_allclose(mean, [175.5, 185.4, 198.6], rtol=0.02)
+    np.testing.assert_allclose(largest, [758, 856, 970], rtol=0.05)
+    assert 150 < u.mean(axis=1).min() < u.mean(axis=1).max() < 260
+    assert 450 < u.max(axis=1).min() < u.max(axis=1).max() < 1440
+    assert np.median(u.min(axis=1)) == pytest.approx(6.2, rel=0.15)
+    assert np.median(u.std(axis=1)) == pytest.approx(124, rel=0.04)
+    area = (u * labels["weight"]).sum(axis=1) / labels["weight"].sum(axis=1)
+    assert np.median(area) == pytest.approx(178, rel=0.02)
+
+
+def test_voids_follow_their_law(labels):
+    theta, radius = labels["theta"], labels["radius"]
+    assert theta.std() == pytest.approx(16, rel=4 / np.sqrt(2 * theta.size))  # 4 deviations
+    assert radius.mean() == pytest.approx(0.300, abs=0.003)
+    assert radius.std() == pytest.approx(0.050, abs=0.004)
+    assert np.array_equal(radius[:, 0].round(12), radius[:, -1].round(12))
+    assert np.pi * np.mean(radius**2) == pytest.approx(0.290, abs=0.006)
+
+
+def test_a_sample_is_made_again_from_its_numbers_and_alone(labels):
+    problem = load_recipe("elasticity").problem
+    alone = problem.compute(0, range(17, 18))
+    for name, values in alone.items():
+        assert np.array_equal(values[0], labels[name][17]), name
+
+
+@pytest.mark.parametrize(("name", "samples"), [("elasticity", 20), ("elasticity-hyperelastic", 4)])
+def test_stated_errors_are_true_ones(name, samples):
+    """Within a factor of 2 of the distance to a solution twice as fine as the solver's reference,
+    in 95 % of the samples."""
+    stated, true, _ = errors(name, [*range(samples)], times=4).T
+    ratio = stated / true
+    assert np.mean((ratio > 0.5) & (ratio < 2)) >= 0.95
+    assert 1.0 < np.median(ratio) < 1.2
+
+
+def test_a_finer_mesh_by_a_key_has_the_same_points_and_smaller_errors():
+    recipe = load_recipe("elasticity-quick")
+    coarse = recipe.problem.compute(0, range(3))
+    fine = recipe.with_overrides({"refinement": 2}).problem.compute(0, range(3))
+    for name in ("x", "y", "weight", "theta", "radius"):
+        assert np.array_equal(coarse[name], fine[name])
+    assert np.all(fine["error"] < coarse["error"] / 2)
+    off = np.linalg.norm(fine["u"] - coarse["u"], axis=1) / np.linalg.norm(fine["u"], axis=1)
+    np.testing.assert_allclose(off, coarse["error"], rtol=1e-5)
+
+
+def test_labels_of_a_finer_mesh_have_the_symmetry_of_the_sheet():
+    """Points that lie between elements of the finer mesh prefer none of them."""
+    problem = load_recipe("elasticity-quick").with_overrides({"refinement": 2}).problem
+    found = problem.labels(np.zeros((1, 10)))
+    x, y, u = (found[name][0].astype(float) for name in "xyu")
+    one, other = (np.lexsort((k.round(5), y.round(5))) for k in (x, 1 - x))
+    np.testing.assert_allclose(u[one], u[other], rtol=1e-5)
+
+
+def test_a_void_that_leaves_the_cell_is_a_named_sample():
+    problem = load_recipe("elasticity-quick").with_overrides({"span": 0.5}).problem
+    with pytest.raises(SampleError, match=r"sample \d+: the void leaves the cell"):
+        problem.compute(0, range(40))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"least": 0.5}, "least must be below 0.5, got 0.5: every void leaves the cell"),
+        ({"problem.resolution": 30}, "problem.resolution"),
+        ({"poisson": 0.6}, "must be at most 0.5, got 0.6"),
+        ({"traction": 0.0}, "must be greater than 0"),
+        ({"refinement": 9}, "must be at most 8"),
+    ],
+)
+def test_what_cannot_be_is_refused(overrides, said):
+    with pytest.raises(SchemaError, match=said):
+        load_recipe("elasticity").with_overrides(overrides)
+
+
+# the law
+
+
+@pytest.fixture(scope="module")
+def quick():
+    problem = load_recipe("elasticity-quick").problem
+    return problem, problem.compute(0, range(160))
+
+
+def findings(problem, values):
+    return problem.law().check([(np.arange(len(values["u"])), values)])
+
+
+CHANGES = {
+    "u scaled": ("u", lambda v: v * np.float32(1.0001)),
+    "u of a neighbour": ("u", lambda v: np.roll(v, 1, axis=0)),
+    "u at one point": ("u", lambda v: np.where(np.arange(432) == 7, v * 1.01, v)),
+    "displacement scaled": ("displacement", lambda v: v * np.float32(1.01)),
+    "displacement moved": ("displacement", lambda v: v + 1e-5 * abs(v).max()),
+    "points moved": ("y", lambda v: v + np.float32(1e-5)),
+    "weights": ("weight", lambda v: v * np.float32(1.00001)),
+    "radius": ("radius", lambda v: v + 1e-9),
+    "theta scaled": ("theta", lambda v: v * 1.2),
+    "theta shifted": ("theta", lambda v: v + 8),
+    "theta without number": ("theta", lambda v: np.where(np.arange(10) == 3, np.nan, v)),
+    "theta beyond": ("theta", lambda v: v * 1e6),
+    "error": ("error", lambda v: -v),
+    "residual": ("residual", lambda v: v + 1e-7),
+    "iterations": ("iterations", lambda v: 0 * v),
+    "status": ("status", lambda v: v + 1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_law_notices(quick, change):
+    problem, values = quick
+    assert findings(problem, values) == []
+    name, changed = CHANGES[change]
+    found = findings(problem, {**values, name: changed(values[name])})
+    assert {"x" if name == "y" else name} & {one.variable for one in found}
+
+
+def test_the_law_of_a_finer_solution_notices_other_ones():
+    recipe = load_recipe("elasticity-quick").with_overrides({"refinement": 2})
+    values = recipe.problem.compute(0, range(6))
+    assert findings(recipe.problem, values) == []
+    twice = {**values, "u": values["u"] * 2, "displacement": values["displacement"] * 2}
+    assert findings(recipe.problem, twice)
