@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pdegen.foreign import cost_accuracy, fno, neuralop, pdebench, well
+from pdegen.foreign import cost_accuracy, fno, geo_fno, neuralop, pdebench, well
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.plan import Plan
@@ -43,4 +43,5 @@ _KNOWN: tuple[Recogniser, ...] = (
     neuralop.burgers,
     neuralop.darcy,
     cost_accuracy.pairs,
+    geo_fno.elasticity,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.domains import GRIDS, Box, Grid
+from pdegen.domains import GRIDS, Box, Domain, Grid
 from pdegen.domains import NAMES as SPACE
 from pdegen.foreign.arrays import Array, ForeignError
 from pdegen.store.arrays import LEADING
@@ -35,6 +35,7 @@ class View:
             with a single point.
         frames: First and one past the last point of the axis time; all by default. An axis time
             with a single frame is left out.
+        part: Which point of the axis "part" is taken; that axis is left out.
 
     Raises:
         ForeignError: If the array has other axes.
@@ -43,6 +44,7 @@ class View:
     array: Array
     axes: tuple[str, ...]
     frames: tuple[int, int] | None = None
+    part: int | None = None
 
     def __post_init__(self) -> None:
         shape = self.array.shape
@@ -57,7 +59,7 @@ class View:
     def dims(self) -> tuple[str, ...]:
         """The axes after the samples, in the order of a store: time, channel, space."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
-        dropped = {"", "sample", *(("time",) if one_frame else ())}
+        dropped = {"", "sample", "part", *(("time",) if one_frame else ())}
         return tuple(sorted((axis for axis in self.axes if axis not in dropped), key=_place))
 
     @property
@@ -73,6 +75,8 @@ class View:
         taken = {"sample": slice(start, stop)}
         if self.frames is not None:
             taken["time"] = slice(*self.frames)
+        if self.part is not None:
+            taken["part"] = slice(self.part, self.part + 1)
         values = self.array.read(tuple(taken.get(axis, slice(None)) for axis in self.axes))
         kept = ("sample", *self.dims)
         dropped = tuple(i for i, axis in enumerate(self.axes) if axis not in kept)
@@ -192,7 +196,7 @@ class Plan:
     fields: tuple[Field, ...]
     coordinates: tuple[Coordinate, ...]
     splits: Mapping[str, tuple[int, int]]
-    domain: Box | None = None
+    domain: Domain | None = None
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
     attributes: Mapping[str, Any] = field(default_factory=dict)
     skipped: Mapping[int, str] = field(default_factory=dict)

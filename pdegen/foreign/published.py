@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pdegen.domains import NAMES, Domain
 from pdegen.foreign.arrays import Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.plan import Field, Plan, View, box, numbers, split_sizes
@@ -18,13 +19,23 @@ from pdegen.store.variables import positions, times
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A variable of a published file: its key and axes, and its meaning."""
+    """A variable of a published file: its key and axes, and its meaning.
+
+    `frames` and `part` are those of `pdegen.foreign.plan.View`; without a role a is the input and u
+    the target.
+    """
 
     name: str
     key: str
     axes: tuple[str, ...]
     long_name: str
     frames: tuple[int, int] | None = None
+    part: int | None = None
+    role: str = ""
+
+    def view(self, contents: Contents) -> View:
+        """Where it is in a file."""
+        return View(contents.array(self.key), self.axes, self.frames, self.part)
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class Published:
         points: Along axes that have not the length 1.
         times: Of the target.
         physics: What is known of the equation.
+        domain: Where the points are no grid.
     """
 
     name: str
@@ -54,6 +66,7 @@ class Published:
     points: Mapping[str, np.ndarray] = field(default_factory=dict)
     times: Sequence[float] | np.ndarray = ()
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
+    domain: Domain | None = None
 
 
 BURGERS_EQUATION = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
@@ -97,15 +110,17 @@ def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Dec
     fields = tuple(
         Field(
             entry.name,
-            tuple(
-                View(contents.array(one.entries[i].key), one.entries[i].axes, one.entries[i].frames)
-                for one, contents in zip(found, files, strict=True)
-            ),
+            tuple(one.entries[i].view(file) for one, file in zip(found, files, strict=True)),
             _attributes(entry, known),
         )
         for i, entry in enumerate(known.entries)
     )
-    domain = box(declaration.grid or known.grid, fields[0].space, known.points)
+    if known.domain is not None and declaration.grid is not None:
+        raise ForeignError(
+            f"{files[0].path.name}: the points are a {known.domain.kind}, not a grid: leave "
+            f"{declaration.grid!r} out"
+        )
+    domain = known.domain or box(declaration.grid or known.grid, fields[0].space, known.points)
     return Plan(
         name=known.name,
         title=known.title,
@@ -124,13 +139,16 @@ def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Dec
 
 
 def _attributes(entry: FileEntry, known: Published) -> dict[str, Any]:
-    role = {"a": "input", "u": "target"}[entry.name]
+    role = entry.role or {"a": "input", "u": "target"}[entry.name]
     timed = entry.name == "u" and len(known.times) > 0
+    domain, words = known.domain, ["time"] if timed else []
+    if domain is not None and role != "geometry" and set(entry.axes) & set(domain.axes):
+        words += NAMES[: domain.dim]
     return {
         "long_name": entry.long_name,
         "role": role,
         "units": "1",
-        **({"coordinates": "time"} if timed else {}),
+        **({"coordinates": " ".join(words)} if words else {}),
         **known.parameters,
     }
 

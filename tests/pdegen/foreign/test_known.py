@@ -8,12 +8,13 @@ import pytest
 import xarray as xr
 
 from operators.data import read_pairs
-from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid, from_attributes
+from pdegen.domains import Box, CellGrid, Cloud, NodalGrid, PeriodicGrid, from_attributes
 from pdegen.foreign import importing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.known import known
-from pdegen.foreign.opening import opened
+from pdegen.foreign.opening import merged, opened
+from pdegen.recipe import load_recipe
 from tests.pdegen.foreign.files import (
     MATLAB,
     hdf5,
@@ -269,3 +270,59 @@ def test_attributes_name_the_source_without_its_path(burgers, tmp_path):
     assert known["name"] == file.name
     assert known["bytes"] == file.stat().st_size
     assert attributes["recipe"] == {"name": "burgers-r10-published"}
+
+
+# shapes
+
+
+def unit_cells(tmp_path, samples=12, points=36):
+    """Files in the layout of Random_UnitCell: samples on the last axis, of theta on the first."""
+    arrays = {
+        "XY": np.random.default_rng(1).uniform(0, 1, (points, 2, samples)),
+        "sigma": np.random.default_rng(2).uniform(1, 900, (points, samples)),
+        "rr": np.random.default_rng(3).uniform(0.2, 0.4, (42, samples)),
+        "theta": random(samples, 10),
+    }
+    for name, values in arrays.items():
+        np.save(tmp_path / f"Random_UnitCell_{name}_10.npy", values)
+    return arrays, sorted(tmp_path.glob("Random_UnitCell_*.npy"))
+
+
+def test_unit_cells_have_the_roles_of_the_recipe(tmp_path):
+    arrays, files = unit_cells(tmp_path)
+    store = imported(tmp_path, *files, declaration=Declaration(splits={"train": 8, "test": 2}))
+    for k, name in enumerate("xy"):
+        assert np.array_equal(value(store, name), arrays["XY"][:, k].T)
+    assert np.array_equal(value(store, "u"), arrays["sigma"].T)
+    assert np.array_equal(value(store, "radius"), arrays["rr"].T)
+    assert np.array_equal(value(store, "theta"), arrays["theta"])
+    problem = load_recipe("elasticity-quick").problem
+    for variable in problem.variables():
+        if variable.name in store.arrays:
+            found = store.array(variable.name).attrs
+            for key in ("role", "long_name", "coordinates"):
+                assert found.get(key) == variable.attributes.get(key), (variable.name, key)
+    assert store.attributes["domain"] == Cloud((36,), 2).attributes()
+    assert faults(store) == []
+    pairs = read_pairs(store.url, "train", input=["x", "y"])
+    np.testing.assert_array_equal(pairs.own["x"], pairs.inputs)
+    assert pairs.own["parameters"].shape == (8, 52)
+
+
+def test_unit_cells_are_known_without_radius_and_numbers(tmp_path):
+    _, files = unit_cells(tmp_path)
+    few = [file for file in files if "XY" in file.name or "sigma" in file.name]
+    store = imported(tmp_path, *few, declaration=Declaration(splits={"train": 8, "test": 2}))
+    assert set(store.variables) == {"u", "x", "y"}
+
+
+def test_splits_of_unit_cells_are_the_published_ones(tmp_path):
+    _, files = unit_cells(tmp_path, samples=2000, points=4)
+    plan = known(merged([opened(file, tmp_path) for file in files]), Declaration())
+    assert plan.splits == {"train": (0, 1000), "validation": (1600, 1800), "test": (1800, 2000)}
+
+
+def test_a_cloud_has_no_grid(tmp_path):
+    _, files = unit_cells(tmp_path)
+    with pytest.raises(ForeignError, match="the points are a cloud, not a grid: leave 'cell' out"):
+        imported(tmp_path, *files, declaration=Declaration(grid="cell"))

@@ -1,0 +1,51 @@
+"""The .npy files of the geometry-aware Fourier neural operator's paper: shapes and fields."""
+
+from __future__ import annotations
+
+from pdegen.domains import Cloud
+from pdegen.foreign.arrays import Contents
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.published import FileEntry, Published, shapes
+from pdegen.store.format import Drawing, Physics
+
+_CELL = "Random_UnitCell_{}_10"
+
+
+def elasticity(contents: Contents, declaration: Declaration) -> Published | None:
+    """Random_UnitCell_XY_10.npy and Random_UnitCell_sigma_10.npy, and if they are given _rr_10 and
+    _theta_10: points, stresses, radii of the void at 42 angles, numbers of the radius. Samples are
+    on the last axis, of theta on the first."""
+    points, stress, radius, theta = (_CELL.format(word) for word in ("XY", "sigma", "rr", "theta"))
+    found = shapes(contents, points, stress)
+    if found is None or len(found[0]) != 3 or found[0][1] != 2 or found[1] != found[0][::2]:
+        return None
+    at = ("point", "part", "sample")
+    entries = [
+        FileEntry("u", stress, ("point", "sample"), "von Mises stress"),
+        *(
+            FileEntry(name, points, at, f"position {name} of each point", None, k, "geometry")
+            for k, name in enumerate("xy")
+        ),
+    ]
+    said = "numbers of the radius's Gaussian field: of cos φ, sin φ, cos 2φ, sin 2φ ..."
+    if theta in contents.arrays:
+        axes = ("sample", "mode")
+        entries.append(FileEntry("theta", theta, axes, said, role="parameter"))
+    if radius in contents.arrays:
+        said = "radius of the void at equal angles from 0 to 2π, both included"
+        entries.append(FileEntry("radius", radius, ("angle", "sample"), said, role="parameter"))
+    return Published(
+        name="elasticity-published",
+        title="Elasticity, the published files Random_UnitCell",
+        equation="div sigma = 0 in plane stress, no displacement below, the force (0, 100) over "
+        "the length above, none on the other sides",
+        source="Li et al., JMLR 2023: the first 1000, the last 200",
+        grid="",
+        entries=tuple(entries),
+        splits=lambda counts: {
+            "train": 1000, "validation": max(0, min(200, sum(counts) - 1200)), "test": 200,
+        },
+        parameters={},
+        physics=Physics(drawing={"u": Drawing("σ")}),
+        domain=Cloud(found[0][:1], 2),
+    )  # fmt: skip
