@@ -344,7 +344,8 @@ def values_of(
     values = {}
     for name in store.variables:
         array = store.arrays[name]
-        values[name] = np.full((len(samples), *array.shape[1:]), np.nan, array.dtype)
+        nothing = np.nan if np.issubdtype(array.dtype, np.inexact) else -1  # the fill values
+        values[name] = np.full((len(samples), *array.shape[1:]), nothing, array.dtype)
         for piece, computed in pieces:
             values[name][piece.start - samples.start : piece.stop - samples.start] = computed[name]
     return values

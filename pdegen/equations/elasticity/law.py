@@ -18,12 +18,11 @@ from pdegen.numerics.failure import SolveError
 
 _ROWS = 32  # samples at a time
 _RESIDUAL = 1e-8  # largest one that the solver accepts
-_ERROR = 0.5  # a label that is further off says nothing
-# What rounding to float32 makes of displacements, of their slopes within an element, and of forces,
-# with 36 elements around the void.
-_JUMP, _SLOPE, _FORCE = 2e-6, 2e-5, 1e-3
-# What the mesh of the points, with 36 elements, makes of a solution of a finer one.
-_JUMP_FINE, _SLOPE_FINE, _OFF_FINE = 0.03, 0.2, 0.03
+_ERROR = 2.0  # a label that is further off is no solution
+_ROUNDING = 8  # times as much as rounding displacements to float32 makes of jumps, slopes, forces
+# What the mesh of the points, with 36 elements around the void, makes of a solution of a finer one
+# whose own error is a hundredth at most.
+_JUMP, _SLOPE, _OFF = 0.03, 0.2, 0.03
 
 Quantity = Callable[[Values], tuple[np.ndarray, float | np.ndarray]]
 
@@ -45,11 +44,7 @@ def elasticity_law(
         angles: Those of the variable `radius`.
         exact: Whether the displacement was computed on the mesh of the points.
     """
-    physics = _Physics(void, sheet, angles)
-    finer, coarser = sheet.rings.around / 36, 36 / sheet.rings.around
-    jump, slope = (
-        (_JUMP, _SLOPE * finer) if exact else (_JUMP_FINE * coarser, _SLOPE_FINE * coarser)
-    )
+    physics = _Physics(void, sheet, angles, exact)
     bounds: list[tuple[str, str, Quantity]] = [
         ("radius", "the distance from the radius of theta", physics.radius),
         ("x", "the distance of the points from those of theta", physics.points),
@@ -59,15 +54,11 @@ def elasticity_law(
         ("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
         ("iterations", "minus the number of linear systems", lambda v: (-v["iterations"], -1.0)),
         ("status", "the status", lambda v: (abs(v["status"]), 0.0)),
-        ("displacement", "the jump between elements, over the largest displacement,",
-         lambda v: (physics.jump(v), jump)),
-        ("u", "the distance from the stress of the displacement, over the mean,",
-         lambda v: (physics.stress(v), slope)),
-        ("displacement", "the force on free nodes, over the load,",
-         lambda v: (physics.force(v), _FORCE * finer**2))
+        ("displacement", "the jump between elements, over the largest displacement,", physics.jump),
+        ("u", "the distance from the stress of the displacement, over the mean,", physics.stress),
+        ("displacement", "the force on free nodes, over the load,", physics.force)
         if exact else
-        ("displacement", "the distance from the solution on the mesh of the points",
-         lambda v: (physics.off(v), _OFF_FINE * coarser)),
+        ("displacement", "the distance from the solution on the mesh of the points", physics.off),
     ]  # fmt: skip
     checks = (Bound(name, said, _in_blocks(quantity)) for name, said, quantity in bounds)
     return Law((_normal(void), Distinct("theta"), *checks))
@@ -85,8 +76,9 @@ def _normal(void: RandomVoid) -> GaussianLaw:
 class _Physics:
     """Quantities of each sample that are bounded."""
 
-    def __init__(self, void: RandomVoid, sheet: Sheet, angles: np.ndarray) -> None:
-        self._void, self._sheet, self._angles = void, sheet, angles
+    def __init__(self, void: RandomVoid, sheet: Sheet, angles: np.ndarray, exact: bool) -> None:
+        self._void, self._sheet, self._angles, self._exact = void, sheet, angles, exact
+        self._stiffness = float(abs(sheet.material.stiffness(np.zeros(4))).max())
         self._to_nodes = np.linalg.inv(shapes(GAUSS))  # from the Gauss points of an element
 
     def _body(self, stored: Values) -> Body:
@@ -114,34 +106,55 @@ class _Physics:
         u = rings.assembled(parts) / rings.assembled(np.ones((1, *parts.shape[1:])))
         return body, parts, u * self._sheet.free[..., None]
 
-    def jump(self, stored: Values) -> np.ndarray:
+    def _of_a_finer_mesh(self, stored: Values, limit: float) -> np.ndarray:
+        """A limit that grows with the error that is stated."""
+        return limit * 36 / self._sheet.rings.around * np.maximum(1, 100 * stored["error"])
+
+    def _rounding(self, body: Body, u: np.ndarray) -> np.ndarray:
+        """Largest slope that rounding displacements can make in an element."""
+        steepest = abs(body.elements.derivatives).max(axis=(1, 2, 3, 4, 5))
+        return _ROUNDING * EPSILON * abs(u).max(axis=(1, 2, 3)) * steepest
+
+    def jump(self, stored: Values) -> tuple[np.ndarray, float | np.ndarray]:
         body, parts, u = self._parts(stored)
         off = abs(parts - body.rings.elements(u)).max(axis=(1, 2, 3, 4))
-        return off / (abs(parts).max(axis=(1, 2, 3, 4)) + np.finfo(float).tiny)
+        observed = off / (abs(parts).max(axis=(1, 2, 3, 4)) + np.finfo(float).tiny)
+        if self._exact:
+            return observed, 4 * _ROUNDING * EPSILON
+        return observed, self._of_a_finer_mesh(stored, _JUMP)
 
-    def stress(self, stored: Values) -> np.ndarray:
+    def stress(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         body, _, u = self._parts(stored)
         expected = von_mises(self._sheet.material.true_stress(body.gradient(u)))
         found = stored["u"].astype(np.float64)
         negative = np.where((found < 0).any(axis=1), np.inf, 0.0)
-        off = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
-        return off + negative
+        size = np.linalg.norm(expected, axis=1)
+        off = np.linalg.norm(found - expected, axis=1) / size
+        if not self._exact:
+            return off + negative, self._of_a_finer_mesh(stored, _SLOPE)
+        slope = self._rounding(body, u) * np.sqrt(found.shape[1])
+        return off + negative, self._stiffness * slope / size + 4 * EPSILON
 
-    def force(self, stored: Values) -> np.ndarray:
+    def force(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         body, _, u = self._parts(stored)
-        sheet = self._sheet
+        sheet, elements = self._sheet, body.elements
         inner = body.force(sheet.material.stress(body.gradient(u)))
         off = (sheet.free[..., None] * (sheet.load - inner)).reshape(len(u), -1)
-        return np.linalg.norm(off, axis=1) / np.linalg.norm(sheet.load)
+        reach = (abs(elements.derivatives).sum(axis=-2) * abs(elements.weights)[..., None]).sum(-2)
+        reach = np.linalg.norm(body.rings.assembled(reach[..., None]), axis=(1, 2))[:, 0]
+        size = np.linalg.norm(sheet.load)
+        limit = self._stiffness * self._rounding(body, u) * reach / size
+        return np.linalg.norm(off, axis=1) / size, limit
 
-    def off(self, stored: Values) -> np.ndarray:
+    def off(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         body, found = self._body(stored), stored["displacement"].swapaxes(1, 2)
         try:
             expected = body.at_points(self._sheet.solve(body).u)
         except SolveError:  # for numbers theta that are no sample
-            return np.full(len(found), np.inf)
+            return np.full(len(found), np.inf), np.zeros(len(found))
         off = np.linalg.norm((found - expected).reshape(len(found), -1), axis=1)
-        return off / np.linalg.norm(expected.reshape(len(found), -1), axis=1)
+        off /= np.linalg.norm(expected.reshape(len(found), -1), axis=1)
+        return off, self._of_a_finer_mesh(stored, _OFF)
 
 
 def _in_blocks(quantity: Quantity) -> Quantity:
