@@ -29,6 +29,11 @@ def empty(shape: tuple[int, ...], dtype: Any, device: str | None) -> Array:
     return torch().empty(shape, dtype=getattr(torch(), np.dtype(dtype).name), device=device)
 
 
+def zeros(shape: tuple[int, ...], like: Array) -> Array:
+    """Where another array is, and of its type."""
+    return array_namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
+
+
 def constant(values: np.ndarray, like: Array) -> Array:
     """NumPy values where another array is; they keep their type."""
     return array_namespace(like).asarray(values, device=device(like))

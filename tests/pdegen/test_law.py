@@ -216,6 +216,8 @@ REDUCED = {  # overrides and samples that are solved within seconds
     "elasticity-quick": ({}, 40),
     "inviscid-burgers": ({}, 200),
     "inviscid-burgers-quick": ({}, 320),
+    "pipe": ({"problem.resolution": 65}, 4),
+    "pipe-quick": ({}, 12),
     "pulses": ({}, 200),
     "pulses-quick": ({}, 320),
     "shock-tube": ({}, 200),

@@ -1,0 +1,1 @@
+"""Steady flow through bent pipes of the plane."""

@@ -1,0 +1,212 @@
+"""Pipes: the map from the shape of a bent pipe to the steady flow through it."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+from jaxtyping import Float
+from pydantic import Field, model_validator
+
+from pdegen.domains import Curvilinear
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.pipe.centre_line import CentreLine
+from pdegen.equations.pipe.flow import PipeFlow
+from pdegen.equations.pipe.law import pipe_law
+from pdegen.equations.pipe.solver import RATE, Pipe
+from pdegen.equations.registry import equation
+from pdegen.law.check import Law
+from pdegen.numerics.device import Array, constant, empty, samples_at_once
+from pdegen.numerics.failure import SolveError
+from pdegen.sampling.uniform import Range, placed, uniforms
+from pdegen.schema import Count, Positive, Strict
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Variable, function, geometry, scalar
+
+_LARGEST = 1e30  # fall of the pressure along a straight pipe
+_STEP = 8  # intervals of nodes: two to an element, elements to each of the four cubics
+
+
+class UniformKnots(Strict):
+    """Heights d_1 ... d_4 and slopes m_0 ... m_4 of `CentreLine`, independent and uniform; the
+    height at the inlet is 0."""
+
+    law: Literal["uniform-knots"]
+    heights: Range
+    slopes: Range
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the numbers, in the order of the variable knots."""
+        return tuple([f"d_{k}" for k in range(1, 5)] + [f"m_{k}" for k in range(5)])
+
+    @property
+    def sentence(self) -> str:
+        (a, b), (c, d) = self.heights, self.slopes
+        return (
+            f"four cubics between knots; heights d_1 ... d_4 in [{a:.6g}, {b:.6g}], slopes "
+            f"m_0 ... m_4 over a quarter of the pipe in [{c:.6g}, {d:.6g}], independent and "
+            "uniform; d_0 = 0"
+        )
+
+    def build(self, z: Float[np.ndarray, "batch 9"]) -> CentreLine:
+        found = placed(z, [self.heights] * 4 + [self.slopes] * 5).T
+        return CentreLine(np.pad(found[:, :4], ((0, 0), (1, 0))), found[:, 4:])
+
+
+@equation
+class BentPipe(Problem):
+    """(u·∇)u = -∇p + viscosity Δu, div u = 0 in a pipe of height 1 around a random centre line: the
+    map from its shape to velocity and pressure.
+
+    Values are those of the solver's nodes, `resolution` along the pipe and across, equally spaced
+    in x and over each section; with `refinement` r, of every r-th node of a finer mesh.
+    """
+
+    takes_device: ClassVar[bool] = True
+
+    equation: Literal["pipe"]
+    viscosity: Positive
+    length: Positive = 10.0
+    resolution: Annotated[Count, Field(ge=33, le=1025)]
+    refinement: Annotated[Count, Field(le=8)] = 1
+    centre: UniformKnots
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.resolution % _STEP != 1:
+            raise ValueError(
+                f"resolution must be one more than a multiple of {_STEP}, two intervals for each "
+                f"element and elements for each of the four cubics, got {self.resolution}"
+            )
+        fall = 2 * self.viscosity * self.length
+        if not fall <= _LARGEST:
+            raise ValueError(
+                f"viscosity * length must be at most {_LARGEST / 2:g}, so that float32 holds the "
+                f"pressure, got {fall / 2:g}"
+            )
+        return self
+
+    @property
+    def formula(self) -> str:
+        return (
+            "u . grad u = -grad p + viscosity laplace u, div u = 0 in a bent pipe of height 1, "
+            "u = (1/4 - eta^2, 0) at the inlet, 0 on the walls, viscosity du/dn = p n at the outlet"
+        )
+
+    @property
+    def domain(self) -> Curvilinear:
+        return Curvilinear((self.resolution, self.resolution), 2)
+
+    @property
+    def elements(self) -> int:
+        """Of the solver's mesh, along the pipe and across."""
+        return self.refinement * (self.resolution - 1) // 2
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain, nu = self.domain, self.viscosity
+        names = ", ".join(self.centre.names)
+        said = {"long_name": f"place of {names} in their ranges", "role": "parameter", "units": "1"}
+        return (
+            function(domain, "u", "target", "horizontal velocity", viscosity=nu),
+            function(domain, "v", "target", "vertical velocity", viscosity=nu),
+            function(domain, "p", "target", "pressure", viscosity=nu),
+            *geometry(domain),
+            Variable("knots", ("number",), (len(self.centre.names),), "float64", said),
+            scalar("error", "quality", "estimate of the relative L2 error of u over the points"),
+            scalar("error_v", "quality", "estimate of the relative L2 error of v over the points"),
+            scalar("error_p", "quality", "estimate of the relative L2 error of p over the points"),
+            scalar("flux", "quality", "largest less smallest flow through a section, over 1/6"),
+            scalar("divergence", "quality", "largest weak divergence of the velocity"),
+            scalar("residual", "quality", "of the discrete equations, relative"),
+            scalar("iterations", "quality", "linear systems solved on the mesh", dtype="int64"),
+            scalar("status", "quality", "0: Newton's method converged", dtype="int64"),
+        )
+
+    def physics(self) -> Physics:
+        return Physics(
+            sentences={"centre": self.centre.sentence},
+            drawing={"u": Drawing("u"), "v": Drawing("v", "diverging"), "p": Drawing("p")},
+        )
+
+    @property
+    def needed(self) -> int:
+        """What elimination keeps of each column of the mesh that gives the error, and the
+        matrices of its elements."""
+        n = self.elements
+        return 2 * n * 45 * n**2 + 2000 * n**2
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
+        z = uniforms(seed, samples, len(self.centre.names))
+        size = 1 if device is None else samples_at_once(self.needed)
+        parts = list[dict[str, Array]]()
+        for start in range(0, len(samples), size):
+            try:
+                parts.append(self._solved(z[start : start + size], device))
+            except SolveError as failure:
+                raise SampleError(samples[start + failure.row], failure.reason) from failure
+        xp = array_namespace(parts[0]["u"])
+        return {name: xp.concat([part[name] for part in parts]) for name in parts[0]}
+
+    def _solved(self, z: Float[np.ndarray, "batch 9"], device: str | None) -> dict[str, Array]:
+        """Solved on a mesh half as fine first, to start from there; one step of Newton's method
+        on a mesh that is twice as fine along the pipe shows the error."""
+        line, n, nu = self.centre.build(z), self.elements, self.viscosity
+        like = empty((1,), np.float64, device)
+        xp = array_namespace(like)
+        meshes = [(n // 2, n // 2), (n, n), (2 * n, n)]
+        coarse, pipe, long = (Pipe(*mesh, self.length, nu) for mesh in meshes)
+        rough, own, finer = (constant(line(2 * mesh[0] + 1), like) for mesh in meshes)
+        start = coarse.solve(rough).flow.refined()
+        flow, residual, iterations = pipe.solve(own, start)
+        better = long.improved(finer, flow.refined((1,)))
+        found, other = self._values(flow), self._values(better, along=2)
+        errors = [_distance(one, two) for one, two in zip(found, other, strict=True)]
+        rates = pipe.rates(flow)
+        lost = xp.abs(pipe.divergence(flow.velocity, own))
+        single = [xp.astype(value, xp.float32) for value in found]
+        x = constant(np.linspace(0, self.length, self.resolution).astype(np.float32), like)
+        y = constant(self.heights(z).astype(np.float32), like)
+        return {
+            **dict(zip("uvp", single, strict=True)),
+            "x": xp.broadcast_to(x[:, None], y.shape),
+            "y": y,
+            "knots": constant(z, like),
+            **dict(zip(("error", "error_v", "error_p"), errors, strict=True)),
+            "flux": (xp.max(rates, axis=1) - xp.min(rates, axis=1)) / RATE,
+            "divergence": xp.max(xp.reshape(lost, (len(z), -1)), axis=1),
+            "residual": residual,
+            "iterations": iterations,
+            "status": xp.zeros_like(iterations),
+        }
+
+    def heights(self, z: Float[np.ndarray, "batch 9"]) -> Float[np.ndarray, "batch n n"]:
+        """y of the points of the pipes with these numbers."""
+        line = self.centre.build(z)(self.resolution)
+        return line[:, :, None] + np.linspace(-0.5, 0.5, self.resolution)
+
+    def _values(self, flow: PipeFlow, along: int = 1) -> list[Array]:
+        """u, v and p at the points; the mesh may be finer along the pipe."""
+        r = self.refinement
+        kept = (slice(None), slice(None, None, along * r), slice(None, None, r))
+        velocity, pressure = flow.velocity, flow.at_nodes
+        return [values[kept] for values in (velocity[:, 0], velocity[:, 1], pressure)]
+
+    def law(self) -> Law:
+        elements = (self.resolution - 1) // 2
+        pipe = Pipe(elements, elements, self.length, self.viscosity)
+        return pipe_law(self.centre.names, self.centre.build, pipe, exact=self.refinement == 1)
+
+
+def _distance(values: Array, reference: Array) -> Float[Array, " batch"]:
+    """Relative, in L² over each sample's points; they all have equal areas but at the ends."""
+    xp, n = array_namespace(values), values.shape[1]
+    half = np.ones(n)
+    half[[0, -1]] = 0.5
+    weights = constant(np.outer(half, half), values)
+    off, whole = (
+        xp.sum(weights * part**2, axis=(1, 2)) for part in (values - reference, reference)
+    )
+    tiny = float(np.finfo(np.float64).tiny)
+    return xp.sqrt(off / (whole + tiny))

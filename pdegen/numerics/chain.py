@@ -1,0 +1,57 @@
+"""Linear systems of segments that form a chain: block elimination from one end to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from array_api_compat import array_namespace
+from jaxtyping import Float
+
+from pdegen.numerics.device import Array
+
+
+def solve_chain(
+    matrices: Iterable[Float[Array, "batch size size"]],
+    ends: Float[Array, "batch segments+1 outer"],
+    inner: Float[Array, "batch segments inner"],
+) -> tuple[Float[Array, "batch segments+1 outer"], Float[Array, "batch segments inner"]]:
+    """The values where segments meet, and inside of them.
+
+    The segments add up: Σ_k A_k (u_k, v_k, u_{k+1}) = (f, g), where u_k is the end that the
+    segments k - 1 and k share, and v_k is inside segment k. Each segment's left end and inside are
+    eliminated together, by a dense factorisation with pivots among these rows; so indefinite
+    matrices may be solved, and each segment is held once.
+
+    Args:
+        matrices: A_k, in order, which act on (u_k, v_k, u_{k+1}).
+        ends: f, the loads on u.
+        inner: g, the loads on v.
+
+    Raises:
+        LinAlgError: If a block is singular.
+
+    >>> import numpy as np
+    >>> spring = np.array([[[1.0, -1, 0], [-1, 2, -1], [0, -1, 1]]])  # u, v, u: two springs
+    >>> held = spring + np.diag([1.0, 0, 0])
+    >>> u, v = solve_chain([held, spring], np.array([[[0.0], [0.0], [1.0]]]), np.zeros((1, 2, 1)))
+    >>> u.ravel().round(12), v.ravel().round(12)
+    (array([1., 3., 5.]), array([2., 4.]))
+    """
+    xp, outer = array_namespace(ends), ends.shape[2]
+    cut = outer + inner.shape[2]
+    carried, load = xp.zeros_like(ends[:, :1, :1]), ends[:, 0]
+    solved = list[Array]()
+    for k, matrix in enumerate(matrices):
+        matrix[:, :outer, :outer] += carried
+        right = xp.concat([load, inner[:, k]], axis=1)[..., None]
+        known = xp.concat([matrix[:, :cut, cut:], right], axis=2)
+        solved.append(xp.linalg.solve(matrix[:, :cut, :cut], known))
+        below = matrix[:, cut:, :cut] @ solved[-1]
+        carried = matrix[:, cut:, cut:] - below[..., :-1]
+        load = ends[:, k + 1] - below[..., -1]
+    u, v = [xp.linalg.solve(carried, load[..., None])[..., 0]], list[Array]()
+    for part in reversed(solved):
+        both = part[..., -1] - (part[..., :-1] @ u[-1][..., None])[..., 0]
+        u.append(both[:, :outer])
+        v.append(both[:, outer:])
+    return xp.stack(u[::-1], axis=1), xp.stack(v[::-1], axis=1)

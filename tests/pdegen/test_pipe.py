@@ -1,0 +1,378 @@
+"""Flow through bent pipes: exact solutions, orders, the acceptance figures, labels, the law."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from pdegen.equations.base import SampleError
+from pdegen.equations.pipe.centre_line import CentreLine
+from pdegen.equations.pipe.flow import PipeFlow
+from pdegen.equations.pipe.solver import RATE, Pipe
+from pdegen.numerics.failure import SolveError
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from tests.validation.pipe import errors
+
+NU, LENGTH = 0.005, 10.0
+BENT = {  # heights and slopes at the knots
+    "A": ([0, 0.5, -0.5, 0.5, 0], [1, -1, 1, -1, 0]),
+    "B": ([0, 1, -1, 1, -1], [2, -2, 2, -2, 2]),
+    "C": ([0, 1, 1, 1, 1], [0, 0, 0, 0, 0]),
+}
+
+
+def line(case):
+    return CentreLine(*(np.array([numbers], float) for numbers in BENT[case]))
+
+
+@cache
+def solved(case, n, gauss=4):
+    pipe = Pipe(n, n, LENGTH, NU, gauss)
+    centre = line(case)(2 * n + 1)
+    return pipe, centre, pipe.solve(centre)
+
+
+# centre lines
+
+
+def test_a_centre_line_has_its_heights_and_slopes_at_the_knots():
+    centre, n = line("A"), 4 * 1000 + 1
+    y = centre(n)[0]
+    np.testing.assert_allclose(y[::1000], centre.heights[0], atol=1e-15)
+    slopes = np.gradient(y, 1e-3)  # over a quarter of the pipe
+    np.testing.assert_allclose(slopes[1000:-1:1000], centre.slopes[0, 1:-1], atol=3e-3)
+    assert (y[1] - y[0]) * 1000 == pytest.approx(centre.slopes[0, 0], abs=0.01)
+
+
+def test_finer_lines_are_the_same_curve():
+    np.testing.assert_allclose(line("B")(65)[:, ::4], line("B")(17), atol=1e-15)
+
+
+# exact solutions
+
+
+@pytest.mark.parametrize(("columns", "rows", "nu"), [(8, 8, 0.005), (12, 4, 0.5), (32, 32, 0.005)])
+def test_a_straight_pipe_has_the_flow_of_poiseuille(columns, rows, nu):
+    pipe = Pipe(columns, rows, LENGTH, nu)
+    centre = np.full((1, 2 * columns + 1), 0.3)
+    still = pipe.straight(centre)
+    still.velocity[:, :, 1:] = 0  # known at the inlet alone
+    still.pressure[:] = 0
+    flow, residual, _ = pipe.solve(centre, still)
+    assert residual[0] < 1e-11
+    flow = pipe.improved(centre, flow)  # to round-off
+    u, v = flow.velocity[0]
+    eta = np.linspace(-0.5, 0.5, 2 * rows + 1)
+    np.testing.assert_allclose(u - (0.25 - eta**2), 0, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(v, 0, rtol=0, atol=1e-13)
+    p = 2 * nu * np.linspace(LENGTH, 0, columns + 1)[:, None]
+    np.testing.assert_allclose(flow.pressure[0] - p, 0, rtol=0, atol=1e-13 * max(1, p.max()))
+
+
+def kovasznay(nu):
+    """u, v, p and ∂u/∂x, ∂v/∂x of the flow behind a grid (L. I. G. Kovasznay, 1948)."""
+    rate = 1 / (2 * nu) - np.sqrt(1 / (4 * nu**2) + 4 * np.pi**2)
+
+    def field(x, y):
+        wave = np.exp(rate * x)
+        u, v = 1 - wave * np.cos(2 * np.pi * y), rate / (2 * np.pi) * wave * np.sin(2 * np.pi * y)
+        return u, v, -(wave**2) / 2 + 0 * y, rate * (u - 1), rate * v
+
+    return field
+
+
+def behind_a_grid(n, bend):
+    """Errors of u and p in L² on 0 <= x <= 1, between curves on which the flow is given."""
+    nu = 1 / 40
+    pipe, exact = Pipe(n, n, 1.0, nu), kovasznay(nu)
+    x = np.linspace(0, 1, 2 * n + 1)
+    centre = bend * np.sin(np.pi * x)[None] ** 2
+    y = centre[0][:, None] + np.linspace(-0.5, 0.5, 2 * n + 1)
+    u, v, p, *_ = exact(x[:, None], y)
+    start = PipeFlow(np.stack([u, v])[None], 0 * p[None, ::2, ::2])
+    start.velocity[:, :, 1:, 1:-1] = 0
+    # at the outlet the force ν ∂u/∂x - p of the exact flow, by Gauss points on each edge
+    force = np.zeros(start.velocity.shape)
+    points, weights = np.polynomial.legendre.leggauss(5)
+    t = (points + 1) / 2
+    shapes = np.stack([(1 - t) * (1 - 2 * t), 4 * t * (1 - t), t * (2 * t - 1)])
+    for e in range(n):
+        _, _, p1, u1, v1 = exact(1.0, -0.5 + (e + t) / n)
+        here = slice(2 * e, 2 * e + 3)
+        force[0, 0, -1, here] += shapes @ (weights / (2 * n) * (nu * u1 - p1))
+        force[0, 1, -1, here] += shapes @ (weights / (2 * n) * (nu * v1))
+    flow = pipe.solve(centre, start, force).flow
+    off, pressure_off, m = 0.0, 0.0, 2 * n - 1
+    for i, s in enumerate(t):  # parabolas at Gauss points of each element, s along and t across
+        for j, r in enumerate(t):
+            along, across = shapes[:, i], shapes[:, j]
+            value = sum(
+                along[a] * across[b] * flow.velocity[0, :, a : a + m : 2, b : b + m : 2]
+                for a in range(3)
+                for b in range(3)
+            )
+            middle = sum(along[a] * centre[0, a : a + m : 2] for a in range(3))
+            k = np.arange(n)
+            place = (k + s)[:, None] / n, middle[:, None] - 0.5 + (k + r)[None] / n
+            u, v, p, *_ = exact(*place)
+            q = flow.pressure[0]
+            found = ((1 - s) * ((1 - r) * q[:-1, :-1] + r * q[:-1, 1:])
+                     + s * ((1 - r) * q[1:, :-1] + r * q[1:, 1:]))  # fmt: skip
+            weight = weights[i] * weights[j] / (4 * n**2)
+            off += weight * ((value[0] - u) ** 2 + (value[1] - v) ** 2).sum()
+            pressure_off += weight * ((found - p) ** 2).sum()
+    return np.sqrt([off, pressure_off])
+
+
+@pytest.mark.parametrize("bend", [0.0, 0.2])
+def test_the_orders_are_three_and_two(bend):
+    """Of velocity and pressure, for the flow of Kovasznay between straight and bent walls."""
+    found = np.array([behind_a_grid(n, bend) for n in (8, 16, 32)])
+    orders = np.log2(found[:-1] / found[1:])
+    np.testing.assert_allclose(orders[-1], [3, 2], atol=0.1)
+
+
+# figures of an independent prototype with three Gauss points, to all of its digits
+
+FIGURES = {  # u at x = 5 and 10 in the middle; largest u; smallest and largest v
+    ("A", 16): (0.2446952, 0.2523382, 0.276909, -0.16029, 0.16480),
+    ("A", 32): (0.2516606, 0.2508441, 0.272259, -0.15654, 0.15941),
+    ("A", 64): (0.2533449, 0.2508298, 0.272139, -0.15659, 0.15954),
+    ("B", 16): (0.2311966, 0.2492305, 0.333422, -0.33968, 0.33952),
+    ("B", 32): (0.2525696, 0.2466839, 0.317099, -0.32223, 0.32219),
+    ("B", 64): (0.2580690, 0.2460317, 0.317086, -0.32464, 0.32454),
+    ("C", 16): (0.2488681, 0.2500603, 0.263162, -0.00497, 0.14483),
+    ("C", 32): (0.2500166, 0.2500001, 0.262412, -0.00480, 0.14409),
+}
+SPREADS = {("A", 16): 1.8e-2, ("A", 32): 3.0e-3, ("A", 64): 4.5e-4, ("B", 16): 8.4e-2,
+           ("B", 32): 1.4e-2, ("B", 64): 1.2e-3, ("C", 16): 8.7e-3, ("C", 32): 8.5e-4}  # fmt: skip
+DIGITS = np.array([1e-7, 1e-7, 1e-6, 1e-5, 1e-5])
+
+
+def figures(flow):
+    u, v = flow.velocity[0]
+    n = u.shape[0] // 2
+    return np.array([u[n, n], u[-1, n], u.max(), v.min(), v.max()])
+
+
+@pytest.mark.parametrize(("case", "n"), FIGURES)
+def test_acceptance_figures(case, n):
+    pipe, centre, (flow, residual, iterations) = solved(case, n, gauss=3)
+    assert np.all(abs(figures(flow) - FIGURES[case, n]) <= 0.51 * DIGITS)
+    rates = pipe.rates(flow)[0]
+    assert np.ptp(rates) == pytest.approx(SPREADS[case, n], rel=0.04)
+    columns = (rates[:-1:2] + 4 * rates[1::2] + rates[2::2]) / 6
+    np.testing.assert_allclose(columns, RATE, rtol=0, atol=1e-14)  # of a column of elements: exact
+    assert abs(pipe.divergence(flow.velocity, centre)).max() < 1e-13
+    assert residual[0] < 1e-11
+    assert iterations[0] <= 6
+
+
+def test_exact_integrals_change_less_than_the_mesh():
+    for case, n, limit in (("A", 16, 1e-4), ("B", 16, 2e-3), ("A", 32, 2e-6), ("B", 32, 2e-5)):
+        assert abs(figures(solved(case, n)[2].flow)[:2] - FIGURES[case, n][:2]).max() < limit
+
+
+def test_the_mean_is_that_of_the_parabola():
+    flow = solved("A", 64, gauss=3)[2].flow
+    assert flow.velocity[0, 0].mean() == pytest.approx(0.165365, abs=3e-6)
+    assert np.sqrt(np.mean(flow.velocity[0, 0] ** 2)) == pytest.approx(0.183917, abs=2e-6)
+
+
+def test_the_mirrored_pipe_has_the_mirrored_flow():
+    pipe, centre, (flow, _, _) = solved("B", 16)
+    other = pipe.solve(-centre).flow
+    mirrored = flow.velocity[..., ::-1] * np.array([1, -1])[:, None, None]
+    np.testing.assert_allclose(other.velocity, mirrored, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(other.pressure, flow.pressure[..., ::-1], rtol=0, atol=1e-12)
+
+
+def test_many_pipes_at_once_are_as_one_by_one_on_a_device_too():
+    """Some need more steps than others, which rest meanwhile."""
+    centre = np.concatenate([line(case)(33) for case in "ABC"])
+    pipe = Pipe(16, 16, LENGTH, NU)
+    together, device = pipe.solve(centre), pipe.solve(torch.tensor(centre))
+    assert len(set(together.iterations.tolist())) > 1
+    for row, case in enumerate("ABC"):
+        alone = solved(case, 16)[2]
+        for one in (together, device):
+            assert one.iterations[row] == alone.iterations[0]
+            for found, expected in zip(one.flow, alone.flow, strict=True):
+                np.testing.assert_allclose(found[row], expected[0], rtol=0, atol=1e-12)
+
+
+def test_a_finer_mesh_has_the_same_parabolas():
+    rng = np.random.default_rng(0)
+    flow = PipeFlow(rng.standard_normal((1, 2, 9, 5)), rng.standard_normal((1, 5, 3)))
+    fine = flow.refined()
+    assert fine.velocity.shape == (1, 2, 17, 9)
+    assert fine.pressure.shape == (1, 9, 5)
+    np.testing.assert_array_equal(fine.velocity[:, :, ::2, ::2], flow.velocity)
+    x = np.linspace(0, 1, 5)
+    bent = PipeFlow((x**2 - x)[None, None, :, None] * np.ones((1, 2, 1, 3)), np.zeros((1, 3, 2)))
+    finer = np.linspace(0, 1, 9)
+    np.testing.assert_allclose(bent.refined().velocity[0, 0, :, 1], finer**2 - finer, atol=1e-15)
+
+
+def test_a_pipe_that_bends_too_far_is_named():
+    bent = np.stack([np.zeros(33), 200 * np.sin(np.arange(33))])
+    with pytest.raises(SolveError, match=r"sample 1 of the batch: .*the pipe bends too far"):
+        Pipe(16, 16, LENGTH, NU).solve(bent)
+
+
+# labels
+
+
+@pytest.fixture(scope="module")
+def quick():
+    problem = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33}).problem
+    return problem, problem.compute(0, range(60))
+
+
+def test_a_sample_is_made_again_from_its_numbers_and_alone(quick):
+    problem, labels = quick
+    for name, values in problem.compute(0, range(7, 8)).items():
+        assert np.array_equal(values[0], labels[name][7]), name
+    centre = problem.centre.build(labels["knots"][7:8])(33)
+    flow = Pipe(16, 16, LENGTH, NU).solve(centre).flow
+    np.testing.assert_allclose(labels["u"][7], flow.velocity[0, 0], atol=1e-7)
+    np.testing.assert_allclose(labels["p"][7, ::2, ::2], flow.pressure[0], atol=1e-7)
+
+
+def test_labels_lie_on_their_pipes(quick):
+    problem, labels = quick
+    np.testing.assert_allclose(
+        labels["x"][:, :, 0], np.linspace(0, 10, 33)[None] + 0 * labels["x"][:, :, 0]
+    )
+    centre = problem.centre.build(labels["knots"])
+    np.testing.assert_allclose(labels["y"][:, 8, 16], centre.heights[:, 1], atol=1e-6)
+    np.testing.assert_allclose(labels["y"][:, :, -1] - labels["y"][:, :, 0], 1.0, atol=1e-6)
+    weights = problem.domain.at(np.stack([labels["x"][0], labels["y"][0]], axis=-1)).weights
+    assert weights.sum() == pytest.approx(10.0, rel=1e-6)
+    assert centre.heights[:, 1:].std() == pytest.approx(1 / np.sqrt(3), rel=0.1)
+    assert centre.slopes.std() == pytest.approx(2 / np.sqrt(3), rel=0.1)
+    assert abs(centre.heights).max() <= 1
+    assert abs(centre.slopes).max() <= 2
+
+
+def test_a_device_makes_the_same_labels(quick):
+    problem, labels = quick
+    for name, values in problem.compute(0, range(3), "cpu").items():
+        assert values.dtype == labels[name].dtype
+        np.testing.assert_allclose(values, labels[name][:3], rtol=1e-6, atol=2e-7)
+
+
+def test_stated_errors_are_true_ones():
+    """Beside solutions twice as fine along the pipe and across."""
+    ratio = np.concatenate([stated / true for stated, true in errors(33, [*range(20)], steps=3)])
+    np.testing.assert_array_less(abs(np.log(ratio)), np.log(1.5))
+
+
+def test_a_finer_solution_by_a_key_has_the_same_points_and_smaller_errors(quick):
+    problem, labels = quick
+    fine = problem.model_copy(update={"refinement": 2}).compute(0, range(3))
+    for name in ("x", "y", "knots"):
+        assert np.array_equal(fine[name], labels[name][:3])
+    for name, error in (("u", "error"), ("v", "error_v"), ("p", "error_p")):
+        assert np.all(fine[error] < labels[error][:3] / 2)
+        off = np.linalg.norm((fine[name] - labels[name][:3]).reshape(3, -1), axis=1)
+        off /= np.linalg.norm(fine[name].reshape(3, -1), axis=1)
+        np.testing.assert_allclose(off, labels[error][:3], rtol=0.4)
+
+
+def test_pipes_that_bend_too_far_are_named_samples():
+    recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33})
+    problem = recipe.with_overrides({"heights": [-300.0, 300.0]}).problem
+    with pytest.raises(SampleError, match=r"sample 3: .*the pipe bends too far"):
+        problem.compute(0, range(3, 5))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"problem.resolution": 128}, "one more than a multiple of 8"),
+        ({"problem.resolution": 25}, "problem.resolution"),
+        ({"viscosity": 0.0}, "must be greater than 0"),
+        ({"length": -1.0}, "must be greater than 0"),
+        ({"heights": [1.0, -1.0]}, "two numbers that do not fall"),
+        ({"slopes": [0.0, float("inf")]}, "slopes"),
+        ({"refinement": 9}, "must be at most 8"),
+        ({"viscosity": 1e38}, "so that float32 holds the pressure, got 1e[+]39"),
+    ],
+)
+def test_what_cannot_be_is_refused(overrides, said):
+    with pytest.raises(SchemaError, match=said):
+        load_recipe("pipe").with_overrides(overrides)
+
+
+# the law
+
+
+def findings(problem, values):
+    return problem.law().check([(np.arange(len(values["u"])), values)])
+
+
+def at_point(change):
+    where = np.zeros((33, 33), bool)
+    where[11, 20] = True
+    return lambda values: np.where(where, change(values), values)
+
+
+CHANGES = {
+    "u scaled": ("u", lambda v: v * np.float32(1.0001)),
+    "u of a neighbour": ("u", lambda v: np.roll(v, 1, axis=0)),
+    "u at one point": ("u", at_point(lambda v: v * np.float32(1.001))),
+    "u mirrored": ("u", lambda v: v[:, :, ::-1]),
+    "v scaled": ("v", lambda v: v * np.float32(1.001)),
+    "v reversed": ("v", lambda v: -v),
+    "p shifted": ("p", lambda v: v + np.float32(1e-4)),
+    "p scaled": ("p", lambda v: v * np.float32(1.001)),
+    "p at one point": ("p", at_point(lambda v: v + np.float32(1e-5))),
+    "points moved along": ("x", lambda v: v + np.float32(1e-5)),
+    "points moved": ("y", lambda v: v + np.float32(1e-5)),
+    "knots of a neighbour": ("knots", lambda v: np.roll(v, 1, axis=0)),
+    "knots outside": ("knots", lambda v: v + 0.5),
+    "knots without number": ("knots", lambda v: np.where(np.arange(9) == 3, np.nan, v)),
+    "error": ("error", lambda v: -v),
+    "error of v": ("error_v", lambda v: v + 1),
+    "error of p": ("error_p", lambda v: -v),
+    "flux": ("flux", lambda v: v + 1e-5),
+    "divergence": ("divergence", lambda v: v + 1e-8),
+    "residual": ("residual", lambda v: v + 1e-7),
+    "iterations": ("iterations", lambda v: v - 100),
+    "status": ("status", lambda v: v + 1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_law_notices(quick, change):
+    problem, values = quick
+    assert findings(problem, values) == []
+    name, changed = CHANGES[change]
+    found = {one.variable for one in findings(problem, {**values, name: changed(values[name])})}
+    also = {"knots": {"y"}, "v": {"u", "p"}, "u": {"p"}}.get(name, set())
+    assert found & {name, *also}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"viscosity": 5e-4, "slopes": [-0.5, 0.5], "heights": [-0.1, 0.1]}, {"viscosity": 0.5},
+     {"length": 100.0}, {"length": 3.0, "heights": [0.0, 0.0], "slopes": [0.0, 0.0]},
+     {"seed": 5}],
+)  # fmt: skip
+def test_sound_stores_of_unusual_pipes_pass(overrides):
+    recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33, **overrides})
+    assert findings(recipe.problem, recipe.problem.compute(recipe.seed, range(6))) == []
+
+
+def test_the_law_of_a_finer_solution_notices_other_ones(quick):
+    problem, _ = quick
+    fine = problem.model_copy(update={"refinement": 2})
+    values = fine.compute(0, range(4))
+    assert findings(fine, values) == []
+    changed = values["u"].copy()
+    changed[:, 8:24, 8:24] *= 1.5
+    assert findings(fine, {**values, "u": changed})
+    assert findings(problem, values)  # no solution on the mesh of the points
