@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdegen.domains import Cloud
+from pdegen.domains import Cloud, Curvilinear
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.published import FileEntry, Published, shapes
@@ -48,4 +48,46 @@ def elasticity(contents: Contents, declaration: Declaration) -> Published | None
         parameters={},
         physics=Physics(drawing={"u": Drawing("σ")}),
         domain=Cloud(found[0][:1], 2),
+    )  # fmt: skip
+
+
+def pipe(contents: Contents, declaration: Declaration) -> Published | None:
+    """Pipe_X.npy, Pipe_Y.npy and Pipe_Q.npy: nodes of bent pipes, and u, v, p there, inlet first
+    and lower wall first."""
+    found = shapes(contents, "Pipe_X", "Pipe_Y", "Pipe_Q")
+    if found is None or len(found[0]) != 3 or found[1] != found[0]:
+        return None
+    samples, *size = found[0]
+    if found[2] != (samples, 3, *size):
+        return None
+    at, mixed = ("sample", "i", "j"), ("sample", "part", "i", "j")
+    said = ("horizontal velocity", "vertical velocity", "pressure")
+    return Published(
+        name="pipe-published",
+        title="Pipe, the published files Pipe",
+        equation="u . grad u = -grad p + viscosity laplace u, div u = 0 in a bent pipe of height 1",
+        source="Li et al., JMLR 2023: the first 1000, the 200 after them",
+        grid="",
+        entries=(
+            *(
+                FileEntry(name, "Pipe_Q", mixed, said[k], part=k, role="target")
+                for k, name in enumerate("uvp")
+            ),
+            *(
+                FileEntry(
+                    name, f"Pipe_{name.upper()}", at, f"position {name} of each point",
+                    role="geometry",
+                )
+                for name in "xy"
+            ),
+        ),
+        splits=lambda counts: {
+            "train": (0, 1000), "test": (1000, 1200),
+            **({"validation": (1200, min(1400, n))} if (n := sum(counts)) > 1200 else {}),
+        },
+        parameters={"viscosity": 0.005},
+        physics=Physics(
+            drawing={"u": Drawing("u"), "v": Drawing("v", "diverging"), "p": Drawing("p")}
+        ),
+        domain=Curvilinear((size[0], size[1]), 2),
     )  # fmt: skip

@@ -44,4 +44,5 @@ _KNOWN: tuple[Recogniser, ...] = (
     neuralop.darcy,
     cost_accuracy.pairs,
     geo_fno.elasticity,
+    geo_fno.pipe,
 )

@@ -8,7 +8,15 @@ import pytest
 import xarray as xr
 
 from operators.data import read_pairs
-from pdegen.domains import Box, CellGrid, Cloud, NodalGrid, PeriodicGrid, from_attributes
+from pdegen.domains import (
+    Box,
+    CellGrid,
+    Cloud,
+    Curvilinear,
+    NodalGrid,
+    PeriodicGrid,
+    from_attributes,
+)
 from pdegen.foreign import importing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
@@ -326,3 +334,46 @@ def test_a_cloud_has_no_grid(tmp_path):
     _, files = unit_cells(tmp_path)
     with pytest.raises(ForeignError, match="the points are a cloud, not a grid: leave 'cell' out"):
         imported(tmp_path, *files, declaration=Declaration(grid="cell"))
+
+
+def pipes(tmp_path, samples=6):
+    """Files in the layout of Pipe."""
+    shape = (samples, 17, 9)
+    arrays = {"X": random(*shape), "Y": random(*shape, seed=1), "Q": random(samples, 3, 17, 9)}
+    for name, values in arrays.items():
+        np.save(tmp_path / f"Pipe_{name}.npy", values)
+    return arrays, sorted(tmp_path.glob("Pipe_*.npy"))
+
+
+def test_pipes_have_the_roles_of_the_recipe(tmp_path):
+    arrays, files = pipes(tmp_path)
+    store = imported(tmp_path, *files, declaration=FEW)
+    for name in "xy":
+        assert np.array_equal(value(store, name), arrays[name.upper()])
+    for k, name in enumerate("uvp"):
+        assert np.array_equal(value(store, name), arrays["Q"][:, k])
+    for variable in load_recipe("pipe-quick").problem.variables():
+        if variable.name in store.arrays:
+            found = store.array(variable.name).attrs
+            for key in ("role", "long_name", "coordinates", "viscosity"):
+                if variable.attributes["role"] != "geometry" or key != "viscosity":
+                    assert found.get(key) == variable.attributes.get(key), (variable.name, key)
+    assert store.attributes["domain"] == Curvilinear((17, 9), 2).attributes()
+    assert faults(store) == []
+    pairs = read_pairs(store.url, "train", input=["x", "y"])
+    np.testing.assert_array_equal(pairs.own["x"], pairs.inputs)
+    assert pairs.u.shape[:3] == (3, 17, 9)
+
+
+@pytest.mark.parametrize(("samples", "validation"), [(2310, (1200, 1400)), (1200, None)])
+def test_splits_of_pipes_are_the_published_ones(tmp_path, samples, validation):
+    _, files = pipes(tmp_path, samples)
+    plan = known(merged([opened(file, tmp_path) for file in files]), Declaration())
+    expected = {"train": (0, 1000), "test": (1000, 1200)}
+    assert plan.splits == expected | ({"validation": validation} if validation else {})
+
+
+def test_pipes_without_one_of_their_files_are_unknown(tmp_path):
+    _, files = pipes(tmp_path)
+    with pytest.raises(ForeignError, match="no file that is known"):
+        imported(tmp_path, *files[:2], declaration=FEW)
