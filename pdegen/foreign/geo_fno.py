@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pdegen.domains import Cloud, Curvilinear
 from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
@@ -9,6 +11,7 @@ from pdegen.foreign.published import FileEntry, Published, shapes
 from pdegen.store.format import Drawing, Physics
 
 _CELL = "Random_UnitCell_{}_10"
+_BLOCK, _FRAMES = (101, 31), 20
 
 
 def elasticity(contents: Contents, declaration: Declaration) -> Published | None:
@@ -90,4 +93,40 @@ def pipe(contents: Contents, declaration: Declaration) -> Published | None:
             drawing={"u": Drawing("u"), "v": Drawing("v", "diverging"), "p": Drawing("p")}
         ),
         domain=Curvilinear((size[0], size[1]), 2),
+    )  # fmt: skip
+
+
+def plasticity(contents: Contents, declaration: Declaration) -> Published | None:
+    """plas_N987_T20.mat: the heights of the dies, and positions and displacements in mm on a block
+    that is numbered from the right and from above. Heights are given from the left, over the
+    origin of the positions: the floor is at -0.1 mm."""
+    found = shapes(contents, "input", "output")
+    if found is None or found[1][1:] != (*_BLOCK, _FRAMES, 4) or found[0] != found[1][:2]:
+        return None
+    x, y = np.linspace(-25, 25, _BLOCK[0]), np.linspace(0, 15, _BLOCK[1])
+    return Published(
+        name="plasticity-published",
+        title="Plasticity, the published file plas_N987_T20",
+        equation="rho dv/dt = div sigma in plane stress, sigma elastic and perfectly plastic (von "
+        "Mises), under a rigid die without friction that comes down",
+        source="Li et al., JMLR 2023: the first 900, the last 80; validation is out of training",
+        grid="nodal",
+        entries=(
+            FileEntry(
+                "a", "input", ("sample", "x"), "height of the die at t = 0, above each point",
+                along=(("y", _BLOCK[1]),), units="mm",
+            ),
+            FileEntry(
+                "u", "output", ("sample", "x", "y", "time", "channel"), "displacement",
+                channels={"x": 2, "y": 3}, backwards=("x", "y"), units="mm",
+            ),
+        ),
+        splits=lambda counts: {
+            "train": (0, sum(counts) - 160),
+            "validation": (sum(counts) - 160, sum(counts) - 80),
+            "test": (sum(counts) - 80, sum(counts)),
+        },
+        points={"x": x, "y": y},
+        times=np.arange(_FRAMES) * 0.1,
+        physics=Physics(drawing={"a": Drawing("die"), "u": Drawing("u", "diverging", moves=True)}),
     )  # fmt: skip

@@ -106,7 +106,7 @@ def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) 
                 "key": field.views[0].array.name,
                 "axes": list(field.views[0].axes),
                 "frames": None if field.views[0].frames is None else list(field.views[0].frames),
-                **({} if field.views[0].part is None else {"part": field.views[0].part}),
+                **field.views[0].said,
                 "type": field.views[0].array.dtype.name,
             }
             for field in plan.fields

@@ -45,4 +45,5 @@ _KNOWN: tuple[Recogniser, ...] = (
     cost_accuracy.pairs,
     geo_fno.elasticity,
     geo_fno.pipe,
+    geo_fno.plasticity,
 )

@@ -36,6 +36,9 @@ class View:
         frames: First and one past the last point of the axis time; all by default. An axis time
             with a single frame is left out.
         part: Which point of the axis "part" is taken; that axis is left out.
+        channels: First and one past the last point of the axis channel; all by default.
+        backwards: Axes that are read from their ends.
+        along: Axes that the array has not, and their points: its values are the same in all.
 
     Raises:
         ForeignError: If the array has other axes.
@@ -45,6 +48,9 @@ class View:
     axes: tuple[str, ...]
     frames: tuple[int, int] | None = None
     part: int | None = None
+    channels: tuple[int, int] | None = None
+    backwards: tuple[str, ...] = ()
+    along: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         shape = self.array.shape
@@ -60,15 +66,28 @@ class View:
         """The axes after the samples, in the order of a store: time, channel, space."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
         dropped = {"", "sample", "part", *(("time",) if one_frame else ())}
-        return tuple(sorted((axis for axis in self.axes if axis not in dropped), key=_place))
+        axes = (*self.axes, *dict(self.along))
+        return tuple(sorted((axis for axis in axes if axis not in dropped), key=_place))
 
     @property
     def sizes(self) -> dict[str, int]:
         """Points along each axis."""
-        sizes = dict(zip(self.axes, self.array.shape, strict=True))
-        if self.frames is not None:
-            sizes["time"] = self.frames[1] - self.frames[0]
+        sizes = dict(zip(self.axes, self.array.shape, strict=True)) | dict(self.along)
+        for axis, taken in (("time", self.frames), ("channel", self.channels)):
+            if taken is not None:
+                sizes[axis] = taken[1] - taken[0]
         return sizes
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is taken of the array, where it is not all as it stands there."""
+        taken: dict[str, Any] = {
+            "part": self.part,
+            "channels": self.channels and list(self.channels),
+            "backwards": list(self.backwards) or None,
+            "along": dict(self.along) or None,
+        }
+        return {name: value for name, value in taken.items() if value is not None}
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """The values of some samples, shape (samples, *dims)."""
@@ -77,11 +96,20 @@ class View:
             taken["time"] = slice(*self.frames)
         if self.part is not None:
             taken["part"] = slice(self.part, self.part + 1)
+        if self.channels is not None:
+            taken["channel"] = slice(*self.channels)
         values = self.array.read(tuple(taken.get(axis, slice(None)) for axis in self.axes))
         kept = ("sample", *self.dims)
         dropped = tuple(i for i, axis in enumerate(self.axes) if axis not in kept)
         axes = [axis for axis in self.axes if axis in kept]
-        return values.squeeze(axis=dropped).transpose([axes.index(dim) for dim in kept])
+        values = values.squeeze(axis=dropped).transpose(
+            [axes.index(dim) for dim in kept if dim in axes]
+        )
+        values = np.flip(values, tuple(kept.index(axis) for axis in self.backwards))
+        there = [axis for axis in kept if axis not in axes]
+        values = np.expand_dims(values, [kept.index(axis) for axis in there])
+        sizes = self.sizes | {"sample": len(values)}
+        return np.broadcast_to(values, [sizes[dim] for dim in kept])
 
 
 def _place(axis: str) -> int:

@@ -21,8 +21,8 @@ from pdegen.store.variables import positions, times
 class FileEntry:
     """A variable of a published file: its key and axes, and its meaning.
 
-    `frames` and `part` are those of `pdegen.foreign.plan.View`; without a role a is the input and u
-    the target.
+    `frames`, `part`, `backwards` and `along` are those of `pdegen.foreign.plan.View`, `channels`
+    neighbouring ones with their numbers; without a role a is the input and u the target.
     """
 
     name: str
@@ -32,10 +32,17 @@ class FileEntry:
     frames: tuple[int, int] | None = None
     part: int | None = None
     role: str = ""
+    channels: Mapping[str, int] = field(default_factory=dict[str, int])
+    backwards: tuple[str, ...] = ()
+    along: tuple[tuple[str, int], ...] = ()
+    units: str = "1"
 
     def view(self, contents: Contents) -> View:
         """Where it is in a file."""
-        return View(contents.array(self.key), self.axes, self.frames, self.part)
+        numbers = [*self.channels.values()]
+        channels = (numbers[0], numbers[-1] + 1) if numbers else None
+        array = contents.array(self.key)
+        return View(array, self.axes, self.frames, self.part, channels, self.backwards, self.along)
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,8 @@ def _attributes(entry: FileEntry, known: Published) -> dict[str, Any]:
     return {
         "long_name": entry.long_name,
         "role": role,
-        "units": "1",
+        "units": entry.units,
+        **({"channels": [*entry.channels]} if entry.channels else {}),
         **({"coordinates": " ".join(words)} if words else {}),
         **known.parameters,
     }

@@ -137,11 +137,13 @@ class Drawing:
         symbol: What it is called in formulas; its name where empty.
         colours: "phases" of a coefficient, "sequential" or "diverging".
         log: Whether the scale of colours is logarithmic.
+        moves: Whether its channels displace the points: then it is drawn where they are.
     """
 
     symbol: str = ""
     colours: Literal["phases", "sequential", "diverging"] = "sequential"
     log: bool = False
+    moves: bool = False
 
 
 def _rising(pair: tuple[float, float]) -> tuple[float, float]:

@@ -42,12 +42,14 @@ class Look:
         colours: Of its values.
         log: Its scale is logarithmic where positive values span many magnitudes.
         phases: Its two values, where it has just two.
+        moves: Its components displace the points, and it is drawn where they are.
     """
 
     name: str
     colours: Literal["sequential", "diverging", "phases", "error"] = "sequential"
     log: bool = False
     phases: tuple[float, float] | None = None
+    moves: bool = False
 
     @property
     def map(self) -> Colormap:
@@ -139,7 +141,18 @@ class Functions:
     def panel(self, i: int, channel: int, scale: Normalize | None = None, title: str = "") -> Panel:
         """One channel of one sample."""
         values = self.of(i, channel)
-        return Panel(self.place(i), values, self.look, scale or self.look.scale(values), title)
+        place = self.moved(i, channel) if self.look.moves else self.place(i)
+        return Panel(place, values, self.look, scale or self.look.scale(values), title)
+
+    def moved(self, i: int, channel: int) -> Domain:
+        """Where the points of one sample are, which its components displace, at a channel's time;
+        where they were if components are missing."""
+        place, time = self.place(i), self.channels[channel].time
+        by = [times[time] for times in self.components.values() if time in times]
+        if len(by) != place.dim:
+            return place
+        x = place.points + self.of(i, by)
+        return Curvilinear.of(x) if isinstance(place, Box) else place.at(x)
 
     def scale(self, channel: int) -> Normalize:
         """One scale for a component in all samples, at all times."""

@@ -82,7 +82,7 @@ def look_of(store: Store, name: str) -> Look:
     how, phases = physics.drawing.get(name), physics.phases.get(name)
     symbol = name if how is None else how.symbol or name
     if how is not None and phases is None:
-        return Look(symbol, how.colours, how.log)
+        return Look(symbol, how.colours, how.log, moves=how.moves)
     return Look(symbol, "phases" if phases or role == "input" else "sequential", True, phases)
 
 

@@ -218,6 +218,8 @@ REDUCED = {  # overrides and samples that are solved within seconds
     "inviscid-burgers-quick": ({}, 320),
     "pipe": ({"problem.resolution": 65}, 4),
     "pipe-quick": ({}, 12),
+    "plasticity": ({"resolution": 21}, 12),
+    "plasticity-quick": ({"resolution": 21}, 12),
     "pulses": ({}, 200),
     "pulses-quick": ({}, 320),
     "shock-tube": ({}, 200),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +163,15 @@ def test_a_picture_of_a_moving_mesh_has_the_points_of_each_sample(tmp_path: Path
     first, second = (axes.collections[0].get_coordinates() for axes in figure.axes[:2])
     np.testing.assert_allclose(2 * first, second)
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
+
+
+def test_a_displacement_is_drawn_where_it_takes_the_points() -> None:
+    domain, names = Box.nodal(3, 4), ("u_x, t = 1", "u_y, t = 1", "u_x, t = 2", "u_y, t = 2")
+    one = functions(domain, names)
+    one = replace(one, look=Look("u", moves=True))
+    place = one.panel(1, 2).domain
+    assert isinstance(place, Curvilinear)
+    assert np.array_equal(place.points, domain.points + one.values[1][..., 2:])
+    assert replace(one, look=Look("u")).panel(1, 2).domain is domain
+    alone = functions(domain, ("u_x, t = 1",))
+    assert replace(alone, look=one.look).panel(0, 0).domain is domain  # nobody knows where

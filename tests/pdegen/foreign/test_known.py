@@ -22,7 +22,7 @@ from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.known import known
 from pdegen.foreign.opening import merged, opened
-from pdegen.recipe import load_recipe
+from pdegen.recipe import load_recipe, recipe_folder
 from tests.pdegen.foreign.files import (
     MATLAB,
     hdf5,
@@ -377,3 +377,56 @@ def test_pipes_without_one_of_their_files_are_unknown(tmp_path):
     _, files = pipes(tmp_path)
     with pytest.raises(ForeignError, match="no file that is known"):
         imported(tmp_path, *files[:2], declaration=FEW)
+
+
+# forging
+
+
+def blocks(samples, dtype=float):
+    """Arrays in the layout of plas_N987_T20: blocks are numbered from the right and from above,
+    heights of dies run the other way, and displacements stand beside positions."""
+    rng, shape = np.random.default_rng(0), (samples, 101, 31, 20)
+    die, u = rng.uniform(15, 24, (samples, 101)), rng.normal(size=(*shape, 2))
+    i, j = np.arange(101)[:, None, None], np.arange(31)[:, None]
+    rest = np.stack(np.broadcast_arrays(0.35 - 0.5 * i, 14.9 - 0.5 * j), axis=-1)
+    return {"input": die.astype(dtype), "output": np.concatenate([rest + u, u], -1).astype(dtype)}
+
+
+@pytest.mark.parametrize("write", [mat5, mat73], ids=lambda f: f.__name__)
+def test_forged_blocks_have_the_roles_of_the_recipe(tmp_path, write):
+    arrays = blocks(6)
+    store = imported(tmp_path, write(tmp_path / "plas_N987_T20.mat", arrays), declaration=FEW)
+    u = arrays["output"][:, ::-1, ::-1, :, 2:].transpose(0, 3, 4, 1, 2)
+    np.testing.assert_array_equal(value(store, "u"), u)
+    np.testing.assert_array_equal(value(store, "a"), np.repeat(arrays["input"][..., None], 31, -1))
+    problem = load_recipe("plasticity").problem
+    for variable in problem.variables()[:2]:
+        found = store.array(variable.name).attrs
+        for key in ("role", "channels", "units", "coordinates"):
+            assert found.get(key) == variable.attributes.get(key), (variable.name, key)
+    assert store.attributes["domain"] == problem.domain.attributes()
+    np.testing.assert_array_equal(value(store, "time"), problem.coordinates()[0].values)
+    (said,) = [v for name, v in store.attributes["imported"]["variables"].items() if name == "u"]
+    assert (said["channels"], said["backwards"]) == ([2, 4], ["x", "y"])
+    assert faults(store) == []
+    trains(store)
+
+
+def test_the_published_layout_is_made_of_a_store_on_reading(tmp_path):
+    """By the lines of the card."""
+    arrays = blocks(6)
+    dataset = xr.open_zarr(
+        imported(tmp_path, mat5(tmp_path / "plas.mat", arrays), declaration=FEW).url
+    )
+    card = (recipe_folder() / "plasticity.md").read_text("utf-8")
+    lines = card.partition("```python\n")[2].partition("```")[0]
+    found = {"np": np, "dataset": dataset}
+    exec(lines, found)
+    np.testing.assert_allclose(found["output"], arrays["output"], atol=1e-12)
+    np.testing.assert_array_equal(found["die"], arrays["input"])
+
+
+def test_splits_of_forged_blocks_are_out_of_the_published_ones(tmp_path):
+    file = hdf5(tmp_path / "plas_N987_T20.h5", blocks(170, "u1"))
+    plan = known([opened(file, tmp_path)], Declaration())
+    assert plan.splits == {"train": (0, 10), "validation": (10, 90), "test": (90, 170)}

@@ -1,0 +1,1 @@
+"""Forging of an elastic, perfectly plastic block by a die."""

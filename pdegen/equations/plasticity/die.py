@@ -1,0 +1,89 @@
+"""The surface of a die: a natural cubic spline through heights at equal distances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class Spline:
+    """Natural cubic splines through heights at equal distances over [-length/2, length/2].
+
+    A spline goes on beyond its ends as a straight line, so its second derivative is continuous.
+
+    Args:
+        length: Of the interval.
+        points: Number of heights, at least 3.
+
+    Raises:
+        ValueError: On values outside these ranges.
+
+    >>> line = Spline(length=4.0, points=3)
+    >>> float(line.values(line.pieces(np.array([[0.0, 1.0, 2.0]])), np.array([1.5]))[0, 0])
+    1.75
+    """
+
+    length: float
+    points: int
+
+    def __post_init__(self) -> None:
+        if not self.length > 0 or self.points < 3:
+            raise ValueError(
+                f"need length > 0 and points >= 3, got length={self.length}, points={self.points}"
+            )
+
+    @property
+    def width(self) -> float:
+        """Of a piece."""
+        return self.length / (self.points - 1)
+
+    @cached_property
+    def _curvatures(self) -> Float[np.ndarray, "points points"]:
+        """From heights to second derivatives: M_(k-1) + 4 M_k + M_(k+1) = 6 second differences over
+        width², M = 0 at both ends."""
+        n = self.points
+        system = np.eye(n)
+        inner = np.arange(1, n - 1)
+        system[inner, inner], system[inner, inner - 1], system[inner, inner + 1] = 4, 1, 1
+        second = np.zeros((n, n))
+        second[inner, inner], second[inner, inner - 1], second[inner, inner + 1] = -12, 6, 6
+        return np.linalg.solve(system, second / self.width**2)
+
+    def pieces(
+        self, heights: Float[np.ndarray, "batch points"]
+    ) -> Float[np.ndarray, "batch points-1 4"]:
+        """Polynomials of the pieces, in the distance from their left ends, from the constant on."""
+        w = self.width
+        curvature = np.stack([self._curvatures @ row for row in heights])
+        left, right = curvature[:, :-1], curvature[:, 1:]
+        slope = np.diff(heights, axis=1) / w - w * (2 * left + right) / 6
+        return np.stack([heights[:, :-1], slope, left / 2, (right - left) / (6 * w)], axis=-1)
+
+    def values(
+        self, pieces: Float[np.ndarray, "batch pieces 4"], x: Float[np.ndarray, " *points"]
+    ) -> Float[np.ndarray, "batch ..."]:
+        """Heights at x, the same places of all dies, or with a leading axis for each die."""
+        x = np.broadcast_to(x, (len(pieces), *x.shape)) if x.ndim == 1 else x
+        inside = np.clip(x, -self.length / 2, self.length / 2)
+        k = np.floor_divide(np.nan_to_num(inside) + self.length / 2, self.width).astype(int)
+        k = np.clip(k, 0, self.points - 2)
+        s = inside + self.length / 2 - k * self.width
+        row = np.arange(len(pieces)).reshape(-1, *[1] * (x.ndim - 1))
+        c0, c1, c2, c3 = np.moveaxis(pieces[row, k], -1, 0)
+        slope = c1 + s * (2 * c2 + s * 3 * c3)
+        return c0 + s * (c1 + s * (c2 + s * c3)) + slope * (x - inside)
+
+    def lowest(self, pieces: Float[np.ndarray, "batch pieces 4"]) -> Float[np.ndarray, " batch"]:
+        """The smallest height over the interval, which is at a knot or where the slope is zero."""
+        w = self.width
+        c0, c1, c2, c3 = (pieces[..., k] for k in range(4))
+        root = np.sqrt(np.maximum(c2 * c2 - 3 * c1 * c3, 0))
+        # of the two roots of c1 + 2 c2 s + 3 c3 s² that where the curvature is positive
+        upper, lower = np.where(c2 > 0, -c1, root - c2), np.where(c2 > 0, c2 + root, 3 * c3)
+        s = np.clip(upper / np.where(lower == 0, 1, lower), 0, w)
+        values = np.stack([c0 + p * (c1 + p * (c2 + p * c3)) for p in (s, 0 * s, w + 0 * s)])
+        return values.min(axis=(0, 2))

@@ -1,0 +1,303 @@
+"""Compiled steps of the forging of a block. The mathematics is in `solver.py`.
+
+Nodes are numbered [i, j] from the left and from below, elements likewise; the corners of an element
+are counted around it from its lower left one. Units are mm, ms, g and N, so stresses are in MPa.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+_jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+
+_CONVERGED = 1e-9  # of the yield condition, relative
+_POINTS = 4  # of an edge at which the die pushes
+_EVERY = 16  # steps between two looks at the largest stable one
+
+# how an interval of time ended
+DONE, FOLDED, STALLED = 0, 1, 2
+# what `energy` counts: die, plastic, of the control of hourglass modes, of volumetric viscosity
+DIE, PLASTIC, HOURGLASS, VISCOUS = range(4)
+
+
+@_jit
+def surface(die: np.ndarray, half: float, x: float) -> tuple[float, float]:
+    """Height of the die over the top of the block and its slope at x, before it moves.
+
+    Args:
+        die: (pieces, 4): a polynomial of each of equal pieces of [-half, half], from the constant
+            on, in the distance from the left end of the piece. It goes on as a straight line.
+        half, x: Half the length of the block, and the place.
+    """
+    pieces = die.shape[0]
+    width = 2 * half / pieces
+    inside = min(max(x, -half), half)
+    k = min(int((inside + half) / width), pieces - 1)
+    s = inside + half - k * width
+    value = die[k, 0] + s * (die[k, 1] + s * (die[k, 2] + s * die[k, 3]))
+    slope = die[k, 1] + s * (2 * die[k, 2] + s * 3 * die[k, 3])
+    return value + slope * (x - inside), slope
+
+
+@_jit
+def smallest_width(x: np.ndarray, y: np.ndarray) -> float:
+    """The smallest area of an element over its longest side; not positive where one is folded."""
+    least = np.inf
+    for i in range(x.shape[0] - 1):
+        for j in range(x.shape[1] - 1):
+            ax, ay = x[i + 1, j + 1] - x[i, j], y[i + 1, j + 1] - y[i, j]
+            bx, by = x[i, j + 1] - x[i + 1, j], y[i, j + 1] - y[i + 1, j]
+            area = (ax * by - ay * bx) / 2
+            longest = max(
+                (x[i + 1, j] - x[i, j]) ** 2 + (y[i + 1, j] - y[i, j]) ** 2,
+                (x[i + 1, j + 1] - x[i, j + 1]) ** 2 + (y[i + 1, j + 1] - y[i, j + 1]) ** 2,
+                (x[i, j + 1] - x[i, j]) ** 2 + (y[i, j + 1] - y[i, j]) ** 2,
+                (x[i + 1, j + 1] - x[i + 1, j]) ** 2 + (y[i + 1, j + 1] - y[i + 1, j]) ** 2,
+            )
+            least = min(least, area / math.sqrt(longest))
+    return least
+
+
+@_jit
+def returned(
+    sxx: float, syy: float, sxy: float, material: np.ndarray
+) -> tuple[float, float, float, float]:
+    """The stress on or below the yield surface, and λ of the plastic strain λ dev σ.
+
+    In p = σxx + σyy, q = σxx - σyy and t = σxy the yield condition of von Mises in plane stress is
+    p²/12 + q²/4 + t² = σ_Y²/3, and p, q, t are divided by 1 + Eλ/(3(1-ν)), 1 + 2Gλ, 1 + 2Gλ.
+    """
+    young, poisson, limit = material[0], material[1], material[2] ** 2 / 3
+    p, q = sxx + syy, sxx - syy
+    big, small = p * p * (1 / 12), q * q * 0.25 + sxy * sxy
+    excess = big + small - limit
+    if excess <= 0:
+        return sxx, syy, sxy, 0.0
+    a, b = young / (3 * (1 - poisson)), young / (1 + poisson)
+    # convex and falling: Newton's method rises to the root, from 0
+    flow = excess / (2 * (big * a + small * b))
+    da = db = 1.0
+    for _ in range(30):
+        both = 1 / ((1 + a * flow) * (1 + b * flow))
+        da, db = (1 + b * flow) * both, (1 + a * flow) * both
+        first, second = big * da * da, small * db * db
+        excess = first + second - limit
+        if excess <= _CONVERGED * limit:
+            break
+        flow += excess / (2 * (first * a * da + second * b * db))
+    p, q, sxy = p * da, q * db, sxy * db
+    return (p + q) * 0.5, (p - q) * 0.5, sxy, flow
+
+
+@_jit
+def element_forces(
+    nodes: np.ndarray,
+    dt: float,
+    elements: np.ndarray,
+    material: np.ndarray,
+    force: np.ndarray,
+    energy: np.ndarray,
+) -> None:
+    """Stresses after a step that has led to these positions and velocities, and their forces.
+
+    Args:
+        nodes: Positions x and y, velocities u and v of the nodes.
+        dt: The step.
+        elements: Stresses xx, yy, xy of each element, its thickness and its equivalent plastic
+            strain; replaced.
+        material: E, ν, σ_Y, density, speed of sound, and the coefficients of the two viscosities:
+            that of hourglass modes, and that of waves.
+        force: Of the nodes, along x and y; replaced.
+        energy: Added to.
+    """
+    x, y, u, v = nodes[0], nodes[1], nodes[2], nodes[3]
+    fx, fy = force[0], force[1]
+    hourglass, viscosity = material[5], material[6]
+    young, poisson, limit = material[0], material[1], material[2]
+    density, sound = material[3], material[4]
+    stiff, shear = young / (1 - poisson * poisson), young / (2 * (1 + poisson))
+    wave, compliance, rate = density * sound, 1 / young, 1 / dt
+    force[:] = 0.0
+    plastic, controlled, viscous = 0.0, 0.0, 0.0
+    for i in range(x.shape[0] - 1):
+        for j in range(x.shape[1] - 1):
+            # half the diagonals: first from corner 1 to 3, second from 2 to 4
+            ax, ay = (x[i + 1, j + 1] - x[i, j]) / 2, (y[i + 1, j + 1] - y[i, j]) / 2
+            bx, by = (x[i, j + 1] - x[i + 1, j]) / 2, (y[i, j + 1] - y[i + 1, j]) / 2
+            area = 2 * (ax * by - ay * bx)
+            au, av = u[i + 1, j + 1] - u[i, j], v[i + 1, j + 1] - v[i, j]
+            bu, bv = u[i, j + 1] - u[i + 1, j], v[i, j + 1] - v[i + 1, j]
+            # the gradient of the velocity, times the step
+            scale = dt / area
+            xx, xy = (au * by - bu * ay) * scale, (bu * ax - au * bx) * scale
+            yx, yy = (av * by - bv * ay) * scale, (bv * ax - av * bx) * scale
+            sxx, syy, sxy = elements[0, i, j], elements[1, i, j], elements[2, i, j]
+            before, turn = sxx + syy, (xy - yx) / 2
+            tilt = 2 * turn * sxy
+            sxy += turn * (syy - sxx) + shear * (xy + yx)
+            sxx += tilt + stiff * (xx + poisson * yy)
+            syy += -tilt + stiff * (yy + poisson * xx)
+            sxx, syy, sxy, flow = returned(sxx, syy, sxy, material)
+            elements[0, i, j], elements[1, i, j], elements[2, i, j] = sxx, syy, sxy
+            after = sxx + syy
+            thick = elements[3, i, j]
+            thick *= 1 - poisson * compliance * (after - before) - flow * after * (1 / 3)
+            elements[3, i, j] = thick
+            volume = area * thick
+            slip = 2 / 3 * limit * flow
+            elements[4, i, j] += slip
+            plastic += limit * slip * volume
+            # acts on waves alone: plastic flow keeps the volume
+            length = math.sqrt(area)
+            swelling = (1 - 2 * poisson) * compliance * (after - before)
+            damping = viscosity * wave * length * swelling * rate
+            viscous += damping * (xx + yy) * volume
+            sxx += damping
+            syy += damping
+            # the velocity that is no linear function of x and y
+            hx = x[i, j] - x[i + 1, j] + x[i + 1, j + 1] - x[i, j + 1]
+            hy = y[i, j] - y[i + 1, j] + y[i + 1, j + 1] - y[i, j + 1]
+            hu = u[i, j] - u[i + 1, j] + u[i + 1, j + 1] - u[i, j + 1]
+            hv = v[i, j] - v[i + 1, j] + v[i + 1, j + 1] - v[i, j + 1]
+            hu -= (xx * hx + xy * hy) * rate
+            hv -= (yx * hx + yy * hy) * rate
+            control = hourglass * wave * length * thick * 0.25
+            controlled += control * (hu * hu + hv * hv) * dt
+            hu *= control
+            hv *= control
+            # of corner 3 against corner 1, and of corner 4 against corner 2
+            f1x, f1y = (sxx * by - sxy * bx) * thick, (sxy * by - syy * bx) * thick
+            f2x, f2y = (sxy * ax - sxx * ay) * thick, (syy * ax - sxy * ay) * thick
+            # the part of the hourglass vector along b, corners 3 and 4
+            part = scale * rate
+            g1, g2 = (hx * by - hy * bx) * part, (hy * ax - hx * ay) * part
+            fx[i, j] += f1x - hu * (1 + g1)
+            fy[i, j] += f1y - hv * (1 + g1)
+            fx[i + 1, j + 1] -= f1x + hu * (1 - g1)
+            fy[i + 1, j + 1] -= f1y + hv * (1 - g1)
+            fx[i + 1, j] += f2x + hu * (1 - g2)
+            fy[i + 1, j] += f2y + hv * (1 - g2)
+            fx[i, j + 1] -= f2x - hu * (1 + g2)
+            fy[i, j + 1] -= f2y - hv * (1 + g2)
+    energy[PLASTIC] += plastic
+    energy[HOURGLASS] += controlled
+    energy[VISCOUS] += viscous
+
+
+@_jit
+def pushed(
+    die: np.ndarray,
+    half: float,
+    low: float,
+    stiffness: float,
+    mass: np.ndarray,
+    nodes: np.ndarray,
+    force: np.ndarray,
+) -> float:
+    """Adds the forces of the die, without friction, to the nodes of the left side, the top and the
+    right side: at equal distances along each edge, along the normal, and shared by its two nodes.
+
+    Args:
+        die, half: As of `surface`.
+        low: Height over the floor of where the die's height is 0.
+        stiffness: Force over depth and mass.
+        mass, nodes, force: Of the nodes, as of `element_forces`.
+
+    Returns:
+        The force downwards.
+    """
+    x, y, fx, fy = nodes[0], nodes[1], force[0], force[1]
+    nx, ny = x.shape[0] - 1, x.shape[1] - 1
+    down, i, j = 0.0, 0, 0
+    for edge in range(nx + 2 * ny):
+        k = i + 1 if ny <= edge < ny + nx else i
+        m = j + 1 if edge < ny else j - 1 if edge >= ny + nx else j
+        for point in range(_POINTS):
+            s = point / _POINTS
+            px, py = (1 - s) * x[i, j] + s * x[k, m], (1 - s) * y[i, j] + s * y[k, m]
+            if py <= low and abs(px) <= half:
+                continue
+            above, slope = surface(die, half, px)
+            depth = py - low - above
+            if depth > 0:
+                stiff = stiffness * ((1 - s) * mass[i, j] + s * mass[k, m]) / _POINTS
+                push = stiff * depth / (1 + slope * slope)
+                down += push
+                fx[i, j] += (1 - s) * push * slope
+                fy[i, j] -= (1 - s) * push
+                fx[k, m] += s * push * slope
+                fy[k, m] -= s * push
+        i, j = k, m
+    return down
+
+
+@_jit
+def moved(nodes: np.ndarray, force: np.ndarray, mass: np.ndarray, middle: float, dt: float) -> None:
+    """Velocities after a step from the middle of the last one, and positions after dt; nodes of the
+    bottom stay on the floor."""
+    for i in range(nodes.shape[1]):
+        force[1, i, 0] = 0.0
+        for j in range(nodes.shape[2]):
+            nodes[2, i, j] += middle * force[0, i, j] / mass[i, j]
+            nodes[3, i, j] += middle * force[1, i, j] / mass[i, j]
+            nodes[0, i, j] += dt * nodes[2, i, j]
+            nodes[1, i, j] += dt * nodes[3, i, j]
+
+
+@_jit
+def advanced(
+    nodes: np.ndarray,
+    mass: np.ndarray,
+    elements: np.ndarray,
+    material: np.ndarray,
+    die: np.ndarray,
+    numbers: np.ndarray,
+    span: tuple[float, float],
+    last: float,
+    energy: np.ndarray,
+) -> tuple[int, int, float, float]:
+    """Steps of central differences from one time to another.
+
+    Args:
+        nodes, mass: As of `element_forces`, velocities half a step before; and masses; replaced.
+        elements, material: As of `element_forces`.
+        die: As of `surface`.
+        numbers: Half the length of the block and its height, the speed of the die downwards, the
+            part of the stable step that is taken, the stiffness of the contact over mass and
+            step⁻², the smallest step.
+        span: The times.
+        last: The step before; 0 where there was none.
+        energy: Added to.
+
+    Returns:
+        How it ended; the number of steps, and the last one; and the mean force on the bottom in the
+        last tenth of the time, or when it failed.
+    """
+    half, height, speed, share, contact, smallest = numbers
+    (t, end), force = span, np.empty_like(nodes[:2])
+    steps, left, dt = 0, 1, 0.0
+    late, impulse, during = end - (end - t) / 10, 0.0, 0.0
+    while left > 0:
+        if steps % _EVERY == 0:
+            width = smallest_width(nodes[0], nodes[1])
+            if not width > 0:
+                return FOLDED, steps, last, t
+            largest = share * width / material[4]
+            if largest < smallest:
+                return STALLED, steps, last, t
+            left = math.ceil((end - t) / largest)
+            dt = (end - t) / left
+        # the first step finds a block at rest, and no stress
+        element_forces(nodes, last if last > 0 else 1.0, elements, material, force, energy)
+        middle, low = (last + dt) / 2, height - speed * t
+        down = pushed(die, half, low, contact / (dt * dt), mass, nodes, force)
+        energy[DIE] += down * speed * middle
+        if t >= late:
+            impulse, during = impulse - dt * force[1, :, 0].sum(), during + dt
+        moved(nodes, force, mass, middle, dt)
+        t, last = t + dt, dt
+        steps, left = steps + 1, left - 1
+    return DONE, steps, last, impulse / during

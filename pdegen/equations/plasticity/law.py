@@ -1,0 +1,194 @@
+"""What a store of forged blocks claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.equations.plasticity.die import Spline
+from pdegen.equations.plasticity.solver import Forging
+from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.gaussian import EPSILON
+from pdegen.law.uniform import UniformLaw
+
+Quantity = Callable[[Values], tuple[np.ndarray, float | np.ndarray]]
+Dies = Callable[[Float[np.ndarray, "batch points"]], Float[np.ndarray, "batch pieces 4"]]
+
+POINTS = 4  # of an edge at which the solver keeps it out of the die
+# mm that an edge is in the die, or away from where the die came to, at most, on 101 points
+_DEPTH, _GAP = 0.01, 0.05
+_ERROR = 2.0  # of a coarse block whose drift is all wrong
+_EXCESS = 1e-3  # of the plastic work over that of the die, where it moves the block
+_FALL = 1e-9  # of what only grows
+# Plastic work that follows from the strains between frames, over that of the steps.
+_STRAINED = 0.02
+
+
+def plasticity_law(
+    forging: Forging, spline: Spline, dies: Dies, drifts: bool, imbalance: float
+) -> Law:
+    """z is uniform, a its die, and u what a forged block does.
+
+    At t = 0 nothing has moved. The bottom stays on the floor, no node is in the die, the die has
+    pushed the block down where it came to, and no element is folded. The die works and the block
+    yields at no time backwards; both agree up to what is elastic, kinetic and viscous. The plastic
+    work that follows from the stored strains, between frames, is that of the steps, as far as the
+    frames resolve them.
+
+    Args:
+        forging: Block, times, material.
+        spline, dies: The dies of the numbers z.
+        drifts: Whether u has its drift.
+        imbalance: Largest one that the solver accepts.
+    """
+    physics = _Physics(forging, spline, dies, drifts)
+    return Law(
+        (
+            UniformLaw("z", [f"height {k + 1}" for k in range(spline.points)]),
+            Distinct("z"),
+            Bound("a", "the distance from the die of z", physics.die),
+            Bound("u", "the displacement at t = 0", physics.start),
+            Bound("u", "the distance of the bottom from the floor", physics.floor),
+            Bound("u", "the depth in the die, in mm,", physics.depth),
+            Bound("u", "the distance of the die from the block, in mm,", physics.gap),
+            Bound("u", "minus the smallest area of an element", physics.folded),
+            Bound("drift", "the distance from the mean of u over the bottom", physics.drift),
+            Bound("work", "the largest fall, over the last value,", _fall("work")),
+            Bound("plastic", "the largest fall, over the last value,", _fall("plastic")),
+            Bound("plastic", "the excess over the work of the die, relative,", physics.excess),
+            Bound(
+                "u",
+                "the distance of its plastic work from that stored, relative,",
+                physics.strained,
+            ),
+            *(
+                Bound(name, said, quantity)
+                for name in ("error", "error_at_rest")
+                for said, quantity in _error(name)
+            ),
+            Bound("residual", "the residual", lambda v: (abs(v["residual"]), imbalance)),
+            Bound("iterations", "minus the number of steps", lambda v: (-v["iterations"], -1.0)),
+            Bound("status", "the status", lambda v: (abs(v["status"]), 0.0)),
+        )
+    )
+
+
+class _Physics:
+    """Quantities of each sample that are bounded, with their limits."""
+
+    def __init__(self, forging: Forging, spline: Spline, dies: Dies, drifts: bool) -> None:
+        self._forging, self._spline, self._dies, self._drifts = forging, spline, dies, drifts
+        self._nodes = forging.block.nodes
+
+    def _u(self, stored: Values) -> Float[np.ndarray, "batch frames 2 nx ny"]:
+        """The displacement with its drift."""
+        u = stored["u"].astype(np.float64)
+        if not self._drifts:
+            u[:, :, 0] += stored["drift"][..., None, None]
+        return u
+
+    def die(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        over = self._spline.values(self._dies(stored["z"]), self._nodes[0, :, 0])
+        height = self._forging.block.height + over
+        off = abs(stored["a"] - height[..., None]).max(axis=(1, 2))
+        return off, 2 * EPSILON * abs(height).max(axis=1)
+
+    def start(self, stored: Values) -> tuple[np.ndarray, float]:
+        return abs(stored["u"][:, 0]).max(axis=(1, 2, 3)).astype(np.float64), 0.0
+
+    def floor(self, stored: Values) -> tuple[np.ndarray, float]:
+        return abs(stored["u"][:, :, 1, :, 0]).max(axis=(1, 2)).astype(np.float64), 0.0
+
+    def drift(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+        bottom = stored["u"][:, :, 0, :, 0].astype(np.float64)
+        mean = (bottom[..., :-1] + bottom[..., 1:]).mean(axis=2) / 2
+        expected = stored["drift"] if self._drifts else 0.0
+        rounding = 2 * EPSILON * abs(bottom).max(axis=(1, 2))
+        return abs(mean - expected).max(axis=1), rounding + EPSILON**2
+
+    def _above(self, stored: Values) -> Float[np.ndarray, "batch frames points"]:
+        """Height of points of the left side, the top and the right side over the die."""
+        forging, (x, y) = self._forging, np.moveaxis(self._nodes + self._u(stored), 2, 0)
+        x, y = (
+            np.concatenate([p[:, :, 0], p[:, :, 1:-1, -1], p[:, :, -1, ::-1]], axis=2)
+            for p in (x, y)
+        )
+        parts = np.arange(POINTS) / POINTS
+        x, y = (
+            (p[..., :-1, None] * (1 - parts) + p[..., 1:, None] * parts).reshape(*p.shape[:2], -1)
+            for p in (x, y)
+        )
+        low = forging.block.height - forging.speed * forging.times
+        return y - low[:, None] - self._spline.values(self._dies(stored["z"]), x)
+
+    def depth(self, stored: Values) -> tuple[np.ndarray, float]:
+        return self._above(stored).max(axis=(1, 2)), _DEPTH * self._size
+
+    def gap(self, stored: Values) -> tuple[np.ndarray, float]:
+        """At a frame at which the die would have come into a block at rest."""
+        lowest = self._spline.lowest(self._dies(stored["z"]))
+        low = -self._forging.speed * self._forging.times
+        reached = lowest[:, None] + low < 0
+        far = -self._above(stored).max(axis=2)
+        return np.where(reached, far, 0.0).max(axis=1), _GAP * self._size
+
+    @property
+    def _size(self) -> float:
+        """Of elements, over those of 101 points."""
+        return 2 * self._forging.block.length / self._forging.block.across
+
+    def _gradients(self, stored: Values) -> Float[np.ndarray, "batch frames ex ey 2 2"]:
+        """Of the positions, at the middles of the elements, by the coordinates at rest."""
+        x = self._nodes + self._u(stored)
+        one = x[..., 1:, 1:] - x[..., :-1, :-1]
+        other = x[..., 1:, :-1] - x[..., :-1, 1:]
+        block = self._forging.block
+        by_x = (one + other) / 2 * (block.across / block.length)
+        by_y = (one - other) / 2 * (block.up / block.height)
+        return np.moveaxis(np.stack([by_x, by_y], axis=-1), 2, -2)
+
+    def folded(self, stored: Values) -> tuple[np.ndarray, float]:
+        return -_determinant(self._gradients(stored)).min(axis=(1, 2, 3)), 0.0
+
+    def excess(self, stored: Values) -> tuple[np.ndarray, float]:
+        work, plastic = stored["work"], stored["plastic"]
+        return (plastic - work).max(axis=1) / abs(work[:, -1]), _EXCESS
+
+    def strained(self, stored: Values) -> tuple[np.ndarray, float]:
+        """∫ σ_Y ε over the block, ε the equivalent strains of straight ways from frame to frame
+        that keep the volume; against the plastic work that is stored."""
+        gradients = self._gradients(stored)
+        with np.errstate(all="ignore"):  # of folded elements
+            (a, b), (c, d) = np.moveaxis(gradients[:, :-1], (-2, -1), (0, 1))
+            adjugate = np.moveaxis(np.array([[d, -b], [-c, a]]), (0, 1), (-2, -1))
+            step = gradients[:, 1:] @ adjugate / _determinant(gradients[:, :-1])[..., None, None]
+            square = step.swapaxes(-1, -2) @ step
+            mean = (square[..., 0, 0] + square[..., 1, 1]) / 2
+            away = np.hypot((square[..., 0, 0] - square[..., 1, 1]) / 2, square[..., 0, 1])
+            first, second = np.log(mean + away) / 2, np.log(mean - away) / 2
+            strain = np.sqrt(4 / 3 * (first**2 + second**2 + first * second))
+        block, limit = self._forging.block, self._forging.material.limit
+        work = strain.sum(axis=1).mean(axis=(1, 2)) * limit * block.length * block.height
+        return abs(work / stored["plastic"][:, -1] - 1), _STRAINED
+
+
+def _determinant(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "*batch"]:
+    return matrix[..., 0, 0] * matrix[..., 1, 1] - matrix[..., 0, 1] * matrix[..., 1, 0]
+
+
+def _error(name: str) -> list[tuple[str, Quantity]]:
+    return [
+        ("the solver's error", lambda v: (v[name], _ERROR)),
+        ("minus the solver's error", lambda v: (-v[name], 0.0)),
+    ]
+
+
+def _fall(name: str) -> Quantity:
+    def quantity(stored: Values) -> tuple[np.ndarray, float]:
+        values = stored[name]
+        fall = np.maximum(-np.diff(values, axis=1), 0).max(axis=1)
+        return fall / abs(values[:, -1]) + abs(values[:, 0]), _FALL
+
+    return quantity

@@ -1,0 +1,298 @@
+"""Forging: the map from the shape of a die to the displacement of the block that it presses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field, model_validator
+
+from pdegen.domains import Box, NodalGrid
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.plasticity.die import Spline
+from pdegen.equations.plasticity.law import plasticity_law
+from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
+from pdegen.equations.registry import equation
+from pdegen.law.check import Law
+from pdegen.numerics.failure import SolveError
+from pdegen.sampling.uniform import Range, uniforms
+from pdegen.schema import Count, NonNegative, Strict, Tolerance
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+
+_STEPS = 10**7  # of time: an hour on a coarse block
+_STIFF = 20  # times the yield stress: elastic strains are small
+
+Measure = Annotated[float, Field(ge=1e-6, le=1e9)]  # of anything in mm, ms, g and MPa
+
+
+class SplineDie(Strict):
+    """A natural cubic spline through independent heights, uniform in a range, at equal distances;
+    moved so that its lowest point is `gap` over the block when the die starts."""
+
+    law: Literal["natural-spline"]
+    points: Annotated[Count, Field(ge=3, le=1000)] = 9
+    heights: Range = (0.0, 9.0)
+    gap: NonNegative = 0.0
+
+    @property
+    def sentence(self) -> str:
+        low, high = self.heights
+        moved = f"{self.gap:.6g} mm over the block" if self.gap else "on the block"
+        return (
+            f"natural cubic spline through {self.points} heights, independent and uniform in "
+            f"[{low:.6g}, {high:.6g}] mm, at equal distances; its lowest point starts {moved}"
+        )
+
+    def build(self, length: float) -> Spline:
+        return Spline(length, self.points)
+
+    def pieces(
+        self, z: Float[np.ndarray, "batch points"], length: float
+    ) -> Float[np.ndarray, "batch points-1 4"]:
+        """The dies of these numbers in (0, 1), over the top of the block."""
+        spline, (low, high) = self.build(length), self.heights
+        pieces = spline.pieces(low + (high - low) * z)
+        pieces[..., 0] += self.gap - spline.lowest(pieces)[:, None]
+        return pieces
+
+
+class Steel(Strict):
+    """`solver.Metal`, in MPa and g/mm³."""
+
+    young: Measure = 2e5
+    poisson: Annotated[float, Field(ge=0, lt=0.5)] = 0.3
+    limit: Measure = 70.0
+    density: Measure = 7.85e-3
+
+    @model_validator(mode="after")
+    def _stiff(self) -> Self:
+        if self.young < _STIFF * self.limit:
+            raise ValueError(
+                f"young must be at least {_STIFF} times the yield stress, so that elastic strains "
+                f"are small, got {self.young:g} and {self.limit:g}"
+            )
+        return self
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"E = {self.young:.6g} MPa, ν = {self.poisson:.6g}, σ_Y = {self.limit:.6g} MPa, "
+            f"ρ = {1e6 * self.density:.6g} kg/m³"
+        )
+
+    def build(self) -> Metal:
+        return Metal(self.young, self.poisson, self.limit, self.density)
+
+
+class Explicit(Strict):
+    """`solver.Forging`."""
+
+    method: Literal["explicit"]
+    share: Annotated[float, Field(gt=0, le=0.9)] = 0.75
+    hourglass: Annotated[float, Field(gt=0, le=1)] = 0.1
+    viscosity: Annotated[float, Field(ge=0, le=0.5)] = 0.06
+    contact: Annotated[float, Field(gt=0, le=0.5)] = 0.25
+    imbalance: Tolerance = 0.03
+
+
+@equation
+class Plasticity(Problem):
+    """ρ dv/dt = div σ in an elastic, perfectly plastic block under a die: the map from the die to
+    the displacement at `frames` times, on resolution points along the length."""
+
+    equation: Literal["plasticity"]
+    resolution: Annotated[Count, Field(ge=11, le=2001)]
+    length: Measure = 50.0
+    height: Measure = 15.0
+    speed: Measure = 3.0
+    interval: Measure = 0.1
+    frames: Annotated[Count, Field(ge=2, le=10_000)] = 20
+    drift: Literal["kept", "removed"] = "kept"
+    material: Steel = Steel()
+    die: SplineDie
+    solver: Explicit
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        across, up = self.resolution - 1, (self.resolution - 1) * self.height / self.length
+        if abs(up - round(up)) > 1e-9 or across % 2 or round(up) % 2 or round(up) < 2:
+            raise ValueError(
+                "resolution must make even numbers of square elements along length and height: "
+                f"resolution = {self.resolution} makes {across} and {up:.6g}"
+            )
+        drop = self.drop
+        low, high = self.die.heights
+        if not high - low <= 10 * self.height:
+            raise ValueError(
+                f"die.heights must span at most ten heights of the block, {10 * self.height:g}, "
+                f"got {[low, high]}"
+            )
+        if self.die.gap >= drop * (1 - 1e-9):
+            raise ValueError(
+                f"die.gap must be below {drop:g}, the way that the die comes down in {self.frames} "
+                f"frames, got {self.die.gap:g}: it misses the block"
+            )
+        if drop - self.die.gap > 0.9 * self.height:
+            raise ValueError(
+                f"the die comes down {drop - self.die.gap:g} mm into the block, at most 0.9 of "
+                f"its height of {self.height:g} are allowed: lower speed, interval or frames"
+            )
+        sound = self.material.build().sound
+        if self.speed > 0.01 * sound:
+            raise ValueError(
+                f"speed must be at most {0.01 * sound:.4g} mm/ms, a hundredth of the speed of "
+                f"sound, got {self.speed:g}"
+            )
+        steps = drop / self.speed * sound * across / self.length / self.solver.share
+        if steps > _STEPS:
+            raise ValueError(
+                f"material, times and resolution make {steps:.2g} steps at least, at most "
+                f"{_STEPS:,} are allowed"
+            )
+        return self
+
+    @property
+    def drop(self) -> float:
+        """The way of the die, mm."""
+        return self.speed * self.interval * (self.frames - 1)
+
+    @property
+    def formula(self) -> str:
+        return (
+            "rho dv/dt = div sigma in plane stress, sigma elastic and perfectly plastic (von "
+            "Mises), under a rigid die without friction that comes down"
+        )
+
+    @property
+    def domain(self) -> Box:
+        """The block at rest, x from its middle and y from the floor."""
+        across, up = self._block.across, self._block.up
+        return Box(
+            (NodalGrid(across + 1, self.length, -self.length / 2), NodalGrid(up + 1, self.height))
+        )
+
+    @property
+    def _block(self) -> Billet:
+        up = round((self.resolution - 1) * self.height / self.length)
+        return Billet(self.length, self.height, self.resolution - 1, up)
+
+    @property
+    def forging(self) -> Forging:
+        """What solves a sample."""
+        by = self.solver
+        return Forging(
+            self._block,
+            self.material.build(),
+            self.speed,
+            self.interval,
+            self.frames,
+            by.share,
+            by.hourglass,
+            by.viscosity,
+            by.contact,
+        )
+
+    @property
+    def _times(self) -> tuple[float, ...]:
+        return tuple((np.arange(self.frames) * self.interval).tolist())
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain = self.domain
+        die = "height of the die over the floor at t = 0, above each point"
+        said = {"long_name": "places of the heights in their range", "role": "parameter"}
+        return (
+            function(domain, "a", "input", die, units="mm"),
+            function(
+                domain,
+                "u",
+                "target",
+                "displacement",
+                channels=("x", "y"),
+                times=self._times,
+                units="mm",
+            ),
+            Variable("z", ("number",), (self.die.points,), "float64", {**said, "units": "1"}),
+            self._of_frames("drift", "mean displacement of the bottom along the floor", "mm"),
+            self._of_frames("work", "work of the die, over the block's thickness", "N"),
+            self._of_frames("plastic", "work in plastic strain, over the thickness", "N"),
+            scalar("error", "quality", "estimate of the relative L2 error of u over all frames"),
+            scalar("error_at_rest", "quality", "the same of the displacement without its drift"),
+            scalar("residual", "quality", "work of the die that is nowhere at the end, relative"),
+            scalar("iterations", "quality", "steps of time", dtype="int64"),
+            scalar("status", "quality", "0: in balance", dtype="int64"),
+        )
+
+    def _of_frames(self, name: str, long_name: str, units: str) -> Variable:
+        said = {"long_name": long_name, "role": "quality", "units": units, "coordinates": "time"}
+        return Variable(name, ("time",), (self.frames,), "float64", said)
+
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        return (times(self._times),)
+
+    def physics(self) -> Physics:
+        return Physics(
+            sentences={"die": self.die.sentence, "material": self.material.sentence},
+            drawing={"a": Drawing("die"), "u": Drawing("u", "diverging", moves=True)},
+        )
+
+    @property
+    def needed(self) -> int:
+        points = self._block.weights.size
+        return (4 * self.frames + 40) * points
+
+    def dies(self, seed: int, samples: range) -> Float[np.ndarray, "batch points-1 4"]:
+        """Of these samples, as `forging` takes them."""
+        return self.die.pieces(uniforms(seed, samples, self.die.points), self.length)
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
+        z = uniforms(seed, samples, self.die.points)
+        pieces, forging = self.die.pieces(z, self.length), self.forging
+        coarser = forging.coarser()
+        spline, x = self.die.build(self.length), self._block.nodes[0, :, 0]
+        over = self.height + spline.values(pieces, x)
+        drifts, tolerance = self.drift == "kept", self.solver.imbalance
+        parts = list[dict[str, np.ndarray | float]]()
+        for sample, die in zip(samples, pieces, strict=True):
+            try:
+                frames = forging(die)
+                drifting, resting = forging.estimates(frames, coarser(die))
+            except SolveError as failure:
+                raise SampleError(sample, failure.reason) from failure
+            if not frames.imbalance <= tolerance:
+                raise SampleError(
+                    sample,
+                    f"energy is out of balance by {frames.imbalance:.2g} of the work, at most "
+                    f"{tolerance:g} is allowed: use a smaller solver.share",
+                )
+            u = (frames.u if drifts else centred(frames)).astype(np.float32)
+            parts.append(
+                {
+                    "u": u,
+                    "drift": frames.drift,
+                    "work": frames.work,
+                    "plastic": frames.plastic,
+                    "error": drifting if drifts else resting,
+                    "error_at_rest": resting,
+                    "residual": frames.imbalance,
+                    "iterations": frames.steps,
+                }
+            )
+        found = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+        shape = (len(samples), *self.domain.shape)
+        return {
+            "a": np.broadcast_to(over[..., None], shape).astype(np.float32),
+            "z": z,
+            "status": np.zeros(len(samples), np.int64),
+            **found,
+        }
+
+    def law(self) -> Law:
+        return plasticity_law(
+            self.forging,
+            self.die.build(self.length),
+            lambda z: self.die.pieces(z, self.length),
+            self.drift == "kept",
+            self.solver.imbalance,
+        )

@@ -1,0 +1,384 @@
+"""Forging of a block: the flat die, the yield surface, energy, contact, and what a store claims."""
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from scipy.interpolate import CubicSpline
+
+from pdegen.equations.plasticity import kernels, law
+from pdegen.equations.plasticity.die import Spline
+from pdegen.equations.plasticity.problem import SplineDie
+from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
+from pdegen.numerics.failure import SolveError
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+
+SMALL = Forging(Billet(across=20, up=6))
+FLAT = np.zeros((1, 4))
+STEEL = np.array([2e5, 0.3, 70.0, 7.85e-3, Metal().sound, 0.1, 0.0])
+
+
+def random_die(seed=0, points=9):
+    heights = np.random.default_rng(seed).uniform(0, 9, (1, points))
+    spline = Spline(50.0, points)
+    pieces = spline.pieces(heights)
+    pieces[..., 0] -= spline.lowest(pieces)
+    return pieces[0]
+
+
+@lru_cache
+def forged(seed=0, across=40):
+    return Forging(Billet(across=across, up=across * 3 // 10))(random_die(seed))
+
+
+# the flat die: a block in homogeneous compression
+
+
+@pytest.fixture(scope="module")
+def flat():
+    return Forging(Billet(across=40, up=12))(FLAT)
+
+
+def test_a_flat_die_finds_the_yield_stress_times_the_section(flat):
+    """Length and thickness grow alike, so 70 MPa meets 50 mm² times 15 over the height."""
+    heights = 15 - 0.3 * np.arange(20)
+    np.testing.assert_allclose(flat.force[1:], 3500 * 15 / heights[1:], rtol=3e-3)
+    assert flat.elements[1].mean() == pytest.approx(-70, rel=2e-3)
+    assert np.sqrt((flat.elements[0] ** 2).mean()) < 3
+
+
+def test_a_flat_die_works_against_the_yield_stress(flat):
+    """σ_Y V ln(15/9.3), and what waves take."""
+    assert flat.plastic[-1] == pytest.approx(70 * 750 * np.log(15 / 9.3), rel=2e-3)
+    assert flat.work[-1] == pytest.approx(flat.plastic[-1], rel=3e-3)
+
+
+def test_a_flat_die_stretches_the_block_evenly(flat):
+    """By (15/9.3)^(1/2) along both free directions; inertia of the sides holds up to 1.5 %."""
+    stretch = np.sqrt(15 / 9.3)
+    ends = flat.u[-1, 0, [0, -1]]
+    np.testing.assert_allclose(ends, 25 * (stretch - 1) * np.array([[-1], [1]]) + 0 * ends,
+                               rtol=0.015)  # fmt: skip
+    np.testing.assert_allclose(flat.elements[3], stretch, rtol=0.03)
+    np.testing.assert_allclose(flat.u[-1, 1, :, -1], -5.7, atol=0.01)
+
+
+# random dies
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_energy_is_in_balance(seed):
+    frames = forged(seed)
+    assert frames.imbalance < 2e-3
+    assert np.all(np.diff(frames.work) > 0)
+    assert np.all(np.diff(frames.plastic) > 0)
+    assert frames.viscous[-1] < 0.02 * frames.work[-1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_block_is_between_the_floor_and_the_die(seed):
+    frames, spline, nodes = forged(seed), Spline(50.0, 9), Billet(across=40, up=12).nodes
+    assert not frames.u[:, 1, :, 0].any()
+    assert not frames.u[0].any()
+    for frame in range(1, 20):
+        x, y = (nodes + frames.u[frame])[..., -1]
+        # the die meets points of the edges, and they are its tangents: nodes may be below
+        above = y - (15 - 0.3 * frame) - spline.values(random_die(seed)[None], x)[0]
+        assert -0.05 < above.max() < 0.05
+
+
+def test_no_edge_goes_through_a_die_between_its_nodes():
+    """Nodes alone would slide off the tip of this die, which would sink in between them."""
+    problem = small_problem(resolution=41)
+    bounds = law._Physics(problem.forging, problem.die.build(50.0), lambda _: pieces, True)
+    frames, pieces = forged(1), random_die(1)[None]
+    values = {"u": frames.u[None], "z": np.zeros((1, 9))}
+    for quantity in (bounds.depth, bounds.gap):
+        observed, limit = quantity(values)
+        assert observed <= limit
+
+
+def test_a_mirrored_die_gives_the_mirrored_block():
+    heights = np.random.default_rng(5).uniform(0, 9, (1, 9))
+    spline = Spline(50.0, 9)
+    found = []
+    for given in (heights, heights[:, ::-1]):
+        pieces = spline.pieces(given)
+        pieces[..., 0] -= spline.lowest(pieces)
+        found.append(SMALL(pieces[0]).u)
+    mirrored = found[1][:, :, ::-1] * np.array([-1, 1])[:, None, None]
+    np.testing.assert_allclose(found[0], mirrored, atol=1e-6)
+
+
+def test_smaller_steps_change_little():
+    one, other = SMALL(random_die()), Forging(SMALL.block, share=0.3)(random_die())
+    assert other.steps > 2 * one.steps
+    assert SMALL.difference(centred(one), centred(other)) < 0.01
+
+
+def test_the_drift_is_that_of_the_bottom():
+    frames = forged(3)
+    assert abs(frames.drift[-1]) > 1
+    rest = centred(frames)
+    np.testing.assert_allclose((rest[:, 0, 1:, 0] + rest[:, 0, :-1, 0]).mean(axis=1), 0, atol=1e-12)
+    assert np.array_equal(rest[:, 1], frames.u[:, 1])
+
+
+def test_two_grids_tell_the_error():
+    """Of the displacement without its drift, beside a solution of a block four times as fine."""
+    forging = Forging(Billet(across=20, up=6))
+    frames, coarse = forging(random_die()), forging.coarser()(random_die())
+    with_drift, error = forging.estimates(frames, coarse)
+    true = forging.difference(centred(frames), centred(forged(0, 80)))
+    assert true / 3 < error < 3 * true
+    assert with_drift > error / 3
+
+
+# parts of the solver
+
+
+def test_stresses_return_to_the_yield_surface_along_the_deviator():
+    """Both the flow of the plastic strain and its size are those of the definition."""
+    rng = np.random.default_rng(0)
+    for trial in rng.normal(size=(200, 3)) * 150:
+        *stress, flow = kernels.returned(*trial, STEEL)
+        xx, yy, xy = stress
+        equivalent = np.sqrt(xx**2 - xx * yy + yy**2 + 3 * xy**2)
+        before = np.sqrt(trial[0] ** 2 - trial[0] * trial[1] + trial[1] ** 2 + 3 * trial[2] ** 2)
+        if before <= 70:
+            assert flow == 0
+            np.testing.assert_allclose(stress, trial, rtol=1e-15)
+            continue
+        assert equivalent == pytest.approx(70, rel=1e-8)
+        strain = flow * np.array([(2 * xx - yy) / 3, (2 * yy - xx) / 3, 2 * xy])
+        stiff = 2e5 / 0.91 * np.array([[1, 0.3, 0], [0.3, 1, 0], [0, 0, 0.35]])
+        np.testing.assert_allclose(trial - stress, stiff @ strain, atol=1e-6)
+
+
+def elements(rng, motion):
+    """One step of distorted elements that move by a linear velocity; their stress and forces."""
+    x = Billet(across=4, up=4, length=4, height=4).nodes.copy()
+    x[:, 1:-1, 1:-1] += rng.uniform(-0.2, 0.2, (2, 3, 3))
+    nodes = np.concatenate([x, np.tensordot(motion, x, axes=1)])
+    state = np.zeros((5, 4, 4))
+    state[:4] = np.array([30.0, -20.0, 10.0, 1.0])[:, None, None]
+    energy, force = np.zeros(4), np.empty_like(x)
+    kernels.element_forces(nodes, 1e-5, state, STEEL, force, energy)
+    return state[:3], force, energy
+
+
+def test_a_linear_velocity_gives_one_stress_and_no_force_inside():
+    """The patch test, and no hourglass mode in it."""
+    motion = np.array([[3.0, -1.0], [2.0, -4.0]])
+    stress, force, energy = elements(np.random.default_rng(0), motion)
+    np.testing.assert_allclose(stress, stress[:, :1, :1] + 0 * stress, rtol=1e-12)
+    assert abs(force[:, 1:-1, 1:-1]).max() < 1e-9
+    assert energy[kernels.HOURGLASS] < 1e-20
+    gained = 2e5 / 0.91 * (3 - 0.3 * 4) * 1e-5
+    turned = 2 * (-1 - 2) / 2 * 1e-5 * 10
+    assert stress[0, 0, 0] == pytest.approx(30 + gained + turned, rel=1e-6)
+
+
+def test_a_turning_block_turns_its_stress_and_keeps_its_forces_balanced():
+    stress, force, _ = elements(np.random.default_rng(1), np.array([[0.0, -7.0], [7.0, 0.0]]))
+    turn = np.array([[0, -7e-5], [7e-5, 0]])
+    before = np.array([[30.0, 10], [10, -20]])
+    after = before + turn @ before - before @ turn
+    np.testing.assert_allclose(stress[:, 0, 0], [after[0, 0], after[1, 1], after[0, 1]], atol=1e-6)
+    assert abs(force.sum(axis=(1, 2))).max() < 1e-9
+
+
+def test_an_hourglass_mode_is_resisted_and_pays_for_it():
+    x = Billet(across=1, up=1, length=1, height=1).nodes
+    u = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    state, energy, force = np.zeros((5, 1, 1)), np.zeros(4), np.empty_like(x)
+    state[3] = 1
+    kernels.element_forces(np.stack([*x, u, 0 * u]), 1e-5, state, STEEL, force, energy)
+    assert not state[:3].any()
+    assert np.all(force[0] * u < 0)
+    assert energy[kernels.HOURGLASS] == pytest.approx(-(force[0] * u).sum() * 1e-5)
+
+
+def test_a_die_is_a_natural_spline_that_goes_on_straight():
+    rng = np.random.default_rng(0)
+    spline, heights = Spline(50.0, 9), rng.uniform(0, 9, (3, 9))
+    pieces, x = spline.pieces(heights), np.linspace(-25, 25, 2001)
+    expected = CubicSpline(np.linspace(-25, 25, 9), heights, axis=1, bc_type="natural")
+    np.testing.assert_allclose(spline.values(pieces, x), expected(x), atol=1e-12)
+    np.testing.assert_allclose(spline.lowest(pieces), expected(x).min(axis=1), atol=1e-4)
+    assert np.all(spline.lowest(pieces) <= expected(x).min(axis=1) + 1e-12)
+    beyond = np.array([-30.0, 28.0])
+    slopes = expected(np.array([-25.0, 25.0]), 1)
+    straight = expected(np.array([-25.0, 25.0])) + slopes * np.array([-5, 3])
+    np.testing.assert_allclose(spline.values(pieces, beyond), straight, atol=1e-11)
+    for place in (-26.0, -25.0, -3.3, 0.0, 12.5, 25.0, 31.0):
+        value, _ = kernels.surface(pieces[0], 25.0, place)
+        assert value == pytest.approx(spline.values(pieces[:1], np.array([place]))[0, 0], abs=1e-12)
+
+
+# what cannot be
+
+
+def test_a_die_that_misses_the_block_is_refused():
+    high = FLAT + np.array([5.71, 0, 0, 0])
+    with pytest.raises(SolveError, match=r"the die misses the block: it comes down 5\.7 mm"):
+        SMALL(high)
+
+
+def test_a_die_that_ruins_the_block_is_a_failure_with_a_reason():
+    with pytest.raises(SolveError, match=r"is crushed by the die at .* ms: use a flatter"):
+        Forging(Billet(across=10, up=4), speed=3.0607, frames=50)(FLAT)
+    x, y = Billet(across=2, up=2, length=2, height=2).nodes
+    assert kernels.smallest_width(x, y) == 1
+    x[1, 1] = 2.5
+    assert kernels.smallest_width(x, y) < 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"gap": 5.7}, "die.gap must be below 5.7, the way that the die comes down in 20 frames"),
+        ({"gap": -1.0}, "must be at least 0"),
+        ({"frames": 60}, "comes down 17.7 mm into the block, at most 0.9 of its height of 15"),
+        ({"resolution": 42}, "makes 41 and 12.3"),
+        ({"resolution": 31}, "makes 30 and 9"),
+        ({"speed": 60.0, "interval": 0.005}, "a hundredth of the speed of sound"),
+        (
+            {"density": 1e-6, "young": 1e9, "interval": 0.3, "speed": 1.0, "resolution": 2001},
+            "steps at least, at most 10,000,000",
+        ),
+        ({"poisson": 0.5}, "poisson"),
+        ({"young": 100.0}, "young must be at least 20 times the yield stress"),
+        ({"young": 1e300}, "young: must be at most"),
+        ({"heights": [-1e308, 1e308]}, "must span at most ten heights of the block, 150"),
+        ({"points": 2}, "must be at least 3"),
+        ({"heights": [3.0, 1.0]}, "two numbers that do not fall"),
+        ({"share": 1.5}, "must be at most 0.9"),
+        ({"drift": "gone"}, "'kept' or 'removed'"),
+    ],
+)
+def test_recipes_that_cannot_be_are_refused(overrides, said):
+    with pytest.raises(SchemaError, match=said):
+        load_recipe("plasticity-quick").with_overrides(overrides)
+
+
+# stores
+
+
+def small_problem(**overrides):
+    overrides = {"resolution": 21, **overrides}
+    return load_recipe("plasticity-quick").with_overrides(overrides).problem
+
+
+@lru_cache
+def values_of(**overrides):
+    return small_problem(**overrides).compute(0, range(6))
+
+
+def findings(problem, values):
+    return problem.law().check([(np.arange(len(values["z"])), values)])
+
+
+def test_the_recipe_is_the_published_set():
+    recipe = load_recipe("plasticity")
+    assert recipe.samples == 987
+    assert recipe.splits.ranges(987)["test"] == (907, 987)
+    assert recipe.splits.ranges(987)["train"][1] <= 900
+    variables = {variable.name: variable for variable in recipe.problem.variables()}
+    assert variables["u"].shape == (20, 2, 101, 31)
+    assert variables["a"].shape == (101, 31)
+
+
+def test_a_sample_is_made_again_from_its_numbers():
+    problem, values = small_problem(), values_of()
+    pieces = SplineDie(law="natural-spline").pieces(values["z"][2:3], 50.0)
+    frames = problem.forging(pieces[0])
+    assert np.array_equal(frames.u.astype(np.float32), values["u"][2])
+    assert np.array_equal(frames.drift, values["drift"][2])
+    assert (frames.steps, frames.imbalance) == (values["iterations"][2], values["residual"][2])
+
+
+def test_labels_without_drift_are_those_with_it_moved():
+    kept, removed = values_of(), values_of(drift="removed")
+    moved = kept["u"].astype(float)
+    moved[:, :, 0] -= kept["drift"][..., None, None]
+    np.testing.assert_allclose(removed["u"], moved, atol=1e-6)
+    assert np.array_equal(removed["error"], kept["error_at_rest"])
+    assert np.array_equal(removed["drift"], kept["drift"])
+
+
+def test_a_sample_depends_on_its_number_alone():
+    problem = small_problem()
+    for name, value in problem.compute(0, range(3, 5)).items():
+        assert np.array_equal(value, values_of()[name][3:5]), name
+
+
+@pytest.mark.parametrize("drift", ["kept", "removed"])
+def test_sound_stores_pass(drift):
+    assert findings(small_problem(drift=drift), values_of(drift=drift)) == []
+
+
+def _wave(n, m):
+    return np.sin(np.pi * np.arange(n) / (n - 1))[:, None] * np.sin(np.pi * np.arange(m) / (m - 1))
+
+
+def _bend(values):
+    values["u"][3, 1:, 1] += 0.3 * _wave(21, 7)
+
+
+def _scale(values):
+    values["u"][3] *= 1.03
+
+
+def _swap(values):
+    values["u"][[1, 4]] = values["u"][[4, 1]]
+
+
+def _later(values):
+    values["u"][2, 1:] = values["u"][2, :-1].copy()
+
+
+def _slide(values):
+    values["u"][2, 1:, 0] += 0.2
+
+
+def _lift(values):
+    values["u"][2, 5, 1, 4, 0] = 0.1
+
+
+def _still(values):
+    values["u"][2, 0] += 0.01
+
+
+def _fold(values):
+    values["u"][5, 7, 0, 10, 3] += 6.0
+
+
+def _mirror(values):
+    values["u"][5] = values["u"][5, :, :, ::-1] * np.array([-1, 1])[:, None, None]
+
+
+def _column(name, row, value):
+    def changed(values):
+        values[name][row] = value
+
+    return changed
+
+
+@pytest.mark.parametrize("drift", ["kept", "removed"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        _bend, _scale, _swap, _later, _slide, _lift, _still, _fold, _mirror,
+        _column("z", 3, 0.25), _column("a", 3, 20.0), _column("drift", 1, 0.5),
+        _column("work", 1, 1.0), _column("plastic", 1, 1.0), _column("error", 0, np.nan),
+        _column("error_at_rest", 0, -1.0), _column("residual", 0, 0.1),
+        _column("iterations", 0, 0), _column("status", 0, 1), _column("u", 2, np.nan),
+        lambda values: values["plastic"].__imul__(1.05),
+    ],
+)  # fmt: skip
+def test_stores_that_were_changed_are_found(drift, fault):
+    values = {name: value.copy() for name, value in values_of(drift=drift).items()}
+    fault(values)
+    assert findings(small_problem(drift=drift), values)
