@@ -68,52 +68,58 @@ class Follows(Check):
     The modes |k_j| <= K of the frame t₀ are advanced to t₁, in as many steps as that takes, and
     once more without those beyond 2K/3 and with another rounding. What these runs differ by shows
     how much modes matter that the frame does not show, or shows as aliases, and how unstable the
-    flow is. Stored and computed modes |k_j| <= K/3 differ by at most four times that, and the error
-    of the store. As t₀ is a frame, and not the start, chaos makes nothing uncertain but frames that
-    are far apart. Where so many steps are not enough, nothing is compared.
+    flow is. Stored and computed modes |k_j| <= K/3 differ by at most four times that, the error of
+    the store, and what points show of modes beyond them, judged by the last ones. As t₀ is a frame,
+    and not the start, chaos makes nothing uncertain but frames that are far apart. Where so many
+    steps are not enough, nothing is compared.
 
     Args:
         evolved: The equation.
         highest: K.
-        first: So many of the first samples, in all their frames; None for all samples, where u(t₁)
-            follows from a.
+        first: So many of the first samples, in all their frames; None for all samples: u(t₁), which
+            follows from a, and one later frame, which differs by sample.
     """
 
     variable = "u"
 
     def __init__(self, evolved: Evolved, highest: int, first: int | None) -> None:
         self._evolved, self._highest, self._first = evolved, highest, first
-        times = evolved.times if first else evolved.times[:2]
         # equal but for rounding: the same steps
-        self._intervals = [float(f"{t:.12g}") for t in np.diff(times)]
+        self._intervals = [float(f"{t:.12g}") for t in np.diff(evolved.times)]
         self._longest = math.inf
-        which = "each frame" if first else "the first frame"
+        which = "each frame" if first else "a frame"
         self.subject = f"the distance of {which} from what the equation makes of the one before"
         self._bound = Bound("u", self.subject, lambda found: (found["off"], found["limit"]))
-        self._waiting = defaultdict[int, list[tuple[int, Frames, float]]](list)
+        self._waiting = defaultdict[int, list[tuple[int, Frames, float, float]]](list)
 
     def add(self, numbers: Int[np.ndarray, " batch"], values: Values) -> None:
-        rows = np.flatnonzero(numbers < (self._first or math.inf))
-        if not len(rows):
-            return
-        count, torus = len(self._intervals), self._evolved.torus
+        points = (self._evolved.components, *self._evolved.torus.points)
+        a, u = (values[name].reshape(len(numbers), -1, *points) for name in ("a", "u"))
+        errors = values["error"].reshape(len(numbers), -1)
+        for row in np.flatnonzero(numbers < (self._first or math.inf)):
+            number = int(numbers[row])
+            for place in self._places(number):
+                pair = (u[row, place - 1] if place else a[row, 0]), u[row, place]
+                error = errors[row, min(place, errors.shape[1] - 1)]
+                self._wait(place, number, np.stack(pair), error)
 
-        def modes(name: str, frames: int) -> Frames:
-            u = values[name][rows].reshape(len(rows), -1, self._evolved.components, *torus.points)
-            return torus.to_modes(u[:, :frames].astype(np.float64))
+    def _places(self, number: int) -> Sequence[int]:
+        """Of the frames before those that are compared."""
+        count = len(self._intervals)
+        if self._first:
+            return range(count)
+        return sorted({0, 1 + number % (count - 1)}) if count > 1 else [0]
 
-        v = np.concatenate([modes("a", 1), modes("u", count)], axis=1)
-        size, alias = _norm(v, 2), self._aliases(v)
-        error = np.clip(values["error"][rows].reshape(len(rows), -1), 0, self._evolved.tolerance)
-        slack = (_TRUST * error[:, :count] + 4 * EPSILON) * size[:, 1:]
-        slack = slack + alias[:, 1:] + alias[:, :-1]
-        v = self._cut(v, self._highest)
-        for row, number in enumerate(numbers[rows]):
-            for place in range(count):
-                waiting = self._waiting[place]
-                waiting.append((int(number), v[row, place : place + 2], slack[row, place]))
-                if len(waiting) == _AT_ONCE:
-                    self._compare(place)
+    def _wait(self, place: int, number: int, pair: np.ndarray, error: float) -> None:
+        torus = self._evolved.torus
+        v = torus.to_modes(pair.astype(np.float64))
+        before, after = self._aliases(torus, v)
+        slack = _TRUST * np.clip(error, 0, self._evolved.tolerance) + 4 * EPSILON
+        slack = slack * _norm(v)[1] + before
+        waiting = self._waiting[place]
+        waiting.append((number, self._cut(v, self._highest), slack, after))
+        if len(waiting) == _AT_ONCE:
+            self._compare(place)
 
     def findings(self) -> Iterator[Finding]:
         for place in sorted(self._waiting):
@@ -124,28 +130,32 @@ class Follows(Check):
         t, waiting = self._intervals[place], self._waiting.pop(place)
         if t >= self._longest:
             return
-        numbers, frames, slack = (np.array(part) for part in zip(*waiting, strict=True))
-        found, off = self._advanced(frames[:, 0], t)
+        numbers, frames, slack, alias = (np.array(part) for part in zip(*waiting, strict=True))
+        found, off, tail = self._advanced(frames[:, 0], t)
         known = np.isfinite(off)
         if not known.any():
             self._longest = t
-        limit = _TRUST * off + slack
+        limit = _TRUST * off + slack + np.minimum(alias, tail)
         distance = _norm(self._cut(frames[:, 1], self._highest // 3) - found)
         self._bound.add(numbers[known], {"off": distance[known], "limit": limit[known]})
 
-    def _advanced(self, v: Modes, t: float) -> tuple[Modes, Float[np.ndarray, " batch"]]:
-        """The low modes after a time, and what runs differ by in them; infinite where the most
-        steps are not enough."""
+    def _advanced(
+        self, v: Modes, t: float
+    ) -> tuple[Modes, Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
+        """The low modes after a time; what runs differ by in them, infinite where the most steps
+        are not enough; and what the highest let expect of aliases."""
         size, low = _norm(v), self._highest // 3
         rounding = EPSILON * size.reshape(-1, *[1] * (v.ndim - 1)) * self._noise
         other = self._cut(v, self._highest * 2 // 3) + rounding
         found, off = np.zeros_like(self._cut(v, low)), np.full(len(v), math.inf)
+        tail = np.zeros(len(v))
         left, count = np.arange(len(v)), _LEAST
         with np.errstate(over="ignore", invalid="ignore"):  # of too few steps: seen below
             before = self._cut(self._fine(v, t, count), low)
             while len(left) and count < _MOST:
                 count *= 2
-                after = self._cut(self._fine(v[left], t, count), low)
+                whole = self._fine(v[left], t, count)
+                after = self._cut(whole, low)
                 change = _norm(after - before)
                 met = change <= _CLOSE * size[left]
                 rows = left[met]
@@ -153,19 +163,19 @@ class Follows(Check):
                     found[rows] = after[met]
                     coarse = self._cut(self._coarse(other[rows], t, count), low)
                     off[rows] = change[met] + _norm(after[met] - coarse)
+                    tail[rows] = self._aliases(self._fine.torus, whole[met])
                 left, before = left[~met], after[~met]
-        return found, off
+        return found, off, tail
 
-    def _aliases(self, v: Frames) -> Float[np.ndarray, "batch times"]:
-        """What points may show of modes beyond n/2 as low ones: twice as much as of as many of the
-        last modes before."""
+    def _aliases(self, torus: Torus, v: Modes) -> Float[np.ndarray, " batch"]:
+        """What points may show of modes beyond those of a torus as low ones: twice as much as of as
+        many of the last modes before."""
         if not self._evolved.folded:
-            return np.zeros(v.shape[:2])
-        torus = self._evolved.torus
+            return np.zeros(len(v))
         shares = [np.abs(k) / top for k, top in zip(torus.numbers, torus.highest, strict=True)]
         last = np.max(np.broadcast_arrays(*shares), axis=0) > _LAST
         low = (2 * (self._highest // 3) + 1) ** len(torus.grids)
-        return 2 * np.sqrt(low / torus.weights[last].sum()) * _norm(v * last, 2)
+        return 2 * np.sqrt(low / torus.weights[last].sum()) * _norm(v * last)
 
     def _cut(self, v: Modes, highest: int) -> Modes:
         """The modes |k_j| <= K."""
@@ -216,8 +226,8 @@ class _March:
         return v
 
 
-def _norm(v: Modes, lead: int = 1) -> Float[np.ndarray, "*lead"]:
-    """The root of the mean square of the components, summed; of each along the leading axes."""
+def _norm(v: Modes) -> Float[np.ndarray, " batch"]:
+    """The root of the mean square of the components, summed."""
     squares = np.real(v) ** 2 + np.imag(v) ** 2
     squares[..., 1:] *= 2  # the modes -k are not stored
-    return np.sqrt(squares.sum(axis=tuple(range(lead, v.ndim))))
+    return np.sqrt(squares.sum(axis=tuple(range(1, v.ndim))))

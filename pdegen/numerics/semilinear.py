@@ -1,9 +1,9 @@
 """Semilinear equations in Fourier space, with an error estimate for each sample and frame.
 
-Each sample is integrated with some step h and with 2h, and h is halved until Richardson's estimate
-of the error in time meets the tolerance; then once more with 2h on a finer torus, whose difference
-is the error in space, whenever in time it arose. So a sample does not depend on those that are
-solved beside it.
+Each sample is integrated with some step h, with 2h and with 4h, and h is halved until Richardson's
+estimate of the error in time, at the order that is seen, meets the tolerance; then once more with
+2h on a finer torus, whose difference is the error in space, whenever in time it arose. So a sample
+does not depend on those that are solved beside it.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ class Semilinear:
         if self.here.nonlinear is None:
             return self._exact(v0, finer, frames, rows)
         w0 = self.torus.finer.padded(v0) if finer is None else finer
-        coarse, _ = self.here.march(v0, frames.times, self.dt, 1)
-        return self._stepped(v0, w0, frames, rows, coarse)
+        coarsest, coarse = (self.here.march(v0, frames.times, self.dt, k)[0] for k in (-2, -1))
+        change = _norms(self.torus, coarse - coarsest)
+        return self._stepped(v0, w0, frames, rows, coarse, change)
 
     def _stepped(
         self,
@@ -124,31 +125,42 @@ class Semilinear:
         frames: _Frames,
         rows: np.ndarray,
         coarse: Array,
+        change: Float[Array, "batch times"],
         halvings: int = 0,
     ) -> tuple[Array, Array, Array, Array]:
-        """The solution with dt halved so often, from the one with twice that step; where it misses
-        the tolerance, with less."""
+        """The solution with dt halved so often; where it misses the tolerance, with less.
+
+        Args:
+            v0, w0: The start, here and on the finer torus.
+            frames: What is asked for.
+            rows: The places of the samples in the batch.
+            coarse: The solution with twice the step.
+            change: Its distance from the one with four times the step. Where that is not 2⁴ times
+                what this solution differs by, the method has not its order, as in waves that turn
+                far within a step, and less is divided by.
+            halvings: Of dt.
+        """
         xp, times = array_namespace(v0), frames.times
-        v, integrals = self.here.march(v0, times, self.dt, 2 ** (halvings + 1), self.watched)
-        size = _norms(self.torus, v)
-        in_time = _norms(self.torus, v - coarse) / (2**_ORDER - 1)
+        v, integrals = self.here.march(v0, times, self.dt, halvings, self.watched)
+        size, off = _norms(self.torus, v), _norms(self.torus, v - coarse)
+        in_time = off / (_contraction(change, off) - 1)
         in_time = _relative(in_time, size) + np.finfo(float).eps * frames.begun
         in_space = xp.full_like(in_time, math.inf)
         unseen = ~self._misses(in_time, frames)
         # where 2h is too long for the finer torus, h may not be
         for more, states in enumerate((coarse, v)):
             if bool(xp.any(unseen)):
-                finer, pieces = self.torus.finer, 2 ** (halvings + more)
-                fine, _ = self._finer.march(w0[unseen], times, self.dt, pieces)
-                off = _norms(finer, fine - finer.padded(states[unseen]))
-                in_space[unseen] = _relative(off, size[unseen])
+                finer, same = self.torus.finer, halvings - 1 + more
+                fine, _ = self._finer.march(w0[unseen], times, self.dt, same)
+                lost = _norms(finer, fine - finer.padded(states[unseen]))
+                in_space[unseen] = _relative(lost, size[unseen])
                 large = xp.any(in_space > _LARGE, axis=1)
                 unseen = unseen & (large | self._misses(in_space, frames))
         error = in_time + in_space
         step = xp.full_like(size[:, 0], self.dt / 2**halvings)
         missed = self._misses(error, frames)
         if bool(xp.any(missed)):
-            lost = missed
+            lost = missed  # at once where the grid is too coarse: no step mends that
             if halvings < _HALVINGS:
                 seen = frames.must & xp.isfinite(in_space)
                 lost = xp.any(seen & (in_space > self.tolerance), axis=1)
@@ -157,7 +169,7 @@ class Semilinear:
                 parts = (to_numpy(part) for part in (in_time[row], in_space[row], frames.must))
                 raise self._lost(int(rows[row]), float(step[row]), *parts)
             again = v0[missed], w0[missed], frames, rows[to_numpy(missed)]
-            parts = self._stepped(*again, v[missed], halvings + 1)
+            parts = self._stepped(*again, v[missed], off[missed], halvings + 1)
             v[missed], error[missed], step[missed], integrals[missed] = parts
         return v, error, step, integrals
 
@@ -249,13 +261,14 @@ class Discrete:
         v0: Modes,
         times: list[float],
         dt: float,
-        pieces: int,
+        halvings: int = 0,
         watched: Watched | None = None,
     ) -> tuple[Array, Float[Array, "batch times watched"]]:
-        """The states at the times, each interval in `pieces` times as many steps as 2 dt needs.
+        """The states at the times, with steps of at most dt, halved so often, at least -2 times:
+        each interval is cut into as many as 4 dt needs, and these are halved.
 
-        Integrals are sums of Simpson's rule over pairs of steps; pieces are even then. The march
-        ends where no sample is finite.
+        Integrals are sums of Simpson's rule over pairs of steps. The march ends where no sample is
+        finite.
         """
         xp = array_namespace(v0)
         v, now = v0, 0.0
@@ -265,7 +278,8 @@ class Discrete:
         with np.errstate(over="ignore", invalid="ignore"):  # a step that is too large: seen later
             for t in times:
                 if t > now:
-                    count = pieces * max(1, math.ceil((t - now) / (2 * dt) * (1 - 1e-12)))
+                    longest = max(1, math.ceil((t - now) / (4 * dt) * (1 - 1e-12)))
+                    count = longest * 2 ** (halvings + 2)
                     v, grown = self._interval(v, (t - now) / count, count, watched)
                     total = total + grown
                 now = t
@@ -314,6 +328,15 @@ def _norms(torus: Torus, v: Complex[Array, "b t components *modes"]) -> Float[Ar
     with np.errstate(over="ignore", invalid="ignore"):
         squares = constant(torus.weights, v) * (xp.real(v) ** 2 + xp.imag(v) ** 2)
         return xp.sqrt(xp.sum(squares, axis=tuple(range(2, v.ndim))))
+
+
+def _contraction(change: Array, off: Array) -> Array:
+    """By how much a halved step has made the distance of two runs smaller, at most 2⁴."""
+    xp = array_namespace(off)
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = change / (off + np.finfo(float).tiny)
+    most = xp.full_like(ratio, 2.0**_ORDER)
+    return xp.clip(xp.where(xp.isfinite(ratio), ratio, most), 2.0, 2.0**_ORDER)
 
 
 def _relative(off: Array, size: Array) -> Array:

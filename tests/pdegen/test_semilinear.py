@@ -184,3 +184,23 @@ def test_of_many_lengths_of_steps_few_are_kept():
     solver = burgers(tolerance=1.0)
     solver.solve(waves(1), list(np.cumsum(np.linspace(1e-4, 2e-4, 200))))
     assert len(solver.here._steps) <= 64
+
+
+def test_the_error_in_time_is_that_of_the_order_that_is_seen():
+    """Waves of Korteweg and de Vries that turn far within a step."""
+    torus = Torus((PeriodicGrid(64, length=2.0),))
+
+    def terms(torus):
+        def convection(v):
+            return constant(0.5 * torus.d[0], v) * torus.to_modes(torus.to_points(v) ** 2)
+
+        even = 1.7e-4 * torus.laplacian
+        return (even - 1.36 * torus.d[0] - 3.2e-3 * torus.d[0] ** 3)[None], convection
+
+    field = PeriodicGaussianField(sigma=0.86, tau=4.6, alpha=2.9, modes=5)
+    v0 = torus.to_modes(field(PeriodicGrid(64), 3, range(4)))[:, None]
+    found = Semilinear(torus, terms, 1.0, 1e-3).solve(v0, [8.4, 16.7])
+    exact = Semilinear(torus, terms, 0.01, 1e-3).solve(v0, [8.4, 16.7])
+    true = relative(torus, found.v, exact.v)
+    assert true.max() < 1e-3
+    assert (found.error > true / 2).all()

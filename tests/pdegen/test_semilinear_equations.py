@@ -26,8 +26,8 @@ SMALL = {
 
 # steps that are small enough for the order to be seen; KS and Swift-Hohenberg have modes that decay
 # within a step, of which the order is less until steps are short
-SHORT = {"kdv": 0.004, "kuramoto-sivashinsky": 0.0125, "allen-cahn": 0.1, "fisher-kpp": 0.025,
-         "swift-hohenberg": 0.0125, "gray-scott": 2.0, "burgers-2d": 0.01}  # fmt: skip
+SHORT = {"kdv": 0.004, "kuramoto-sivashinsky": 0.0125, "allen-cahn": 0.125, "fisher-kpp": 0.025,
+         "swift-hohenberg": 0.0125, "gray-scott": 2.5, "burgers-2d": 0.0125}  # fmt: skip
 
 
 def small(name, **overrides):

@@ -77,6 +77,8 @@ MONOMIAL = {"of": "u", "coefficient": 1.0, "powers": [2]}
         ({"initial": {"mean": [1.0, 2.0]}}, "initial.mean has 2 numbers, expected one"),
         ({"initial": {"law": "uniform"}}, "unknown 'uniform', known: gaussian, bounded"),
         ({"dimension": 3}, "dimension: must be 1 or 2, got 3"),
+        ({"linear": {"diffusion": -1.0, "hyper_diffusion": 1e-6}},
+         "up to the mode 160 grow by diffusion < 0: they need solver.resolution >= 482, got 32"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(changes, message):
@@ -131,7 +133,7 @@ def test_the_limit_of_the_step_is_where_it_becomes_unstable():
         v0, _ = started(problem, range(1))
         v0[..., -1] += 1e-9
         solver = problem.terms.solver(problem.torus, limit * factor, 1e99, None)
-        last = solver.here.march(v0, [50.0], solver.dt, 2)[0][0, 0, 0, -1]
+        last = solver.here.march(v0, [50.0], solver.dt)[0][0, 0, 0, -1]
         assert (not abs(last) < 1e-8) == grows  # it may be infinite
 
 

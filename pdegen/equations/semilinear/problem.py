@@ -229,6 +229,14 @@ class SemilinearProblem(Problem):
                     f"{'' if fourth < 0 else ', or hyper_diffusion > 0'}: the shorter a wave, the "
                     "faster it grows, and no grid and no step resolve that"
                 )
+            if diffusion < 0:  # waves with k² < -diffusion/hyper_diffusion grow
+                k = math.ceil(self.length / (2 * math.pi) * math.sqrt(-diffusion / fourth))
+                least = (terms.degree + 1) * k + 1
+                if self.solver.resolution < least:
+                    raise ValueError(
+                        f"waves of {name} up to the mode {k} grow by diffusion < 0: they need "
+                        f"solver.resolution >= {least + least % 2}, got {self.solver.resolution}"
+                    )
         check_steps(dt, self.times)
         speed, slope = self._speeds()
         largest = terms.largest_step(self.torus, speed, slope)
