@@ -75,7 +75,7 @@ def ranked(errors: np.ndarray) -> dict[str, int]:
 
 
 def predictions(
-    inputs: Functions,
+    inputs: Functions | None,
     truth: Functions,
     predicted: np.ndarray,
     errors: np.ndarray,
@@ -85,7 +85,7 @@ def predictions(
     """Truth u and prediction p of the best, the median and the worst sample, and p - u.
 
     Args:
-        inputs: Drawn beside them, where they are no curves.
+        inputs: Drawn beside them, where they are no curves; None draws none.
         truth: u; of many channels a few are drawn.
         predicted: p, of the shape of the values of u.
         errors: Relative L² error of each sample.
@@ -142,7 +142,11 @@ def _on_a_line(truth: Functions, predicted: np.ndarray, titles: dict[str, int]) 
 
 
 def _in_panels(
-    inputs: Functions, noisy: bool, truth: Functions, predicted: np.ndarray, titles: dict[str, int]
+    inputs: Functions | None,
+    noisy: bool,
+    truth: Functions,
+    predicted: np.ndarray,
+    titles: dict[str, int],
 ) -> Figure:
     """Input, truth, prediction and error beside each other, a row for each of a few channels;
     truth and prediction of a component of a sample have one scale of colours."""
@@ -153,10 +157,11 @@ def _in_panels(
     )  # fmt: skip
     rows, names = [], []
     for title, i in titles.items():
-        for k, (a, u) in enumerate(zip_longest(inputs.chosen(FEW), truth.chosen(FEW))):
+        beside = [] if inputs is None else inputs.chosen(FEW)
+        for k, (a, u) in enumerate(zip_longest(beside, truth.chosen(FEW))):
             first = not rows
             row: list[Panel | None] = [None] * 4
-            if a is not None:
+            if a is not None and inputs is not None:
                 one = inputs.names[a] if len(inputs.names) > 1 else inputs.look.name
                 words = f"input {one}{' with noise' if noisy else ''}"
                 row[0] = inputs.panel(i, a, title=words if first or len(inputs.names) > 1 else "")
@@ -171,7 +176,7 @@ def _in_panels(
                     (truth, found, error), (scale, scale, of_error), words, strict=True
                 )):  # fmt: skip
                     row[1 + place] = f.panel(i, u, s, word if first or several else "")
-            rows.append(row)
+            rows.append(row[inputs is None :])
             names.append(title.format("\n") if k == 0 else "")
     return sheet(rows, names)
 

@@ -120,7 +120,9 @@ def _learned(run: FinishedRun) -> str:
     if data.target_resolution is not None:
         cells = points(data.target_resolution, run.dimension)
         target = f"{data.target}, its averages over {cells} cells"
-    return f"{data.input} on {grid} points → {target}"
+    inputs, _ = run.experiment.variables
+    named = inputs if isinstance(inputs, str) else ", ".join(inputs)
+    return f"{named} on {grid} points → {target}"
 
 
 def _in_time(task: InTime, input: str, target: str) -> str:

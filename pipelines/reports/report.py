@@ -197,17 +197,21 @@ def _prediction_section(run: FinishedRun) -> Section:
     inputs, truth = functions_of(run)
     predicted = run.prediction.numpy()
     noisy = run.experiment.noise is not None
-    figure = charts.predictions(inputs, truth, predicted, errors, numbers.tolist(), noisy)
+    # positions are seen in the truth
+    shape = run.store.arrays[inputs.channels[0].variable].said.role == "geometry"
+    figure = charts.predictions(
+        None if shape else inputs, truth, predicted, errors, numbers.tolist(), noisy
+    )
     u = truth.look.name
     explained = (
         f"Prediction p over the truth {u}, and beneath it the error p − {u} on its own scale."
     )
     if truth.domain.dim > 1:
+        seen = "with the noise that the model sees" if noisy else "as the model sees it"
         explained = (
-            f"Input, truth {u}, prediction p and error p − {u} on its own scale; truth and "
-            "prediction of a sample have the same one. x points to the right, y upwards. The "
-            f"input is drawn {'with the noise that the model sees' if noisy else 'as the model '}"
-            f"{'' if noisy else 'sees it'}."
+            f"{'Truth' if shape else 'Input, truth'} {u}, prediction p and error p − {u} on its "
+            "own scale; truth and prediction of a sample have the same one. x points to the "
+            f"right, y upwards.{'' if shape else f' The input is drawn {seen}.'}"
         )
     drawn = ", ".join(truth.names[c] for c in truth.chosen(charts.FEW))
     few = (

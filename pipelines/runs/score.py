@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 from pydantic import BeforeValidator
 from torch import Tensor
 
@@ -19,6 +20,7 @@ MEASURES = {
     "seen": "relative L² error of the times that training sees, as one block",
     "unseen": "relative L² error of the other times, as one block",
     "l1": "relative L¹ error of each channel, averaged over the channels",
+    "points": "relative L² error over the points, all of which count alike",
 }
 
 
@@ -139,6 +141,9 @@ def measures_of(
     """Errors of predictions of a batch by the measures that the task has, each (batch,)."""
     channels = batch.u.shape[-1]
     found = {"l1": errors_of(prediction, batch, pairs, 1, channels).mean(dim=1)}
+    if batch.weight is not None:  # published errors of meshes have no weights
+        alike = replace(batch, weight=torch.ones_like(batch.weight))
+        found["points"] = errors_of(prediction, alike, pairs)[:, 0]
     times = len(times_in(pairs.target_channels))
     if times > 1:
         found["block"] = errors_of(prediction, batch, pairs)[:, 0]

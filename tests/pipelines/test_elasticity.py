@@ -1,7 +1,11 @@
 """Stores whose samples differ in their shape alone: pictures, and models of the positions."""
 
+import json
+
+import numpy as np
 import pytest
 from matplotlib.image import imread
+from safetensors.torch import load_file
 
 from pdegen.making.generate import generate
 from pdegen.making.verify import verify
@@ -10,6 +14,7 @@ from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import functions_in
 from pipelines.reports.pictures import plot_store
+from pipelines.runs.reproduction import toml
 from tests.pipelines.command import call, quietly
 
 
@@ -39,13 +44,52 @@ def test_pictures_show_what_is_sought(sheets, tmp_path):
     assert 2 * width < 3 * height  # stress and both displacements: three rows of four samples
 
 
-def test_a_model_learns_from_positions(sheets, tmp_path, capsys, monkeypatch):
-    out = tmp_path / "run"
-    quietly("train", "--model", "galerkin-transformer", "--set", "decoder=pointwise", "--set",
-            "width=16", "--set", "epochs=1", "--data", sheets, "--out", out)  # fmt: skip
-    scored = call(capsys, monkeypatch, "evaluate", out / "best.safetensors", "--data", sheets)
-    assert scored.status == 0
-    assert "relative L2 mean" in scored.out[-1]
+@pytest.fixture(scope="module")
+def run(sheets, tmp_path_factory):
+    """A short training on the positions."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    declared = Experiment.on_store(sheets, "pit").with_overrides(
+        {"model.latent": "input", "width": 8, "heads": 1, "depth": 1, "epochs": 1,
+         "data.recipe": "elasticity-quick", "data.overrides.problem.resolution": 12}
+    )  # fmt: skip
+    path = out.parent / "experiment.toml"
+    path.write_text(toml(declared.model_dump(exclude_none=True)))
+    quietly("run", path, "--data", sheets, "--out", out)
+    return out
+
+
+def test_a_model_that_learns_from_positions_is_scored_by_area_and_by_points(sheets, run):
+    (score,) = json.loads((run / "scores.json").read_text("utf-8"))["results"]
+    over_points = score["measures"]["points"]["errors"]
+    kept = load_file(run / "predictions.safetensors")
+    u, weight = (open_sealed(sheets).array(name)[-4:] for name in ("u", "weight"))
+    p = next(v.numpy() for v in kept.values() if v.numel() == u.size).reshape(u.shape)
+    for errors, w in ((score["errors"], weight), (over_points, np.ones_like(weight))):
+        expected = np.sqrt((w * (p - u) ** 2).sum(axis=1) / (w * u**2).sum(axis=1))
+        np.testing.assert_allclose(errors, expected, rtol=1e-4)
+
+
+def test_a_report_names_the_positions_and_draws_none(run):
+    text = (run / "report.md").read_text("utf-8")
+    assert "x, y on 108 points → u on the same points" in text
+    assert "Truth σ, prediction p and error p − σ" in text
+    assert "The input is drawn" not in text
+    assert "all of which count alike" in text
+
+
+def test_a_model_is_evaluated_on_published_files(sheets, run, tmp_path, capsys, monkeypatch):
+    """The imported store has no cells, areas and displacements, and the same roles."""
+    made = open_sealed(sheets)
+    points = np.stack([made.array(name)[...] for name in "xy"], axis=1)  # (sample, xy, point)
+    np.save(tmp_path / "Random_UnitCell_XY_10.npy", points.T)
+    np.save(tmp_path / "Random_UnitCell_sigma_10.npy", np.asarray(made.array("u")[...]).T)
+    sizes = [word for size in ("train=16", "validation=4", "test=4") for word in ("--split", size)]
+    theirs = tmp_path / "theirs.zarr"
+    quietly("import", *sorted(tmp_path.glob("*.npy")), *sizes, "--out", theirs)
+    (score,) = json.loads((run / "scores.json").read_text("utf-8"))["results"]
+    model = run / "best.safetensors"
+    said = call(capsys, monkeypatch, "evaluate", model, "--data", theirs).out[-1]
+    assert f"relative L2 mean {score['measures']['points']['mean']:.3e}" in said
 
 
 def test_failed_voids_are_named_and_left_out(tmp_path, capsys, monkeypatch):
