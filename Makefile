@@ -6,6 +6,7 @@
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
 # make servers   SLURM and Ceph for the tests of make validate: from Debian where this may install
+# make calculix  the oracle of plasticity for make validate: from Debian where this may install
 # make fuse      the library of the power cuts, which make validate and make soak install
 # make format    fix what ruff can fix
 
@@ -24,10 +25,11 @@ DOLFINX := python3-dolfinx-real python3-gmsh libopenblas0-pthread
 SLURM := slurm-wlm munge
 CEPH := radosgw ceph-mon ceph-osd
 FUSE := fuse3 libfuse3-3
+CALCULIX := calculix-ccx
 # at run level 1 no service starts
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx servers fuse test validate soak mutants bench format lint
+.PHONY: demo dolfinx servers fuse calculix test validate soak mutants bench format lint
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +67,9 @@ dolfinx:
 fuse:
 	$(call debian,ldconfig -p | grep -q libfuse3,libfuse,$(FUSE))
 
+calculix:
+	$(call debian,command -v ccx >/dev/null,CalculiX,$(CALCULIX))
+
 servers:
 	$(call debian,command -v slurmctld >/dev/null && command -v munged >/dev/null,SLURM,$(SLURM))
 	$(call debian,command -v radosgw >/dev/null && command -v ceph-osd >/dev/null,Ceph,$(CEPH))
@@ -76,7 +81,7 @@ test: lint dolfinx
 	$(QUIET) OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow" \
 		--numprocesses 3 --dist worksteal --timeout 900 --durations=15
 
-validate: $(READY) fuse
+validate: $(READY) fuse calculix
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10
 	$(QUIET) $(BIN)/python -m pytest -m slow --timeout 3600 --durations=10
 
