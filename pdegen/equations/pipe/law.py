@@ -15,17 +15,14 @@ from pdegen.law.gaussian import EPSILON
 from pdegen.law.uniform import UniformLaw
 
 _RESIDUAL, _LOST = 1e-8, 1e-9  # largest residual and weak divergence that the solver leaves
-_ERROR = 1.0  # a label that is further off says nothing
-# What rounding to float32 makes of the weak divergence, of one element across, and of the residual
-# of momentum, for it squared.
-_LOST_ROUNDED, _FORCE_ROUNDED = 3e-8, 1e-7
 # What the mesh of the points, with 16 elements, makes of a solution of a finer one.
 _LOST_FINE, _FORCE_FINE, _BETWEEN_FINE = 2.0, 4.0, 0.5
 
+Quantity = Callable[[Values], tuple[np.ndarray, float | np.ndarray]]
 Built = Callable[[Float[np.ndarray, "batch numbers"]], CentreLine]
 
 
-def pipe_law(names: Sequence[str], centre: Built, pipe: Pipe, exact: bool) -> Law:
+def pipe_law(names: Sequence[str], centre: Built, pipe: Pipe, error: float, exact: bool) -> Law:
     """The knots are uniform, the points are those of their pipe, and u, v, p are a flow through it.
 
     At the inlet the velocity is a parabola, on the walls 0. Tested by the elements whose nodes the
@@ -37,23 +34,20 @@ def pipe_law(names: Sequence[str], centre: Built, pipe: Pipe, exact: bool) -> La
         names: Of the knots' numbers.
         centre: From these to the centre lines.
         pipe: The mesh of the points.
+        error: Largest one of u that the solver leaves.
         exact: Whether it is the solver's.
     """
-    physics, n, coarse = _Physics(centre, pipe), pipe.rows, 16 / pipe.rows
-    # the force is relative to 2ν: convection by velocities of 1/4, pressures of 2ν length
-    finest = n * max(n, 0.1 / pipe.viscosity, pipe.length)
-    lost = _LOST_ROUNDED * n if exact else _LOST_FINE * coarse**2
-    force = _FORCE_ROUNDED * finest if exact else _FORCE_FINE * coarse
+    physics, coarse = _Physics(centre, pipe), 16 / pipe.rows
     between = 2 * EPSILON if exact else _BETWEEN_FINE * coarse**2
     solver = [
-        Bound(name, "the solver's error", lambda v, name=name: (v[name], _ERROR))
-        for name in ("error", "error_v", "error_p")
-    ] + [
-        Bound(name, f"minus {said}", lambda v, name=name: (-v[name], 0.0))
-        for name, said in [
-            ("error", "the solver's error"), ("error_v", "the solver's error"),
-            ("error_p", "the solver's error"), ("iterations", "the number of linear systems"),
-        ]
+        Bound("error", "the solver's error", lambda v: (v["error"], error)),
+        *(
+            Bound(name, f"minus {said}", lambda v, name=name: (-v[name], 0.0))
+            for name, said in [
+                ("error", "the solver's error"), ("error_v", "the solver's error"),
+                ("error_p", "the solver's error"), ("iterations", "the number of linear systems"),
+            ]
+        ),
     ]  # fmt: skip
     return Law(
         (
@@ -66,8 +60,10 @@ def pipe_law(names: Sequence[str], centre: Built, pipe: Pipe, exact: bool) -> La
             Bound("v", "the distance from 0 at the inlet and on the walls", physics.edge("v")),
             Bound("p", "the distance from the means of neighbours, relative to the largest p,",
                   lambda v: (physics.between(v), between)),
-            Bound("u", "the weak divergence", lambda v: (physics.lost(v), lost)),
-            Bound("p", "the force that is not in balance", lambda v: (physics.force(v), force)),
+            Bound("u", "the weak divergence",
+                  physics.lost(None if exact else _LOST_FINE * coarse**2)),
+            Bound("p", "the force that is not in balance",
+                  physics.force(None if exact else _FORCE_FINE * coarse)),
             Bound("flux", "the distance from the flux of u", physics.flux(exact)),
             Bound("divergence", "the weak divergence", lambda v: (abs(v["divergence"]), _LOST)),
             Bound("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
@@ -103,7 +99,7 @@ class _Physics:
             EPSILON * abs(expected).max(axis=(1, 2)),
         )
 
-    def edge(self, name: str) -> Callable[[Values], tuple[np.ndarray, float]]:
+    def edge(self, name: str) -> Quantity:
         inlet = 0.25 - self._eta**2 if name == "u" else 0 * self._eta
 
         def distance(stored: Values) -> tuple[np.ndarray, float]:
@@ -118,20 +114,46 @@ class _Physics:
         off = abs(p - PipeFlow(p, p[:, ::2, ::2]).at_nodes).max(axis=(1, 2))
         return off / abs(p).max(axis=(1, 2))
 
-    def lost(self, stored: Values) -> np.ndarray:
-        velocity = self._flow(stored).velocity
-        return abs(self._pipe.divergence(velocity, self._lines(stored))).max(axis=(1, 2))
+    def _sizes(self, stored: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """At their largest: the speed, what an element along or across makes of derivatives, for
+        each element across, and the pressure."""
+        u, v, p = (abs(stored[name].astype(np.float64)).max(axis=(1, 2)) for name in "uvp")
+        length = self._pipe.length
+        slope = abs(np.diff(self._lines(stored), axis=1)).max(axis=1) * (self._n - 1) / length
+        return u + v, 1 + 1 / length + slope, p
 
-    def force(self, stored: Values) -> np.ndarray:
-        off = self._pipe.residual(self._flow(stored), self._lines(stored))
-        return np.linalg.norm(off.reshape(len(off), -1), axis=1)
+    def lost(self, limit: float | None) -> Quantity:
+        """At most the limit; without one, what rounding to float32 makes of derivatives."""
 
-    def flux(self, exact: bool) -> Callable[[Values], tuple[np.ndarray, float]]:
+        def quantity(stored: Values) -> tuple[np.ndarray, np.ndarray]:
+            velocity = self._flow(stored).velocity
+            found = abs(self._pipe.divergence(velocity, self._lines(stored))).max(axis=(1, 2))
+            speed, steep, _ = self._sizes(stored)
+            rounded = EPSILON * self._pipe.rows * speed * steep
+            return found, rounded if limit is None else np.full(len(found), limit)
+
+        return quantity
+
+    def force(self, limit: float | None) -> Quantity:
+        """At most the limit; without one, what rounding makes of friction, convection, pressure,
+        relative to the force 2ν."""
+
+        def quantity(stored: Values) -> tuple[np.ndarray, np.ndarray]:
+            off = self._pipe.residual(self._flow(stored), self._lines(stored))
+            found = np.linalg.norm(off.reshape(len(off), -1), axis=1)
+            (speed, steep, p), n = self._sizes(stored), self._pipe.rows
+            carried = (speed**2 + p) * steep / self._pipe.viscosity
+            rounded = EPSILON * n * (n * speed * steep**2 + carried)
+            return found, rounded if limit is None else np.full(len(found), limit)
+
+        return quantity
+
+    def flux(self, exact: bool) -> Quantity:
         """Of a finer mesh the points have not all sections."""
 
         def distance(stored: Values) -> tuple[np.ndarray, float]:
             rates = self._pipe.rates(self._flow(stored))
             off = np.ptp(rates, axis=1) / RATE - stored["flux"]
-            return (abs(off), 4 * EPSILON) if exact else (off, _ERROR)
+            return (abs(off), 4 * EPSILON) if exact else (off, 1.0)
 
         return distance

@@ -114,7 +114,10 @@ class Pipe:
             if step < _MOST:
                 busy = busy[going]
                 part = PipeFlow(velocity[busy], pressure[busy])
-                change = self._step(part, gradients[busy], off[going], lack[going])
+                try:
+                    change = self._step(part, gradients[busy], off[going], lack[going])
+                except np.linalg.LinAlgError as error:
+                    raise SolveError(int(busy[0]), "a matrix is singular") from error
                 velocity[busy] += change.velocity
                 pressure[busy] += change.pressure
                 iterations[busy] += 1
