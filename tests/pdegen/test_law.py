@@ -196,6 +196,8 @@ def test_rounding_alone_is_no_fault_even_of_a_large_sample():
 # stores of the recipes
 
 REDUCED = {  # overrides and samples that are solved within seconds
+    "airfoil": ({"mach": 0.6, "resolution": 176}, 2),
+    "airfoil-quick": ({}, 1),
     "burgers-quick": ({}, 640),
     "burgers-r10": ({"resolution": 1024, "samples": 200}, 200),
     "burgers-r10-as-printed": ({"resolution": 512}, 200),

@@ -1,0 +1,1 @@
+"""The steady Euler equations around morphed sections: transonic flow on a C-grid."""

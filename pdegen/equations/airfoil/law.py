@@ -1,0 +1,166 @@
+"""What a store of flows around sections claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.domains import Curvilinear
+from pdegen.equations.airfoil.grid import BASE, WAKE, c_grid
+from pdegen.equations.airfoil.solver import FarStream
+from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.gaussian import EPSILON
+from pdegen.law.uniform import UniformLaw
+
+_ROUNDING = 16 * EPSILON  # relative, of what is computed from a few rounded numbers
+_NAMES = tuple(f"d{k}" for k in range(2, 9))
+
+# from the displacements to places in (0, 1), shape (batch, 7)
+Places = Callable[[Float[np.ndarray, "batch 8"]], Float[np.ndarray, "batch 7"]]
+
+
+def airfoil_law(stream: FarStream, resolution: int, places: Places, tolerance: float) -> Law:
+    """The displacements are uniform, the nodes are those of their grid, and what is stored is one
+    flow: the enthalpy of the stream everywhere, the Mach number of density, pressure and velocity,
+    the entropy of the stream ahead of the section, no flow through the wall, pressures that give
+    the forces, and the stream far away.
+
+    Args:
+        stream, resolution: Of the recipe.
+        places: Of the displacements in their range.
+        tolerance: Of the residual.
+    """
+    flow = _Flow(stream, resolution)
+    return Law(
+        (
+            _Uniform(places),
+            Distinct("design"),
+            Distinct("u"),
+            Bound(
+                "design",
+                "the displacement of the point that does not move",
+                lambda v: (abs(v["design"][:, 0]), 0.0),
+            ),
+            Bound("residual", "the residual", lambda v: (abs(v["residual"]), tolerance)),
+            Bound("status", "the status", lambda v: (abs(v["status"]).astype(float), 0.0)),
+            Bound("error", "minus the error", lambda v: (-v["error"], -_ROUNDING)),
+            Bound("x", "the distance of the nodes from those of the design", flow.places),
+            Bound("weight", "the distance from the areas of the nodes", flow.areas),
+            Bound("density", "the number of nodes without density or pressure", flow.empty),
+            Bound("pressure", "the deviation of the total enthalpy, relative", flow.enthalpy),
+            Bound("u", "the distance from the Mach number of the fields", flow.mach),
+            Bound("density", "the change of entropy ahead of the section", flow.entropy),
+            Bound("density", "the loss of entropy along the section", flow.lost),
+            Bound("velocity", "the share of the velocity through the wall", flow.through),
+            Bound("velocity", "the distance from the stream far away", flow.far),
+            Bound("lift", "the distance of lift and drag from the pressures", flow.forces),
+        )
+    )
+
+
+class _Uniform(UniformLaw):
+    """The places of the displacements in their range are uniform."""
+
+    subject = "the displacements"
+
+    def __init__(self, places: Places) -> None:
+        super().__init__("design", _NAMES)
+        self._places = places
+
+    def add(self, numbers: np.ndarray, values: Values) -> None:
+        super().add(numbers, {"design": self._places(values["design"])})
+
+
+class _Flow:
+    """Quantities of each sample that are bounded, with their limits.
+
+    Those of the discretisation were measured on random designs; limits are several times the
+    largest.
+    """
+
+    def __init__(self, stream: FarStream, resolution: int) -> None:
+        self._stream, self._n = stream, resolution
+        self._wake = resolution * WAKE // BASE
+
+    def _state(self, v: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rho, p, u = (v[name].astype(np.float64) for name in ("density", "pressure", "velocity"))
+        return rho, p, u
+
+    def _points(self, v: Values) -> Float[np.ndarray, "batch n m 2"]:
+        return np.stack([v["x"], v["y"]], axis=-1).astype(np.float64)
+
+    def _wall(self, values: np.ndarray) -> np.ndarray:
+        """Values along the section, (batch, n, ...), of nodes (batch, n, m, ...)."""
+        return values[:, self._wake : self._n - self._wake + 1, 0]
+
+    def places(self, v: Values) -> tuple[np.ndarray, np.ndarray]:
+        expected = np.array([c_grid(design, self._n) for design in v["design"]])
+        off = abs(self._points(v) - expected.reshape(*v["x"].shape, 2)).max(axis=-1)
+        limit = EPSILON * abs(expected).reshape(*v["x"].shape, 2).max(axis=-1)
+        return (off - limit).max(axis=(1, 2)), np.full(len(off), 1e-12)
+
+    def areas(self, v: Values) -> tuple[np.ndarray, np.ndarray]:
+        size = v["x"].shape[1:]
+        areas = [Curvilinear(size, 2, points).weights for points in self._points(v)]
+        off = abs(np.array(areas).reshape(v["weight"].shape) - v["weight"])
+        return off.max(axis=(1, 2)), 1e-4 * v["weight"].max(axis=(1, 2))
+
+    def empty(self, v: Values) -> tuple[np.ndarray, float]:
+        lacking = ~((v["density"] > 0) & (v["pressure"] > 0))
+        return lacking.sum(axis=(1, 2)).astype(np.float64), 0.0
+
+    def enthalpy(self, v: Values) -> tuple[np.ndarray, float]:
+        rho, p, u = self._state(v)
+        gamma, h = self._stream.gamma, self._stream.enthalpy
+        with np.errstate(divide="ignore", invalid="ignore"):  # found by `empty`
+            off = gamma / (gamma - 1) * p / rho + (u**2).sum(axis=1) / 2 - h
+        return abs(off).max(axis=(1, 2)) / h, _ROUNDING
+
+    def mach(self, v: Values) -> tuple[np.ndarray, float]:
+        rho, p, u = self._state(v)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.sqrt((u**2).sum(axis=1) * rho / (self._stream.gamma * p))
+        return abs(found - v["u"]).max(axis=(1, 2)), _ROUNDING
+
+    def _entropy(self, v: Values) -> Float[np.ndarray, "batch n m"]:
+        """log p/ρ^γ, 0 in the stream."""
+        rho, p, _ = self._state(v)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log(p) - self._stream.gamma * np.log(rho)
+
+    def entropy(self, v: Values) -> tuple[np.ndarray, float]:
+        ahead = self._entropy(v)[:, self._n // 2, 2 * v["x"].shape[2] // 5 :]
+        return abs(ahead).max(axis=1), 1e-3
+
+    def lost(self, v: Values) -> tuple[np.ndarray, float]:
+        return -self._entropy(v).min(axis=(1, 2)), 0.05
+
+    def through(self, v: Values) -> tuple[np.ndarray, float]:
+        """∑|u·n| over ∑|u| along the section."""
+        along = np.diff(self._wall(self._points(v)), axis=1)
+        u = self._wall(np.moveaxis(v["velocity"], 1, -1).astype(np.float64))
+        u = (u[:, 1:] + u[:, :-1]) / 2
+        across = abs(u[..., 0] * along[..., 1] - u[..., 1] * along[..., 0]).sum(axis=1)
+        length = np.linalg.norm(along, axis=-1)
+        return across / (np.linalg.norm(u, axis=-1) * length).sum(axis=1), 0.05
+
+    def far(self, v: Values) -> tuple[np.ndarray, float]:
+        rho, _, u = self._state(v)
+        state = np.concatenate([rho[:, None], u], axis=1)[..., -1]
+        return abs(state - self._stream.state[:, None]).max(axis=(1, 2)), 0.02
+
+    def forces(self, v: Values) -> tuple[np.ndarray, np.ndarray]:
+        p, along = (
+            self._wall(v["pressure"].astype(float)),
+            np.diff(self._wall(self._points(v)), axis=1),
+        )
+        p = (p[:, 1:] + p[:, :-1]) / 2 - 1
+        # along the upper side towards the nose the section is on the left
+        x, y = -(p * along[..., 1]).sum(axis=1), (p * along[..., 0]).sum(axis=1)
+        cos, sin = self._stream.direction
+        half = self._stream.speed**2 / 2
+        drag, lift = (x * cos + y * sin) / half, (y * cos - x * sin) / half
+        off = np.maximum(abs(drag - v["drag"]), abs(lift - v["lift"]))
+        return off, 0.02 + 0.02 * abs(v["lift"])

@@ -1,0 +1,187 @@
+"""Airfoils: the map from the shape of a section to the steady transonic flow around it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field
+
+from pdegen.domains import Curvilinear
+from pdegen.equations.airfoil.grid import BASE, OUTWARD
+from pdegen.equations.airfoil.law import airfoil_law
+from pdegen.equations.airfoil.solver import Airfoil, FarStream, FlowError
+from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.registry import equation
+from pdegen.law.check import Law
+from pdegen.sampling.uniform import Finite, uniforms
+from pdegen.schema import Count, Strict
+from pdegen.store.format import Drawing, Physics
+from pdegen.store.variables import Variable, function, geometry, scalar
+
+FREE = 7  # of the eight control points: the first one does not move
+# of its distance to the flow on half as many cells is taken for the error of a flow
+_SHARE = 0.5
+
+
+class UniformDesign(Strict):
+    """Vertical displacements of seven control points, independent and uniform; the eighth, on the
+    lower left, stays where it is.
+
+    Keys:
+        amplitude: The largest displacement, in chords.
+    """
+
+    law: Literal["uniform-design"]
+    amplitude: Annotated[float, Field(gt=0, le=0.2, allow_inf_nan=False)]
+
+    @property
+    def sentence(self) -> str:
+        return (
+            "NACA 0012, its points moved up or down by a cubic in x, linear in y, through eight "
+            f"control points: d₂ ... d₈ uniform in ±{self.amplitude:.6g}, d₁ = 0"
+        )
+
+    def build(self, seed: int, samples: range) -> Float[np.ndarray, "batch 8"]:
+        """The displacements of these samples."""
+        z = uniforms(seed, samples, FREE)
+        return np.concatenate([np.zeros((len(z), 1)), self.amplitude * (2 * z - 1)], axis=1)
+
+    def places(self, design: Float[np.ndarray, "batch 8"]) -> Float[np.ndarray, "batch 7"]:
+        """The places in (0, 1) that `build` made displacements of."""
+        return (design[:, 1:] / self.amplitude + 1) / 2
+
+
+class Steady(Strict):
+    """Finite volumes and Newton's method (`solver.Euler`).
+
+    Keys:
+        tolerance: Largest residual, over that of the undisturbed stream.
+    """
+
+    tolerance: Annotated[float, Field(ge=1e-10, le=1e-4)] = 1e-6
+
+
+@equation
+class Sections(Problem):
+    """The steady Euler equations of an ideal gas around morphed sections, on a C-grid of
+    `resolution` cells around them: the map from the positions of its nodes to the Mach number."""
+
+    equation: Literal["airfoil"]
+    mach: Annotated[float, Field(ge=0.1, le=0.9)]
+    angle: Annotated[Finite, Field(ge=-5, le=5)] = 0.0
+    gamma: Annotated[float, Field(ge=1.05, le=3)] = 1.4
+    resolution: Annotated[Count, Field(ge=176, le=1760, multiple_of=44)]
+    design: UniformDesign
+    solver: Steady = Steady()
+
+    @property
+    def stream(self) -> FarStream:
+        return FarStream(self.mach, self.angle, self.gamma)
+
+    @property
+    def formula(self) -> str:
+        ratio = f"{self.gamma:.6g}/{self.gamma - 1:.6g}"
+        return (
+            "div(rho u) = 0, div(rho u u) + grad p = 0, div(u (E + p)) = 0, that is "
+            f"{ratio} p/rho + |u|^2/2 = {self.stream.enthalpy:.6g}, around a section"
+        )
+
+    @property
+    def domain(self) -> Curvilinear:
+        return Curvilinear((self.resolution + 1, self.resolution * OUTWARD // BASE + 1), 2)
+
+    def variables(self) -> tuple[Variable, ...]:
+        domain = self.domain
+        design = "displacements of the control points: lower left to right, upper right to left"
+        return (
+            function(
+                domain,
+                "u",
+                "target",
+                "Mach number",
+                mach=self.mach,
+                angle=self.angle,
+                gamma=self.gamma,
+            ),
+            function(domain, "density", "target", "density, 1 far away"),
+            function(domain, "pressure", "target", "pressure, 1 far away"),
+            function(domain, "velocity", "target", "velocity", channels=("u", "v")),
+            *geometry(domain),
+            function(domain, "weight", "weight", "area that belongs to each node"),
+            Variable(
+                "design",
+                ("control",),
+                (8,),
+                "float64",
+                {"long_name": design, "role": "parameter", "units": "1"},
+            ),
+            scalar("drag", "quality", "drag over the chord and rho |u|^2/2 of the stream"),
+            scalar("lift", "quality", "lift over the chord and rho |u|^2/2 of the stream"),
+            scalar("error", "quality", "estimate of the relative L2 error of u over the nodes"),
+            scalar("residual", "quality", "of the discrete equations, over that of the stream"),
+            scalar("iterations", "quality", "steps of Newton's method", dtype="int64"),
+            scalar("status", "quality", "0: steady", dtype="int64"),
+        )
+
+    def physics(self) -> Physics:
+        return Physics(
+            sentences={
+                "design": self.design.sentence,
+                "stream": f"Mach {self.mach:.6g} at {self.angle:.6g} degrees, rho = p = 1",
+                "solver": f"relative residual at most {self.solver.tolerance:g}",
+            },
+            drawing={
+                "u": Drawing("M"),
+                "density": Drawing("ρ"),
+                "pressure": Drawing("p"),
+                "velocity": Drawing("u", "diverging"),
+            },
+        )
+
+    @property
+    def needed(self) -> int:
+        """The factors of a matrix; their fill grows with the logarithm of the cells."""
+        n, m = self.resolution, self.resolution * OUTWARD // BASE
+        return int(300 * n * m * np.log2(n * m))
+
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
+        parts = list[dict[str, np.ndarray]]()
+        for sample, design in zip(samples, self.design.build(seed, samples), strict=True):
+            try:
+                parts.append(self._solved(design))
+            except FlowError as failure:
+                raise SampleError(sample, str(failure)) from failure
+        return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+
+    def _solved(self, design: Float[np.ndarray, "8"]) -> dict[str, np.ndarray]:
+        section = Airfoil(design, self.stream, self.solver.tolerance)
+        (coarse, start), (euler, solution) = section.solve_twice(self.resolution)
+        q = euler.mesh.at_nodes(solution.q)
+        u, other = (self.stream.mach_number(nodes) for nodes in (q, coarse.mesh.at_nodes(start.q)))
+        off = np.linalg.norm(u[::2, ::2] - other) / np.linalg.norm(u[::2, ::2])
+        points = euler.mesh.points
+        drag, lift = euler.forces(solution.q)
+        fields = {
+            "u": u,
+            "density": q[..., 0],
+            "pressure": self.stream.pressure(q),
+            "velocity": np.moveaxis(q[..., 1:], -1, 0),
+            "x": points[..., 0],
+            "y": points[..., 1],
+            "weight": self.domain.at(points).weights,
+        }
+        return {
+            **{name: values.astype(np.float32) for name, values in fields.items()},
+            "design": design,
+            "drag": np.array(drag),
+            "lift": np.array(lift),
+            "error": np.array(_SHARE * off),
+            "residual": np.array(solution.residual),
+            "iterations": np.array(solution.iterations),
+            "status": np.array(0),
+        }
+
+    def law(self) -> Law:
+        return airfoil_law(self.stream, self.resolution, self.design.places, self.solver.tolerance)

@@ -1,0 +1,345 @@
+"""Steady flow of a gas around a section: div(ρu) = 0, div(ρu⊗u) + ∇p = 0, no flow into the wall.
+
+The total enthalpy γ/(γ - 1) p/ρ + |u|²/2 is that of the stream everywhere, also behind shocks: the
+third equation is solved exactly, and density and velocity remain.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.equations.airfoil.grid import BASE, OUTWARD, SIDE, WAKE, c_grid
+from pdegen.equations.airfoil.mesh import Mesh, topology
+
+_START, _HIGHEST = 10.0, 1e9  # numbers of Courant
+_CHANGE, _TURN = 0.3, 0.4  # of densities, relative, and of velocities, that a step may bring
+_SLOWEST = 0.05  # of h: what is left beside the kinetic energy
+_HALVINGS = 6
+_SHORTLY = 25  # steps from a flow on another grid
+_INEXACT, _SWEEPS = 1e-3, 6  # of linear systems, relative, and sweeps of refinement
+
+
+class FlowError(ArithmeticError):
+    """A flow that cannot be computed; one line says why."""
+
+
+@dataclass(frozen=True)
+class FarStream:
+    """The gas far away, where ρ = p = 1.
+
+    Args:
+        mach: Its Mach number.
+        angle: Of its direction over the chord, in degrees.
+        gamma: Ratio γ of specific heats.
+    """
+
+    mach: float
+    angle: float = 0.0
+    gamma: float = 1.4
+
+    @property
+    def speed(self) -> float:
+        return self.mach * float(np.sqrt(self.gamma))
+
+    @property
+    def direction(self) -> Float[np.ndarray, "2"]:
+        radians = np.deg2rad(self.angle)
+        return np.array([np.cos(radians), np.sin(radians)])
+
+    @property
+    def state(self) -> Float[np.ndarray, "3"]:
+        """ρ, u, v."""
+        return np.array([1.0, *(self.speed * self.direction)])
+
+    @property
+    def enthalpy(self) -> float:
+        """h = γ/(γ - 1) p/ρ + |u|²/2, of all of the gas."""
+        return self.gamma / (self.gamma - 1) + self.speed**2 / 2
+
+    def pressure(self, q: Float[np.ndarray, " *shape 3"]) -> Float[np.ndarray, " *shape"]:
+        """p of states ρ, u, v."""
+        rho, u, v = np.moveaxis(q, -1, 0)
+        return (self.gamma - 1) / self.gamma * rho * (self.enthalpy - (u * u + v * v) / 2)
+
+    def mach_number(self, q: Float[np.ndarray, " *shape 3"]) -> Float[np.ndarray, " *shape"]:
+        """|u|/c of states ρ, u, v."""
+        rho, u, v = np.moveaxis(q, -1, 0)
+        return np.sqrt((u * u + v * v) * rho / (self.gamma * self.pressure(q)))
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What Newton's method found.
+
+    Args:
+        q: ρ, u, v of the cells.
+        residual: Its norm, over that of the undisturbed stream.
+        iterations: Linear systems that were solved.
+    """
+
+    q: Float[np.ndarray, "cells 3"]
+    residual: float
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Euler:
+    """Finite volumes on a mesh: Roe's flux with Rieper's factor at slow faces, between states that
+    a quadratic through three cells has at the face (MUSCL, κ = 0.9; near sonic flow with van
+    Albada's limiter). Newton's method with a pseudo-time step, each system by sparse elimination.
+
+    Args:
+        mesh: Of the cells.
+        stream: The gas.
+        outside: States ρ, u, v beyond the outer faces; by default those of the stream.
+
+    References: P. L. Roe, J. Comput. Phys. 43 (1981); B. van Leer, J. Comput. Phys. 32 (1979);
+    F. Rieper, J. Comput. Phys. 230 (2011); W. A. Mulder and B. van Leer, J. Comput. Phys. 59
+    (1985), for the step.
+    """
+
+    mesh: Mesh
+    stream: FarStream
+    outside: Float[np.ndarray, "faces 3"] | None = None
+
+    @cached_property
+    def _arrays(
+        self,
+    ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+        """Faces, outer faces and the wall, as `kernels` has them."""
+        outside = self.outside
+        if outside is None:
+            outside = np.tile(self.stream.state, (len(self.mesh.outside), 1))
+        return self.mesh.faces, self.mesh.far(outside), self.mesh.wall
+
+    @property
+    def _gas(self) -> tuple[float, float]:
+        return self.stream.enthalpy, self.stream.gamma
+
+    @property
+    def undisturbed(self) -> Float[np.ndarray, "cells 3"]:
+        """The stream in every cell."""
+        return np.tile(self.stream.state, (len(self.mesh.volumes), 1))
+
+    def residual(self, q: Float[np.ndarray, "cells 3"]) -> Float[np.ndarray, "cells 3"]:
+        """Mass and momentum that flow out of each cell."""
+        return self._residual(q)[0]
+
+    def _residual(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        from pdegen.equations.airfoil.kernels import residual
+
+        return residual(q, *self._arrays, self._gas)
+
+    def jacobian(self, q: Float[np.ndarray, "cells 3"]) -> Float[np.ndarray, "entries 3 3"]:
+        """The derivatives of `residual` by q, in the places of `Topology.columns`."""
+        from pdegen.equations.airfoil.kernels import jacobian
+
+        top = self.mesh.topology
+        return jacobian(q, *self._arrays, self._gas, top.places, len(top.columns))
+
+    def _possible(self, q: np.ndarray) -> bool:
+        left = self.stream.enthalpy - (q[:, 1] ** 2 + q[:, 2] ** 2) / 2
+        return bool((q[:, 0] > 0).all() and (left > _SLOWEST * self.stream.enthalpy).all())
+
+    def _step(self, q: np.ndarray, residual: np.ndarray, rate: np.ndarray) -> np.ndarray:
+        """The change dq with (V/dt ∂U/∂q + ∂R/∂q) dq = -R.
+
+        Args:
+            q, residual: The state, and R of it.
+            rate: V/dt of each cell.
+        """
+        from scipy.sparse import bsr_array
+        from scipy.sparse.linalg import splu
+
+        top, blocks = self.mesh.topology, self.jacobian(q)
+        rho, u, v = q.T
+        at = top.diagonal
+        blocks[at, 0, 0] += rate
+        blocks[at, 1, 0] += rate * u
+        blocks[at, 2, 0] += rate * v
+        blocks[at, 1, 1] += rate * rho
+        blocks[at, 2, 2] += rate * rho
+        matrix = bsr_array((blocks, top.columns, top.starts)).tocsc()
+        for dtype in (np.float32, np.float64):  # half the memory, if that is enough
+            factors = splu(
+                matrix.astype(dtype),
+                "MMD_AT_PLUS_A",
+                diag_pivot_thresh=1e-3,
+                options={"SymmetricMode": True},
+            )
+            change, left = np.zeros(residual.size), -residual.ravel()
+            limit = _INEXACT * np.linalg.norm(left)
+            for _ in range(_SWEEPS):
+                change += factors.solve(left.astype(dtype))
+                left = -residual.ravel() - matrix @ change
+                if np.linalg.norm(left) <= limit:
+                    break
+            else:
+                continue
+            break
+        return change.reshape(q.shape)
+
+    def solve(
+        self, start: Float[np.ndarray, "cells 3"], tolerance: float, most: int = 80
+    ) -> Solution:
+        """The steady flow, from a state near it.
+
+        Args:
+            start: Where to begin.
+            tolerance: Of the residual, over that of the undisturbed stream.
+            most: Largest number of steps.
+
+        Raises:
+            FlowError: If the residual does not fall to the tolerance.
+        """
+        unit = float(np.linalg.norm(self.residual(self.undisturbed)))
+        q, courant = start, _START
+        residual, speed = self._residual(q)
+        norm = float(np.linalg.norm(residual)) / unit
+        for iteration in range(most):
+            if norm <= tolerance:
+                return Solution(q, norm, iteration)
+            change = self._step(q, residual, speed / (2 * courant))
+            length = self._length(q, change)
+            found = self._searched(q, change, length, norm * unit * (1.5 if courant < 1e4 else 1.2))
+            if found is None:
+                courant = max(courant / 5, 0.1)
+                continue
+            q, residual, speed, length = found
+            before, norm = norm, float(np.linalg.norm(residual)) / unit
+            if length == 1:
+                courant = min(courant * float(np.clip(2 * before / norm, 0.5, 10)), _HIGHEST)
+            elif length < 0.1:
+                courant /= 2
+        raise FlowError(
+            f"the flow is not steady: its residual is {norm:.2g} after {most} steps, at most "
+            f"{tolerance:g} is allowed"
+        )
+
+    @staticmethod
+    def _length(q: np.ndarray, change: np.ndarray) -> float:
+        """The share of a step that changes no state too much."""
+        densities = float(np.abs(change[:, 0] / q[:, 0]).max())
+        velocities = float(np.hypot(change[:, 1], change[:, 2]).max())
+        return 1 / max(1, densities / _CHANGE, velocities / _TURN)
+
+    def _searched(
+        self, q: np.ndarray, change: np.ndarray, length: float, limit: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float] | None:
+        """The state after the step, its residual and speeds, and what was taken of the step; None
+        where every part of it raises the residual beyond the limit."""
+        for _ in range(_HALVINGS):
+            new = q + length * change
+            if self._possible(new):
+                residual, speed = self._residual(new)
+                if np.linalg.norm(residual) < limit:
+                    return new, residual, speed, length
+            length /= 2
+        return None
+
+    def forces(self, q: Float[np.ndarray, "cells 3"]) -> tuple[float, float]:
+        """Drag and lift of the section, over ρ|u|²/2 of the stream and the chord 1."""
+        cells, weights, normals = self.mesh.wall
+        p = np.sum(weights * self.stream.pressure(q)[cells], axis=1)
+        x, y = p @ normals / (self.stream.speed**2 / 2)
+        cos, sin = self.stream.direction
+        return float(x * cos + y * sin), float(y * cos - x * sin)
+
+
+@dataclass(frozen=True)
+class Airfoil:
+    """The flow around one morphed section on its C-grid.
+
+    Args:
+        design: The displacements of `grid.displacement`.
+        stream: The gas.
+        tolerance: Of the residual.
+
+    >>> Airfoil(np.zeros(8), FarStream(0.5)).points(44).shape
+    (45, 11, 2)
+    """
+
+    design: Float[np.ndarray, "8"]
+    stream: FarStream
+    tolerance: float = 1e-6
+
+    def points(self, resolution: int) -> Float[np.ndarray, "n m 2"]:
+        return c_grid(self.design, resolution)
+
+    def euler(self, resolution: int) -> Euler:
+        """The scheme on `resolution` cells around the section.
+
+        Raises:
+            FlowError: If the sides of the section cross, or the grid folds.
+        """
+        points = self.points(resolution)
+        step = resolution // (BASE // 10)
+        nose, side = resolution // 2, SIDE // 10 * step
+        upper, lower = points[nose - side : nose, 0, 1], points[nose + side : nose : -1, 0, 1]
+        if (upper[1:] <= lower[1:]).any():
+            raise FlowError("the sides of the section cross")
+        top = topology(resolution, OUTWARD // 10 * step, WAKE // 10 * step)
+        mesh = Mesh(top, points)
+        if not (mesh.areas > 0).all():
+            raise FlowError(f"the grid of {resolution} cells folds")
+        return Euler(mesh, self.stream)
+
+    def solve(
+        self, resolution: int, near: tuple[Euler, Solution] | None = None
+    ) -> tuple[Euler, Solution]:
+        """The flow on `resolution` cells around the section.
+
+        Args:
+            resolution: A multiple of 22.
+            near: A flow on a grid of half or twice as many cells, to begin with.
+
+        Raises:
+            FlowError: If there is no such grid, or no steady flow is found.
+        """
+        euler = self.euler(resolution)
+        if near is not None:
+            with suppress(FlowError):
+                return euler, euler.solve(moved(*near, euler.mesh), self.tolerance, _SHORTLY)
+        return euler, euler.solve(euler.undisturbed, self.tolerance)
+
+    def solve_twice(self, resolution: int) -> tuple[tuple[Euler, Solution], tuple[Euler, Solution]]:
+        """The flows on half as many cells and on `resolution` cells.
+
+        Raises:
+            FlowError: As `solve`.
+        """
+        try:
+            coarse = self.solve(resolution // 2)
+        except FlowError:  # the finer grid may be easier, and a good start
+            fine = self.solve(resolution)
+            return self.solve(resolution // 2, fine), fine
+        return coarse, self.solve(resolution, coarse)
+
+
+def moved(euler: Euler, solution: Solution, mesh: Mesh) -> Float[np.ndarray, "cells 3"]:
+    """A solution in the cells of a grid that is twice as fine, linearly in its numbering, or half
+    as fine, with the mass and the momentum of four cells in one."""
+    values = solution.q[euler.mesh.topology.number]
+    if len(mesh.volumes) < len(solution.q):
+        mass = values[..., :1] * euler.mesh.areas[..., None]
+        held = np.concatenate([euler.mesh.areas[..., None], mass, mass * values[..., 1:]], axis=-1)
+        held = held[::2] + held[1::2]
+        held = held[:, ::2] + held[:, 1::2]
+        values = np.concatenate(
+            [held[..., 1:2] / held[..., :1], held[..., 2:] / held[..., 1:2]], -1
+        )
+    else:
+        for axis in (0, 1):
+            n = values.shape[axis]
+            before = values.take(np.r_[0, : n - 1], axis)
+            after = values.take(np.r_[1:n, n - 1], axis)
+            pairs = np.stack([(3 * values + before) / 4, (3 * values + after) / 4], axis=axis + 1)
+            values = pairs.reshape((*values.shape[:axis], 2 * n, *values.shape[axis + 1 :]))
+    found = np.empty((mesh.topology.number.size, 3))
+    found[mesh.topology.number] = values
+    return found

@@ -1,0 +1,327 @@
+"""Flow around sections: the grid, the scheme against exact flows, and what a store claims."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.sparse import bsr_array
+
+from pdegen.equations.airfoil.grid import c_grid, displacement
+from pdegen.equations.airfoil.mesh import Mesh, topology
+from pdegen.equations.airfoil.problem import UniformDesign
+from pdegen.equations.airfoil.solver import Airfoil, Euler, FarStream, FlowError, moved
+from pdegen.equations.base import SampleError
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from tests.oracles import ringleb
+from tests.pdegen.test_law import findings
+
+SECTION = np.zeros(8)
+SLOW = {"mach": 0.6}
+DESIGNS = UniformDesign(law="uniform-design", amplitude=0.05).build(0, range(200))
+
+
+def mesh(design, resolution, *, wall=True):
+    m, cut = resolution // 22 * 5, resolution // 22 * 5 if wall else 0
+    return Mesh(topology(resolution, m, cut, wall), c_grid(design, resolution))
+
+
+# the grid
+
+
+def test_the_grid_is_the_published_one():
+    x = c_grid(SECTION, 220)
+    assert x.shape == (221, 51, 2)
+    side = x[110:171, 0, 0]  # of the lower side, from the nose
+    np.testing.assert_allclose(side[:5], [0, 1 / 236, 1 / 59, 2 / 59, 3 / 59], atol=1e-15)
+    np.testing.assert_allclose(x[[0, 50, 170, 220], 0], [[40, 0], [1, 0], [1, 0], [40, 0]],
+                               atol=1e-15)  # fmt: skip
+    np.testing.assert_allclose(x[[0, 50, 110, 220], -1], [[40, 40], [1, 40], [-39, 0], [40, -40]],
+                               atol=1e-13)  # fmt: skip
+    outwards = np.linalg.norm(np.diff(x[110], axis=0), axis=-1)
+    np.testing.assert_allclose(outwards[0], 39 / 40 / 60)  # the nose is at 1 from the centre
+    np.testing.assert_allclose(outwards[1:37] / outwards[:36], 1.02)
+    areas = mesh(SECTION, 220).areas
+    assert areas.min() == pytest.approx(9.95e-5, rel=1e-3)
+    assert areas.max() == pytest.approx(75.6, rel=1e-3)
+
+
+def test_a_finer_grid_has_all_nodes_of_a_coarser_one():
+    np.testing.assert_array_equal(c_grid(DESIGNS[0], 440)[::2, ::2], c_grid(DESIGNS[0], 220))
+
+
+def test_control_points_move_what_is_at_them():
+    x = np.array([-0.25, 0.25, 0.75, 1.25])
+    design = np.arange(1.0, 9.0)
+    np.testing.assert_allclose(displacement(design, x, np.full(4, -0.1)), design[:4])
+    np.testing.assert_allclose(displacement(design, x, np.full(4, 0.1)), design[:3:-1])
+
+
+def test_no_grid_of_a_random_section_folds():
+    assert all(mesh(design, 88).areas.min() > 0 for design in DESIGNS)
+
+
+@pytest.mark.parametrize("design", [SECTION, DESIGNS[0]], ids=["symmetric", "random"])
+def test_faces_close_and_neighbours_are_the_same_on_both_sides(design):
+    bare = mesh(design, 88)
+    sums = np.zeros((len(bare.volumes), 2))
+    for column, sign in ((1, 1), (2, -1)):
+        np.add.at(sums, bare.faces[0][:, column], sign * bare.faces[2])
+    cells, _, normals, _ = bare.far(np.zeros((len(bare.outside), 3)))
+    np.add.at(sums, cells[:, 0], normals)
+    np.add.at(sums, bare.wall[0][:, 0], bare.wall[2])
+    assert abs(sums).max() < 1e-13
+    np.testing.assert_array_equal(bare.points[:21, 0], bare.points[:-22:-1, 0])
+
+
+# the scheme
+
+
+@pytest.mark.parametrize("design", [SECTION, DESIGNS[0]], ids=["symmetric", "random"])
+def test_a_stream_through_the_grid_stays(design):
+    bare = mesh(design, 220, wall=False)  # lets the stream through section and wake
+    euler = Euler(bare, FarStream(0.8, 1.25))
+    assert abs(euler.residual(euler.undisturbed)).max() < 1e-13
+
+
+def test_derivatives_are_those_of_the_residual():
+    euler = Airfoil(DESIGNS[0], FarStream(0.9)).euler(88)
+    rng = np.random.default_rng(0)
+    q = euler.undisturbed * (1 + 0.05 * rng.normal(size=euler.undisturbed.shape))
+    change = rng.normal(size=q.shape)
+    top = euler.mesh.topology
+    found = bsr_array((euler.jacobian(q), top.columns, top.starts)) @ change.ravel()
+    step = 1e-6 * change
+    expected = (euler.residual(q + step) - euler.residual(q - step)).ravel() / 2e-6
+    assert abs(found - expected).max() < 1e-6 * abs(expected).max()  # difference quotients
+
+
+def ringleb_error(n):
+    """L² error of the density in a part of Ringleb's flow, Mach 0.3 to 0.62, on n x n cells."""
+    corners = np.meshgrid(np.linspace(0.3, 0.6, n + 1), np.linspace(0.7, 0.9, n + 1), indexing="ij")
+    part = Mesh(topology(n, n, 0, False), ringleb.positions(*corners))
+    stream = FarStream(0.5)
+    units = np.sqrt(stream.enthalpy / ringleb.ENTHALPY) * np.ones(3)
+    units[0] = 1
+    exact = ringleb.states(part.centres) * units
+    euler = Euler(part, stream, ringleb.states(part.outside) * units)
+    found = euler.solve(exact, 1e-10).q
+    return np.sqrt(np.sum(part.volumes * (found - exact)[:, 0] ** 2) / part.volumes.sum())
+
+
+def test_the_scheme_has_order_two_on_the_flow_of_ringleb():
+    errors = np.array([ringleb_error(n) for n in (16, 32, 64)])
+    assert np.log2(errors[:-1] / errors[1:]) == pytest.approx([2, 2], abs=0.1)
+
+
+@cache
+def flow(mach, angle=0.0, resolution=110, design=(0.0,) * 8, tolerance=1e-10):
+    return Airfoil(np.array(design), FarStream(mach, angle), tolerance).solve(resolution)
+
+
+def mach_number(euler, solution):
+    return euler.stream.mach_number(euler.mesh.at_nodes(solution.q))
+
+
+def test_a_slow_flow_has_hardly_a_drag():
+    euler, solution = flow(0.3, resolution=220, tolerance=1e-6)
+    drag, lift = euler.forces(solution.q)
+    assert abs(drag) < 5e-4  # it is 2.2e-4, and 5.2e-5 on 440 cells (tests/validation)
+    assert abs(lift) < 1e-6
+
+
+def pressure_coefficients(euler, solution):
+    """Of the upper and of the lower side, from the nose, and where."""
+    cells, weights, _ = euler.mesh.wall
+    p = np.sum(weights * euler.stream.pressure(solution.q)[cells], axis=1)
+    half, side = euler.stream.speed**2 / 2, len(p) // 2
+    first = (euler.mesh.topology.n - len(p)) // 2
+    x = euler.mesh.points[first : first + len(p) + 1, 0, 0]
+    x = ((x[1:] + x[:-1]) / 2)[side:]
+    return x, (p[:side][::-1] - 1) / half, (p[side:] - 1) / half
+
+
+def shock(x, cp):
+    """Where the pressure passes its sonic value behind the smallest one, at Mach 0.8."""
+    sonic = (((1 + 0.2 * 0.64) / 1.2) ** 3.5 - 1) / (0.7 * 0.64)
+    ahead = np.flatnonzero((cp < sonic) & (x > 0.1))[-1]
+    share = (sonic - cp[ahead]) / (cp[ahead + 1] - cp[ahead])
+    return x[ahead] + share * (x[ahead + 1] - x[ahead])
+
+
+def test_the_shocks_of_the_symmetric_flow_are_where_they_are_known_to_be():
+    euler, solution = flow(0.8)
+    x, upper, lower = pressure_coefficients(euler, solution)
+    assert 0.49 < shock(x, upper) < 0.53  # cells are 0.034 wide
+    assert abs(upper - lower).max() < 1e-6
+    assert abs(euler.forces(solution.q)[1]) < 1e-8
+    mach = mach_number(euler, solution)
+    assert abs(mach - mach[::-1]).max() < 1e-6
+    assert 1.2 < mach.max() < 1.3
+
+
+def test_a_mirrored_section_has_the_mirrored_flow():
+    design = DESIGNS[3]
+    euler, solution = flow(0.8, 0.5, design=tuple(design))
+    mirrored, other = flow(0.8, -0.5, design=tuple(-design[::-1]))
+    there = mirrored.mesh.points[::-1] * [1, -1]
+    np.testing.assert_allclose(there, euler.mesh.points, rtol=0, atol=1e-13)
+    assert abs(mach_number(mirrored, other)[::-1] - mach_number(euler, solution)).max() < 1e-6
+    drag, lift = euler.forces(solution.q)
+    assert mirrored.forces(other.q) == pytest.approx((drag, -lift), abs=1e-7)
+
+
+def test_a_flow_is_the_same_from_wherever_it_was_begun():
+    section = Airfoil(SECTION, FarStream(0.6, 1.25), 1e-10)
+    coarse, (euler, solution) = section.solve_twice(176)
+    back = coarse[0].solve(moved(euler, solution, coarse[0].mesh), 1e-10)
+    assert abs(back.q - coarse[1].q).max() < 1e-7
+    assert abs(section.solve(176)[1].q - solution.q).max() < 1e-7
+
+
+def test_nodes_have_the_values_between_cells():
+    flat = mesh(DESIGNS[0], 88)
+    # a linear function of the place is met where four cells meet, up to the bend of their lines
+    found = flat.at_nodes(flat.centres)
+    off = np.linalg.norm(found - flat.points, axis=-1)[:, 1:-1]
+    assert np.median(off / np.sqrt(flat.areas[:, 1:][[*range(88), -1]])) < 0.02
+    np.testing.assert_array_equal(found[:21, 0], found[:-22:-1, 0])  # both sides of the wake
+
+
+def test_what_is_not_steady_is_an_error():
+    with pytest.raises(FlowError, match=r"is not steady: its residual is .* after 80 steps"):
+        Airfoil(SECTION, FarStream(0.8)).solve(44)  # ten layers of cells do not carry it
+
+
+def test_a_section_whose_sides_cross_is_an_error():
+    design = np.array([0.0, 0.2, 0.2, 0.0, 0.0, -0.2, -0.2, 0.0])
+    with pytest.raises(FlowError, match="the sides of the section cross"):
+        Airfoil(design, FarStream(0.8)).euler(88)
+
+
+# the recipe
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """Three slower flows of a small recipe, which are found sooner."""
+    problem = load_recipe("airfoil-quick").with_overrides(SLOW).problem
+    return problem, problem.compute(0, range(3))
+
+
+def test_the_recipe_is_the_published_one():
+    recipe = load_recipe("airfoil")
+    problem = recipe.problem
+    assert problem.domain.shape == (221, 51)
+    assert (problem.mach, problem.angle, problem.gamma) == (0.8, 0.0, 1.4)
+    splits = recipe.splits
+    assert (splits.train, splits.validation, splits.test) == (900, 100, 200)
+    assert abs(problem.design.build(0, range(1000))).max() < 0.05
+
+
+def test_a_sample_is_made_again_from_its_numbers(quick):
+    problem, values = quick
+    section = Airfoil(values["design"][1], problem.stream)
+    np.testing.assert_array_equal(section.points(176).astype(np.float32)[..., 0], values["x"][1])
+    again = problem.compute(0, range(1, 2))
+    assert all(np.array_equal(again[name], values[name][1:2]) for name in values)
+
+
+def test_what_was_not_changed_passes(quick):
+    problem, values = quick
+    assert findings(problem.law(), values) == []
+
+
+def test_every_sample_is_steady_and_has_an_error(quick):
+    _, values = quick
+    assert (values["status"] == 0).all()
+    assert (values["residual"] <= 1e-6).all()
+    assert ((values["error"] > 0) & (values["error"] < 0.05)).all()
+    assert (values["iterations"] > 0).all()
+
+
+FIELDS = ("u", "density", "pressure", "velocity")
+
+
+def scaled(*names):
+    return lambda v: {name: np.float32(1.01) * v[name] for name in names}
+
+
+def of_the_next(*names):
+    return lambda v: {name: np.roll(v[name], 1, axis=0) for name in names}
+
+
+CHANGES = {
+    "the target scaled": (scaled("u"), "u"),
+    "the velocity scaled": (scaled("velocity"), "pressure"),
+    "density and pressure scaled": (scaled("density", "pressure"), "density"),
+    "one field of the next sample": (of_the_next("pressure"), "pressure"),
+    "all fields of the next sample": (of_the_next(*FIELDS), "lift"),
+    "fields and forces of the next sample": (of_the_next(*FIELDS, "lift", "drag"), "velocity"),
+    "fields mirrored": (
+        lambda v: {**{name: v[name][:, ::-1] for name in FIELDS[:3]},
+                   "velocity": v["velocity"][:, :, ::-1] * np.float32([1, -1])[:, None, None]},
+        "lift"),
+    "another place": (scaled("y"), "x"),
+    "another design": (of_the_next("design"), "x"),
+    "a point that does not move": (lambda v: {"design": v["design"] + 1e-9}, "design"),
+    "forces of another sign": (lambda v: {"lift": -v["lift"]}, "lift"),
+    "other weights": (scaled("weight"), "weight"),
+    "a large residual": (lambda v: {"residual": v["residual"] + 1e-5}, "residual"),
+    "no error": (lambda v: {"error": 0 * v["error"]}, "error"),
+    "another status": (lambda v: {"status": v["status"] + 1}, "status"),
+    "no density at a node": (
+        lambda v: {"density": np.where(np.arange(41) == 3, -1, v["density"])},
+        "density"),
+    "the same sample twice": (lambda v: {n: v[n][[0, 0, 2]] for n in v}, "design"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_was_changed_is_noticed(quick, change):
+    problem, values = quick
+    changed, fault = CHANGES[change]
+    found = findings(problem.law(), {**values, **changed(values)})
+    assert fault in {one.variable for one in found}
+
+
+def test_designs_of_another_size_are_noticed():
+    problem = load_recipe("airfoil-quick").problem
+    law = problem.law().checks[0]
+    law.add(np.arange(200), {"design": 1.1 * DESIGNS})
+    assert any("outside (0, 1)" in one.what for one in law.findings())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"mach": 0.95}, r"mach: must be at most 0\.9"),
+        ({"mach": 0.05}, r"mach: must be at least 0\.1"),
+        ({"angle": 8.0}, "angle: must be at most 5"),
+        ({"resolution": 100}, "resolution"),
+        ({"resolution": 230}, "resolution.*multiple of 44"),
+        ({"amplitude": 0.3}, r"amplitude: must be at most 0\.2"),
+        ({"tolerance": 1e-2}, "tolerance"),
+    ],
+)
+def test_what_the_scheme_does_not_carry_is_refused_in_one_line(overrides, said):
+    with pytest.raises(SchemaError, match=said) as caught:
+        load_recipe("airfoil-quick").with_overrides(overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_section_that_cannot_be_is_a_named_sample():
+    problem = load_recipe("airfoil-quick").with_overrides({"amplitude": 0.2}).problem
+    designs = problem.design.build(0, range(100))
+    sides = [Airfoil(design, problem.stream) for design in designs]
+    crossing = next(k for k, side in enumerate(sides) if not stands(side))
+    with pytest.raises(SampleError, match=f"sample {crossing}: the sides of the section cross"):
+        problem.compute(0, range(crossing, crossing + 1))
+
+
+def stands(section):
+    try:
+        section.euler(44)
+    except FlowError:
+        return False
+    return True
