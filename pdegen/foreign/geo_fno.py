@@ -130,3 +130,39 @@ def plasticity(contents: Contents, declaration: Declaration) -> Published | None
         times=np.arange(_FRAMES) * 0.1,
         physics=Physics(drawing={"a": Drawing("die"), "u": Drawing("u", "diverging", moves=True)}),
     )  # fmt: skip
+
+
+def airfoil(contents: Contents, declaration: Declaration) -> Published | None:
+    """NACA_Cylinder_X.npy, NACA_Cylinder_Y.npy and NACA_Cylinder_Q.npy: the nodes of C-grids and
+    density, two velocities, pressure and Mach number there."""
+    x, y, state = (f"NACA_Cylinder_{word}" for word in "XYQ")
+    found = shapes(contents, x, y, state)
+    if found is None or len(found[0]) != 3 or found[1] != found[0]:
+        return None
+    samples, *size = found[0]
+    if found[2] != (samples, 5, *size):
+        return None
+    nodes, parts = ("sample", "i", "j"), ("sample", "part", "i", "j")
+    return Published(
+        name="airfoil-published",
+        title="Airfoils, the published files NACA_Cylinder",
+        equation="the steady Euler equations of a gas around a section, at Mach 0.8",
+        source="Li et al., JMLR 2023: the first 1000, a tenth of them for validation, the next 200",
+        grid="",
+        entries=(
+            FileEntry("u", state, parts, "Mach number", part=4),
+            FileEntry("density", state, parts, "density, 1 far away", part=0, role="target"),
+            FileEntry("pressure", state, parts, "pressure, 1 far away", part=3, role="target"),
+            FileEntry("velocity", state, ("sample", "channel", "i", "j"), "velocity",
+                      role="target", channels={"u": 1, "v": 2}),
+            FileEntry("x", x, nodes, "position x of each point", role="geometry"),
+            FileEntry("y", y, nodes, "position y of each point", role="geometry"),
+        ),
+        splits=lambda counts: {"train": (0, 900), "validation": (900, 1000), "test": (1000, 1200)},
+        parameters={},
+        physics=Physics(drawing={
+            "u": Drawing("M"), "density": Drawing("ρ"), "pressure": Drawing("p"),
+            "velocity": Drawing("u", "diverging"),
+        }),
+        domain=Curvilinear((size[0], size[1]), 2),
+    )  # fmt: skip

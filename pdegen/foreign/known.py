@@ -46,4 +46,5 @@ _KNOWN: tuple[Recogniser, ...] = (
     geo_fno.elasticity,
     geo_fno.pipe,
     geo_fno.plasticity,
+    geo_fno.airfoil,
 )

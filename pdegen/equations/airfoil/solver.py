@@ -20,7 +20,7 @@ _START, _HIGHEST = 10.0, 1e9  # numbers of Courant
 _CHANGE, _TURN = 0.3, 0.4  # of densities, relative, and of velocities, that a step may bring
 _SLOWEST = 0.05  # of h: what is left beside the kinetic energy
 _HALVINGS = 6
-_SHORTLY = 25  # steps from a flow on another grid
+_SHORTLY = 16  # steps from a flow on another grid
 _INEXACT, _SWEEPS = 1e-3, 6  # of linear systems, relative, and sweeps of refinement
 
 

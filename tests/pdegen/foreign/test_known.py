@@ -430,3 +430,38 @@ def test_splits_of_forged_blocks_are_out_of_the_published_ones(tmp_path):
     file = hdf5(tmp_path / "plas_N987_T20.h5", blocks(170, "u1"))
     plan = known([opened(file, tmp_path)], Declaration())
     assert plan.splits == {"train": (0, 10), "validation": (10, 90), "test": (90, 170)}
+
+
+def sections(tmp_path, samples=6, size=(9, 5)):
+    """Files in the layout of NACA_Cylinder: nodes, and five functions of them."""
+    arrays = {"X": random(samples, *size), "Y": random(samples, *size, seed=1)}
+    arrays["Q"] = random(samples, 5, *size, seed=2)
+    for name, values in arrays.items():
+        np.save(tmp_path / f"NACA_Cylinder_{name}.npy", values)
+    return arrays, sorted(tmp_path.glob("NACA_Cylinder_*.npy"))
+
+
+def test_sections_have_the_roles_of_the_recipe(tmp_path):
+    arrays, files = sections(tmp_path)
+    store = imported(tmp_path, *files, declaration=Declaration(splits={"train": 3, "test": 2}))
+    assert np.array_equal(value(store, "x"), arrays["X"])
+    assert np.array_equal(value(store, "y"), arrays["Y"])
+    places = {"density": 0, "velocity": slice(1, 3), "pressure": 3, "u": 4}
+    for name, place in places.items():
+        assert np.array_equal(value(store, name), arrays["Q"][:, place])
+    problem = load_recipe("airfoil-quick").problem
+    for variable in problem.variables():
+        if variable.name in store.arrays:
+            found = store.array(variable.name).attrs
+            for key in ("role", "long_name", "coordinates", "channels"):
+                assert found.get(key) == variable.attributes.get(key), (variable.name, key)
+    assert store.attributes["domain"] == Curvilinear((9, 5), 2).attributes()
+    assert faults(store) == []
+    pairs = read_pairs(store.url, "train", input=["x", "y"])
+    np.testing.assert_array_equal(pairs.own["x"], pairs.inputs)
+
+
+def test_splits_of_sections_are_the_published_ones_with_a_validation(tmp_path):
+    _, files = sections(tmp_path, samples=1300, size=(3, 2))
+    plan = known(merged([opened(file, tmp_path) for file in files]), Declaration())
+    assert plan.splits == {"train": (0, 900), "validation": (900, 1000), "test": (1000, 1200)}
