@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
+from pdegen.equations.base import SampleError
 from pdegen.equations.plasticity import kernels, law
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.problem import SplineDie
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
+from pdegen.making.generate import generate
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -382,3 +384,15 @@ def test_stores_that_were_changed_are_found(drift, fault):
     values = {name: value.copy() for name, value in values_of(drift=drift).items()}
     fault(values)
     assert findings(small_problem(drift=drift), values)
+
+
+def test_a_sample_out_of_balance_is_named_and_others_are_kept(tmp_path):
+    recipe = load_recipe("plasticity-quick").with_overrides({"resolution": 21, "samples": 4})
+    limit = float(np.sort(recipe.problem.compute(0, range(4))["residual"])[2:].mean())
+    strict = recipe.with_overrides({"imbalance": limit})
+    store = generate(strict, str(tmp_path / "s"), workers=1, skip_failed=True)
+    assert len(store.skipped) == 1
+    (sample,) = store.skipped
+    assert np.isfinite(store.values("error", range(4))).sum() == 3
+    with pytest.raises(SampleError, match=f"sample {sample}: energy is out of balance by"):
+        strict.problem.compute(0, range(sample, sample + 1))
