@@ -50,10 +50,10 @@ def errors(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=20)
+    parser.add_argument("--samples", type=int, default=20, help="1 to 20")
     parser.add_argument("--resolution", type=int, default=129)
     asked = parser.parse_args()
-    chosen = np.random.default_rng(0).choice(1400, asked.samples, replace=False)
+    chosen = np.random.default_rng(0).choice(1400, 20, replace=False)[: asked.samples]
     found = []
     for i, (stated, true) in zip(chosen, errors(asked.resolution, chosen.tolist()), strict=True):
         found.append((stated, true))
