@@ -29,7 +29,7 @@ def solve_ring(
     """
     n, b = matrices.shape[1], loads.shape[2]
     if n == 1:
-        whole = matrices.reshape(-1, 2, b, 2, b).sum(axis=(1, 3))
+        whole: np.ndarray = matrices.reshape(-1, 2, b, 2, b).sum(axis=(1, 3))
         return np.linalg.solve(whole, loads[:, 0, :, None])[:, None, :, 0]
     half = n // 2
     left, right = matrices[:, 0 : 2 * half : 2], matrices[:, 1 : 2 * half : 2]

@@ -42,9 +42,9 @@ class Rings:
         return (np.arange(_SIDES)[:, None] * np.pi / 2 + np.arctan(q)).ravel()
 
     @property
-    def top(self) -> slice:
+    def top(self) -> range:
         """Elements along the upper side; their lines are twice these, and one more."""
-        return slice(self.around // _SIDES, self.around // 2)
+        return range(self.around // _SIDES, self.around // 2)
 
     @property
     def bottom(self) -> Int[np.ndarray, " lines"]:

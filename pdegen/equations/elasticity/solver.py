@@ -197,7 +197,7 @@ class Sheet:
     ) -> np.ndarray:
         """The displacements of a load on the nodes: the middle line of each column of elements is
         eliminated, and then the columns, which form a ring."""
-        batch, n, m = stiffness.shape[:3]
+        batch, n, m = len(stiffness), self.rings.around, self.rings.across
         places = 2 * m + 1
         columns = np.zeros((batch, n, 3, places, 2, 3, places, 2))
         parts = stiffness.reshape(batch, n, m, 3, 3, 2, 2, 3, 3)
