@@ -190,10 +190,11 @@ def test_published_figures_at_unseen_times_are_those_of_the_paper():
     found = {
         label: (entry.published["NS 1e-5"], entry.published_measures["NS 1e-5"]["unseen"])
         for label, entry in entries.items()
+        if entry.published
     }
     assert found == ONO_3
-    (dataset,) = load_benchmark("ono-table3").datasets.values()
-    assert (dataset.measure, dataset.load().task.frames) == ("seen", 18)
+    for dataset in load_benchmark("ono-table3").datasets.values():
+        assert (dataset.measure, dataset.load().task.frames) == ("seen", 18)
 
 
 def test_no_other_benchmark_has_published_figures():
