@@ -87,8 +87,8 @@ def test_a_recipe_is_refused_where_it_names_no_equation(own):
     for problem, said in (
         (3, "problem: must be a table, got 3"),
         ({"resolution": 3}, f"problem.equation: is missing, known: {', '.join(names())}; one of"),
-        ({"equation": 3}, "problem.equation: unknown 3, known: burgers"),
-        ({"equation": "../heat"}, "problem.equation: unknown '../heat', known: burgers"),
+        ({"equation": 3}, "problem.equation: unknown 3, known: airfoil, burgers"),
+        ({"equation": "../heat"}, "problem.equation: unknown '../heat', known: airfoil, burgers"),
     ):
         with pytest.raises(SchemaError) as error:
             Recipe.parse({**content, "problem": problem}, "here")
