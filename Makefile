@@ -6,7 +6,7 @@
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
 # make servers   SLURM and Ceph for the tests of make validate: from Debian where this may install
-# make calculix  the oracle of plasticity for make validate: from Debian where this may install
+# make calculix  the oracle of plasticity: from Debian where this may install
 # make fuse      the library of the power cuts, which make validate and make soak install
 # make format    fix what ruff can fix
 
@@ -77,7 +77,7 @@ servers:
 # Workers of one thread each, one more than processors, for tests of servers and of locks wait;
 # neighbours stay together, for they share what is made for them. Bytecode is kept, whatever the
 # environment says, for many tests start processes.
-test: lint dolfinx
+test: lint dolfinx calculix
 	$(QUIET) OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow" \
 		--numprocesses 3 --dist worksteal --timeout 900 --durations=15
 
