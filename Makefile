@@ -62,7 +62,7 @@ endef
 
 dolfinx:
 	$(call debian,test -n "$$PDEGEN_DOLFINX_PYTHON" || \
-		/usr/bin/python3 -I -c "import dolfinx, gmsh" 2>/dev/null,dolfinx,$(DOLFINX))
+		/usr/bin/python3 -I -c "import dolfinx; import gmsh" 2>/dev/null,dolfinx,$(DOLFINX))
 
 fuse:
 	$(call debian,ldconfig -p | grep -q libfuse3,libfuse,$(FUSE))
