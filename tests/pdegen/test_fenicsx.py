@@ -1,6 +1,7 @@
 """The worker and its client. What needs dolfinx is skipped without it, or fails where CI=true."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,14 @@ def test_a_killed_rank_ends_all(dolfinx):
     with pytest.raises(client.WorkerError, match="died with exit status"):
         keep_busy(started)
     assert gone(started.pids)
+
+
+def test_a_worker_whose_folder_is_gone_is_dead(own_worker):
+    """The last rank that lives removes it, which may be before the next request."""
+    os.kill(own_worker.pids[0], signal.SIGKILL)
+    shutil.rmtree(own_worker._folder)
+    with pytest.raises(client.WorkerError, match="was killed by SIGKILL"):
+        own_worker.solve(SETTINGS, ONES, 1.0, 0.0, 60.0)
 
 
 def test_a_bad_request_is_answered_and_survived(own_worker):

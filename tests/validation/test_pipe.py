@@ -30,6 +30,7 @@ def test_the_flow_is_that_of_another_library(dolfinx, root, columns, rows):
         assert off < 1e-9, name  # of round-off: the discrete equations are the same
 
 
+@pytest.mark.slow
 def test_stated_errors_are_true_ones_at_full_size():
     ratio = np.array([stated / true for stated, true in errors(129, [3, 700])])
     np.testing.assert_array_less(abs(np.log(ratio)), np.log(1.1))

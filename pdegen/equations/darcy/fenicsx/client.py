@@ -224,6 +224,8 @@ class Worker:
             request["u"] = "u.npy"
             reply = self.ask(request, timeout * -(-len(a) // ranks))
             u = np.load(self._file("u"))
+        except FileNotFoundError:  # the last rank that lives removes the folder
+            self._give_up(self._death())
         finally:
             for name in ("a", "f", "walls", "u"):
                 self._file(name).unlink(missing_ok=True)
