@@ -18,6 +18,8 @@ LEAST_ERROR = 0.99 * 2.0**-52  # relative, at times > 0: what solvers count for 
 _VALUES_AT_ONCE = 2**18  # numbers of a variable that checks see at a time: 2 MiB in float64
 
 Values = Mapping[str, np.ndarray]
+Quantity = Callable[[Values], tuple[Float[np.ndarray, " batch"], float | np.ndarray]]
+"""From the values of a batch to a number of each sample, and its limit."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +134,14 @@ class Bound(Check):
     Args:
         variable: The variable that is at fault where it is not.
         subject: The quantity, in words.
-        quantity: From the values of a batch to the quantity and its limit, one for each sample.
+        quantity: The quantity and its limit.
     """
 
     def __init__(
         self,
         variable: str,
         subject: str,
-        quantity: Callable[[Values], tuple[Float[np.ndarray, " batch"], float | np.ndarray]],
+        quantity: Quantity,
     ) -> None:
         self.variable, self.subject = variable, subject
         self._quantity = quantity
@@ -165,6 +167,19 @@ class Bound(Check):
                 f"possible{others}",
                 sample,
             )
+
+
+def in_blocks(quantity: Quantity, rows: int = 32) -> Quantity:
+    """The same quantity, computed for so many samples at a time, to save memory."""
+
+    def computed(values: Values) -> tuple[np.ndarray, np.ndarray]:
+        count = min(map(len, values.values()))
+        blocks = [slice(start, start + rows) for start in range(0, count, rows)]
+        parts = [quantity({name: v[block] for name, v in values.items()}) for block in blocks]
+        limits = [np.broadcast_to(limit, np.shape(found)) for found, limit in parts]
+        return np.concatenate([found for found, _ in parts]), np.concatenate(limits)
+
+    return computed
 
 
 class Distinct(Check):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from jaxtyping import Float
 
@@ -11,20 +9,17 @@ from pdegen.equations.elasticity.element import GAUSS, shapes
 from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.equations.elasticity.void import RandomVoid
-from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.check import Bound, Distinct, Law, Quantity, Values, in_blocks
 from pdegen.law.gaussian import EPSILON, GaussianLaw
 from pdegen.law.modes import Modes
 from pdegen.numerics.failure import SolveError
 
-_ROWS = 32  # samples at a time
 _RESIDUAL = 1e-8  # largest one that the solver accepts
 _ERROR = 2.0  # a label that is further off is no solution
 _ROUNDING = 8  # times as much as rounding displacements to float32 makes of jumps, slopes, forces
 # What the mesh of the points, with 36 elements around the void, makes of a solution of a finer one
 # whose own error is a hundredth at most.
 _JUMP, _SLOPE, _OFF = 0.03, 0.2, 0.03
-
-Quantity = Callable[[Values], tuple[np.ndarray, float | np.ndarray]]
 
 
 def elasticity_law(
@@ -60,7 +55,7 @@ def elasticity_law(
         if exact else
         ("displacement", "the distance from the solution on the mesh of the points", physics.off),
     ]  # fmt: skip
-    checks = (Bound(name, said, _in_blocks(quantity)) for name, said, quantity in bounds)
+    checks = (Bound(name, said, in_blocks(quantity)) for name, said, quantity in bounds)
     return Law((_normal(void), Distinct("theta"), *checks))
 
 
@@ -155,18 +150,3 @@ class _Physics:
         off = np.linalg.norm((found - expected).reshape(len(found), -1), axis=1)
         off /= np.linalg.norm(expected.reshape(len(found), -1), axis=1)
         return off, self._of_a_finer_mesh(stored, _OFF)
-
-
-def _in_blocks(quantity: Quantity) -> Quantity:
-    """The same quantity, computed for a few samples at a time."""
-
-    def computed(stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        observed, limits = list[np.ndarray](), list[np.ndarray]()
-        for start in range(0, len(stored["theta"]), _ROWS):
-            rows = slice(start, start + _ROWS)
-            found, limit = quantity({name: value[rows] for name, value in stored.items()})
-            observed.append(np.asarray(found, float))
-            limits.append(np.broadcast_to(limit, np.shape(found)))
-        return np.concatenate(observed), np.concatenate(limits)
-
-    return computed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.law.check import Bound, Distinct, Law, Values, worst_time
+from pdegen.law.check import Bound, Distinct, Law, Values, in_blocks, worst_time
 from pdegen.law.gaussian import EPSILON, GaussianLaw
 from pdegen.law.modes import circle_modes
 from pdegen.sampling.squared_exponential import (
@@ -17,12 +17,9 @@ from pdegen.sampling.squared_exponential import (
     values,
 )
 
-Quantity = Callable[[Values], tuple[np.ndarray, np.ndarray]]
-
 _TINY = np.finfo(float).tiny
 _POINTS = 4096  # where u(x, 0) and its antiderivative are compared
 _EDGES = 16  # of cells, where the potential is compared
-_ROWS = 64  # samples at a time, each of which has so many points
 
 
 def inviscid_burgers_law(
@@ -54,22 +51,22 @@ def inviscid_burgers_law(
     ]  # fmt: skip
     kept = [
         Bound("u", "the distance of the means of u and a", physics.mean),
-        Bound("u", "the mean square over that of the time before", _in_blocks(physics.growth)),
+        Bound("u", "the mean square over that of the time before", in_blocks(physics.growth)),
     ]
     return Law(
         (
             *gaussian,
             Distinct("theta"),
-            Bound("a", "the distance from the averages of theta", _in_blocks(physics.initial)),
+            Bound("a", "the distance from the averages of theta", in_blocks(physics.initial)),
             Bound("error", "the solver's error", lambda v: (v["error"], tolerance)),
             Bound("error", "minus the solver's error", lambda v: (-v["error"], -_TINY)),
-            Bound("u", "the excess over the range of u at t = 0", _in_blocks(physics.excess)),
-            Bound("u", "the total variation", _in_blocks(physics.variation)),
+            Bound("u", "the excess over the range of u at t = 0", in_blocks(physics.excess)),
+            Bound("u", "the total variation", in_blocks(physics.variation)),
             Bound("u", "t over h times the largest rise of u between cells", physics.rise),
             Bound(
                 "u",
                 "the distance of its integral from the minimum",
-                _in_blocks(physics.potential),
+                in_blocks(physics.potential),
             ),
             *(kept if periodic else ()),
         )
@@ -150,21 +147,6 @@ class _Physics:
             [np.square(u0).mean(axis=1, keepdims=True), np.square(u).mean(axis=2)], axis=1
         )
         return (squares[:, 1:] / squares[:, :-1]).max(axis=1), np.array(1 + 8 * EPSILON)
-
-
-def _in_blocks(quantity: Quantity) -> Quantity:
-    """The same quantity, computed for a few samples at a time."""
-
-    def computed(stored: Values) -> tuple[np.ndarray, np.ndarray]:
-        observed, limits = list[np.ndarray](), list[np.ndarray]()
-        for start in range(0, len(stored["theta"]), _ROWS):
-            rows = slice(start, start + _ROWS)
-            found, limit = quantity({name: value[rows] for name, value in stored.items()})
-            observed.append(found)
-            limits.append(np.broadcast_to(limit, found.shape))
-        return np.concatenate(observed), np.concatenate(limits)
-
-    return computed
 
 
 def _variation(u: Float[np.ndarray, "batch n"], periodic: bool) -> Float[np.ndarray, " batch"]:

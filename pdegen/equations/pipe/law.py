@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.solver import RATE, Pipe
-from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.check import Bound, Distinct, Law, Quantity, Values
 from pdegen.law.gaussian import EPSILON
 from pdegen.law.uniform import UniformLaw
 
@@ -18,7 +18,6 @@ _RESIDUAL, _LOST = 1e-8, 1e-9  # largest residual and weak divergence that the s
 # What the mesh of the points, with 16 elements, makes of a solution of a finer one.
 _LOST_FINE, _FORCE_FINE, _BETWEEN_FINE = 2.0, 4.0, 0.5
 
-Quantity = Callable[[Values], tuple[np.ndarray, float | np.ndarray]]
 Built = Callable[[Float[np.ndarray, "batch numbers"]], CentreLine]
 
 

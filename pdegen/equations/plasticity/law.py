@@ -9,11 +9,10 @@ from jaxtyping import Float
 
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Forging
-from pdegen.law.check import Bound, Distinct, Law, Values
+from pdegen.law.check import Bound, Distinct, Law, Quantity, Values
 from pdegen.law.gaussian import EPSILON
 from pdegen.law.uniform import UniformLaw
 
-Quantity = Callable[[Values], tuple[np.ndarray, float | np.ndarray]]
 Dies = Callable[[Float[np.ndarray, "batch points"]], Float[np.ndarray, "batch pieces 4"]]
 
 POINTS = 4  # of an edge at which the solver keeps it out of the die
