@@ -101,6 +101,18 @@ def test_no_edge_goes_through_a_die_between_its_nodes():
         assert observed <= limit
 
 
+def test_a_block_may_lose_the_die_for_some_frames_and_not_for_most():
+    """A block that slides on does; sample 20 of plasticity-quick is one."""
+    problem = small_problem(resolution=41)
+    bounds = law._Physics(problem.forging, problem.die.build(50.0), lambda _: pieces, True)
+    frames, pieces = forged(1), random_die(1)[None]
+    for lost, allowed in ((range(13, 16), True), (range(5, 20), False)):
+        u = frames.u[None].copy()
+        u[:, lost, 1] -= 0.4
+        far, limit = bounds.gap({"u": u, "z": np.zeros((1, 9))})
+        assert (far[0] <= limit) == allowed
+
+
 def test_a_mirrored_die_gives_the_mirrored_block():
     heights = np.random.default_rng(5).uniform(0, 9, (1, 9))
     spline = Spline(50.0, 9)
