@@ -42,6 +42,7 @@ def relative_error(
 
     With `parts` 1 that is the error of all channels as a block; with as many parts as channels,
     that of each channel; with the number of times, that of each step, as channels go by time first.
+    Nothing is relative to a run that is 0: nan.
 
     >>> u = torch.tensor([[[3.0, 0.0, 1.0, 1.0], [0.0, 4.0, 1.0, 1.0]]])  # two points, 4 channels
     >>> relative_error(u + torch.tensor([1.0, 0, 0, 0]), u, parts=2)
@@ -58,7 +59,8 @@ def relative_error(
         runs = v.reshape(len(v), -1, parts, v.shape[-1] // parts)
         return torch.linalg.vector_norm(runs, ord=order, dim=(1, 3))
 
-    return norm(prediction - target) / norm(target)
+    size = norm(target)
+    return norm(prediction - target) / size.where(size > 0, math.nan)
 
 
 def central_difference(u: Function, spacing: float) -> Function:

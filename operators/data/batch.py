@@ -18,6 +18,7 @@ class Channel:
         variable: Its variable in the store.
         component: Of a vector; empty where there is one.
         time: At which; None where the variable has no times.
+        moves: Whether its component displaces the points.
 
     >>> Channel("u", "u_x", 0.5).name
     'u_x, t = 0.5'
@@ -26,6 +27,7 @@ class Channel:
     variable: str
     component: str = ""
     time: float | None = None
+    moves: bool = False
 
     @property
     def name(self) -> str:

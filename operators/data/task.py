@@ -195,6 +195,11 @@ class InTime(Task):
         return self if self.frames is None else replace(self, ahead=False)
 
     @property
+    def first(self) -> int:
+        """Frames before those that are predicted."""
+        return self.history
+
+    @property
     @abstractmethod
     def window(self) -> int:
         """Frames of a training example."""
@@ -229,7 +234,7 @@ class InTime(Task):
 
     def outputs(self, pairs: Samples) -> slice:
         own = self._own(pairs)
-        return slice(self.history * own, self._frames(pairs) * own)
+        return slice(self.first * own, self._frames(pairs) * own)
 
     def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
         seen = pairs.target_channels[: self.history * self._own(pairs)]
@@ -338,17 +343,33 @@ class AtTime(InTime):
 
     Args:
         history, frames, ahead: See `InTime`.
+        skip: Frames after these that are not asked for: such as the first one, where it is 0 and
+            nothing is relative to it.
+
+    Raises:
+        ValueError: If skip is negative.
     """
+
+    skip: int = 0
 
     kind = "time"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.skip < 0:
+            raise ValueError(f"need skip >= 0, got {self.skip}")
+
+    @property
+    def first(self) -> int:
+        return self.history + self.skip
+
     @property
     def window(self) -> int:
-        return self.history + 1
+        return self.first + 1
 
     @property
     def _needs(self) -> str:
-        return f"a time after {self.history} frames"
+        return f"a time after {self.first} frames"
 
     def channels(self, pairs: Samples) -> tuple[int, int]:
         own = self._own(pairs)
@@ -357,7 +378,7 @@ class AtTime(InTime):
 
     def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
         times, grid = times_of(pairs), batch.a.shape[1:-1]
-        number = number.to(batch.u.device) + self.history
+        number = number.to(batch.u.device) + self.first
         u = batch.u.unflatten(-1, (len(times), -1)).movedim(-2, 1)
         t = torch.tensor(times, dtype=batch.a.dtype).to(batch.a.device)[number]
         t = t[(slice(None), *[None] * (len(grid) + 1))].expand(-1, *grid, 1)
@@ -365,7 +386,7 @@ class AtTime(InTime):
         return replace(batch, a=a, u=u[torch.arange(len(batch), device=u.device), number])
 
     def whole(self, batch: Batch, pairs: Samples) -> Batch:
-        times = times_of(pairs)[self.history : self._frames(pairs)]
+        times = times_of(pairs)[self.first : self._frames(pairs)]
         t, a = torch.tensor(times, dtype=batch.a.dtype), self._state(batch, pairs)
         asked = torch.cat([a, t.to(a.device).expand(*a.shape[:-1], -1)], dim=-1)
         return replace(batch, a=asked, u=batch.u[..., self.outputs(pairs)])

@@ -325,7 +325,9 @@ def channels_of(store: SealedStore, name: str, axes: int) -> tuple[Channel, ...]
         count = math.prod(between)
         parts = array.said.channels if len(array.said.channels) == count else range(count)
         parts = [str(part) for part in parts]
-    return tuple(Channel(name, part, time) for time in times for part in parts)
+    how = store.said.physics.drawing.get(name)
+    moves = how is not None and how.moves
+    return tuple(Channel(name, part, time, moves) for time in times for part in parts)
 
 
 def _picked(rows: np.ndarray) -> slice | np.ndarray:

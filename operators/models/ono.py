@@ -261,9 +261,9 @@ class ONO(TokenOperator):
     that of one function; published super-resolution uses "linear". The order has no place for
     padding: with "nystrom" all samples have as many points.
 
-    Of the published configurations the one of plasticity is not a preset: it embeds a time. No
-    published one asks at times, as `query_time` does: the errors at times that training does not
-    see (table 3) are those of a rollout.
+    The published configuration of plasticity embeds a time, here a channel of a. No published one
+    asks at times, as `query_time` does: the errors at times that training does not see (table 3)
+    are those of a rollout.
 
     In training outputs depend on the batch, through the covariance of ψ; in evaluation on its
     average over the batches before (`Orthonormal`), which is that of the grid trained on, and
@@ -319,6 +319,7 @@ class ONO(TokenOperator):
         ),
         # the points in a row, j/(n - 1) their coordinate, a the two of the plane
         "elasticity": Preset(_SMALL, 1_104_193, _UNCOUNTED, (2, 1)),
+        "plasticity": Preset(_LINEAR | {"eigenfunctions": 8}, 1_102_466, _UNCOUNTED, (2, 2), dim=2),
         "navier-stokes-time": Preset(
             _LINEAR | {"eigenfunctions": 8},
             1_104_385,

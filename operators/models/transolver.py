@@ -192,6 +192,15 @@ class Transolver(FieldOperator):
             "Neural-Solver-Library, Elasticity script: 0.977M",
             dim=2,
         ),
+        # the time is a channel of a; the published model embeds it, by 33,024 parameters, and has
+        # four outputs, 258 more, and one input fewer, 256 less
+        "plasticity": Preset(
+            {"coordinates": "raw", "feedforward": 128},
+            2_811_458,
+            "Wu et al. 2024, table of settings; Neural-Solver-Library: 2.84M",
+            (2, 2),
+            dim=2,
+        ),
     }
 
     def __init__(

@@ -264,7 +264,8 @@ def fit(
             mean_loss = float(ranks.mean(total)) / steps_per_epoch
             if not math.isfinite(mean_loss):
                 raise TrainingError(
-                    f"the loss is not finite in epoch {epoch + 1}: use a smaller lr"
+                    f"the loss is not finite in epoch {epoch + 1}: use a smaller lr; of targets in "
+                    "time that are 0 at first, task.skip leaves these out"
                 )
             score = float(scores(averaged, selection).mean())
             best = not history or score < min(e.score for e in history)

@@ -137,10 +137,11 @@ class RolloutTask(Strict):
 
 class TimeTask(Strict):
     """`operators.data.AtTime`: from data.input, or from the first `history` frames of data.target,
-    to data.target at each of its times."""
+    to data.target at each of its times, but for the `skip` ones after that."""
 
     kind: Literal["time"]
     history: Annotated[int, Field(ge=0)] = 0
+    skip: Annotated[int, Field(ge=0)] = 0
     parameters: bool = False
     frames: Count | None = None
 
@@ -149,7 +150,7 @@ class TimeTask(Strict):
 
     @model_serializer(mode="wrap")
     def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without(content(self), frames=None, history=0)
+        return _without(content(self), frames=None, history=0, skip=0)
 
 
 class BlockTask(Strict):

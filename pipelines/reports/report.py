@@ -249,7 +249,7 @@ def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[
     }
     seen = None
     if isinstance(task, InTime) and task.frames is not None:
-        seen = truth.times[task.frames - task.history - 1]
+        seen = truth.times[task.frames - task.first - 1]
     found = [picture(
         charts.error_by_time(truth.times, _by_time(run, truth), beside, seen), "error-by-time",
         "Relative L² error at each time: the mean over the test samples, and the range of nine "

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -453,12 +454,15 @@ def scored(
     start = time.perf_counter()
     errors = scores(predictor, pairs, keep=measure)
     seconds, every = time.perf_counter() - start, {k: torch.cat(v) for k, v in found.items()}
-    means = {what: every.pop(f"of {what}").mean(dim=0).tolist() for what in parts}
+    means = {what: every.pop(f"of {what}").nanmean(dim=0).tolist() for what in parts}
     return Score(
         checkpoint="", epoch=0, split="test", resolution=pairs.source["resolution"],
         samples=tuple(pairs.samples.tolist()), errors=tuple(errors.tolist()), seconds=seconds,
         measures={name: tuple(values.tolist()) for name, values in every.items()},
-        **{what: dict(zip(names, means[what], strict=True)) for what, names in parts.items()},
+        **{
+            what: {name: v for name, v in zip(names, means[what], strict=True) if not isnan(v)}
+            for what, names in parts.items()
+        },
     )  # fmt: skip
 
 

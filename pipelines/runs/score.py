@@ -13,6 +13,7 @@ from torch import Tensor
 
 from operators.data import Batch, Channel, InTime, Samples, Task
 from operators.training.evaluate import errors_of
+from pdegen.domains import Box
 
 MEASURES = {
     "block": "relative L² error of all times as one block",
@@ -21,6 +22,7 @@ MEASURES = {
     "unseen": "relative L² error of the other times, as one block",
     "l1": "relative L¹ error of each channel, averaged over the channels",
     "points": "relative L² error over the points, all of which count alike",
+    "deformed": "relative L² error of the positions, from a corner, and the displacements together",
 }
 
 
@@ -140,22 +142,38 @@ def measures_of(
 ) -> dict[str, Tensor]:
     """Errors of predictions of a batch by the measures that the task has, each (batch,)."""
     channels = batch.u.shape[-1]
-    found = {"l1": errors_of(prediction, batch, pairs, 1, channels).mean(dim=1)}
+    found = {"l1": errors_of(prediction, batch, pairs, 1, channels).nanmean(dim=1)}
     if batch.weight is not None:  # published errors of meshes have no weights
         alike = replace(batch, weight=torch.ones_like(batch.weight))
         found["points"] = errors_of(prediction, alike, pairs)[:, 0]
+    if (at_rest := _at_rest(pairs)) is not None:
+        p, u = (torch.cat([v + at_rest, v], dim=-1) for v in (prediction, batch.u))
+        found["deformed"] = errors_of(p, replace(batch, u=u), pairs)[:, 0]
     times = len(times_in(pairs.target_channels))
     if times > 1:
         found["block"] = errors_of(prediction, batch, pairs)[:, 0]
-        found["steps"] = errors_of(prediction, batch, pairs, parts=times).mean(dim=1)
+        found["steps"] = errors_of(prediction, batch, pairs, parts=times).nanmean(dim=1)
     frames = task.frames if isinstance(task, InTime) else None
     if isinstance(task, InTime) and frames is not None:
-        last = (frames - task.history) * channels // times
+        last = (frames - task.first) * channels // times
         for name, part in (("seen", slice(last)), ("unseen", slice(last, None))):
             asked = replace(batch, u=batch.u[..., part])
             if asked.u.shape[-1]:
                 found[name] = errors_of(prediction[..., part], asked, pairs)[:, 0]
     return found
+
+
+def _at_rest(pairs: Samples) -> Tensor | None:
+    """Positions of the points of a box from its lower corner, at each of the times of targets that
+    displace them; None of other targets."""
+    channels = pairs.target_channels
+    if not isinstance(pairs.domain, Box) or not channels or pairs.y is not None:
+        return None
+    times, rest = divmod(len(channels), pairs.dim)
+    if rest or not all(channel.moves for channel in channels):
+        return None
+    corner = pairs.points.new_tensor([grid.start for grid in pairs.domain.grids])
+    return (pairs.points - corner).repeat(*[1] * pairs.dim, times)
 
 
 def times_in(channels: Sequence[Channel]) -> list[float]:

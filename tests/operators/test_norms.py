@@ -13,6 +13,7 @@ from operators.norms import (
     WeightedH1,
     central_difference,
     gradient,
+    relative_error,
     relative_l2,
 )
 from pdegen.domains import Box, Curvilinear
@@ -57,6 +58,14 @@ def test_relative_l2_is_one_number_for_each_sample(pair):
     p, u = pair
     expected = torch.sqrt(((p - u) ** 2).sum((1, 2)) / (u**2).sum((1, 2)))
     torch.testing.assert_close(relative_l2(p, u), expected)
+
+
+def test_nothing_is_relative_to_a_run_of_channels_that_is_0(pair):
+    p, u = (v.expand(-1, -1, 2).clone() for v in pair)
+    u[..., 0] = 0
+    found = relative_error(p, u, parts=2)
+    assert found[:, 0].isnan().all()
+    torch.testing.assert_close(found[:, 1], relative_l2(*pair))
 
 
 def test_central_difference_has_order_two():

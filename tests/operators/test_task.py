@@ -274,6 +274,24 @@ def test_a_state_at_a_time_is_asked_for_at_each(tmp_path):
     assert test.target_channels == pairs.target_channels
 
 
+def test_a_state_at_a_time_skips_frames():
+    pairs, task = trajectories(), AtTime(history=1, skip=2)
+    train, test = task.training(pairs), task.tested(pairs)
+    assert len(train) == SAMPLES * (FRAMES - 3)
+    assert train.channels == test.channels == (2 + 1, 2)
+    assert torch.equal(test.u, pairs.u[..., 6:])
+    assert torch.equal(test.a[..., :2], pairs.u[..., :2])
+    assert test.a[0, 0, 2:].tolist() == pytest.approx(TIMES[3:])
+    assert test.target_channels == pairs.target_channels[6:]
+    for (p, _, t), (later, _) in keys(train.batches(0, 0, 1)):
+        assert later == pytest.approx(p + t, abs=1e-5)
+        assert t >= TIMES[3]
+    with pytest.raises(TaskError, match="a time after 6 frames needs 7 frames, got 6"):
+        AtTime(skip=6).training(pairs)
+    with pytest.raises(ValueError, match="need skip >= 0, got -1"):
+        AtTime(skip=-1)
+
+
 def test_a_block_has_all_later_frames_at_once():
     pairs, task = trajectories(), Block(history=2, parameters=True)
     train, test = task.training(pairs), task.tested(pairs)
@@ -345,7 +363,7 @@ def test_checkpoints_say_their_task(tmp_path):
     for task in (
         Map(),
         Rollout(history=2, steps=3, noise=0.5),
-        AtTime(parameters=True),
+        AtTime(parameters=True, skip=1),
         Block(history=2),
     ):
         saving_checkpoint(tmp_path / "m.safetensors", predictor(task, (4, 2)), {"operator": {}})()

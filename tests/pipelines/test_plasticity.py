@@ -1,0 +1,108 @@
+"""Blocks under dies: displacements are learned at a time, and scored with and without positions."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from operators.data import Map
+from operators.data.pairs import Pairs
+from pdegen.making.generate import generate
+from pdegen.recipe import load_recipe
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.runs.data import Source
+from pipelines.runs.run import evaluate_run, scored, train
+from pipelines.runs.score import Score, measures_of
+from tests.once import once
+from tests.pipelines.conftest import CPU
+
+SMALL = {"samples": 8, "shard": 8, "problem.resolution": 21, "imbalance": 0.2, "problem.frames": 4,
+         "splits.train": 4, "splits.validation": 2, "splits.test": 2}  # fmt: skip
+LATER = ["0.1", "0.2", "0.3"]
+
+
+def declared() -> Experiment:
+    return load_experiment("plasticity-transolver-quick").with_overrides(
+        {"width": 8, "depth": 1, "heads": 2, "slices": 4, "feedforward": 8, "epochs": 2,
+         "batch": 4, "data.resolution": 21, "resolutions": [21],
+         **{f"data.overrides.{key}": value for key, value in SMALL.items()}}
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, and a run on it."""
+
+    def make(folder: Path) -> None:
+        recipe = load_recipe("plasticity-quick").with_overrides(SMALL)
+        store = generate(recipe, str(folder / "blocks.zarr"), workers=1).url
+        train(declared(), store, folder / "run", CPU)
+        evaluate_run(declared(), store, folder / "run", CPU)
+
+    return once(tmp_path_factory, "plasticity", make)
+
+
+@pytest.fixture
+def store(made: Path) -> str:
+    return str(made / "blocks.zarr")
+
+
+class Scaled(torch.nn.Module):
+    """Predicts the true displacements times a factor."""
+
+    def __init__(self, pairs: Pairs, by: float) -> None:
+        super().__init__()
+        self.values = by * pairs.u
+
+    def forward(self, a: torch.Tensor, *places: object, steps: int = 1) -> torch.Tensor:
+        return self.values
+
+
+def test_frames_after_the_first_are_learned_and_scored_by_frame(made: Path, store: str) -> None:
+    (content,) = json.loads((made / "run/scores.json").read_text("utf-8"))["results"]
+    score = Score.of(content)
+    assert list(score.steps) == LATER
+    assert [*score.channels][:2] == ["x, t = 0.1", "y, t = 0.1"]
+    found = [*score.errors, *score.steps.values(), *score.channels.values()]
+    assert all(math.isfinite(error) for error in found)
+    seen = Source(store, declared()).training(CPU)
+    assert (len(seen), seen.channels) == (4 * 3, (2, 2))
+
+
+def test_displacements_are_scored_alone_and_with_positions(store: str) -> None:
+    tested = Source(store, declared()).clean("test")
+    found = measures_of(1.1 * tested.u, tested.all, tested, declared().learned)
+    u = tested.u.double().numpy().reshape(2, 21, 7, 3, 2)
+    x = np.stack(np.meshgrid(np.linspace(0, 50, 21), np.linspace(0, 15, 7), indexing="ij"), -1)
+    both = np.concatenate([x[None, :, :, None] + u, u], axis=-1)
+    size = np.sqrt(np.square(both).sum(axis=(1, 2, 3, 4)))
+    wrong = 0.1 * np.sqrt(2 * np.square(u).sum(axis=(1, 2, 3, 4)))
+    np.testing.assert_allclose(found["block"], 0.1, rtol=1e-5)
+    np.testing.assert_allclose(found["deformed"], wrong / size, rtol=1e-4)
+    still = replace(tested, target_channels=tuple(
+        replace(channel, moves=False) for channel in tested.target_channels
+    ))  # fmt: skip
+    assert "deformed" not in measures_of(tested.u, tested.all, still)
+
+
+def test_a_frame_at_rest_has_no_relative_error_and_breaks_no_mean(store: str) -> None:
+    whole = Source(store, declared().with_overrides({"task.skip": 0})).clean("test")
+    assert not whole.u[..., :2].any()
+    score = scored(Scaled(whole, 1.1), whole, Map())
+    assert list(score.steps) == LATER
+    assert [*score.channels][:2] == ["x, t = 0.1", "y, t = 0.1"]
+    for errors in (score.errors, score.measures["steps"], score.measures["l1"]):
+        np.testing.assert_allclose(errors, 0.1, rtol=1e-5)
+
+
+def test_frames_that_are_left_out_are_said_in_the_task_alone_where_there_are_some() -> None:
+    task = declared().model_dump(mode="json")["task"]
+    assert task == {"kind": "time", "skip": 1, "parameters": False}
+    plain = declared().with_overrides({"task.skip": 0}).model_dump(mode="json")["task"]
+    assert "skip" not in plain
