@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+from jaxtyping import Float
 
 from pdegen.domains import Cloud, Curvilinear
 from pdegen.foreign.arrays import Contents
@@ -56,15 +59,13 @@ def elasticity(contents: Contents, declaration: Declaration) -> Published | None
 
 def pipe(contents: Contents, declaration: Declaration) -> Published | None:
     """Pipe_X.npy, Pipe_Y.npy and Pipe_Q.npy: nodes of bent pipes, and u, v, p there, inlet first
-    and lower wall first."""
-    found = shapes(contents, "Pipe_X", "Pipe_Y", "Pipe_Q")
-    if found is None or len(found[0]) != 3 or found[1] != found[0]:
+    and lower wall first. The flux shows samples with spikes at the outlet."""
+    size = _nodes(contents, "Pipe", 3)
+    if size is None or size[1] % 2 == 0:
         return None
-    samples, *size = found[0]
-    if found[2] != (samples, 3, *size):
-        return None
-    at, mixed = ("sample", "i", "j"), ("sample", "part", "i", "j")
+    mixed = ("sample", "part", "i", "j")
     said = ("horizontal velocity", "vertical velocity", "pressure")
+    flux = "largest less smallest flow through a section, over 1/6"
     return Published(
         name="pipe-published",
         title="Pipe, the published files Pipe",
@@ -76,13 +77,8 @@ def pipe(contents: Contents, declaration: Declaration) -> Published | None:
                 FileEntry(name, "Pipe_Q", mixed, said[k], part=k, role="target")
                 for k, name in enumerate("uvp")
             ),
-            *(
-                FileEntry(
-                    name, f"Pipe_{name.upper()}", at, f"position {name} of each point",
-                    role="geometry",
-                )
-                for name in "xy"
-            ),
+            *_positions("Pipe"),
+            FileEntry("flux", "Pipe_Q", mixed, flux, part=0, role="quality", number=flow_spread),
         ),
         splits=lambda counts: {
             "train": (0, 1000), "test": (1000, 1200),
@@ -92,8 +88,15 @@ def pipe(contents: Contents, declaration: Declaration) -> Published | None:
         physics=Physics(
             drawing={"u": Drawing("u"), "v": Drawing("v", "diverging"), "p": Drawing("p")}
         ),
-        domain=Curvilinear((size[0], size[1]), 2),
+        domain=Curvilinear(size, 2),
     )  # fmt: skip
+
+
+def flow_spread(u: Float[np.ndarray, "samples i j"]) -> Float[np.ndarray, " samples"]:
+    """The spread of the flow through the sections i, of height 1: Simpson's rule over nodes j."""
+    weights = np.full(u.shape[2], 2.0)
+    weights[1::2], weights[[0, -1]] = 4, 1
+    return 6 * np.ptp(u @ (weights / weights.sum()), axis=1)
 
 
 def plasticity(contents: Contents, declaration: Declaration) -> Published | None:
@@ -135,14 +138,10 @@ def plasticity(contents: Contents, declaration: Declaration) -> Published | None
 def airfoil(contents: Contents, declaration: Declaration) -> Published | None:
     """NACA_Cylinder_X.npy, NACA_Cylinder_Y.npy and NACA_Cylinder_Q.npy: the nodes of C-grids and
     density, two velocities, pressure and Mach number there."""
-    x, y, state = (f"NACA_Cylinder_{word}" for word in "XYQ")
-    found = shapes(contents, x, y, state)
-    if found is None or len(found[0]) != 3 or found[1] != found[0]:
+    size = _nodes(contents, "NACA_Cylinder", 5)
+    if size is None:
         return None
-    samples, *size = found[0]
-    if found[2] != (samples, 5, *size):
-        return None
-    nodes, parts = ("sample", "i", "j"), ("sample", "part", "i", "j")
+    state, parts = "NACA_Cylinder_Q", ("sample", "part", "i", "j")
     return Published(
         name="airfoil-published",
         title="Airfoils, the published files NACA_Cylinder",
@@ -155,8 +154,7 @@ def airfoil(contents: Contents, declaration: Declaration) -> Published | None:
             FileEntry("pressure", state, parts, "pressure, 1 far away", part=3, role="target"),
             FileEntry("velocity", state, ("sample", "channel", "i", "j"), "velocity",
                       role="target", channels={"u": 1, "v": 2}),
-            FileEntry("x", x, nodes, "position x of each point", role="geometry"),
-            FileEntry("y", y, nodes, "position y of each point", role="geometry"),
+            *_positions("NACA_Cylinder"),
         ),
         splits=lambda counts: {"train": (0, 900), "validation": (900, 1000), "test": (1000, 1200)},
         parameters={},
@@ -164,5 +162,22 @@ def airfoil(contents: Contents, declaration: Declaration) -> Published | None:
             "u": Drawing("M"), "density": Drawing("ρ"), "pressure": Drawing("p"),
             "velocity": Drawing("u", "diverging"),
         }),
-        domain=Curvilinear((size[0], size[1]), 2),
+        domain=Curvilinear(size, 2),
     )  # fmt: skip
+
+
+def _nodes(contents: Contents, name: str, parts: int) -> tuple[int, int] | None:
+    """The size of the meshes of NAME_X.npy and NAME_Y.npy, where NAME_Q.npy has so many functions
+    of their nodes; else None."""
+    found = shapes(contents, *(f"{name}_{word}" for word in "XYQ"))
+    if found is None or len(found[0]) != 3:
+        return None
+    x, y, q = found
+    samples, *size = x
+    return (size[0], size[1]) if (y, q) == (x, (samples, parts, *size)) else None
+
+
+def _positions(name: str) -> Iterator[FileEntry]:
+    for one in "xy":
+        said = f"position {one} of each point"
+        yield FileEntry(one, f"{name}_{one.upper()}", ("sample", "i", "j"), said, role="geometry")

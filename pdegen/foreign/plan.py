@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ class View:
         channels: First and one past the last point of the axis channel; all by default.
         backwards: Axes that are read from their ends.
         along: Axes that the array has not, and their points: its values are the same in all.
+        number: What is made of the values of samples, one number of each; by default they are kept.
 
     Raises:
         ForeignError: If the array has other axes.
@@ -51,6 +52,7 @@ class View:
     channels: tuple[int, int] | None = None
     backwards: tuple[str, ...] = ()
     along: tuple[tuple[str, int], ...] = ()
+    number: Callable[[np.ndarray], np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         shape = self.array.shape
@@ -64,6 +66,11 @@ class View:
     @property
     def dims(self) -> tuple[str, ...]:
         """The axes after the samples, in the order of a store: time, channel, space."""
+        return () if self.number else self._read
+
+    @property
+    def _read(self) -> tuple[str, ...]:
+        """Those of what is read of the array."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
         dropped = {"", "sample", "part", *(("time",) if one_frame else ())}
         axes = (*self.axes, *dict(self.along))
@@ -86,6 +93,7 @@ class View:
             "channels": self.channels and list(self.channels),
             "backwards": list(self.backwards) or None,
             "along": dict(self.along) or None,
+            "number": self.number and self.number.__name__,
         }
         return {name: value for name, value in taken.items() if value is not None}
 
@@ -99,7 +107,7 @@ class View:
         if self.channels is not None:
             taken["channel"] = slice(*self.channels)
         values = self.array.read(tuple(taken.get(axis, slice(None)) for axis in self.axes))
-        kept = ("sample", *self.dims)
+        kept = ("sample", *self._read)
         dropped = tuple(i for i, axis in enumerate(self.axes) if axis not in kept)
         axes = [axis for axis in self.axes if axis in kept]
         values = values.squeeze(axis=dropped).transpose(
@@ -109,7 +117,8 @@ class View:
         there = [axis for axis in kept if axis not in axes]
         values = np.expand_dims(values, [kept.index(axis) for axis in there])
         sizes = self.sizes | {"sample": len(values)}
-        return np.broadcast_to(values, [sizes[dim] for dim in kept])
+        values = np.broadcast_to(values, [sizes[dim] for dim in kept])
+        return self.number(values) if self.number else values
 
 
 def _place(axis: str) -> int:
@@ -178,7 +187,7 @@ class Field:
             count = self.shape[self.dims.index("channel")]
             attributes["channels"] = [f"{self.name}{k}" for k in range(count)]
         kept = self.dtype or _KEPT[found]
-        if found != kept:
+        if found != kept and not self.views[0].number:
             attributes["type_in_file"] = found
         return Variable(self.name, self.dims, self.shape, kept, attributes)
 

@@ -21,8 +21,8 @@ from pdegen.store.variables import positions, times
 class FileEntry:
     """A variable of a published file: its key and axes, and its meaning.
 
-    `frames`, `part`, `backwards` and `along` are those of `pdegen.foreign.plan.View`, `channels`
-    neighbouring ones with their numbers; without a role a is the input and u the target.
+    `frames`, `part`, `backwards`, `along` and `number` are those of `pdegen.foreign.plan.View`,
+    `channels` neighbouring ones with their numbers; without a role a is the input and u the target.
     """
 
     name: str
@@ -36,13 +36,16 @@ class FileEntry:
     backwards: tuple[str, ...] = ()
     along: tuple[tuple[str, int], ...] = ()
     units: str = "1"
+    number: Callable[[np.ndarray], np.ndarray] | None = None
 
     def view(self, contents: Contents) -> View:
         """Where it is in a file."""
         numbers = [*self.channels.values()]
-        channels = (numbers[0], numbers[-1] + 1) if numbers else None
-        array = contents.array(self.key)
-        return View(array, self.axes, self.frames, self.part, channels, self.backwards, self.along)
+        return View(
+            contents.array(self.key), self.axes, self.frames, self.part,
+            (numbers[0], numbers[-1] + 1) if numbers else None, self.backwards, self.along,
+            self.number,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Dec
             entry.name,
             tuple(one.entries[i].view(file) for one, file in zip(found, files, strict=True)),
             _attributes(entry, known),
+            "float64" if entry.number else "",
         )
         for i, entry in enumerate(known.entries)
     )
@@ -149,7 +153,8 @@ def _attributes(entry: FileEntry, known: Published) -> dict[str, Any]:
     role = entry.role or {"a": "input", "u": "target"}[entry.name]
     timed = entry.name == "u" and len(known.times) > 0
     domain, words = known.domain, ["time"] if timed else []
-    if domain is not None and role != "geometry" and set(entry.axes) & set(domain.axes):
+    of_points = entry.number is None and domain is not None and set(entry.axes) & set(domain.axes)
+    if domain is not None and role != "geometry" and of_points:
         words += NAMES[: domain.dim]
     return {
         "long_name": entry.long_name,
@@ -157,7 +162,7 @@ def _attributes(entry: FileEntry, known: Published) -> dict[str, Any]:
         "units": entry.units,
         **({"channels": [*entry.channels]} if entry.channels else {}),
         **({"coordinates": " ".join(words)} if words else {}),
-        **known.parameters,
+        **(known.parameters if role in ("input", "target") else {}),
     }
 
 
