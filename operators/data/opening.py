@@ -96,6 +96,7 @@ def open_pairs(
         input_channels=a.channels,
         target_channels=u.channels,
         window=shards_within(buffer, a, u, *own.values()),
+        near=said.physics.near,
         source={
             "url": url,
             "recipe": said.recipe.name,

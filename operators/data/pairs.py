@@ -21,6 +21,7 @@ from operators.data.loader import loader
 from operators.data.store import DataError
 from operators.seeds import generator
 from pdegen.domains import Box, Domain
+from pdegen.store.format import Axis
 
 CPU = torch.device("cpu")
 
@@ -44,6 +45,7 @@ class Samples(Dataset[dict[str, Tensor]], ABC):
             or each sample has its own.
         input_channels, target_channels: What the channels are; empty where nobody says.
         applied: Channels of the operator, where it is applied several times to reach the targets.
+        near: The box, lower and upper end by axis, whose points have an error of their own.
         device: Where batches are.
     """
 
@@ -56,6 +58,9 @@ class Samples(Dataset[dict[str, Tensor]], ABC):
     input_channels: tuple[Channel, ...] = ()
     target_channels: tuple[Channel, ...] = ()
     applied: tuple[int, int] | None = None
+    near: Mapping[Axis, tuple[float, float]] = field(
+        default_factory=dict[Axis, tuple[float, float]]
+    )
     device: torch.device = CPU
 
     def __len__(self) -> int:

@@ -49,6 +49,7 @@ class StreamedPairs(Samples):
         threads: How many shards are read at once.
         altered: What happens to inputs: (values, places of the samples among all, epoch) ->
             values of the same shape, such as with noise. The epoch is None outside training.
+        weighted: Whether points that differ by sample have quadrature weights.
     """
 
     a: Stacked
@@ -57,6 +58,7 @@ class StreamedPairs(Samples):
     own: Mapping[str, Stacked] = field(default_factory=dict[str, Stacked])
     threads: int = 4
     altered: Alteration | None = None
+    weighted: bool = True
 
     @property
     def channels(self) -> tuple[int, int]:
@@ -81,6 +83,11 @@ class StreamedPairs(Samples):
 
     def to(self, device: torch.device | str) -> StreamedPairs:
         return replace(self, **self._on(device))
+
+    def alike(self) -> StreamedPairs:
+        """The same without quadrature weights: all points count alike."""
+        own = {name: entry for name, entry in self.own.items() if name != "weight"}
+        return replace(self, own=own, weight=None, weighted=False)
 
     def resident(self) -> Pairs:
         """All of them in memory.
@@ -245,7 +252,7 @@ class StreamedPairs(Samples):
         if "mask" in own:
             points = torch.arange(a.shape[1], device=a.device)
             own["mask"] = points < own["mask"]
-        if self.domain.moves and "weight" not in own:
+        if self.weighted and self.domain.moves and "weight" not in own:
             own |= by_sample(self.domain, own["x"])
         elif "weight" in own:
             own["weight"] = own["weight"][..., 0]

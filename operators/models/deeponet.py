@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from operators.base import (
     BOXES,
     EVERYWHERE,
+    MESHES,
     Function,
     Mask,
     Operator,
@@ -31,7 +32,7 @@ from operators.base import (
     at_least,
     check_input,
 )
-from operators.nn.tokens import TokenPoints, flattened
+from operators.nn.tokens import TokenPoints, flattened, mesh
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 Coordinates = Literal["raw", "periodic", "fourier"]
@@ -40,6 +41,9 @@ SensorGrid = Literal["periodic", "cells", "ends", "points"]
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 _BRANCH = {"sensors": 29, "sensor_grid": "ends", "branch": "convolution", "branch_depth": 1}
 _DARCY = _BRANCH | {"trunk_depth": 3, "activation": "relu", "coordinates": "raw"}
+_POINTS = {"sensor_grid": "points", "activation": "gelu", "coordinates": "fourier", "harmonics": 4}
+_MESH = _POINTS | {"indices": True}
+_OURS = "not published: the widths of the Burgers example, chosen here"
 AT_ONCE = 2**27  # hidden values of a trunk in memory, half a gigabyte in float32
 
 
@@ -162,6 +166,7 @@ class SensorOperator(Operator):
     domains = EVERYWHERE
     points_by_sample = True
     other_points = True
+    indices = False
 
     def __init__(
         self,
@@ -201,6 +206,9 @@ class SensorOperator(Operator):
         check_input(self, a, x, y, mask)
         values = at_sensors(a, x, self.sensors, self.sensor_grid).movedim(-1, 1)
         target, by_sample = x if y is None else y, x.ndim == a.ndim
+        if self.indices:
+            sizes = list(a.shape[1:-1])
+            target, by_sample = mesh(sizes, x).reshape(*sizes, -1), False
         u = self.decoded(values, flattened(target, by_sample)) + self.bias
         return u.reshape(len(u), *target.shape[int(by_sample) : -1], -1)
 
@@ -238,6 +246,9 @@ class DeepONet(SensorOperator):
             cos 2πky and sin 2πky; "fourier" y, cos πky and sin πky, which tell the two ends
             apart.
         harmonics: These k are 1 ... harmonics.
+        indices: The trunk sees the places of points in the grid of a mesh, j/n along each axis, in
+            place of their positions y: the basis is one of functions on the mesh, wherever it
+            lies. Needs sensors "points"; u is then given at the points of a only.
 
     Raises:
         ValueError: On impossible sizes, and on input on a grid without the sensors.
@@ -261,6 +272,9 @@ class DeepONet(SensorOperator):
             "Lu et al. 2022, src/darcy_rectangular_pwc/deeponet.py of the code",
             dim=2,
         ),
+        "elasticity": Preset(_POINTS | {"sensors": 972}, 333_953, _OURS, (2, 1), dim=2),
+        "airfoil": Preset(_MESH | {"sensors": 221 * 51}, 2_970_497, _OURS, (2, 1), dim=2),
+        "pipe": Preset(_MESH | {"sensors": 129 * 129}, 4_345_217, _OURS, (2, 1), dim=2),
     }
 
     def __init__(
@@ -280,10 +294,15 @@ class DeepONet(SensorOperator):
         activation: Activation = "tanh",
         coordinates: Coordinates = "periodic",
         harmonics: int = 2,
+        indices: bool = False,
     ) -> None:
         super().__init__(
             in_channels, out_channels, dim, sensors, sensor_grid, basis, coordinates, harmonics
         )
+        if indices:
+            if sensor_grid != "points":
+                raise ValueError(f'indices need sensors on "points", got {sensor_grid!r}')
+            self.indices, self.domains, self.other_points = True, MESHES, False
         first, values = list[nn.Module]([nn.Flatten()]), self.values
         if branch == "convolution":
             if sensor_grid == "points":

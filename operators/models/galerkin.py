@@ -42,6 +42,12 @@ _BURGERS: Mapping[str, Mapping[str, object]] = {
     "burgers-lt-ln": _REGULAR | {"attention": "linear"},
     "burgers-et": {"normalization": "layer", "gain": 1.0, "diagonal": 0.0},
 }
+# of meshes: the positions are a
+_MESH = {
+    "decoder": "pointwise", "coordinates": "none", "width": 128, "depth": 8, "heads": 8,
+    "feedforward": 256,
+}  # fmt: skip
+_LIBRARY = "sizes of Neural-Solver-Library, whose embedding, norms and decoder are others: {} there"
 
 
 class GalerkinTransformer(Operator):
@@ -103,17 +109,27 @@ class GalerkinTransformer(Operator):
     domains = EVERYWHERE
     points_by_sample = True
     masks = True
-    presets: ClassVar[Mapping[str, Preset]] = {
-        name: Preset(settings, 530_305, "Cao 2021, Tables 2a, 7 and 8, and its code")
-        for name, settings in _BURGERS.items()
-    } | {
-        f"burgers-{kind}": Preset(
-            _REGULAR | {"attention": kind, "input_coordinates": True, "diagonal": 0.0},
-            530_401,
-            "scaomath/galerkin-transformer (f9e7d6a), example 1 with random features",
-        )
-        for kind in ("rfa", "favor")
-    }
+    presets: ClassVar[Mapping[str, Preset]] = (
+        {
+            name: Preset(settings, 530_305, "Cao 2021, Tables 2a, 7 and 8, and its code")
+            for name, settings in _BURGERS.items()
+        }
+        | {
+            f"burgers-{kind}": Preset(
+                _REGULAR | {"attention": kind, "input_coordinates": True, "diagonal": 0.0},
+                530_401,
+                "scaomath/galerkin-transformer (f9e7d6a), example 1 with random features",
+            )
+            for kind in ("rfa", "favor")
+        }
+        | {
+            "airfoil": Preset(
+                _MESH | {"feedforward": 128}, 813_697, _LIBRARY.format("0.833M"), (2, 1), 2
+            ),
+            "pipe": Preset(_MESH, 1_076_865, _LIBRARY.format("1.10M"), (2, 1), dim=2),
+            "elasticity": Preset(_MESH, 1_076_865, _LIBRARY.format("1.10M"), (2, 1), dim=2),
+        }
+    )
 
     def __init__(
         self,

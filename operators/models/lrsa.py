@@ -6,13 +6,14 @@ ICML 2026 (arXiv 2604.03582); released code Adversarr/LRSA-Operator.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import MESHES, Function, at_least
+from operators.base import MESHES, Function, Preset, at_least
 from operators.nn.pointwise import Convolution, mlp, start_truncated
 from operators.nn.tokens import (
     Coordinates,
@@ -24,6 +25,11 @@ from operators.nn.tokens import (
     merged,
     split,
 )
+
+# of meshes: the positions are a, and stand once among the features
+_POSITIONS = {"coordinates": "none"}
+_MESH = _POSITIONS | {"heads": 4}
+_OURS = "a reading of sizes that are not published"
 
 
 class Attention(nn.Module):
@@ -109,7 +115,8 @@ class LRSA(FieldOperator):
     Linear in the number of points. The order of the block, the norms (RMS), the learned queries
     without a map or residual sum, and the place of the convolution are those of the released code.
     Sizes of a published table are not known to us: width, depth, heads and number of latent
-    tokens are those of the Transolver that it is compared with, and give 3,542,145 parameters.
+    tokens are those of the Transolver that it is compared with, and give 3,542,145 parameters;
+    the four heads of the presets of meshes are what another repository lists.
     Linear maps start truncated normal with variance 1/(features that enter), queries orthogonal.
 
     With the convolutions, of 3 points of the grid along each axis and not of a length, the
@@ -144,6 +151,12 @@ class LRSA(FieldOperator):
     >>> model(torch.randn(2, 64, 1), torch.arange(64)[:, None] / 64).shape
     torch.Size([2, 64, 1])
     """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "airfoil": Preset(_MESH, 3_542_657, _OURS, (2, 1), dim=2),
+        "pipe": Preset(_MESH, 3_542_657, _OURS, (2, 1), dim=2),
+        "elasticity": Preset(_POSITIONS | {"convolution": False}, 2_360_193, _OURS, (2, 1), dim=2),
+    }
 
     def __init__(
         self,

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Preset
+from operators.base import MESHES, Function, Mask, Points, Preset, Targets, check_input
 from operators.nn.position import (
     PositionAttention,
     SelfAttention,
@@ -29,6 +28,7 @@ from operators.nn.tokens import (
     TokenOperator,
     TokenPoints,
     check_heads,
+    mesh,
 )
 
 _TABLES = "Chen and Wu 2024, tables 1 and 2, and released code"
@@ -38,7 +38,7 @@ _DARCY = _PLAIN | {"width": 128, "latent": 32, "encoder_locality": 2.0, "decoder
 _VORTICITY = {"width": 256, "heads": 1, "latent": 16, "scale": 1.0, "sharpening": False}
 _LOCAL = _PLAIN | {"encoder_locality": 2.0, "decoder_locality": 2.0}
 _ELASTICITY = _LOCAL | {"width": 512, "heads": 8, "latent": "input"}
-_NACA = _LOCAL | {"width": 256, "latent": [111, 26], "encoder_locality": 0.5}
+_NACA = _LOCAL | {"width": 256, "latent": [111, 26], "encoder_locality": 0.5, "indices": True}
 _SELF = {"attention": "self-position"}
 _A, _B = {"attention": "self-a"}, {"attention": "self-b"}
 _SELF_PIT = "Chen and Wu 2024, section 4.5, and released code; the count is not published"
@@ -55,21 +55,6 @@ def dense(in_channels: int, out_channels: int) -> nn.Linear:
 def mlp(width: int, out_channels: int) -> nn.Sequential:
     """Two linear layers with a GELU between."""
     return nn.Sequential(dense(width, width), nn.GELU(), dense(width, out_channels))
-
-
-def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tensor, "latent dim"]:
-    """The product of the grids j/points, j = 0 ... points - 1, as many as x has coordinates.
-
-    Args:
-        points: How many along each axis; one number for all, or one for each.
-        x: Points, whose dimension, dtype and device are taken.
-
-    >>> mesh(2, torch.zeros(5, 2)).tolist()
-    [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]
-    """
-    sizes = points if isinstance(points, list) else [points] * x.shape[-1]
-    axes = [torch.arange(n, dtype=x.dtype, device=x.device) / n for n in sizes]
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
 
 
 class Block(nn.Module):
@@ -98,7 +83,8 @@ class PiT(TokenOperator):
     `sharpening` the output points y must be so too, for the values at them are averaged once
     more over their neighbours among them.
 
-    Where points differ by sample or some are padding, each sample has matrices of its own.
+    Where points differ by sample or some are padding, each sample has matrices of its own; with
+    `indices` all share them.
 
     Coordinates lie in [0, 1] along each axis. The latent mesh is that of the points j/latent, as
     published, whatever the grid of x.
@@ -128,15 +114,17 @@ class PiT(TokenOperator):
         coordinates: "raw" appends x to the input, as published; "periodic" appends cos 2πx and
             sin 2πx, which have no jump at the ends; "none" appends nothing: with `periodic`, the
             operator then commutes with shifts of the grid by whole steps of the latent mesh.
+        indices: The places of points in the grid, j/n along each axis, stand for their positions x,
+            as published for airfoils: where the points of a mesh lie, a has to say. Predictions
+            are at x only.
 
     Raises:
         ValueError: On impossible settings, on input of another shape than declared, and, with
-            "self-position", "self-a" or latent "input", on points y.
+            "self-position", "self-a", latent "input" or `indices`, on points y.
 
     The 2024 code has λ = r² for the shock tube and elasticity, and tan r for airfoils; here λ is
-    the same function of r everywhere (see `operators.nn.position`). Of the airfoils x are the
-    indices, scaled to [0, 1], and a the coordinates. The 2025 version in PyTorch is another
-    network, not this one.
+    the same function of r everywhere (see `operators.nn.position`). The 2025 version in PyTorch is
+    another network, not this one.
 
     >>> model = PiT(latent=64)
     >>> model.parameter_count
@@ -164,6 +152,13 @@ class PiT(TokenOperator):
         "elasticity-self-b": Preset(_ELASTICITY | _B, 8_684_049, _TABLES, (42, 1), dim=2),
         "airfoil": Preset(_NACA, 1_250_061, _TABLES, (2, 1), dim=2),
         "airfoil-self-b": Preset(_NACA | _B, 1_774_341, _TABLES, (2, 1), dim=2),
+        "pipe": Preset(
+            _NACA | {"latent": [33, 33]},
+            1_250_061,
+            "not published: that of airfoils, the latent mesh every fourth node",
+            (2, 1),
+            dim=2,
+        ),
         "burgers": Preset(
             {"latent": 256, "sharpening": False, "coordinates": "periodic"},
             78_989,
@@ -188,6 +183,7 @@ class PiT(TokenOperator):
         scale: float | Literal["diameter"] = "diameter",
         sharpening: bool = True,
         coordinates: Coordinates = "raw",
+        indices: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
@@ -205,7 +201,10 @@ class PiT(TokenOperator):
         if scale != "diameter" and scale <= 0:
             raise ValueError(f"scale must be positive, got {scale}")
         own = latent == "input" or attention in ("self-position", "self-a")
-        self.latent, self.other_points = None if own else sizes, not own
+        self.latent, self.other_points = None if own else sizes, not (own or indices)
+        self.indices = indices
+        if indices:
+            self.domains, self.masks = MESHES, False
         diameter = dim / 4 if periodic else dim
         distance = SquaredDistance(periodic, diameter if scale == "diameter" else scale)
 
@@ -236,6 +235,15 @@ class PiT(TokenOperator):
             self.up = local(decoder_locality)
         self.sharpen = Block(local(decoder_locality), width) if sharpening else None
         self.head = mlp(width, out_channels)
+
+    def forward(
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
+        if self.indices:
+            check_input(self, a, x, y, mask)
+            sizes = list(a.shape[1:-1])
+            x = mesh(sizes, x).reshape(*sizes, -1)
+        return super().forward(a, x, y, mask)
 
     def decoded(
         self, v: Values, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None

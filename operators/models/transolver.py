@@ -26,6 +26,9 @@ from operators.nn.tokens import (
     split,
 )
 
+_LIBRARY = "Neural-Solver-Library"
+_POSITIONS = {"coordinates": "none"}
+
 Heads = Float[Tensor, "batch heads n d"]
 
 
@@ -171,25 +174,22 @@ class Transolver(FieldOperator):
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
-        "darcy": Preset({}, 3_090_113, "Neural-Solver-Library, Darcy script: 3.09M", dim=2),
+        "darcy": Preset({}, 3_090_113, f"{_LIBRARY}, Darcy script: 3.09M", dim=2),
         "navier-stokes": Preset(
             {"width": 256, "slices": 32, "feedforward": 512},
             12_282_945,
-            "Neural-Solver-Library, Navier-Stokes script: 12.3M",
+            f"{_LIBRARY}, Navier-Stokes script: 12.3M",
             channels=(10, 1),
             dim=2,
         ),
-        # the published models of meshes have no function a: 256 parameters fewer
-        "airfoil": Preset(
-            {"coordinates": "raw"},
-            3_074_241,
-            "Neural-Solver-Library, Airfoil script: 3.07M",
-            dim=2,
-        ),
+        # of meshes: the positions are a, and stand once among the features
+        "airfoil": Preset(_POSITIONS, 3_073_985, f"{_LIBRARY}, Airfoil script: 3.07M", (2, 1), 2),
+        "pipe": Preset(_POSITIONS, 3_073_985, f"{_LIBRARY}, Pipe script: 3.07M", (2, 1), 2),
         "elasticity": Preset(
-            {"projection": "linear", "coordinates": "raw"},
-            977_089,
-            "Neural-Solver-Library, Elasticity script: 0.977M",
+            _POSITIONS | {"projection": "linear"},
+            976_833,
+            f"{_LIBRARY}, Elasticity script: 0.977M",
+            (2, 1),
             dim=2,
         ),
         # the time is a channel of a; the published model embeds it, by 33,024 parameters, and has

@@ -146,6 +146,21 @@ def flattened(
     return x.flatten(int(by_sample), -2)
 
 
+def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tensor, "latent dim"]:
+    """The product of the grids j/points, j = 0 ... points - 1, as many as x has coordinates.
+
+    Args:
+        points: How many along each axis; one number for all, or one for each.
+        x: Points, whose dimension, dtype and device are taken.
+
+    >>> mesh(2, torch.zeros(5, 2)).tolist()
+    [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]
+    """
+    sizes = points if isinstance(points, list) else [points] * x.shape[-1]
+    axes = [torch.arange(n, dtype=x.dtype, device=x.device) / n for n in sizes]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
+
+
 def split(u: Tokens, heads: int) -> Float[Tensor, "batch heads n d"]:
     """Features to heads.
 

@@ -148,11 +148,12 @@ class Drawing:
 
 def _rising(pair: tuple[float, float]) -> tuple[float, float]:
     if not pair[0] < pair[1]:
-        raise ValueError(f"phases are two rising numbers, got {pair}")
+        raise ValueError(f"expected two rising numbers, got {pair}")
     return pair
 
 
 Pair = Annotated[tuple[Finite, Finite], AfterValidator(_rising)]
+Axis = Literal["x", "y", "z"]
 
 
 @typed(frozen=True, config=_TYPED)
@@ -166,6 +167,7 @@ class Physics:
         phases: The two values of a variable that has just two, by its name.
         sentences: A part of the recipe in words, by its key.
         drawing: How a variable is drawn, by its name.
+        near: The box, lower and upper end by axis, whose points have an error of their own.
 
     >>> Physics.of({"physics": {"boundary": {"u": 0.0}}}).boundary
     {'u': 0.0}
@@ -177,6 +179,7 @@ class Physics:
     phases: Mapping[Name, Pair] = field(default_factory=dict[str, tuple[float, float]])
     sentences: Mapping[Name, str] = field(default_factory=dict[str, str])
     drawing: Mapping[Name, Drawing] = field(default_factory=dict[str, Drawing])
+    near: Mapping[Axis, Pair] = field(default_factory=dict[Axis, tuple[float, float]])
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> Self:

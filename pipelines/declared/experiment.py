@@ -179,6 +179,8 @@ class Training(Strict):
         protocol: "validation" chooses the epoch on the validation split and reads the test split
             once, at the end. "published" watches the test split after every epoch and reports
             the last and the best epoch, for comparison with published tables.
+        weights: What points of meshes count in the loss and in the choice of the epoch: their
+            "area", or all alike, "points", as published.
     """
 
     protocol: Literal["validation", "published"] = "validation"
@@ -191,6 +193,7 @@ class Training(Strict):
     clip: Positive = 0.999
     seed: Annotated[int, Field(ge=0)] = 0
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weights: Literal["area", "points"] = "area"
     loss: LossSpec
     optimizer: OptimizerSpec = AdamOptimizer(name="adam")
     symmetries: Symmetries = Symmetries()
@@ -202,8 +205,12 @@ class Training(Strict):
             optimizer=self.optimizer.build(),
             cycle_momentum=self.optimizer.cycle_momentum,
             augment=self.symmetries.build(),
-            **self.model_dump(exclude={"protocol", "loss", "optimizer", "symmetries"}),
+            **self.model_dump(exclude={"protocol", "weights", "loss", "optimizer", "symmetries"}),
         )
+
+    @model_serializer(mode="wrap")
+    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without(content(self), weights="area")
 
     @property
     def selection_split(self) -> str:

@@ -25,7 +25,12 @@ _HEAVIEST = 2**40  # bytes of weights
 # What `Model` found of each declaration: building takes milliseconds, and a table reads one often.
 _REFUSALS: dict[tuple[type, str], str | None] = {}
 # Runs and rows from before there were these arguments are found again, by what they recorded.
-_LATER = {"fno": ("frame_channels", "frame_padding"), "ono": ("query_time",)}
+_LATER = {
+    "deeponet": ("indices",),
+    "fno": ("frame_channels", "frame_padding"),
+    "ono": ("query_time",),
+    "pit": ("indices",),
+}
 _GIVEN = ("in_channels", "out_channels", "dim")  # by the data, not by a declaration
 
 

@@ -33,10 +33,12 @@ class Source:
     Args:
         url: The store.
         experiment: Which variables, which grid, which noise, and how they are read.
+        weighted: Whether points have quadrature weights, as in tests, or all count alike.
     """
 
     url: str
     experiment: Experiment
+    weighted: bool = True
 
     @property
     def stored_resolution(self) -> int:
@@ -85,6 +87,7 @@ class Source:
         """Pairs of a split as they are stored, read when they are asked for; of the training split
         those that the experiment trains on."""
         pairs, wanted = self._whole(split, resolution), self.experiment.data.samples
+        pairs = pairs if self.weighted else pairs.alike()
         if split != "train" or wanted is None:
             return pairs
         if wanted > len(pairs):
@@ -152,7 +155,8 @@ class Source:
         """
         if self.experiment.data.stream is not None:
             return self.task.training(self._solved(device))
-        pairs, length = self.task.training(self._stored(device)), self.experiment.data.epoch_samples
+        pairs = self.task.training(self._learning._stored(device))
+        length = self.experiment.data.epoch_samples
         if length is None:
             return pairs
         if self.experiment.training.batch > len(pairs):  # no pass has one
@@ -170,8 +174,9 @@ class Source:
         )
         check_alike(pairs, stored)
         pairs = replace(
-            pairs, input_channels=stored.input_channels, target_channels=stored.target_channels
-        )
+            pairs, input_channels=stored.input_channels, target_channels=stored.target_channels,
+            weight=pairs.weight if self._learning.weighted else None,
+        )  # fmt: skip
         if noise is None:
             return pairs
         self._check_noise(pairs)
@@ -203,7 +208,12 @@ class Source:
     def selection(self, device: torch.device) -> Samples:
         """The samples by which the epoch is chosen, at times that training sees."""
         split = self.experiment.training.selection_split
-        return self.tested(split, device, task=self.task.seen)
+        return self._learning.tested(split, device, task=self.task.seen)
+
+    @property
+    def _learning(self) -> Source:
+        """The same, with the weights that points have in training."""
+        return replace(self, weighted=self.experiment.training.weights == "area")
 
     def _fits(self, pairs: StreamedPairs, device: torch.device) -> bool:
         """Whether samples are to be in memory."""

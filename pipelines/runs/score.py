@@ -12,8 +12,8 @@ from pydantic import BeforeValidator
 from torch import Tensor
 
 from operators.data import Batch, Channel, InTime, Samples, Task
-from operators.training.evaluate import errors_of
-from pdegen.domains import Box
+from operators.training.evaluate import errors_of, positions
+from pdegen.domains import NAMES, Box
 
 MEASURES = {
     "block": "relative L² error of all times as one block",
@@ -23,6 +23,7 @@ MEASURES = {
     "l1": "relative L¹ error of each channel, averaged over the channels",
     "points": "relative L² error over the points, all of which count alike",
     "deformed": "relative L² error of the positions, from a corner, and the displacements together",
+    "near": "relative L² error over the points near the body, all of which count alike",
 }
 
 
@@ -143,12 +144,15 @@ def measures_of(
     """Errors of predictions of a batch by the measures that the task has, each (batch,)."""
     channels = batch.u.shape[-1]
     found = {"l1": errors_of(prediction, batch, pairs, 1, channels).nanmean(dim=1)}
-    if batch.weight is not None:  # published errors of meshes have no weights
-        alike = replace(batch, weight=torch.ones_like(batch.weight))
+    if not isinstance(pairs.domain, Box):  # published errors of meshes have no weights
+        alike = replace(batch, weight=torch.ones_like(batch.u[..., 0]))
         found["points"] = errors_of(prediction, alike, pairs)[:, 0]
     if (at_rest := _at_rest(pairs)) is not None:
         p, u = (torch.cat([v + at_rest, v], dim=-1) for v in (prediction, batch.u))
         found["deformed"] = errors_of(p, replace(batch, u=u), pairs)[:, 0]
+    if pairs.near:
+        near = replace(batch, weight=_inside(batch, pairs).expand(batch.u.shape[:-1]).to(batch.u))
+        found["near"] = errors_of(prediction, near, pairs)[:, 0]
     times = len(times_in(pairs.target_channels))
     if times > 1:
         found["block"] = errors_of(prediction, batch, pairs)[:, 0]
@@ -174,6 +178,18 @@ def _at_rest(pairs: Samples) -> Tensor | None:
         return None
     corner = pairs.points.new_tensor([grid.start for grid in pairs.domain.grids])
     return (pairs.points - corner).repeat(*[1] * pairs.dim, times)
+
+
+def _inside(batch: Batch, pairs: Samples) -> Tensor:
+    """Which points of the targets lie in the box `near`."""
+    x, y, *_ = positions(batch, pairs)
+    points = x if y is None else y
+    assert points is not None
+    inside = torch.ones_like(points[..., 0], dtype=torch.bool)
+    for axis, (low, high) in pairs.near.items():
+        along = points[..., NAMES.index(axis)]
+        inside &= (low <= along) & (along <= high)
+    return inside
 
 
 def times_in(channels: Sequence[Channel]) -> list[float]:

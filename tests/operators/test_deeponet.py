@@ -66,7 +66,26 @@ def test_published_numbers_follow_from_the_layers():
     convolutions = (25 * 64 + 64) + (25 * 64 * 128 + 128)  # 29 -> 13 -> 5 points a side
     branch = convolutions + (25 * 128 * 128 + 128) + (128 * 128 + 128)
     darcy = branch + (2 * 128 + 128) + 3 * (128 * 128 + 128) + 1
-    assert [preset.parameters for preset in DeepONet.presets.values()] == [burgers, darcy]
+    inner = 4 * (128 * 128 + 128) + 128 * 128 + 128  # 9 features of each coordinate are seen
+    meshes = [(2 * n + 1 + 2 * 9 + 1) * 128 + inner + 1 for n in (972, 221 * 51, 129 * 129)]
+    counts = [preset.parameters for preset in DeepONet.presets.values()]
+    assert counts == [burgers, darcy, *meshes]
+
+
+def test_the_trunk_sees_places_in_the_grid_where_asked_for():
+    model = small(DeepONet, 2, sensors=15, sensor_grid="points", indices=True)
+    a = torch.randn(3, 5, 3, 2, dtype=torch.float64)
+    anywhere = torch.randn(3, 5, 3, 2, dtype=torch.float64)
+    i, j = torch.arange(5) / 5, torch.arange(3) / 3
+    places = torch.stack(torch.meshgrid(i, j, indexing="ij"), dim=-1).double()
+    model.indices = False
+    expected = model(a, places)
+    model.indices = True
+    torch.testing.assert_close(model(a, anywhere), expected, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="y must be None"):
+        model(a, anywhere, anywhere)
+    with pytest.raises(ValueError, match="indices need sensors on \"points\", got 'cells'"):
+        DeepONet(dim=2, sensor_grid="cells", indices=True)
 
 
 @pytest.mark.parametrize("dim", [1, 2])

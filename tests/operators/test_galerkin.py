@@ -55,8 +55,19 @@ def test_presets_have_the_published_number_of_parameters(name):
     settings = dict(preset.settings)
     if "attention" in settings:
         settings["attention"] = KINDS[settings["attention"]]
+    c_in, c_out = preset.channels
     with torch.device("meta"):
-        assert GalerkinTransformer(**settings).parameter_count == preset.parameters
+        model = GalerkinTransformer(
+            in_channels=c_in, out_channels=c_out, dim=preset.dim, **settings
+        )
+    assert model.parameter_count == preset.parameters
+
+
+def test_sizes_on_meshes_are_nearly_those_of_the_library():
+    """0.833M, 1.10M and 1.10M there, with other embeddings, norms and decoders."""
+    presets = GalerkinTransformer.presets
+    counts = [presets[name].parameters for name in ("airfoil", "pipe", "elasticity")]
+    assert counts == pytest.approx([0.833e6, 1.10e6, 1.10e6], rel=0.03)
 
 
 def test_coordinates_are_appended_to_the_input_where_asked_for():

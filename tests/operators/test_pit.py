@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu
 
+from operators.base import MESHES
 from operators.models.pit import PiT, mesh
 from operators.nn import position
 from operators.nn.position import (
@@ -293,6 +294,17 @@ def test_without_a_latent_mesh_all_attentions_are_those_of_blocks(attention):
     inner = kinds.get(attention, SelfAttention)
     ends = SelfAttention if attention == "self-a" else kinds.get(attention, PositionAttention)
     assert [type(b.attention) for b in model.processor] == [ends, inner, inner, ends]
+
+
+def test_places_in_the_grid_stand_for_positions_where_asked_for():
+    own, plain = (shaken(small(dim=2, indices=asked, sharpening=False)) for asked in (True, False))
+    a, x = torch.randn(3, 6, 5, 1, dtype=torch.float64), torch.randn(3, 6, 5, 2).double()
+    places = mesh([6, 5], x).reshape(6, 5, 2)
+    assert places[2, 3].tolist() == pytest.approx([2 / 6, 3 / 5])
+    assert torch.equal(own(a, x), plain(a, places))
+    assert own.domains == MESHES
+    with pytest.raises(ValueError, match="y must be None"):
+        own(a, x, x)
 
 
 def test_latent_mesh_is_the_product_of_half_open_grids():

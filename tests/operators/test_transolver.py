@@ -57,6 +57,7 @@ def attention(dim, projection, padding="zeros"):
         ("darcy", 3.09),
         ("navier-stokes", 12.3),
         ("airfoil", 3.07),
+        ("pipe", 3.07),
         ("elasticity", 0.977),
         ("plasticity", 2.84 - 0.03),
     ],
@@ -72,7 +73,7 @@ def test_presets_have_the_published_number_of_parameters(name, millions):
 
 def test_every_preset_is_counted():
     assert set(Transolver.presets) == {
-        "darcy", "navier-stokes", "airfoil", "elasticity", "plasticity",
+        "darcy", "navier-stokes", "airfoil", "pipe", "elasticity", "plasticity",
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ WHOLE = Physics(
     phases={"a": (3.0, 12.0)},
     sentences={"coefficient": "two phases"},
     drawing={"a": Drawing("a", "phases", log=True), "u": Drawing()},
+    near={"x": (-0.5, 1.5)},
 )
 
 
@@ -45,6 +46,8 @@ def test_reads_what_a_later_version_adds():
         {"drawing": {"a": {"colours": "red"}}},
         {"drawing": {"a": {"symbol": 1}}},
         {"drawing": {"a": {"log": 1}}},
+        {"near": {"x": [1.5, -0.5]}},
+        {"near": {"sample": [0.0, 1.0]}},
     ],
 )
 def test_refuses_what_cannot_be(wrong):

@@ -6,7 +6,6 @@ from operators.data import allowed_resolutions
 from operators.registry import build_operator
 from operators.training.fit import adam
 from operators.training.soap import SOAP
-from pdegen.domains import Box
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.shipped import names as shipped
@@ -18,9 +17,7 @@ def test_every_experiment_builds_what_it_declares(name):
     assert experiment.name == name
     problem = experiment.data.load_recipe().problem
     domain = problem.domain
-    allowed = domain.shape[:1]  # of clouds all points are taken
-    if isinstance(domain, Box):
-        allowed = allowed_resolutions(problem.resolution, domain.grid)
+    allowed = allowed_resolutions(domain.shape[0], domain.kinds[0])
     assert {experiment.data.resolution, *experiment.resolutions} <= set(allowed)
     dim = problem.domain.dim
     model = {"model": experiment.model.model_dump(), "in_channels": 1, "out_channels": 1}

@@ -138,6 +138,7 @@ class Sections(Problem):
                 "pressure": Drawing("p"),
                 "velocity": Drawing("u", "diverging"),
             },
+            near={"x": (-0.5, 1.5), "y": (-0.5, 0.5)},  # half a chord around the section
         )
 
     @property
