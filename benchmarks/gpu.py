@@ -45,6 +45,7 @@ def generation(quick: bool) -> dict[str, Measure]:
     return {
         "generate/burgers": lambda device: bench.burgers_alone(on(device)),
         "generate/darcy": lambda device: bench.darcy_alone(on(device)),
+        "generate/pipe": lambda device: bench.pipe_alone(on(device)),
         "generate/burgers-job": lambda device: bench.whole(
             bench.burgers, bench.job, on(device), bench.rounds
         ),

@@ -142,10 +142,10 @@ try() { # try CASE: within the limit, unless it is done
 
 if [ -n "$quick" ]; then
     cases="smoke written/burgers-512 runs/burgers-quick generate/burgers generate/burgers-job
-        streams/burgers-gt-512 runs/burgers-quick-stream tables/quick"
+        generate/pipe streams/burgers-gt-512 runs/burgers-quick-stream tables/quick"
 else
     cases="smoke steps/burgers-8192 steps/burgers-512 steps/darcy-141-43 runs/burgers-gt-8192
-        generate/burgers generate/darcy generate/burgers-job generate/darcy-job
+        generate/burgers generate/darcy generate/pipe generate/burgers-job generate/darcy-job
         steps/burgers-2048 steps/darcy-85-29
         written/burgers-8192 written/burgers-512 written/darcy-141-43 written/burgers-2048
         written/darcy-85-29 written/growth generate/growth

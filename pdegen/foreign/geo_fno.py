@@ -8,13 +8,15 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.domains import Cloud, Curvilinear
-from pdegen.foreign.arrays import Contents
+from pdegen.foreign.arrays import Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.published import FileEntry, Published, shapes
 from pdegen.store.format import Drawing, Physics
+from pdegen.store.store import Store
 
 _CELL = "Random_UnitCell_{}_10"
 _BLOCK, _FRAMES = (101, 31), 20
+_ORIGIN = {"x": -24.65, "y": -0.1}  # of the published positions, mm: the middle of the floor
 
 
 def elasticity(contents: Contents, declaration: Declaration) -> Published | None:
@@ -133,6 +135,27 @@ def plasticity(contents: Contents, declaration: Declaration) -> Published | None
         times=np.arange(_FRAMES) * 0.1,
         physics=Physics(drawing={"a": Drawing("die"), "u": Drawing("u", "diverging", moves=True)}),
     )  # fmt: skip
+
+
+def published_blocks(store: Store) -> dict[str, np.ndarray]:
+    """The two arrays of plas_N987_T20.mat, made of a store of forged blocks: the inverse of
+    `plasticity`, on any number of points.
+
+    Returns:
+        input: (samples, i) heights of the dies.
+        output: (samples, i, j, time, 4) positions x and y, and displacements along them, in mm.
+
+    Raises:
+        ForeignError: If the store has not the variables of forged blocks.
+    """
+    if not {"a", "u", "x", "y"} <= set(store.arrays) or store.array("u").ndim != 5:
+        raise ForeignError(f"{store.url} is no store of forged blocks: it has no dies or frames")
+    samples = range(store.samples)
+    u = store.values("u", samples)[..., ::-1, ::-1].transpose(0, 3, 4, 1, 2)
+    x, y = (np.asarray(store.array(name)[...])[::-1] + _ORIGIN[name] for name in "xy")
+    rest = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).astype(u.dtype)
+    output = np.concatenate([rest[:, :, None] + u, u], axis=-1)
+    return {"input": store.values("a", samples)[..., 0], "output": output}
 
 
 def airfoil(contents: Contents, declaration: Declaration) -> Published | None:

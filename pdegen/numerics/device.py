@@ -44,6 +44,11 @@ def to_numpy(values: Array) -> np.ndarray:
     return values if isinstance(values, np.ndarray) else values.cpu().numpy()
 
 
+def singular(like: Array) -> type[Exception]:
+    """What solving linear equations raises where an array is, if a matrix is singular."""
+    return np.linalg.LinAlgError if isinstance(like, np.ndarray) else torch().linalg.LinAlgError
+
+
 def first(failed: Array) -> int | None:
     """The first row that failed; where none did, a device is asked once for the whole batch."""
     xp = array_namespace(failed)

@@ -22,7 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from pdegen.making.contents import layout
 from pdegen.making.generate import generate
-from pdegen.numerics.device import samples_at_once
+from pdegen.numerics.chain import solve_chain
+from pdegen.numerics.device import constant, empty, samples_at_once, zeros
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store.store import Store, lay_out
 from pipelines.measure.products import alone, counted, products_of
@@ -57,8 +58,8 @@ class Generation:
     """Figures of making datasets.
 
     Args:
-        burgers, darcy: Recipes.
-        burgers_samples, darcy_samples: That are sampled and solved at a time.
+        burgers, darcy, pipe: Recipes.
+        burgers_samples, darcy_samples, pipe_samples: That are sampled and solved at a time.
         job: Samples of the whole job.
         growing, darcy_growing: Numbers of samples, for the growth of time with them.
         memory: Numbers of samples, for that of memory.
@@ -67,8 +68,10 @@ class Generation:
 
     burgers: Recipe = field(default_factory=lambda: load_recipe("burgers-r10"))
     darcy: Recipe = field(default_factory=lambda: load_recipe("darcy-421"))
+    pipe: Recipe = field(default_factory=lambda: load_recipe("pipe"))
     burgers_samples: int = 16
     darcy_samples: int = 4
+    pipe_samples: int = 1
     job: int = 2048
     growing: tuple[int, ...] = (256, 512, 1024)
     darcy_growing: tuple[int, ...] = (32, 64, 128)
@@ -83,6 +86,8 @@ class Generation:
             figures["Burgers"] = self.burgers_alone(on)
             say("generate: Darcy, one sample")
             figures["Darcy"] = self.darcy_alone(on)
+            say("generate: pipe, one sample")
+            figures["pipe"] = self.pipe_alone(on)
         say("generate: whole jobs")
         figures["Burgers, whole job"] = self.whole(self.burgers, self.job, on, self.rounds)
         if on is not None:
@@ -158,6 +163,45 @@ class Generation:
             **{f"{name}, ms a sample": milliseconds(each[name]) for name in jobs},
             "all samples drawn and solved, ms": milliseconds(seconds["draw and solve"]),
             f"{floor}, GFLOP/s": rounded(flops / 1e9 / median(seconds[floor])),
+        }
+
+    def pipe_alone(self, on: str | None) -> dict[str, Any]:
+        """Drawn and solved, against the elimination of one linear system of each sample: dense
+        blocks, one column of elements after the other."""
+        problem: Any = self.pipe.problem
+        seed, numbers, n = self.pipe.seed, range(self.pipe_samples), problem.elements
+        inner = 2 * (2 * n - 1)  # unknowns of a line of nodes within a column
+        outer, cut = inner + n + 1, 2 * inner + n + 1
+        at_once = 1 if on is None else min(len(numbers), samples_at_once(problem.needed))
+        blocks = [at_once] * (len(numbers) // at_once)
+        like = empty((1,), np.float64, on)
+        rng = np.random.default_rng(0)
+        matrix = constant(
+            rng.standard_normal((at_once, cut + outer, cut + outer)) + 100 * np.eye(cut + outer),
+            like,
+        )
+        ends, middle = zeros((at_once, n + 1, outer), like), zeros((at_once, n, inner), like)
+
+        def elimination() -> None:
+            for _ in blocks:
+                solve_chain((1 * matrix for _ in range(n)), ends, middle)
+
+        jobs = {"draw and solve": lambda: problem.solve(seed, numbers, on),
+                "elimination": elimination}  # fmt: skip
+        seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))
+        each = {
+            "draw and solve": [s / len(numbers) for s in seconds["draw and solve"]],
+            "elimination": [s / (at_once * len(blocks)) for s in seconds["elimination"]],
+        }
+        # a factorisation, its application to the next line and the load, their product
+        flops = n * (2 / 3 * cut**3 + 2 * cut**2 * (outer + 1) + 2 * outer * cut * (outer + 1))
+        return {
+            "elements": f"{n} x {n}",
+            "samples at a time": at_once,
+            "draw and solve / elimination": ratio(each, "draw and solve", "elimination"),
+            **{f"{name}, ms a sample": milliseconds(each[name]) for name in jobs},
+            "elimination, GFLOP": rounded(flops / 1e9),
+            "elimination, GFLOP/s": rounded(flops / 1e9 / median(each["elimination"])),
         }
 
     def sines(self, on: str) -> dict[str, float]:

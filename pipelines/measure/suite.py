@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError, near
 from pipelines.measure import history, train
 from pipelines.measure.generate import Generation
@@ -32,7 +33,12 @@ FULL: Mapping[str, Callable[[], Measurement]] = {
 }
 QUICK: Mapping[str, Callable[[], Measurement]] = {
     "generate": lambda: Generation(
-        job=512, growing=(64, 128, 256), darcy_growing=(8, 16, 32), memory=(256, 1024), rounds=5
+        pipe=load_recipe("pipe-quick"),
+        job=512,
+        growing=(64, 128, 256),
+        darcy_growing=(8, 16, 32),
+        memory=(256, 1024),
+        rounds=5,
     ),
     "train": lambda: TrainingFigures(
         cases=(*train.BURGERS[:2], train.DARCY[0]), slope=train.SLOPE, rounds=5
@@ -44,6 +50,7 @@ ON_DEVICE: Mapping[str, Callable[[], Measurement]] = {
     "generate": lambda: Generation(
         burgers_samples=2048,
         darcy_samples=2048,
+        pipe_samples=60,
         growing=(512, 1024, 2048),
         darcy_growing=(512, 1024, 2048),
         rounds=5,

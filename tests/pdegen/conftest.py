@@ -1,4 +1,4 @@
-"""A small recipe, and a store of it."""
+"""Small recipes, and a store of one of them."""
 
 import shutil
 
@@ -20,6 +20,14 @@ SMALL = {
     "splits.train": 7,  # more than one shard
     "splits.validation": 2,
     "splits.test": 2,
+}
+FIVE = {"samples": 5, "shard": 2, "splits.train": 3, "splits.validation": 1, "splits.test": 1}
+MESHES = {  # recipes whose points differ from sample to sample, reduced
+    "pipe-quick": {**FIVE, "problem.resolution": 33},
+    "elasticity-quick": {**FIVE, "problem.resolution": 12},
+    "elasticity-hyperelastic": {**FIVE, "problem.resolution": 12},
+    "plasticity-quick": {**FIVE, "problem.resolution": 21},
+    "airfoil-quick": FIVE,
 }
 
 

@@ -222,6 +222,19 @@ def test_a_pipe_that_bends_too_far_is_named():
         Pipe(16, 16, LENGTH, NU).solve(bent)
 
 
+@pytest.mark.parametrize("device", [False, True])
+def test_the_sample_whose_matrix_is_singular_is_named(device):
+    """Without friction nothing holds a fluid at rest."""
+    pipe, centre = Pipe(4, 4, LENGTH, 0.0), np.zeros((3, 9))
+    velocity, pressure = pipe.straight(centre)
+    velocity[1] = 0
+    flow = PipeFlow(velocity, pressure)
+    if device:
+        centre, flow = torch.tensor(centre), PipeFlow(*(torch.tensor(part) for part in flow))
+    with pytest.raises(SolveError, match="sample 1 of the batch: a matrix is singular"):
+        pipe.improved(centre, flow)
+
+
 # labels
 
 
@@ -257,11 +270,27 @@ def test_labels_lie_on_their_pipes(quick):
     assert abs(centre.slopes).max() <= 2
 
 
-def test_a_device_makes_the_same_labels(quick):
+def test_a_device_makes_the_same_labels_in_blocks(quick, monkeypatch):
+    """In float64 to 1e-10; to one rounding what is stored in float32."""
+    monkeypatch.setattr("pdegen.equations.pipe.problem.samples_at_once", lambda values: 2)
     problem, labels = quick
-    for name, values in problem.compute(0, range(3), "cpu").items():
+    for name, values in problem.compute(0, range(5), "cpu").items():
         assert values.dtype == labels[name].dtype
-        np.testing.assert_allclose(values, labels[name][:3], rtol=1e-6, atol=2e-7)
+        eps = 1e-10 if values.dtype == np.float64 else np.finfo(np.float32).eps
+        np.testing.assert_allclose(values, labels[name][:5], rtol=eps, atol=eps, err_msg=name)
+
+
+def test_a_pipe_that_bends_too_far_is_named_in_a_block_of_a_device(monkeypatch):
+    monkeypatch.setattr("pdegen.equations.pipe.problem.samples_at_once", lambda values: 2)
+    recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33})
+    problem = recipe.with_overrides({"heights": [-8.0, 8.0]}).problem
+    said = list[str]()
+    for device in (None, "cpu"):
+        with pytest.raises(SampleError) as error:
+            problem.compute(0, range(3, 8), device)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+    assert said[0].startswith("sample 5: u is off by")
 
 
 def test_stated_errors_are_true_ones():

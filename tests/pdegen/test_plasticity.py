@@ -11,10 +11,11 @@ from pdegen.equations.plasticity import kernels, law
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.problem import SplineDie
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
-from pdegen.making.generate import generate
+from pdegen.making.generate import RecipeJob, generate
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
+from tests.stores import interrupted, objects_of
 
 SMALL = Forging(Billet(across=20, up=6))
 FLAT = np.zeros((1, 4))
@@ -128,7 +129,8 @@ def test_a_mirrored_die_gives_the_mirrored_block():
 def test_smaller_steps_change_little():
     one, other = SMALL(random_die()), Forging(SMALL.block, share=0.3)(random_die())
     assert other.steps > 2 * one.steps
-    assert SMALL.difference(centred(one), centred(other)) < 0.01
+    # the die comes less far in where steps are small: its stiffness is that of a step
+    assert SMALL.difference(centred(one), centred(other)) < 0.015
 
 
 def test_the_drift_is_that_of_the_bottom():
@@ -155,8 +157,10 @@ def test_two_grids_tell_the_error():
 def test_stresses_return_to_the_yield_surface_along_the_deviator():
     """Both the flow of the plastic strain and its size are those of the definition."""
     rng = np.random.default_rng(0)
-    for trial in rng.normal(size=(200, 3)) * 150:
-        *stress, flow = kernels.returned(*trial, STEEL)
+    trials = rng.normal(size=(200, 3)) * 150
+    stresses, flows = trials.T.copy(), np.empty(200)
+    kernels.returned(*stresses, STEEL, flows)
+    for trial, stress, flow in zip(trials, stresses.T, flows, strict=True):
         xx, yy, xy = stress
         equivalent = np.sqrt(xx**2 - xx * yy + yy**2 + 3 * xy**2)
         before = np.sqrt(trial[0] ** 2 - trial[0] * trial[1] + trial[1] ** 2 + 3 * trial[2] ** 2)
@@ -177,8 +181,8 @@ def elements(rng, motion):
     nodes = np.concatenate([x, np.tensordot(motion, x, axes=1)])
     state = np.zeros((5, 4, 4))
     state[:4] = np.array([30.0, -20.0, 10.0, 1.0])[:, None, None]
-    energy, force = np.zeros(4), np.empty_like(x)
-    kernels.element_forces(nodes, 1e-5, state, STEEL, force, energy)
+    energy, force, room = np.zeros(4), np.empty_like(x), np.empty((6, 4, 4))
+    kernels.element_forces(nodes, 1e-5, state, STEEL, room, force, energy)
     return state[:3], force, energy
 
 
@@ -207,11 +211,58 @@ def test_an_hourglass_mode_is_resisted_and_pays_for_it():
     x = Billet(across=1, up=1, length=1, height=1).nodes
     u = np.array([[1.0, -1.0], [-1.0, 1.0]])
     state, energy, force = np.zeros((5, 1, 1)), np.zeros(4), np.empty_like(x)
-    state[3] = 1
-    kernels.element_forces(np.stack([*x, u, 0 * u]), 1e-5, state, STEEL, force, energy)
+    state[3], room = 1, np.empty((6, 1, 1))
+    kernels.element_forces(np.stack([*x, u, 0 * u]), 1e-5, state, STEEL, room, force, energy)
     assert not state[:3].any()
     assert np.all(force[0] * u < 0)
     assert energy[kernels.HOURGLASS] == pytest.approx(-(force[0] * u).sum() * 1e-5)
+
+
+def quadrilaterals(count):
+    """Random ones of positive area, many of them flat or concave: x and y by corners [i, j]."""
+    rng, found = np.random.default_rng(3), []
+    while len(found) < count:
+        x = Billet(across=1, up=1, length=1, height=1).nodes + rng.uniform(-0.7, 0.7, (2, 2, 2))
+        if kernels.smallest_width(*x) > 0.01:
+            found.append(x)
+    return found
+
+
+def test_steps_are_stable_for_elements_of_any_shape():
+    """Two over the highest frequency is the step that is stable; mass is lumped to the corners."""
+    elastic = 2e5 / 0.91 * np.array([[1, 0.3, 0], [0.3, 1, 0], [0, 0, 0.35]])
+    ratios = []
+    for x in quadrilaterals(200):
+        corners = x[:, [0, 1, 1, 0], [0, 0, 1, 1]]
+        a, b = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
+        area = (a[0] * b[1] - a[1] * b[0]) / 2
+        dx, dy = np.array([[-b[1], a[1], b[1], -a[1]], [b[0], -a[0], -b[0], a[0]]]) / (-2 * area)
+        strain = np.zeros((3, 8))
+        strain[0, :4] = strain[2, 4:] = dx
+        strain[1, 4:] = strain[2, :4] = dy
+        stiffness = strain.T @ elastic @ strain * area
+        highest = np.sqrt(np.linalg.eigvalsh(stiffness)[-1] / (7.85e-3 * area / 4))
+        ratios.append(kernels.smallest_width(*x) / Metal().sound * highest / 2)
+    assert max(ratios) <= 1
+    assert min(ratios) > 0.7
+
+
+def test_hourglass_modes_are_damped_alike_in_elements_of_any_shape():
+    """So that no step is too large for a concave one."""
+    for x in quadrilaterals(50):
+        damping = np.empty((8, 8))
+        for k in range(8):
+            velocity = np.zeros(8)
+            velocity[k] = 1
+            state, force, room = np.zeros((5, 1, 1)), np.empty_like(x), np.empty((6, 1, 1))
+            state[3] = 1
+            nodes = np.concatenate([x, velocity.reshape(2, 2, 2)])
+            kernels.element_forces(nodes, 1e-12, state, STEEL, room, force, np.zeros(4))
+            damping[k] = -force.ravel()
+        a, b = x[:, 1, 1] - x[:, 0, 0], x[:, 0, 1] - x[:, 1, 0]
+        area = (a[0] * b[1] - a[1] * b[0]) / 2
+        expected = 0.1 * 7.85e-3 * Metal().sound * np.sqrt(area)
+        np.testing.assert_allclose(np.linalg.eigvalsh(damping)[-2:], expected, rtol=1e-3)
 
 
 def test_a_die_is_a_natural_spline_that_goes_on_straight():
@@ -244,7 +295,7 @@ def test_a_die_that_ruins_the_block_is_a_failure_with_a_reason():
     with pytest.raises(SolveError, match=r"is crushed by the die at .* ms: use a flatter"):
         Forging(Billet(across=10, up=4), speed=3.0607, frames=50)(FLAT)
     x, y = Billet(across=2, up=2, length=2, height=2).nodes
-    assert kernels.smallest_width(x, y) == 1
+    assert kernels.smallest_width(x, y) == pytest.approx(np.sqrt(0.5))
     x[1, 1] = 2.5
     assert kernels.smallest_width(x, y) < 0
 
@@ -408,3 +459,19 @@ def test_a_sample_out_of_balance_is_named_and_others_are_kept(tmp_path):
     assert np.isfinite(store.values("error", range(4))).sum() == 3
     with pytest.raises(SampleError, match=f"sample {sample}: energy is out of balance by"):
         strict.problem.compute(0, range(sample, sample + 1))
+
+
+def test_a_die_that_misses_in_one_sample_is_named():
+    """Teeth so close that one of them passes between points of the coarser block."""
+    problem = small_problem(heights=(0.0, 150.0), points=30, imbalance=0.9)
+    with pytest.raises(SampleError, match="sample 2: the die misses the block"):
+        problem.compute(0, range(1, 4))
+
+
+def test_resumed_is_the_same_bytes_as_uninterrupted(tmp_path):
+    words = {"resolution": 21, "samples": 6, "shard": 2}
+    recipe = load_recipe("plasticity-quick").with_overrides(words)
+    whole, url = generate(recipe, str(tmp_path / "whole"), workers=1), str(tmp_path / "resumed")
+    with interrupted(RecipeJob, sample=4):
+        generate(recipe, url, workers=1)
+    assert objects_of(generate(recipe, url, workers=2, resume=True)) == objects_of(whole)

@@ -206,6 +206,7 @@ def test_without_words_it_shows_the_help(pdegen):
           "--resolution", "512"], ["initial.modes = 4095", "solver.resolution >= 8192", "4096"]),
         (["generate", "burgers-r10", "--set", "method=etdrk"], ["unknown 'etdrk'", "etdrk4"]),
         (["generate", "burgers-r10", "--set", "dt=0.1"], ["dt", "cole-hopf"]),
+        (["generate", "plasticity-quick", "--set", "gap=6"], ["below 5.7", "misses the block"]),
         (["info", "absent.zarr"], ["absent.zarr: no such store"]),
         (["generate", "burgers-quick", "--out", "a::b.zarr"], ["store has no '::'"]),
         (["verify", "simplecache::s3://bucket/a.zarr"], ["store has no '::'"]),

@@ -1,19 +1,26 @@
-"""The errors of plasticity beside blocks of twice as many points along each side:
-`python -m tests.validation.plasticity --resolution 101 --samples 20`.
+"""Figures of forged blocks that take minutes: `python -m tests.validation.plasticity WHAT`.
 
-For each sample: the estimates of the store, with drift and without, over the true differences.
+errors: the stated errors of the first samples beside those that blocks of twice as many points
+along each side show.
+statistics: a store beside what is known of the published arrays. It may be an imported one.
+failures: which of the first samples fail, and what a sample costs.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 
 import numpy as np
+from jaxtyping import Float
+from scipy.interpolate import CubicSpline
 
+from pdegen.equations.base import SampleError
 from pdegen.equations.plasticity.problem import Plasticity
 from pdegen.equations.plasticity.solver import Frames, centred
 from pdegen.recipe import load_recipe
+from pdegen.store.store import open_sealed
 
 
 def ratios(resolution: int, samples: range) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -40,23 +47,93 @@ def _frames(problem: Plasticity, sample: int) -> Frames:
     return problem.forging(problem.dies(0, range(sample, sample + 1))[0])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--resolution", type=int, default=101)
-    parser.add_argument("--samples", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0)
-    asked = parser.parse_args()
+def errors(asked: argparse.Namespace) -> None:
     found = list[np.ndarray]()
-    for sample, true, estimate in ratios(
-        asked.resolution, range(asked.first, asked.first + asked.samples)
-    ):
+    samples = range(asked.first, asked.first + asked.samples)
+    for sample, true, estimate in ratios(asked.resolution, samples):
         found.append(estimate / true)
         print(f"sample {sample}: error {true[0]:.4f}, estimate {estimate[0]:.4f}; "
               f"without drift {true[1]:.4f}, {estimate[1]:.4f}", flush=True)  # fmt: skip
     for name, ratio in zip(("with drift", "without"), np.stack(found, axis=1), strict=True):
         near = ((ratio >= 0.5) & (ratio <= 2)).sum()
-        print(f"{name}: estimate over error, median {np.median(ratio):.2f}; within a factor of 2 "
-              f"in {near} of {len(ratio)}")  # fmt: skip
+        print(f"{name}: estimate over error {ratio.min():.2f} to {ratio.max():.2f}, median "
+              f"{np.median(ratio):.2f}; {near} of {len(ratio)} within a factor of 2")  # fmt: skip
+
+
+# What is known of the published arrays, in mm; the floor is at -0.1 there.
+PUBLISHED = {
+    "largest displacement": "up to 5.4",
+    "root mean square of the displacement": "about 1",
+    "ends of the bottom move apart, each by": "1 to 2",
+    "the left end moves outwards by": "",
+    "the right end moves outwards by": "",
+    "lowest point of the die over the floor": "15.0 to 15.2",
+    "highest point of the die over the floor": "up to about 24",
+    "turns of the die": "6 to 9 humps",
+    "largest distance of the top above the die": "0.0445",
+}
+
+
+def figures(
+    die: Float[np.ndarray, " nx"], u: Float[np.ndarray, "frames 2 nx ny"], x: np.ndarray
+) -> list[float]:
+    """Of one sample, those of `PUBLISHED`; x is the top at rest, 15 mm over the floor."""
+    out = u[-1, 0, [0, -1], 0] * [-1, 1]
+    surface = CubicSpline(x, die)
+    above = [15 + v - (surface(np.clip(x + w, x[0], x[-1])) - 0.3 * k)
+             for k, (w, v) in enumerate(u[..., -1]) if k]  # fmt: skip
+    inside = abs(x + u[1:, 0, :, -1]) <= x[-1]
+    turns = (np.diff(np.sign(np.diff(die))) != 0).sum()
+    return [
+        np.hypot(*np.moveaxis(u, 1, 0)).max(), np.sqrt((u**2).sum(axis=1).mean()), out.mean(), *out,
+        die.min(), die.max(), turns, np.stack(above)[inside].max(),
+    ]  # fmt: skip
+
+
+def statistics(asked: argparse.Namespace) -> None:
+    store = open_sealed(asked.store)
+    samples = range(min(asked.samples, store.samples))
+    x = np.linspace(-25, 25, store.array("u").shape[3])
+    rows = list[list[float]]()
+    for i in samples:
+        (die,), (u,) = (store.values(name, range(i, i + 1)).astype(float) for name in "au")
+        rows.append(figures(die[:, 0], u, x))
+    print(f"{len(rows)} samples on {len(x)} points along the block: mean, smallest, largest")
+    for (name, known), column in zip(PUBLISHED.items(), np.array(rows).T, strict=True):
+        beside = f"; published {known}" if known else ""
+        print(f"{name}: {column.mean():.3f}, {column.min():.3f}, {column.max():.3f}{beside}")
+
+
+def failures(asked: argparse.Namespace) -> None:
+    problem, seconds, failed = _problem(asked.resolution), list[float](), 0
+    problem.compute(0, range(1))  # compiles
+    for sample in range(asked.first, asked.first + asked.samples):
+        start = time.process_time()
+        try:
+            problem.compute(0, range(sample, sample + 1))
+        except SampleError as error:
+            failed += 1
+            print(error, flush=True)
+        seconds.append(time.process_time() - start)
+    print(f"{failed} of {len(seconds)} fail; {np.mean(seconds):.1f} s of processor time a sample, "
+          f"{min(seconds):.1f} to {max(seconds):.1f}")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    for function in (errors, failures):
+        command = commands.add_parser(function.__name__)
+        command.add_argument("--resolution", type=int, default=101)
+        command.add_argument("--samples", type=int, default=20)
+        command.add_argument("--first", type=int, default=0)
+        command.set_defaults(run=function)
+    command = commands.add_parser("statistics")
+    command.add_argument("store")
+    command.add_argument("--samples", type=int, default=987)
+    command.set_defaults(run=statistics)
+    asked = parser.parse_args()
+    asked.run(asked)
 
 
 if __name__ == "__main__":

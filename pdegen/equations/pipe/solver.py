@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from pdegen.equations.pipe.elements import TaylorHood
 from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.numerics.chain import solve_chain
-from pdegen.numerics.device import Array, constant, first, zeros
+from pdegen.numerics.device import Array, constant, first, singular, zeros
 from pdegen.numerics.failure import SolveError
 
 RATE = 1 / 6  # of flow through a section
@@ -116,8 +116,8 @@ class Pipe:
                 part = PipeFlow(velocity[busy], pressure[busy])
                 try:
                     change = self._step(part, gradients[busy], off[going], lack[going])
-                except np.linalg.LinAlgError as error:
-                    raise SolveError(int(busy[0]), "a matrix is singular") from error
+                except SolveError as failure:
+                    raise SolveError(int(busy[failure.row]), failure.reason) from failure
                 velocity[busy] += change.velocity
                 pressure[busy] += change.pressure
                 iterations[busy] += 1
@@ -128,7 +128,11 @@ class Pipe:
         )
 
     def improved(self, centre: Float[Array, "batch lines"], flow: PipeFlow) -> PipeFlow:
-        """A flow after one step of Newton's method, which squares its distance to the solution."""
+        """A flow after one step of Newton's method, which squares its distance to the solution.
+
+        Raises:
+            SolveError: If a matrix is singular.
+        """
         gradients = self.mesh.gradients(centre)
         change = self._step(flow, gradients, *self._residual(flow, gradients))
         return PipeFlow(flow.velocity + change.velocity, flow.pressure + change.pressure)
@@ -257,7 +261,19 @@ class Pipe:
         batch, _, lines, _ = off.shape
         free = xp.reshape(xp.permute_dims(off[..., 1:-1], (0, 2, 1, 3)), (batch, lines, -1))
         ends = xp.concat([free[:, ::2], lack], axis=2)
-        line, middle = solve_chain(self._matrices(flow, gradients), ends, free[:, 1::2])
+        try:
+            line, middle = solve_chain(self._matrices(flow, gradients), ends, free[:, 1::2])
+        except singular(off) as error:
+            for row in (
+                range(batch) if batch > 1 else ()
+            ):  # by itself the one that is at fault fails
+                one = slice(row, row + 1)
+                part = PipeFlow(flow.velocity[one], flow.pressure[one])
+                try:
+                    self._step(part, gradients[one], off[one], lack[one])
+                except SolveError as failure:
+                    raise SolveError(row, failure.reason) from error
+            raise SolveError(0, "a matrix is singular: the pipe bends too far") from error
         _, inner = self.mesh.sizes
         inside = xp.zeros_like(free)
         inside[:, ::2], inside[:, 1::2] = line[..., :inner], middle

@@ -16,8 +16,8 @@ from pdegen.law.uniform import UniformLaw
 Dies = Callable[[Float[np.ndarray, "batch points"]], Float[np.ndarray, "batch pieces 4"]]
 
 POINTS = 4  # of an edge at which the solver keeps it out of the die
-# mm that an edge is in the die, or for half of the time away from it, at most, on 101 points
-_DEPTH, _GAP = 0.01, 0.05
+# mm that an edge is in the die, or off it, at most, on 101 points; part of the frames that it is
+_DEPTH, _GAP, _AWAY = 0.01, 0.05, 0.5
 _ERROR = 2.0  # of a coarse block whose drift is all wrong
 _EXCESS = 1e-3  # of the plastic work over that of the die, where it moves the block
 _FALL = 1e-9  # of what only grows
@@ -51,7 +51,7 @@ def plasticity_law(
             Bound("u", "the displacement at t = 0", physics.start),
             Bound("u", "the distance of the bottom from the floor", physics.floor),
             Bound("u", "the depth in the die, in mm,", physics.depth),
-            Bound("u", "the distance of the die from the block, in mm,", physics.gap),
+            Bound("u", "the part of the frames in which the die is off the block", physics.gap),
             Bound("u", "minus the smallest area of an element", physics.folded),
             Bound("drift", "the distance from the mean of u over the bottom", physics.drift),
             Bound("work", "the largest fall, over the last value,", _fall("work")),
@@ -126,13 +126,13 @@ class _Physics:
         return self._above(stored).max(axis=(1, 2)), _DEPTH * self._size
 
     def gap(self, stored: Values) -> tuple[np.ndarray, float]:
-        """In the middle one of the frames at which the die would have come into a block at rest: a
-        block that slides along the floor can lose the die for some frames."""
+        """Over those at which the die would have come into a block at rest; a block that slides
+        along the floor can lose the die for some frames."""
         lowest = self._spline.lowest(self._dies(stored["z"]))
         low = -self._forging.speed * self._forging.times
         reached = lowest[:, None] + low < 0
-        far = -self._above(stored).max(axis=2)
-        return np.nanmedian(np.where(reached, far, np.nan), axis=1), _GAP * self._size
+        there = -self._above(stored).max(axis=2) <= _GAP * self._size
+        return (reached & ~there).sum(axis=1) / np.maximum(reached.sum(axis=1), 1), _AWAY
 
     @property
     def _size(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -90,7 +90,7 @@ class Explicit(Strict):
     """`solver.Forging`."""
 
     method: Literal["explicit"]
-    share: Annotated[float, Field(gt=0, le=0.9)] = 0.75
+    share: Annotated[float, Field(gt=0, le=0.9)] = 0.9
     hourglass: Annotated[float, Field(gt=0, le=1)] = 0.1
     viscosity: Annotated[float, Field(ge=0, le=0.5)] = 0.06
     contact: Annotated[float, Field(gt=0, le=0.5)] = 0.25
@@ -101,6 +101,8 @@ class Explicit(Strict):
 class Plasticity(Problem):
     """ρ dv/dt = div σ in an elastic, perfectly plastic block under a die: the map from the die to
     the displacement at `frames` times, on resolution points along the length."""
+
+    algorithm: ClassVar[int] = 2  # steps that are stable for sheared elements; the error's factor
 
     equation: Literal["plasticity"]
     resolution: Annotated[Count, Field(ge=11, le=2001)]

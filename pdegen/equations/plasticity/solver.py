@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from pdegen.numerics.failure import SolveError
-
-if TYPE_CHECKING:
-    pass
 
 _SMALLEST = 1e-3  # step over the first one: below it a block is crushed, and would take for ever
 # Of the difference to elements twice as large, what stays: the order is 1 on 101 points, and more
@@ -127,6 +124,7 @@ class Forging:
       gradients are taken on the deformed block, stresses turn with it (Jaumann's rate), and return
       to von Mises's yield surface along dev σ, in closed form up to one scalar equation.
     - Hourglass modes and waves are damped by small viscosities, which plastic flow does not feel.
+      That of hourglass modes has the same power in an element of any shape.
     - Central differences with lumped masses, at the true density, with a part of the step that is
       stable for the narrowest element. The energy balance checks them.
     - The die is y = height + surface(x) - speed t. A node of the boundary that is above it is
@@ -155,7 +153,7 @@ class Forging:
     speed: float = 3.0
     interval: float = 0.1
     frames: int = 20
-    share: float = 0.75
+    share: float = 0.9
     hourglass: float = 0.1
     viscosity: float = 0.06
     contact: float = 0.25

@@ -34,6 +34,7 @@ def generation() -> Generation:
     return Generation(
         load_recipe("burgers-quick").with_overrides(DATA),
         load_recipe("darcy-quick").with_overrides(DARCY_DATA),
+        load_recipe("pipe-quick").with_overrides({"problem.resolution": 33}),
         burgers_samples=2, darcy_samples=2, job=24, growing=(8, 16), darcy_growing=(2, 4),
         memory=(8, 16), rounds=2,
     )  # fmt: skip
@@ -128,6 +129,9 @@ def test_datasets_are_solved_on_a_device() -> None:
     assert round(darcy["matrix products"]["GFLOP"] * 1e9) % each < 1e6
     assert darcy["draw and solve / products alone"] > 1
     assert darcy["sines as FFTs / as products"] > 0
+    pipe = made.pipe_alone("cpu")
+    assert pipe["draw and solve / elimination"] > 1
+    assert pipe["samples at a time"] == 1
     assert made.whole(made.burgers, 8, "cpu", 1)["job / writing alone"] > 0
     assert set(made.growth("cpu")["Darcy"]) == {"2", "4", "largest / smallest"}
 

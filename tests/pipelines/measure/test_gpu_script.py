@@ -56,7 +56,7 @@ def test_its_parts_run_on_the_processor_and_a_second_run_goes_on(
     }
     assert len(lines["smoke"]) == len(OPERATORS)
     assert [next(iter(line["figures"])) for line in lines["gpu"]] == [
-        "written/burgers-512", "generate/burgers", "generate/burgers-job",
+        "written/burgers-512", "generate/burgers", "generate/burgers-job", "generate/pipe",
         "streams/burgers-gt-512",
     ]  # fmt: skip
     assert len(lines["runs"]) == 2
@@ -78,10 +78,10 @@ def test_a_case_that_fails_is_tried_again(root: Path, tmp_path: Path) -> None:
     words = {"DEVICE": "cpu", "QUICK": "1", "PARTS": "generate"}
     done = run(root, tmp_path, **words)
     assert done.returncode == 1
-    failed = "gpu.sh: failed: generate/burgers generate/burgers-job"
+    failed = "gpu.sh: failed: generate/burgers generate/burgers-job generate/pipe"
     assert done.stderr.splitlines()[-1] == failed
     (out / "gpu.jsonl").rmdir()
-    (out / "gpu.done").write_text("generate/burgers-job\n")
+    (out / "gpu.done").write_text("generate/burgers-job\ngenerate/pipe\n")
     done = run(root, tmp_path, **words)
     assert done.returncode == 0, done.stderr
     (line,) = (out / "gpu.jsonl").read_text().splitlines()

@@ -1,0 +1,67 @@
+"""Recipes on meshes that differ from sample to sample: the same bytes by every engine, on S3, and
+after an interruption."""
+
+import pytest
+
+from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.verify import verify
+from pdegen.recipe import load_recipe
+from tests.pdegen.conftest import MESHES
+from tests.pdegen.scheduler import scheduler_of
+from tests.pdegen.test_engines import mpirun
+from tests.pdegen.test_s3 import line, stored, url  # noqa: F401 - fixtures
+from tests.stores import interrupted, objects_of
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] * (name == "airfoil-quick"))
+            for name in MESHES],
+)  # fmt: skip
+def recipe(request):
+    return load_recipe(request.param).with_overrides(MESHES[request.param])
+
+
+@pytest.fixture(scope="module")
+def made(recipe, tmp_path_factory):
+    """By one thread."""
+    return generate(recipe, str(tmp_path_factory.mktemp("made") / "s.zarr"), workers=1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with scheduler_of(tmp_path_factory.mktemp("cluster"), {}, "tcp") as address:
+        yield address
+
+
+def test_threads_and_processes_make_the_same_bytes(recipe, made, cluster, tmp_path):
+    """The processes are those of a scheduler."""
+    assert verify(made.url).faults == []
+    for scheduler, workers in (("threads", 2), (cluster, None)):
+        place = str(tmp_path / f"{workers}.zarr")
+        store = generate(recipe, place, scheduler=scheduler, workers=workers)
+        assert objects_of(store) == objects_of(made)
+
+
+def test_resumed_is_the_same_bytes_as_uninterrupted(recipe, made, tmp_path):
+    place = str(tmp_path / "s.zarr")
+    with interrupted(RecipeJob, sample=3):
+        generate(recipe, place, workers=1)
+    assert objects_of(place) != objects_of(made)
+    assert objects_of(generate(recipe, place, workers=1, resume=True)) == objects_of(made)
+
+
+def test_s3_holds_the_same_bytes(recipe, made, url):  # noqa: F811
+    generate(recipe, url, workers=2)
+    assert stored(url) == objects_of(made)
+
+
+@pytest.mark.usefixtures("mpi")
+def test_mpi_makes_the_same_bytes(tmp_path):
+    overrides = [f"--set={key}={value}" for key, value in MESHES["pipe-quick"].items()]
+    words = ["generate", "pipe-quick", *overrides, "--out"]
+    done = mpirun(3, *words, str(tmp_path / "mpi.zarr"), "--scheduler", "mpi")
+    assert done.returncode == 0, done.stderr
+    recipe = load_recipe("pipe-quick").with_overrides(MESHES["pipe-quick"])
+    store = generate(recipe, str(tmp_path / "threads.zarr"), workers=1)
+    assert objects_of(tmp_path / "mpi.zarr") == objects_of(store)
