@@ -19,7 +19,6 @@ LONG = {
     "operators/models/deeponet.py": "DeepONet and shift-DeepONet share sensors and trunk",
     "pipelines/cli/stores.py": "one function for each command, most of it options",
     "pipelines/declared/experiment.py": "the tables of one file, one after another",
-    "pipelines/reports/fields.py": "one way of drawing for each kind of domain",
     "pipelines/runs/run.py": "one run from its claim to its scores",
     "pdegen/equations/plasticity/kernels.py:element_forces": "one pass over elements and memory",
     "pdegen/foreign/declared.py:declared": "one check after another of one declaration",

@@ -11,7 +11,7 @@ from pdegen.domains import Cloud, Curvilinear
 from pdegen.foreign.arrays import Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.published import FileEntry, Published, shapes
-from pdegen.store.format import Drawing, Physics
+from pdegen.store.format import Along, Drawing, Physics
 from pdegen.store.store import Store
 
 _CELL = "Random_UnitCell_{}_10"
@@ -133,7 +133,9 @@ def plasticity(contents: Contents, declaration: Declaration) -> Published | None
         },
         points={"x": x, "y": y},
         times=np.arange(_FRAMES) * 0.1,
-        physics=Physics(drawing={"a": Drawing("die"), "u": Drawing("u", "diverging", moves=True)}),
+        physics=Physics(drawing={
+            "a": Drawing("die", falls=3.0), "u": Drawing("u", "diverging", moves=True),
+        }),
     )  # fmt: skip
 
 
@@ -183,7 +185,8 @@ def airfoil(contents: Contents, declaration: Declaration) -> Published | None:
         parameters={},
         physics=Physics(
             drawing={
-                "u": Drawing("M"), "density": Drawing("ρ"), "pressure": Drawing("p"),
+                "u": Drawing("M", contours=True, along=Along("M")), "density": Drawing("ρ"),
+                "pressure": Drawing("p", along=Along("−c_p", 1.0, -0.7 * 0.8**2)),
                 "velocity": Drawing("u", "diverging"),
             },
             near={"x": (-0.5, 1.5), "y": (-0.5, 0.5)},

@@ -129,6 +129,25 @@ class LabelError:
     reference: str
 
 
+def _not_zero(value: float) -> float:
+    if value == 0:
+        raise ValueError("expected another number than 0")
+    return value
+
+
+@typed(frozen=True, config=_TYPED)
+class Along:
+    """A curve of a variable v along the bodies that a mesh goes around: (v - offset)/scale.
+
+    Args:
+        symbol: What the curve is called.
+    """
+
+    symbol: Annotated[str, Field(min_length=1)]
+    offset: Finite = 0.0
+    scale: Annotated[Finite, AfterValidator(_not_zero)] = 1.0
+
+
 @typed(frozen=True, config=_TYPED)
 class Drawing:
     """How a variable is drawn.
@@ -138,12 +157,19 @@ class Drawing:
         colours: "phases" of a coefficient, "sequential" or "diverging".
         log: Whether the scale of colours is logarithmic.
         moves: Whether its channels displace the points: then it is drawn where they are.
+        contours: Whether lines of equal values are drawn over its colours.
+        along: A curve of it along bodies, where there is one.
+        falls: Where it is the height, over the first axis, of a body above what moves: the speed at
+            which that comes down.
     """
 
     symbol: str = ""
     colours: Literal["phases", "sequential", "diverging"] = "sequential"
     log: bool = False
     moves: bool = False
+    contours: bool = False
+    along: Along | None = None
+    falls: Finite | None = None
 
 
 def _rising(pair: tuple[float, float]) -> tuple[float, float]:
@@ -197,11 +223,11 @@ class Physics:
 
     def attributes(self) -> Json:
         """The attribute that `of` reads; what is not said is left out."""
-        drawing = {
-            name: {key: value for key, value in vars(how).items() if value}
-            for name, how in self.drawing.items()
+        said = TypeAdapter(type(self)).dump_python(self, mode="json")
+        said["drawing"] = {
+            name: {key: value for key, value in how.items() if value}
+            for name, how in said["drawing"].items()
         }
-        said = TypeAdapter(type(self)).dump_python(self, mode="json") | {"drawing": drawing}
         return {key: value for key, value in said.items() if value}
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from operators.training.fit import Epoch
-from pipelines.reports.fields import Functions, Look, Panel, few, line, sheet
+from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import (
     ERROR,
     HALF,
@@ -27,6 +27,7 @@ from pipelines.reports.figures import (
     styled,
     time_bar,
 )
+from pipelines.reports.sheets import Functions, Panel, few, sheet
 from pipelines.reports.wording import scientific
 
 FEW = 4  # channels of a sample that are drawn
@@ -152,8 +153,8 @@ def _in_panels(
     truth and prediction of a component of a sample have one scale of colours."""
     found = replace(truth, values=predicted)
     error = replace(
-        truth, values=predicted - truth.values,
-        look=Look(f"p − {truth.look.name}", "diverging"),
+        truth, values=predicted - truth.values, by=truth.values,
+        look=Look(f"p − {truth.look.name}", "diverging", moves=truth.look.moves),
     )  # fmt: skip
     rows, names = [], []
     for title, i in titles.items():

@@ -15,9 +15,9 @@ from operators.training.files import write
 from pdegen.store.store import open_sealed
 from pipelines.reports import study_charts as charts
 from pipelines.reports.document import Report, Section, Table
-from pipelines.reports.fields import Panel, sheet
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import Tested, functions_of
+from pipelines.reports.sheets import Panel, sheet
 from pipelines.reports.studies import Facts, of_data, reproduction
 from pipelines.reports.wording import settings
 from pipelines.runs import reproduction as again

@@ -20,8 +20,10 @@ from pdegen.schema import SchemaError
 from pdegen.store.store import Store, StoreError, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import domain_of, functions_in, physics_of
-from pipelines.reports.fields import Functions, Look, Panel, in_columns, line, sheet, wrapped
+from pipelines.reports.bodies import curves_along
+from pipelines.reports.fields import Ends, Look, line
 from pipelines.reports.figures import MODEL, QUIET, TIMES, WIDE, legend, save, styled, time_bar
+from pipelines.reports.sheets import Above, Functions, Panel, in_columns, sheet, wrapped
 from pipelines.runs.finished import FinishedRun
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -63,7 +65,7 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
     numbers = list(islice(there, most)) if sample is None else [sample]
     prefix = f"sample {numbers[0]} of " if noisy or sample is not None else ""
     title = f"{prefix}{_title(store, names[-1])}"
-    found = [functions(store, name, numbers) for name in names]
+    found = _with_bodies([functions(store, name, numbers) for name in names])
     columns = [f"sample {i}" for i in numbers]
     if noisy:
         columns, found = _at_levels(store, names, noisy, numbers[0])
@@ -82,7 +84,9 @@ def look_of(store: Store, name: str) -> Look:
     how, phases = physics.drawing.get(name), physics.phases.get(name)
     symbol = name if how is None else how.symbol or name
     if how is not None and phases is None:
-        return Look(symbol, how.colours, how.log, moves=how.moves)
+        return Look(
+            symbol, how.colours, how.log, None, how.moves, how.contours, how.along, how.falls
+        )
     return Look(symbol, "phases" if phases or role == "input" else "sequential", True, phases)
 
 
@@ -106,8 +110,17 @@ def functions(store: Store, name: str, numbers: Sequence[int], level: int = 0) -
         replace(look_of(store, name), name=AFTERTHOUGHT.sub("", array.said.long_name) or name),
         found, channels, domain,
         np.stack([values(axis) for axis in places], axis=-1) if domain.moves else None,
-        values(roles["count"]) if "count" in roles else None,
+        values(roles["count"]) if "count" in roles else None, near_of(store),
     )  # fmt: skip
+
+
+def near_of(store: Store) -> Ends | None:
+    """The part of the plane that is drawn of a store; None for all of it."""
+    near = physics_of(store).near
+    if domain_of(store).dim != 2 or not {"x", "y"} <= near.keys():
+        return None
+    ends = np.array([near["x"], near["y"]])
+    return ends[:, 0], ends[:, 1]
 
 
 @dataclass(frozen=True)
@@ -134,14 +147,25 @@ def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
             look_of(run.store, channels[0].variable if channels else name),
             values[..., : len(channels) or None].numpy(),
             channels or tuple(Channel(name, f"{name}_{k}") for k in range(values.shape[-1])),
-            domain, None if at is None else at.numpy(), counts,
+            domain, None if at is None else at.numpy(), counts, near_of(run.store),
         )  # fmt: skip
 
     targets = "y" if "y" in own or pairs.y is not None else "x"
-    return (
-        of(data.input, pairs.a, pairs.input_channels, "x"),
-        of(data.target, pairs.u, pairs.target_channels, targets),
-    )
+    inputs = of(data.input, pairs.a, pairs.input_channels, "x")
+    truth = of(data.target, pairs.u, pairs.target_channels, targets)
+    return inputs, replace(truth, above=Above.of(inputs) if truth.look.moves else None)
+
+
+def _with_bodies(found: list[Functions]) -> list[Functions]:
+    """Functions whose points move, with the bodies over them in place of their lower sides."""
+    if not any(one.look.moves for one in found):
+        return found
+    above = next((body for one in found if (body := Above.of(one))), None)
+    return [
+        replace(one, above=above if one.look.moves else None)
+        for one in found
+        if above is None or one.look.falls is None
+    ]
 
 
 def _title(store: Store, name: str) -> str:
@@ -196,12 +220,15 @@ def _panels(
         one = found[noisy]
         levels = [one.panel(k, 0, one.scale(0), word) for k, word in enumerate(columns)]
         return sheet(wrapped([*first, *levels]), title=title)
+    curves = [curves_along(one, range(len(columns))) for one in found if one.look.along]
     if len(columns) > 1:
         rows, names = in_columns(found, _ROWS, columns)
-        return sheet(rows, names, title)
+        return sheet([*rows, *curves], names, title)
     panels = [[_labelled(one, channel) for channel in one.chosen(_ROWS)] for one in found]
-    together = [panel for row in panels for panel in row]
-    return sheet([together] if len(together) <= _ROWS else panels, title=title)
+    together = [panel for row in [*panels, *curves] for panel in row]
+    if len(together) <= _ROWS or len(panels) > 2:
+        panels = wrapped(together)
+    return sheet(panels, title=title)
 
 
 def _labelled(one: Functions, channel: int) -> Panel:

@@ -10,12 +10,12 @@ import torch
 
 from operators.data import InTime
 from pdegen.domains import Box, Domain
-from pipelines.reports import charts, trajectories
+from pipelines.reports import bodies, charts, trajectories
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.facts import distinct, facts
-from pipelines.reports.fields import Functions, few
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import functions_of
+from pipelines.reports.sheets import Functions, few
 from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.baselines import compared, trivial_predictions
 from pipelines.runs.finished import FinishedRun, read_finished
@@ -197,8 +197,9 @@ def _prediction_section(run: FinishedRun) -> Section:
     inputs, truth = functions_of(run)
     predicted = run.prediction.numpy()
     noisy = run.experiment.noise is not None
-    # positions are seen in the truth
-    shape = run.store.arrays[inputs.channels[0].variable].said.role == "geometry"
+    # positions, and the body above, are seen in the truth
+    role = run.store.arrays[inputs.channels[0].variable].said.role
+    shape = role == "geometry" or truth.above is not None
     figure = charts.predictions(
         None if shape else inputs, truth, predicted, errors, numbers.tolist(), noisy
     )
@@ -213,6 +214,9 @@ def _prediction_section(run: FinishedRun) -> Section:
             "own scale; truth and prediction of a sample have the same one. x points to the "
             f"right, y upwards.{'' if shape else f' The input is drawn {seen}.'}"
         )
+        if truth.near is not None:
+            (left, low), (right, high) = truth.near
+            explained += f" Drawn is the part {left:g} <= x <= {right:g}, {low:g} <= y <= {high:g}."
     drawn = ", ".join(truth.names[c] for c in truth.chosen(charts.FEW))
     few = (
         f" Of {len(truth.names)} channels these are drawn: {drawn}." if len(truth.names) > 1 else ""
@@ -220,6 +224,7 @@ def _prediction_section(run: FinishedRun) -> Section:
     found = [picture(
         figure, "predictions", f"{explained}{few} Relative L² error: {named}."
     )]  # fmt: skip
+    found += _bodies(run, truth, predicted, charts.ranked(errors))
     if truth.domain.dim == 1 and run.pairs.periodic:
         found.append(_spectrum(run))
     elif truth.domain.dim > 1 and not truth.domain.moves:
@@ -238,6 +243,26 @@ def _prediction_section(run: FinishedRun) -> Section:
         f"at n = {points(run.experiment.data.resolution, run.pairs.domain)}."
     )
     return Section("Predictions and their errors", (text,), pictures=tuple(found))
+
+
+def _bodies(
+    run: FinishedRun, truth: Functions, predicted: np.ndarray, samples: dict[str, int]
+) -> list[Picture]:
+    """What a body above does to the points, and values along what a mesh goes around."""
+    found = list[Picture]()
+    if truth.above is not None:
+        found.append(picture(
+            bodies.deformed(truth, predicted, samples), "deformed",
+            f"Where {truth.look.name} takes the points, under the body above: grey in truth, lines "
+            "as predicted.",
+        ))  # fmt: skip
+    if truth.look.along is not None:
+        titles = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in samples.items()}
+        found.append(picture(
+            bodies.along(truth, predicted, titles), "along",
+            f"{truth.look.along.symbol} along what the mesh goes around, against x.",
+        ))  # fmt: skip
+    return found
 
 
 def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[Picture]:
@@ -270,7 +295,7 @@ def _frames(run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int) -
     what = f"sample {run.pairs.samples[i]}, the median: truth {u}, prediction p and difference"
     caption = f"Frames of {what} p − {u}, on one scale of colours."
     found = [picture(trajectories.frames(truth, predicted, i), "frames", caption)]
-    if isinstance(truth.domain, Box):
+    if isinstance(truth.domain, Box) and not truth.look.moves:
         caption = f"All times of {what} p − {u}, on one scale of colours."
         drawn = trajectories.animation(truth, predicted, i, caption)
         found.append(Picture("animation", caption, drawn))

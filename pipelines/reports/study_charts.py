@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from pipelines.reports.fields import Functions, Look, Panel, line, sheet
+from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import ERROR, QUIET, TRUTH, WIDE, logarithmic, styled
+from pipelines.reports.sheets import Functions, Panel, sheet
 from pipelines.reports.wording import scientific
 
 MEAN_ERROR = "mean relative L² error"

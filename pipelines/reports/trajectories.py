@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from pdegen.domains import Box
-from pipelines.reports.fields import Functions, Panel, few, layer, sheet
+from pipelines.reports.fields import layer
 from pipelines.reports.figures import ERROR, HALF, MODEL, TRUTH, legend, logarithmic, styled
+from pipelines.reports.sheets import Functions, Panel, few, sheet
 
 _ROWS = ("truth {}", "prediction p", "difference p − {}")
 _COLUMNS = 5  # times that are drawn
@@ -51,7 +52,8 @@ def _together(
     truth: Functions, predicted: np.ndarray, i: int, channels: list[int]
 ) -> tuple[Normalize, tuple[Functions, Functions, Functions]]:
     """One scale for truth, prediction and difference of channels of a sample, and the three."""
-    p, e = (replace(truth, values=values) for values in (predicted, predicted - truth.values))
+    p = replace(truth, values=predicted)
+    e = replace(truth, values=predicted - truth.values, by=truth.values)
     others = [one.of(i, channels) for one in (p, e)]
     look = replace(truth.look, log=False)
     return look.scale(truth.of(i, channels), *others), (truth, p, e)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pdegen.store.format import Drawing, MetadataError, Physics
+from pdegen.store.format import Along, Drawing, MetadataError, Physics
 
 WHOLE = Physics(
     boundary={"u": 0.0},
@@ -10,7 +10,10 @@ WHOLE = Physics(
     loss_weight="a",
     phases={"a": (3.0, 12.0)},
     sentences={"coefficient": "two phases"},
-    drawing={"a": Drawing("a", "phases", log=True), "u": Drawing()},
+    drawing={
+        "a": Drawing("a", "phases", log=True, falls=2.0),
+        "u": Drawing(contours=True, along=Along("−c_p", 1.0, -0.5)),
+    },
     near={"x": (-0.5, 1.5)},
 )
 
@@ -48,6 +51,9 @@ def test_reads_what_a_later_version_adds():
         {"drawing": {"a": {"log": 1}}},
         {"near": {"x": [1.5, -0.5]}},
         {"near": {"sample": [0.0, 1.0]}},
+        {"drawing": {"a": {"along": {"symbol": "c", "scale": 0.0}}}},
+        {"drawing": {"a": {"along": {"symbol": ""}}}},
+        {"drawing": {"a": {"falls": "fast"}}},
     ],
 )
 def test_refuses_what_cannot_be(wrong):

@@ -24,8 +24,9 @@ from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import names as shipped
 from pipelines.measure.cost import Cost
 from pipelines.reports.benchmark_report import _line, write_benchmark_report
-from pipelines.reports.fields import Functions, Look
+from pipelines.reports.fields import Look
 from pipelines.reports.profile_report import write_profile_report
+from pipelines.reports.sheets import Functions
 from pipelines.reports.study_charts import predictions_in_panels
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import RunError, evaluate

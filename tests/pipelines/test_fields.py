@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, PeriodicGrid
-from pipelines.reports import charts, fields
-from pipelines.reports.fields import Functions, Look
+from pipelines.reports import charts, fields, sheets
+from pipelines.reports.fields import Look
+from pipelines.reports.sheets import Functions
 
 TIMES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 RNG = np.random.default_rng(0)
@@ -62,7 +63,7 @@ def test_of_a_box_in_three_dimensions_the_middle_layer_is_drawn() -> None:
     values = RNG.random(domain.shape)
     figure, _ = shown(domain, values)
     np.testing.assert_array_equal(figure.axes[0].images[0].get_array().T, values[:, :, 2])
-    sheet = fields.sheet([[functions(domain, ("u",)).panel(0, 0)]])
+    sheet = sheets.sheet([[functions(domain, ("u",)).panel(0, 0)]])
     assert sheet.axes[0].get_title(loc="left") == "at z = 0.5"
 
 
@@ -159,7 +160,7 @@ def test_a_picture_of_a_moving_mesh_has_the_points_of_each_sample(tmp_path: Path
     mesh = Functions(
         Look("u"), RNG.normal(size=(2, 4, 8, 1)), channels("u"), Curvilinear((4, 8), 2), positions
     )
-    figure = fields.sheet([[mesh.panel(0, 0), mesh.panel(1, 0)]])
+    figure = sheets.sheet([[mesh.panel(0, 0), mesh.panel(1, 0)]])
     first, second = (axes.collections[0].get_coordinates() for axes in figure.axes[:2])
     np.testing.assert_allclose(2 * first, second)
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()

@@ -30,8 +30,9 @@ from pdegen.store.store import Store
 from pipelines.declared.benchmark import Benchmark
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
-from pipelines.reports.fields import Functions, Look
+from pipelines.reports.fields import Look
 from pipelines.reports.report import write_report
+from pipelines.reports.sheets import Functions
 from pipelines.reports.trajectories import animation, frames, shells
 from pipelines.runs.data import Source
 from pipelines.runs.reproduction import toml

@@ -23,8 +23,9 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import StoreError, lay_out
 from pipelines.reports import charts, fields, figures
-from pipelines.reports.fields import Functions, Look
+from pipelines.reports.fields import Look
 from pipelines.reports.pictures import AFTERTHOUGHT, plot_store
+from pipelines.reports.sheets import Functions
 
 
 def texts(svg: str) -> str:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.image import imread
 
 from operators.data import Map
 from operators.data.pairs import Pairs
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
+from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.reports.pictures import functions, near_of, plot_store
+from pipelines.reports.report import write_report
+from pipelines.reports.sheets import Above
 from pipelines.runs.data import Source
 from pipelines.runs.run import evaluate_run, scored, train
 from pipelines.runs.score import Score, measures_of
 from tests.once import once
 from tests.pipelines.conftest import CPU
+from tests.stores import with_attributes
 
 SMALL = {"samples": 8, "shard": 8, "problem.resolution": 21, "imbalance": 0.2, "problem.frames": 4,
          "splits.train": 4, "splits.validation": 2, "splits.test": 2}  # fmt: skip
@@ -44,6 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store = generate(recipe, str(folder / "blocks.zarr"), workers=1).url
         train(declared(), store, folder / "run", CPU)
         evaluate_run(declared(), store, folder / "run", CPU)
+        write_report(folder / "run", store, CPU)
 
     return once(tmp_path_factory, "plasticity", make)
 
@@ -106,3 +114,48 @@ def test_frames_that_are_left_out_are_said_in_the_task_alone_where_there_are_som
     assert task == {"kind": "time", "skip": 1, "parameters": False}
     plain = declared().with_overrides({"task.skip": 0}).model_dump(mode="json")["task"]
     assert "skip" not in plain
+
+
+def test_the_die_comes_down_on_the_block(store: str) -> None:
+    die, u = (functions(open_sealed(store), name, [0, 5]) for name in ("a", "u"))
+    above = Above.of(die)
+    assert above is not None
+    assert Above.of(u) is None
+    for frame in range(4):
+        outline, place = above.at(1, 0.1 * frame), u.moved(1, 2 * frame).points
+        assert outline[:21, 1] == pytest.approx(die.values[1, :, 0, 0] - 0.3 * frame)
+        assert place[:, 0, 1].max() == 0
+        assert outline[-2:, 1].min() > outline[:-2, 1].max()
+    touched = place[:, -1, 1] - np.interp(place[:, -1, 0], outline[:21, 0], outline[:21, 1])
+    assert -0.5 < touched.max() < 0.5
+
+
+def test_a_report_shows_deformed_blocks_under_the_die(made: Path) -> None:
+    text = (made / "run/report.md").read_text("utf-8")
+    pictures = [path.stem for path in (made / "run/pictures").iterdir()]
+    assert {"deformed", "error-by-time", "frames", "predictions"} <= set(pictures)
+    assert "animation" not in pictures  # of pixels at rest
+    assert "Where u takes the points, under the body above" in text
+    assert "The input is drawn" not in text
+    drawn = (made / "run/pictures/deformed.svg").read_text("utf-8")
+    for word in ("best", "median", "worst", "t = 0.1", "t = 0.3", "truth", "prediction p"):
+        assert word in drawn
+    assert "input" not in (made / "run/pictures/predictions.svg").read_text("utf-8")
+
+
+def test_pictures_of_a_store_show_the_die_over_late_frames(store: str, tmp_path: Path) -> None:
+    drawn = plot_store(store, None, tmp_path / "blocks.svg").read_text("utf-8")
+    assert "x, t = 0.3" in drawn
+    assert "x, t = 0<" not in drawn
+    assert "height of the die" not in drawn
+    height, width, _ = imread(plot_store(store, 1, tmp_path / "one.png")).shape
+    assert width > 3 * height
+
+
+def test_the_part_that_is_near_is_drawn_where_a_store_says_it(store: str, tmp_path: Path) -> None:
+    assert near_of(open_sealed(store)) is None
+    copy = Store(shutil.copytree(store, tmp_path / "copy.zarr").as_posix())
+    said = with_attributes(copy, physics={"near": {"x": [-1.0, 2.0], "y": [0.0, 3.0]}})
+    low, high = near_of(said) or ((), ())
+    assert ([*low], [*high]) == ([-1.0, 0.0], [2.0, 3.0])
+    assert near_of(with_attributes(copy, physics={"near": {"x": [-1.0, 2.0]}})) is None

@@ -17,7 +17,7 @@ from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, uniforms
 from pdegen.schema import Count, Strict
-from pdegen.store.format import Drawing, Physics
+from pdegen.store.format import Along, Drawing, Physics
 from pdegen.store.variables import Variable, function, geometry, scalar
 
 FREE = 7  # of the eight control points: the first one does not move
@@ -81,6 +81,11 @@ class Sections(Problem):
         return FarStream(self.mach, self.angle, self.gamma)
 
     @property
+    def _dynamic(self) -> float:
+        """ρ|u|²/2 of the stream, with which pressures are compared."""
+        return self.gamma * self.mach**2 / 2
+
+    @property
     def formula(self) -> str:
         ratio = f"{self.gamma:.6g}/{self.gamma - 1:.6g}"
         return (
@@ -133,9 +138,9 @@ class Sections(Problem):
                 "solver": f"relative residual at most {self.solver.tolerance:g}",
             },
             drawing={
-                "u": Drawing("M"),
+                "u": Drawing("M", contours=True, along=Along("M")),
                 "density": Drawing("ρ"),
-                "pressure": Drawing("p"),
+                "pressure": Drawing("p", along=Along("−c_p", 1.0, -self._dynamic)),
                 "velocity": Drawing("u", "diverging"),
             },
             near={"x": (-0.5, 1.5), "y": (-0.5, 0.5)},  # half a chord around the section

@@ -236,7 +236,10 @@ class Plasticity(Problem):
     def physics(self) -> Physics:
         return Physics(
             sentences={"die": self.die.sentence, "material": self.material.sentence},
-            drawing={"a": Drawing("die"), "u": Drawing("u", "diverging", moves=True)},
+            drawing={
+                "a": Drawing("die", falls=self.speed),
+                "u": Drawing("u", "diverging", moves=True),
+            },
         )
 
     @property

@@ -1,0 +1,107 @@
+"""Bodies in the plane: values along those that a mesh goes around, and blocks under a die."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pdegen.domains import Box
+from pipelines.reports import outline
+from pipelines.reports.figures import MODEL, QUIET, TRUTH, WIDE, legend, styled
+from pipelines.reports.sheets import BODY, Curves, Functions, few, sheet
+
+_COLUMNS = 4  # times that are drawn
+_LINES = 6  # of a mesh along its shorter side
+
+
+def curves_along(
+    truth: Functions, numbers: Sequence[int], predicted: np.ndarray | None = None
+) -> list[Curves]:
+    """A panel for each sample with the values of its first channel along its bodies.
+
+    Args:
+        truth: Functions whose look has a curve along bodies.
+        numbers: Places of the samples.
+        predicted: Values of the same shape that are drawn too.
+    """
+    how = truth.look.along
+    assert how is not None
+    found = []
+    for i in numbers:
+        domain, lines = truth.place(i), []
+        for loop in outline.bodies(domain):
+            loop = np.append(loop, loop[0])
+            x = domain.points.reshape(-1, domain.dim)[loop, 0]
+            drawn = [(truth.values, TRUTH, "-", "truth")]
+            if predicted is not None:
+                drawn.append((predicted, MODEL, "--", "prediction"))
+            for values, ink, dashes, name in drawn:
+                v = replace(truth, values=values).of(i, 0).reshape(-1)[loop]
+                lines.append((x, (v - how.offset) / how.scale, ink, dashes, name))
+        found.append(Curves(lines, label="" if found else how.symbol))
+    return found
+
+
+def along(truth: Functions, predicted: np.ndarray, titles: Mapping[str, int]) -> Figure:
+    """Truth and prediction along the bodies of some samples, whose places follow their titles."""
+    found = curves_along(truth, list(titles.values()), predicted)
+    panels = [replace(one, title=title) for one, title in zip(found, titles, strict=True)]
+    return sheet([[replace(panels[0], named=True), *panels[1:]]])
+
+
+@styled
+def deformed(truth: Functions, predicted: np.ndarray, samples: Mapping[str, int]) -> Figure:
+    """Blocks at a few times, as truth and prediction move them, under the body above.
+
+    Args:
+        truth: What moves the points of a box, with a body above.
+        predicted: Of the shape of its values.
+        samples: Names and places of samples, a row for each.
+    """
+    assert isinstance(truth.domain, Box)
+    assert truth.above is not None
+    times = few(truth.times, _COLUMNS + 1)[-_COLUMNS:]
+    found = replace(truth, values=predicted)
+    last = next(iter(truth.components.values()))[times[-1]]
+    x = np.concatenate([one.moved(i, last).points.reshape(-1, 2)
+                        for one in (truth, found) for i in samples.values()])  # fmt: skip
+    (low, bottom), (high, top) = x.min(axis=0), [x[:, 0].max(), truth.above.heights.max()]
+    height = WIDE / len(times) * (top - bottom) / (high - low) + 0.35
+    figure = Figure(figsize=(WIDE, 0.6 + height * len(samples)))
+    axes = figure.subplots(len(samples), len(times), squeeze=False, sharex=True, sharey=True)
+    for time, cell in zip(times, axes[0], strict=True):
+        cell.set_title(f"t = {time:g}")
+    for row, (name, i) in zip(axes, samples.items(), strict=True):
+        row[0].set_ylabel(name)
+        for cell, time in zip(row, times, strict=True):
+            channel = next(iter(truth.components.values()))[time]
+            cell.fill(*truth.above.at(i, time).T, facecolor=QUIET, edgecolor="none")
+            x = truth.moved(i, channel).points
+            cell.fill(*_around(x).T, facecolor=BODY, edgecolor=TRUTH, lw=0.8)
+            _lines(cell, found.moved(i, channel).points)
+            cell.set(xlim=(low, high), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[])
+            cell.grid(False)
+            cell.spines[:].set_visible(False)
+    first = axes[0, 0]
+    first.fill([], [], facecolor=BODY, edgecolor=TRUTH, lw=0.8, label="truth")
+    first.plot([], [], color=MODEL, lw=0.7, label="prediction p")
+    legend(figure, first)
+    return figure
+
+
+def _around(x: np.ndarray) -> np.ndarray:
+    """The outline of a grid of points (n, m, 2)."""
+    return np.concatenate([x[:, 0], x[-1, 1:], x[-2::-1, -1], x[0, -2:0:-1]])
+
+
+def _lines(axes: Axes, x: np.ndarray) -> None:
+    """Lines of a grid of points, the outer ones among them."""
+    n, m = x.shape[:2]
+    for k in few(range(m), _LINES):
+        axes.plot(*x[:, k].T, color=MODEL, lw=0.7)
+    for k in few(range(n), max(2, _LINES * n // m)):
+        axes.plot(*x[k].T, color=MODEL, lw=0.7)
