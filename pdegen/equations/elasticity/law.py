@@ -15,7 +15,6 @@ from pdegen.law.modes import Modes
 from pdegen.numerics.failure import SolveError
 
 _RESIDUAL = 1e-8  # largest one that the solver accepts
-_ERROR = 2.0  # a label that is further off is no solution
 _ROUNDING = 8  # times as much as rounding displacements to float32 makes of jumps, slopes, forces
 # What the mesh of the points, with 36 elements around the void, makes of a solution of a finer one
 # whose own error is a hundredth at most.
@@ -23,7 +22,7 @@ _JUMP, _SLOPE, _OFF = 0.03, 0.2, 0.03
 
 
 def elasticity_law(
-    void: RandomVoid, sheet: Sheet, angles: Float[np.ndarray, " angles"], exact: bool
+    void: RandomVoid, sheet: Sheet, angles: Float[np.ndarray, " angles"], error: float, exact: bool
 ) -> Law:
     """theta is normal, the points are those of its void, and u is the stress of a displacement that
     is in equilibrium.
@@ -37,6 +36,7 @@ def elasticity_law(
     Args:
         void, sheet: Law of the void; mesh, material and traction.
         angles: Those of the variable `radius`.
+        error: Largest one of u that the solver leaves.
         exact: Whether the displacement was computed on the mesh of the points.
     """
     physics = _Physics(void, sheet, angles, exact)
@@ -44,7 +44,7 @@ def elasticity_law(
         ("radius", "the distance from the radius of theta", physics.radius),
         ("x", "the distance of the points from those of theta", physics.points),
         ("weight", "the relative distance from the areas of theta", physics.weight),
-        ("error", "the solver's error", lambda v: (v["error"], _ERROR)),
+        ("error", "the solver's error", lambda v: (v["error"], error)),
         ("error", "minus the solver's error", lambda v: (-v["error"], 0.0)),
         ("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
         ("iterations", "minus the number of linear systems", lambda v: (-v["iterations"], -1.0)),
