@@ -11,11 +11,10 @@ from pdegen.equations.plasticity import kernels, law
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.problem import SplineDie
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from tests.stores import interrupted, objects_of
 
 SMALL = Forging(Billet(across=20, up=6))
 FLAT = np.zeros((1, 4))
@@ -466,12 +465,3 @@ def test_a_die_that_misses_in_one_sample_is_named():
     problem = small_problem(heights=(0.0, 150.0), points=30, imbalance=0.9)
     with pytest.raises(SampleError, match="sample 2: the die misses the block"):
         problem.compute(0, range(1, 4))
-
-
-def test_resumed_is_the_same_bytes_as_uninterrupted(tmp_path):
-    words = {"resolution": 21, "samples": 6, "shard": 2}
-    recipe = load_recipe("plasticity-quick").with_overrides(words)
-    whole, url = generate(recipe, str(tmp_path / "whole"), workers=1), str(tmp_path / "resumed")
-    with interrupted(RecipeJob, sample=4):
-        generate(recipe, url, workers=1)
-    assert objects_of(generate(recipe, url, workers=2, resume=True)) == objects_of(whole)
