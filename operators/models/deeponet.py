@@ -275,6 +275,7 @@ class DeepONet(SensorOperator):
         "elasticity": Preset(_POINTS | {"sensors": 972}, 333_953, _OURS, (2, 1), dim=2),
         "airfoil": Preset(_MESH | {"sensors": 221 * 51}, 2_970_497, _OURS, (2, 1), dim=2),
         "pipe": Preset(_MESH | {"sensors": 129 * 129}, 4_345_217, _OURS, (2, 1), dim=2),
+        "plasticity": Preset(_POINTS | {"sensors": 101 * 31}, 903_170, _OURS, (2, 2), dim=2),
     }
 
     def __init__(

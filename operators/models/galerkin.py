@@ -47,6 +47,7 @@ _MESH = {
     "decoder": "pointwise", "coordinates": "none", "width": 128, "depth": 8, "heads": 8,
     "feedforward": 256,
 }  # fmt: skip
+_RAW = {"coordinates": "raw", "input_coordinates": True}
 _LIBRARY = "sizes of Neural-Solver-Library, whose embedding, norms and decoder are others: {} there"
 
 
@@ -128,6 +129,9 @@ class GalerkinTransformer(Operator):
             ),
             "pipe": Preset(_MESH, 1_076_865, _LIBRARY.format("1.10M"), (2, 1), dim=2),
             "elasticity": Preset(_MESH, 1_076_865, _LIBRARY.format("1.10M"), (2, 1), dim=2),
+            "plasticity": Preset(
+                _MESH | _RAW, 1_093_634, "not published: sizes of pipes", (2, 2), dim=2
+            ),
         }
     )
 

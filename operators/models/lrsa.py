@@ -155,6 +155,7 @@ class LRSA(FieldOperator):
     presets: ClassVar[Mapping[str, Preset]] = {
         "airfoil": Preset(_MESH, 3_542_657, _OURS, (2, 1), dim=2),
         "pipe": Preset(_MESH, 3_542_657, _OURS, (2, 1), dim=2),
+        "plasticity": Preset({}, 3_542_530, _OURS, (2, 2), dim=2),
         "elasticity": Preset(_POSITIONS | {"convolution": False}, 2_360_193, _OURS, (2, 1), dim=2),
     }
 

@@ -159,6 +159,13 @@ class PiT(TokenOperator):
             (2, 1),
             dim=2,
         ),
+        "plasticity": Preset(
+            _LOCAL | {"width": 256, "latent": [26, 8]},
+            1_250_318,
+            "not published: that of airfoils, the latent mesh every fourth node",
+            (2, 2),
+            dim=2,
+        ),
         "burgers": Preset(
             {"latent": 256, "sharpening": False, "coordinates": "periodic"},
             78_989,

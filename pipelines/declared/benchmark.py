@@ -18,7 +18,7 @@ from pipelines.declared.shipped import file_of
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 _Values = Annotated[list[Any], Field(min_length=1)]
-Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near"]
+Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near", "deformed"]
 _Points = Annotated[int, Field(strict=False)]  # keys of TOML are strings
 
 

@@ -68,8 +68,11 @@ def test_published_numbers_follow_from_the_layers():
     darcy = branch + (2 * 128 + 128) + 3 * (128 * 128 + 128) + 1
     inner = 4 * (128 * 128 + 128) + 128 * 128 + 128  # 9 features of each coordinate are seen
     meshes = [(2 * n + 1 + 2 * 9 + 1) * 128 + inner + 1 for n in (972, 221 * 51, 129 * 129)]
+    # two output channels, and coordinates alone seen by the trunk
+    inner = inner + 128 * 128 + 128
+    block = (2 * 101 * 31 + 1 + 2 * 9 + 1) * 128 + inner + 2
     counts = [preset.parameters for preset in DeepONet.presets.values()]
-    assert counts == [burgers, darcy, *meshes]
+    assert counts == [burgers, darcy, *meshes, block]
 
 
 def test_the_trunk_sees_places_in_the_grid_where_asked_for():
