@@ -11,13 +11,18 @@ from pdegen.equations.airfoil.mesh import Mesh, topology
 from pdegen.equations.airfoil.problem import UniformDesign
 from pdegen.equations.airfoil.solver import Airfoil, Euler, FarStream, FlowError, moved
 from pdegen.equations.base import SampleError
+from pdegen.making.generate import RecipeJob, generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.oracles import ringleb
 from tests.pdegen.test_law import findings
+from tests.stores import interrupted, objects_of
 
 SECTION = np.zeros(8)
+CROSSING = np.array([0.0, 0.2, 0.2, 0.0, 0.0, -0.2, -0.2, 0.0])
 SLOW = {"mach": 0.6}
+SMALL = {"samples": 4, "shard": 1, "train": 2, "validation": 1, "test": 1,
+         "mach": 0.3, "tolerance": 1e-4}  # fmt: skip
 DESIGNS = UniformDesign(law="uniform-design", amplitude=0.05).build(0, range(200))
 
 
@@ -194,9 +199,8 @@ def test_what_is_not_steady_is_an_error():
 
 
 def test_a_section_whose_sides_cross_is_an_error():
-    design = np.array([0.0, 0.2, 0.2, 0.0, 0.0, -0.2, -0.2, 0.0])
     with pytest.raises(FlowError, match="the sides of the section cross"):
-        Airfoil(design, FarStream(0.8)).euler(88)
+        Airfoil(CROSSING, FarStream(0.8)).euler(88)
 
 
 # the recipe
@@ -317,6 +321,25 @@ def test_a_section_that_cannot_be_is_a_named_sample():
     crossing = next(k for k, side in enumerate(sides) if not stands(side))
     with pytest.raises(SampleError, match=f"sample {crossing}: the sides of the section cross"):
         problem.compute(0, range(crossing, crossing + 1))
+
+
+def test_resumed_is_the_same_bytes_as_uninterrupted(tmp_path, monkeypatch):
+    """Also where the first and the last sample have no flow."""
+    designs = np.stack([CROSSING, DESIGNS[0], DESIGNS[2], CROSSING])
+    monkeypatch.setattr(UniformDesign, "build", lambda self, seed, samples: designs[samples])
+    recipe = load_recipe("airfoil-quick").with_overrides(SMALL)
+    url, whole = str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr")
+    with interrupted(RecipeJob, sample=2):
+        generate(recipe, url, workers=1, skip_failed=True)
+    found = generate(recipe, url, workers=1, resume=True, skip_failed=True)
+    assert found.skipped == [0, 3]
+    assert objects_of(found) == objects_of(generate(recipe, whole, workers=1, skip_failed=True))
+
+
+def test_a_device_is_refused(tmp_path):
+    url = str(tmp_path / "a.zarr")
+    with pytest.raises(SchemaError, match="airfoil is solved with NumPy alone, got device 'cuda'"):
+        generate(load_recipe("airfoil-quick"), url, device="cuda")
 
 
 def stands(section):

@@ -2,7 +2,13 @@
 
 limits: drag, lift and shocks of the NACA 0012 on three grids, with their extrapolation.
 designs: how many of the first random sections have a steady flow, and what it takes.
-errors: the stated error of the first samples beside the one that a grid twice as fine shows.
+errors: the stated error of samples beside the one that a grid twice as fine shows.
+statistics: of a store of recipe airfoil, or of one that was imported from the published files.
+
+    python -m tests.validation.airfoil limits
+    python -m tests.validation.airfoil designs 200             # the first 200
+    python -m tests.validation.airfoil errors 0 20 220 kept.npz  # samples 0 to 19 on 220 cells
+    python -m tests.validation.airfoil statistics data/airfoil.zarr
 """
 
 import sys
@@ -10,8 +16,10 @@ import time
 
 import numpy as np
 
+from pdegen.equations.airfoil.problem import stated_error
 from pdegen.equations.airfoil.solver import Airfoil, FarStream, FlowError
 from pdegen.recipe import load_recipe
+from pdegen.store.store import open_sealed
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
 
 CASES = ((0.3, 0.0), (0.8, 0.0), (0.8, 1.25))
@@ -56,21 +64,69 @@ def designs(count: int) -> None:
         )
 
 
-def errors(count: int, resolution: int) -> None:
-    problem = load_recipe("airfoil").with_overrides({"resolution": resolution}).problem
-    sections = problem.design.build(0, range(count))
-    ratios = []
-    for sample, design in enumerate(sections):
-        stated = float(problem.compute(0, range(sample, sample + 1))["error"][0])
-        section = Airfoil(design, problem.stream, 1e-5)
-        own = section.solve(resolution)
-        u, finer = (mach_number(*one) for one in (own, section.solve(2 * resolution, own)))
+def errors(first: int, last: int, resolution: int = 220, file: str = "") -> None:
+    problem = load_recipe("airfoil").problem
+    rows = list[tuple[float, ...]]()
+    fields = dict[str, np.ndarray]()
+    for sample, design in enumerate(problem.design.build(0, range(first, last)), first):
+        start = time.process_time()
+        section = Airfoil(design, problem.stream)
+        try:
+            coarse, own = section.solve_twice(resolution)
+            finer = Airfoil(design, problem.stream, 1e-5)  # a step less, which is much on this grid
+            flows = coarse, own, finer.solve(2 * resolution, own)
+        except FlowError as error:
+            print(f"sample {sample}: {error}", flush=True)
+            continue
+        other, u, finer = (mach_number(*flow) for flow in flows)
         true = float(np.linalg.norm(finer[::2, ::2] - u) / np.linalg.norm(finer[::2, ::2]))
-        ratios.append(stated / true)
-        print(f"sample {sample}: stated {stated:.4f}, true {true:.4f}; ratios so far "
-              f"{min(ratios):.2f} to {max(ratios):.2f}", flush=True)  # fmt: skip
+        stated = stated_error(u, other)
+        drag, lift = np.transpose([euler.forces(solution.q) for euler, solution in flows])
+        rows.append((stated, true, abs(drag[1] - drag[2]), abs(lift[1] - lift[2])))
+        fields |= {f"{sample}-{n}": v for n, v in zip((1, 2, 4), (other, u, finer), strict=True)}
+        fields |= {f"{sample}-drag": drag, f"{sample}-lift": lift}
+        if file:
+            np.savez(file, **fields)
+        print(f"sample {sample}: stated {stated:.5f}, true {true:.5f}; drag {drag.round(5)}, lift "
+              f"{lift.round(4)}; {time.process_time() - start:.0f} s", flush=True)  # fmt: skip
+        _summary(np.array(rows))
+
+
+def _summary(rows: np.ndarray) -> None:
+    stated, true, drag, lift = rows.T
+    ratios = stated / true
+    within = np.mean((ratios > 0.5) & (ratios < 2))
+    print(f"  {len(rows)} samples: stated over true {ratios.min():.2f} to {ratios.max():.2f}, "
+          f"median {np.median(ratios):.2f}, {within:.0%} within a factor of 2; true error mean "
+          f"{true.mean():.5f}, at most {true.max():.5f}; drag off by {drag.mean():.5f}, lift by "
+          f"{lift.mean():.5f} on the mean", flush=True)  # fmt: skip
+
+
+def statistics(url: str) -> None:
+    store = open_sealed(url)
+    stored = np.setdiff1d(np.arange(store.samples), store.skipped)
+    mach = store.values("u", range(store.samples))[stored].astype(float)
+    print(f"{len(stored)} of {store.samples} samples; without a flow: {store.skipped}")
+    near = mach[:, 40:-40, :20]
+    for where, u in (("all nodes", mach), ("nodes 40:-40, :20 near the section", near)):
+        print(
+            f"{where}: Mach number {u.mean():.4f} on the mean, deviation {u.std():.4f}, "
+            f"{u.min():.3f} to {u.max():.3f}, largest of a sample {_spread(u.max(axis=(1, 2)))}"
+        )
+        for name, guess in (("the constant 0.8", 0.8), ("the mean sample", u.mean(axis=0))):
+            off = np.linalg.norm(u - guess, axis=(1, 2)) / np.linalg.norm(u, axis=(1, 2))
+            print(f"  {name} scores {off.mean():.4f} in relative L2, {_spread(off)}")
+    for name in ("drag", "lift", "error", "residual", "iterations"):
+        if name in store.arrays:
+            print(f"{name}: {_spread(store.values(name, range(store.samples))[stored])}")
+
+
+def _spread(values: np.ndarray) -> str:
+    return (f"{values.min():.3g} to {values.max():.3g}, mean {values.mean():.4g}, "
+            f"deviation {values.std():.3g}")  # fmt: skip
 
 
 if __name__ == "__main__":
     what, *numbers = sys.argv[1:]
-    {"limits": limits, "designs": designs, "errors": errors}[what](*map(int, numbers))
+    commands = {"limits": limits, "designs": designs, "errors": errors, "statistics": statistics}
+    commands[what](*(int(n) if n.isdigit() else n for n in numbers))

@@ -16,11 +16,12 @@ from jaxtyping import Float
 from pdegen.equations.airfoil.grid import BASE, OUTWARD, SIDE, WAKE, c_grid
 from pdegen.equations.airfoil.mesh import Mesh, topology
 
-_START, _HIGHEST = 10.0, 1e9  # numbers of Courant
+_START, _NEAR, _HIGHEST = 20.0, 50.0, 1e9  # numbers of Courant, the second near a solution
 _CHANGE, _TURN = 0.3, 0.4  # of densities, relative, and of velocities, that a step may bring
 _SLOWEST = 0.05  # of h: what is left beside the kinetic energy
+_GROWTH, _CLOSE = (2, 10), 0.1  # of numbers of Courant, before and after the residual is below
 _HALVINGS = 6
-_SHORTLY = 16  # steps from a flow on another grid
+_SHORTLY = 40  # steps from a flow on another grid
 _INEXACT, _SWEEPS = 1e-3, 6  # of linear systems, relative, and sweeps of refinement
 
 
@@ -100,7 +101,8 @@ class Euler:
 
     References: P. L. Roe, J. Comput. Phys. 43 (1981); B. van Leer, J. Comput. Phys. 32 (1979);
     F. Rieper, J. Comput. Phys. 230 (2011); W. A. Mulder and B. van Leer, J. Comput. Phys. 59
-    (1985), for the step.
+    (1985), for the step;
+    M. Ceze and K. J. Fidkowski, AIAA 2013-2686, for the search along it.
     """
 
     mesh: Mesh
@@ -185,35 +187,40 @@ class Euler:
         return change.reshape(q.shape)
 
     def solve(
-        self, start: Float[np.ndarray, "cells 3"], tolerance: float, most: int = 80
+        self,
+        start: Float[np.ndarray, "cells 3"],
+        tolerance: float,
+        most: int = 80,
+        courant: float = _START,
     ) -> Solution:
-        """The steady flow, from a state near it.
+        """The steady flow, by pseudo-time steps that grow as the residual falls.
 
         Args:
             start: Where to begin.
             tolerance: Of the residual, over that of the undisturbed stream.
             most: Largest number of steps.
+            courant: Number of Courant of the first step.
 
         Raises:
             FlowError: If the residual does not fall to the tolerance.
         """
         unit = float(np.linalg.norm(self.residual(self.undisturbed)))
-        q, courant = start, _START
+        q = start
         residual, speed = self._residual(q)
         norm = float(np.linalg.norm(residual)) / unit
         for iteration in range(most):
             if norm <= tolerance:
                 return Solution(q, norm, iteration)
-            change = self._step(q, residual, speed / (2 * courant))
-            length = self._length(q, change)
-            found = self._searched(q, change, length, norm * unit * (1.5 if courant < 1e4 else 1.2))
+            rate = speed / (2 * courant)
+            found = self._searched(q, self._step(q, residual, rate), rate, norm * unit)
             if found is None:
                 courant = max(courant / 5, 0.1)
                 continue
             q, residual, speed, length = found
             before, norm = norm, float(np.linalg.norm(residual)) / unit
             if length == 1:
-                courant = min(courant * float(np.clip(2 * before / norm, 0.5, 10)), _HIGHEST)
+                growth = np.clip(1.5 * before / norm, 1, _GROWTH[0 if norm > _CLOSE else 1])
+                courant = min(courant * float(growth), _HIGHEST)
             elif length < 0.1:
                 courant /= 2
         raise FlowError(
@@ -229,15 +236,17 @@ class Euler:
         return 1 / max(1, densities / _CHANGE, velocities / _TURN)
 
     def _searched(
-        self, q: np.ndarray, change: np.ndarray, length: float, limit: float
+        self, q: np.ndarray, change: np.ndarray, rate: np.ndarray, limit: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float] | None:
         """The state after the step, its residual and speeds, and what was taken of the step; None
-        where every part of it raises the residual beyond the limit."""
+        where V/dt ΔU + R of the new state is not below the limit for any part of it."""
+        length, before = self._length(q, change), _conserved(q)
         for _ in range(_HALVINGS):
             new = q + length * change
             if self._possible(new):
                 residual, speed = self._residual(new)
-                if np.linalg.norm(residual) < limit:
+                unsteady = residual + rate[:, None] * (_conserved(new) - before)
+                if np.linalg.norm(unsteady) < limit:
                     return new, residual, speed, length
             length /= 2
         return None
@@ -249,6 +258,11 @@ class Euler:
         x, y = p @ normals / (self.stream.speed**2 / 2)
         cos, sin = self.stream.direction
         return float(x * cos + y * sin), float(y * cos - x * sin)
+
+
+def _conserved(q: Float[np.ndarray, "cells 3"]) -> Float[np.ndarray, "cells 3"]:
+    """U of states ρ, u, v: mass and momentum."""
+    return q * np.stack([np.ones(len(q)), q[:, 0], q[:, 0]], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -304,7 +318,7 @@ class Airfoil:
         euler = self.euler(resolution)
         if near is not None:
             with suppress(FlowError):
-                return euler, euler.solve(moved(*near, euler.mesh), self.tolerance, _SHORTLY)
+                return euler, euler.solve(moved(*near, euler.mesh), self.tolerance, _SHORTLY, _NEAR)
         return euler, euler.solve(euler.undisturbed, self.tolerance)
 
     def solve_twice(self, resolution: int) -> tuple[tuple[Euler, Solution], tuple[Euler, Solution]]:
