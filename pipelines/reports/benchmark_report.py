@@ -27,7 +27,7 @@ from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
-from pipelines.reports.wording import duration, points, scientific, settings
+from pipelines.reports.wording import duration, listed, points, scientific, settings
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
 from pipelines.runs.score import MEASURES
@@ -214,9 +214,10 @@ class _Part:
             for key, values in benchmark.search.items()
         ]
         splits = open_sealed(store).said.splits.items()
+        inputs, targets = map(listed, experiment.variables)
         grid = points(data.resolution, self.run.source(self.dataset).dim)
         return [
-            *of_data(store, f"{data.input} → {data.target} on {grid} points"),
+            *of_data(store, f"{inputs} → {targets} on {grid} points"),
             ("Samples", ", ".join(f"{name} {stop - start}" for name, (start, stop) in splits)),
             ("Training", settings(experiment.training.model_dump(mode="json", exclude_none=True))),
             ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),

@@ -10,7 +10,7 @@ import numpy as np
 from operators.data import Block, InTime, Rollout
 from pdegen.store.store import Store
 from pipelines.declared.physics import physics_of
-from pipelines.reports.wording import TAGS, in_words, points, scientific, settings
+from pipelines.reports.wording import TAGS, in_words, listed, points, scientific, settings
 from pipelines.runs.finished import FinishedRun
 
 PROTOCOLS = {
@@ -120,9 +120,7 @@ def _learned(run: FinishedRun) -> str:
     if data.target_resolution is not None:
         cells = points(data.target_resolution, run.dimension)
         target = f"{data.target}, its averages over {cells} cells"
-    inputs, _ = run.experiment.variables
-    named = inputs if isinstance(inputs, str) else ", ".join(inputs)
-    return f"{named} on {grid} points → {target}"
+    return f"{listed(run.experiment.variables[0])} on {grid} points → {target}"
 
 
 def _in_time(task: InTime, input: str, target: str) -> str:

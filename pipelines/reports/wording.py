@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pdegen.domains import Domain
@@ -43,6 +43,15 @@ def points(n: int, on: int | Domain = 1) -> str:
     if isinstance(on, int):
         return " x ".join([f"{n:,}"] * on)
     return " x ".join(f"{round(n * size / on.shape[0]):,}" for size in on.shape)
+
+
+def listed(names: str | Sequence[str]) -> str:
+    """Names of variables, one or several.
+
+    >>> listed("a"), listed(["x", "y"])
+    ('a', 'x, y')
+    """
+    return names if isinstance(names, str) else ", ".join(names)
 
 
 def settings(values: Mapping[str, Any]) -> str:
