@@ -270,6 +270,29 @@ def test_labels_lie_on_their_pipes(quick):
     assert abs(centre.slopes).max() <= 2
 
 
+def test_stated_errors_are_relative_over_the_area(quick):
+    """Beside one step of Newton's method on a mesh twice as long, by the trapezoidal rule."""
+    problem, labels = quick
+    line = problem.centre.build(labels["knots"][7:8])
+    flow = Pipe(16, 16, LENGTH, NU).solve(line(33)).flow
+    other = Pipe(32, 16, LENGTH, NU).improved(line(65), flow.refined((1,)))
+    for k, name in enumerate(("error", "error_v", "error_p")):
+        found, expected = ([*one.velocity[0], one.at_nodes[0]][k] for one in (flow, other))
+        sides = [
+            np.trapezoid(np.trapezoid(one**2)) for one in (found - expected[::2], expected[::2])
+        ]
+        assert labels[name][7] == pytest.approx(np.sqrt(sides[0] / sides[1]), rel=1e-6)
+
+
+def test_a_straight_pipe_has_no_error():
+    """Of no vertical velocity either, whose relative error would be that of rounding."""
+    recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33})
+    straight = recipe.with_overrides({"heights": [0.0, 0.0], "slopes": [0.0, 0.0]}).problem
+    labels = straight.compute(0, range(1))
+    for name in ("error", "error_v", "error_p"):
+        assert labels[name][0] < 1e-4  # rounding, over 1e-10 of the speed
+
+
 def test_a_device_makes_the_same_labels_in_blocks(quick, monkeypatch):
     """In float64 to 1e-10; to one rounding what is stored in float32."""
     monkeypatch.setattr("pdegen.equations.pipe.problem.samples_at_once", lambda values: 2)
