@@ -391,6 +391,8 @@ CHANGES = {
     "p shifted": ("p", lambda v: v + np.float32(1e-4)),
     "p scaled": ("p", lambda v: v * np.float32(1.001)),
     "p at one point": ("p", at_point(lambda v: v + np.float32(1e-5))),
+    "a point moved": ("y", at_point(lambda v: v + np.float32(1e-5))),
+    "u at a wall": ("u", lambda v: np.where(np.arange(33) == 32, v + np.float32(1e-5), v)),
     "points moved along": ("x", lambda v: v + np.float32(1e-5)),
     "points moved": ("y", lambda v: v + np.float32(1e-5)),
     "knots of a neighbour": ("knots", lambda v: np.roll(v, 1, axis=0)),
