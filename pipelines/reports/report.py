@@ -216,7 +216,7 @@ def _prediction_section(run: FinishedRun) -> Section:
         )
         if truth.near is not None:
             (left, low), (right, high) = truth.near
-            explained += f" Drawn is the part {left:g} <= x <= {right:g}, {low:g} <= y <= {high:g}."
+            explained += f" Drawn are x from {left:g} to {right:g}, y from {low:g} to {high:g}."
     drawn = ", ".join(truth.names[c] for c in truth.chosen(charts.FEW))
     few = (
         f" Of {len(truth.names)} channels these are drawn: {drawn}." if len(truth.names) > 1 else ""

@@ -1,6 +1,7 @@
 """Stores whose samples differ in their shape alone: pictures, and models of the positions."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,12 +11,15 @@ from safetensors.torch import load_file
 from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.recipe import load_recipe
-from pdegen.store.store import open_sealed
+from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import functions_in
 from pipelines.reports.pictures import plot_store
+from pipelines.reports.report import write_report
 from pipelines.runs.reproduction import toml
 from tests.pipelines.command import call, quietly
+from tests.pipelines.conftest import CPU
+from tests.stores import resealed, with_attributes
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +112,18 @@ def test_a_void_beyond_the_cell_is_a_wrong_request(capsys, monkeypatch):
     refused = call(capsys, monkeypatch, "generate", "elasticity-quick", "--set", "least=0.5")
     assert refused.status == 2
     assert "least must be below 0.5" in refused.err[-1]
+
+
+def test_a_report_draws_the_part_and_the_curves_that_a_store_names(sheets, run, tmp_path):
+    store = Store(shutil.copytree(sheets, tmp_path / "s.zarr").as_posix())
+    how = {"symbol": "σ", "along": {"symbol": "σ around", "scale": 2.0}}
+    near = {"x": [0.25, 0.75], "y": [0.0, 1.0]}
+    resealed(with_attributes(store, physics={"drawing": {"u": how}, "near": near}))
+    copy = shutil.copytree(run, tmp_path / "run")
+    write_report(copy, store.url, CPU)
+    text = (copy / "report.md").read_text("utf-8")
+    assert "Drawn are x from 0.25 to 0.75, y from 0 to 1." in text
+    assert "σ around along what the mesh goes around, against x." in text
+    drawn = (copy / "pictures/along.svg").read_text("utf-8")
+    assert "median: sample" in drawn
+    assert "Drawn are x" not in (run / "report.md").read_text("utf-8")

@@ -176,3 +176,19 @@ def test_a_displacement_is_drawn_where_it_takes_the_points() -> None:
     assert replace(one, look=Look("u")).panel(1, 2).domain is domain
     alone = functions(domain, ("u_x, t = 1",))
     assert replace(alone, look=one.look).panel(0, 0).domain is domain  # nobody knows where
+
+
+def test_an_error_is_drawn_where_the_truth_takes_the_points() -> None:
+    domain, names = Box.nodal(3, 4), ("u_x, t = 1", "u_y, t = 1")
+    truth = replace(functions(domain, names), look=Look("u", moves=True))
+    error = replace(truth, values=0 * truth.values, by=truth.values)
+    np.testing.assert_array_equal(error.panel(1, 0).domain.points, truth.panel(1, 0).domain.points)
+    assert not error.panel(1, 0).values.any()
+
+
+def test_points_that_move_are_drawn_at_late_times() -> None:
+    names = tuple(f"{u}, t = {t}" for t in TIMES for u in ("u_x", "u_y"))
+    one = replace(functions(Box.cell(4, 4), names), look=Look("u", moves=True))
+    assert [one.names[c] for c in one.chosen(4)] == [
+        "u_x, t = 0.4", "u_x, t = 0.7", "u_y, t = 0.4", "u_y, t = 0.7",
+    ]  # fmt: skip
