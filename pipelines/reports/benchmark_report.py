@@ -215,7 +215,7 @@ class _Part:
         ]
         splits = open_sealed(store).said.splits.items()
         inputs, targets = map(listed, experiment.variables)
-        grid = points(data.resolution, self.run.source(self.dataset).dim)
+        grid = points(data.resolution, self.run.source(self.dataset).streamed("test").domain)
         return [
             *of_data(store, f"{inputs} → {targets} on {grid} points"),
             ("Samples", ", ".join(f"{name} {stop - start}" for name, (start, stop) in splits)),

@@ -13,9 +13,12 @@ from pdegen.equations.airfoil.problem import Sections
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.store import open_sealed
+from pipelines.declared.benchmark import load_benchmark
 from pipelines.declared.experiment import load_experiment
+from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.runs.data import Source
 from pipelines.runs.run import evaluate_run, train
+from pipelines.studies.benchmark import BenchmarkRun
 from tests.pipelines.command import call, quietly
 
 CPU = torch.device("cpu")
@@ -152,3 +155,9 @@ def test_runs_from_before_points_could_count_alike_are_found_again(ours):
     recorded = experiment.with_overrides({"weights": "area"}).model_dump()
     assert "weights" not in recorded["training"]
     assert experiment.model_dump()["training"]["weights"] == "points"
+
+
+def test_a_benchmark_names_all_inputs_and_the_points_of_a_mesh(ours, tmp_path):
+    benchmark = load_benchmark("meshes").quickly().only([], ["airfoil"])
+    write_benchmark_report(BenchmarkRun(benchmark, {"airfoil": ours["airfoil"]}, tmp_path), CPU)
+    assert "x, y → u on 45 x 11 points" in (tmp_path / "report.md").read_text("utf-8")
