@@ -101,8 +101,7 @@ class Euler:
 
     References: P. L. Roe, J. Comput. Phys. 43 (1981); B. van Leer, J. Comput. Phys. 32 (1979);
     F. Rieper, J. Comput. Phys. 230 (2011); W. A. Mulder and B. van Leer, J. Comput. Phys. 59
-    (1985), for the step;
-    M. Ceze and K. J. Fidkowski, AIAA 2013-2686, for the search along it.
+    (1985), for the step; M. Ceze and K. J. Fidkowski, AIAA 2013-2686, for the search along it.
     """
 
     mesh: Mesh

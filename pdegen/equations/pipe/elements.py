@@ -102,7 +102,7 @@ class TaylorHood:
         return xp.permute_dims(xp.stack(parts, axis=-1), (0, 2, 3, 1, 4))
 
     def nodes(self, parts: Array, batch: int) -> Float[Array, "batch k lines nodes"]:
-        """Sums at the nodes of what elements have there: the transpose of `_elements`."""
+        """Sums at the nodes of what elements have there: the transpose of `elements`."""
         xp, n, m, k = array_namespace(parts), self.columns, self.rows, parts.shape[3]
         parts = xp.permute_dims(parts, (0, 3, 1, 2, 4))
         total = zeros((batch, k, 2 * n + 1, 2 * m + 1), parts)

@@ -264,9 +264,8 @@ class Pipe:
         try:
             line, middle = solve_chain(self._matrices(flow, gradients), ends, free[:, 1::2])
         except singular(off) as error:
-            for row in (
-                range(batch) if batch > 1 else ()
-            ):  # by itself the one that is at fault fails
+            alone = range(batch) if batch > 1 else ()
+            for row in alone:  # by itself the one that is at fault fails
                 one = slice(row, row + 1)
                 part = PipeFlow(flow.velocity[one], flow.pressure[one])
                 try:

@@ -30,11 +30,11 @@ def plasticity_law(
 ) -> Law:
     """z is uniform, a its die, and u what a forged block does.
 
-    At t = 0 nothing has moved. The bottom stays on the floor, no node is in the die, in most frames
-    the die has pushed the block down where it came to, and no element is folded. The die works and
-    the block yields at no time backwards; both agree up to what is elastic, kinetic and viscous.
-    The plastic work that follows from the stored strains, between frames, is that of the steps, as
-    far as the frames resolve them.
+    At t = 0 nothing has moved. The bottom stays on the floor, no point of an edge is in the die, in
+    most frames the die has pushed the block down where it came to, and no element is folded. The
+    die works and the block yields at no time backwards; both agree up to what is elastic, kinetic
+    and viscous. The plastic work that follows from the stored strains, between frames, is that of
+    the steps, as far as the frames resolve them.
 
     Args:
         forging: Block, times, material.

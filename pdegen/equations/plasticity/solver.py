@@ -13,8 +13,8 @@ from jaxtyping import Float
 from pdegen.numerics.failure import SolveError
 
 _SMALLEST = 1e-3  # step over the first one: below it a block is crushed, and would take for ever
-# Of the difference to elements twice as large, what stays: the order is 1 on 101 points, and more
-# on fewer (`python -m tests.validation.plasticity`).
+# The difference to elements half as large, over that to elements twice as large: of order 1, as on
+# 101 points; on fewer it is less (`python -m tests.validation.plasticity errors`).
 _LEFT = 0.5
 
 
@@ -127,9 +127,9 @@ class Forging:
       That of hourglass modes has the same power in an element of any shape.
     - Central differences with lumped masses, at the true density, with a part of the step that is
       stable for the narrowest element. The energy balance checks them.
-    - The die is y = height + surface(x) - speed t. A node of the boundary that is above it is
-      pushed along the normal, with a force in proportion to the depth. The bottom stays on the
-      floor and slides along it.
+    - The die is y = height + surface(x) - speed t. Points of the sides and of the top that are
+      above it, at equal distances along each edge, are pushed along the normal, with a force in
+      proportion to the depth. The bottom stays on the floor and slides along it.
 
     Args:
         block, material: What is forged.
@@ -139,7 +139,8 @@ class Forging:
         hourglass, viscosity: Coefficients of the two viscosities.
         contact: Stiffness of the contact over mass and step⁻².
 
-    References: W. K. Liu, T. Belytschko, Nonlinear Finite Elements, 2000, sections 6.2 and 8.7;
+    References: T. Belytschko, W. K. Liu, B. Moran, Nonlinear Finite Elements for Continua and
+    Structures, 2000, sections 6.2 and 8.7;
     J. C. Simo, T. J. R. Hughes, Computational Inelasticity, 1998, section 3.4.
 
     >>> forging = Forging(Billet(across=10, up=3), frames=2)
