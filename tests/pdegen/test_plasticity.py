@@ -383,6 +383,19 @@ def test_sound_stores_pass(drift):
     assert findings(small_problem(drift=drift), values_of(drift=drift)) == []
 
 
+@pytest.mark.parametrize("frames", [3, 5])
+def test_stores_of_few_frames_pass(frames):
+    """Strains are small in them, elastic ones too many to leave out."""
+    problem = small_problem(frames=frames)
+    assert findings(problem, problem.compute(0, range(12))) == []
+
+
+def test_a_label_that_is_off_by_more_than_itself_is_a_named_sample():
+    problem = small_problem(frames=3, drift="removed")
+    with pytest.raises(SampleError, match=r"sample 10: u is off by 1[0-9], at most 2 is allowed"):
+        problem.compute(0, range(10, 11))
+
+
 def _wave(n, m):
     return np.sin(np.pi * np.arange(n) / (n - 1))[:, None] * np.sin(np.pi * np.arange(m) / (m - 1))
 

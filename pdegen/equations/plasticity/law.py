@@ -18,10 +18,11 @@ Dies = Callable[[Float[np.ndarray, "batch points"]], Float[np.ndarray, "batch pi
 POINTS = 4  # of an edge at which the solver keeps it out of the die
 # mm that an edge is in the die, or off it, at most, on 101 points; part of the frames that it is
 _DEPTH, _GAP, _AWAY = 0.01, 0.05, 0.5
-_ERROR = 2.0  # of a coarse block whose drift is all wrong
+MOST_ERROR = 2.0  # of a coarse block whose drift is all wrong
 _EXCESS = 1e-3  # of the plastic work over that of the die, where it moves the block
 _FALL = 1e-9  # of what only grows
-# Plastic work that follows from the strains between frames, over that of the steps.
+# Plastic work that follows from the strains between frames, over that of the steps, beside what
+# strains of the elastic limit would be.
 _STRAINED = 0.02
 
 
@@ -62,10 +63,10 @@ def plasticity_law(
                 "the distance of its plastic work from that stored, relative,",
                 physics.strained,
             ),
+            Bound("error", "the solver's error", lambda v: (v["error"], MOST_ERROR)),
             *(
-                Bound(name, said, quantity)
+                Bound(name, "minus the solver's error", lambda v, name=name: (-v[name], 0.0))
                 for name in ("error", "error_at_rest")
-                for said, quantity in _error(name)
             ),
             Bound("residual", "the residual", lambda v: (abs(v["residual"]), imbalance)),
             Bound("iterations", "minus the number of steps", lambda v: (-v["iterations"], -1.0)),
@@ -156,7 +157,7 @@ class _Physics:
         work, plastic = stored["work"], stored["plastic"]
         return (plastic - work).max(axis=1) / abs(work[:, -1]), _EXCESS
 
-    def strained(self, stored: Values) -> tuple[np.ndarray, float]:
+    def strained(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         """∫ σ_Y ε over the block, ε the equivalent strains of straight ways from frame to frame
         that keep the volume; against the plastic work that is stored."""
         gradients = self._gradients(stored)
@@ -169,20 +170,17 @@ class _Physics:
             away = np.hypot((square[..., 0, 0] - square[..., 1, 1]) / 2, square[..., 0, 1])
             first, second = np.log(mean + away) / 2, np.log(mean - away) / 2
             strain = np.sqrt(4 / 3 * (first**2 + second**2 + first * second))
-        block, limit = self._forging.block, self._forging.material.limit
-        work = strain.sum(axis=1).mean(axis=(1, 2)) * limit * block.length * block.height
-        return abs(work / stored["plastic"][:, -1] - 1), _STRAINED
+        block, metal = self._forging.block, self._forging.material
+        plastic = stored["plastic"][:, -1]
+        all_yield = metal.limit * block.length * block.height
+        work = strain.sum(axis=1).mean(axis=(1, 2)) * all_yield
+        with np.errstate(divide="ignore", invalid="ignore"):
+            elastic = metal.limit / metal.young * all_yield / plastic
+            return abs(work / plastic - 1), _STRAINED + elastic
 
 
 def _determinant(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "*batch"]:
     return matrix[..., 0, 0] * matrix[..., 1, 1] - matrix[..., 0, 1] * matrix[..., 1, 0]
-
-
-def _error(name: str) -> list[tuple[str, Quantity]]:
-    return [
-        ("the solver's error", lambda v: (v[name], _ERROR)),
-        ("minus the solver's error", lambda v: (-v[name], 0.0)),
-    ]
 
 
 def _fall(name: str) -> Quantity:

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from pdegen.domains import Box, NodalGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.plasticity.die import Spline
-from pdegen.equations.plasticity.law import plasticity_law
+from pdegen.equations.plasticity.law import MOST_ERROR, plasticity_law
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
@@ -271,6 +271,13 @@ class Plasticity(Problem):
                     f"energy is out of balance by {frames.imbalance:.2g} of the work, at most "
                     f"{tolerance:g} is allowed: use a smaller solver.share",
                 )
+            error = drifting if drifts else resting
+            if not error <= MOST_ERROR:
+                raise SampleError(
+                    sample,
+                    f"u is off by {error:.2g}, at most {MOST_ERROR:g} is allowed: the elements are "
+                    "too large for the die",
+                )
             u = (frames.u if drifts else centred(frames)).astype(np.float32)
             parts.append(
                 {
@@ -278,7 +285,7 @@ class Plasticity(Problem):
                     "drift": frames.drift,
                     "work": frames.work,
                     "plastic": frames.plastic,
-                    "error": drifting if drifts else resting,
+                    "error": error,
                     "error_at_rest": resting,
                     "residual": frames.imbalance,
                     "iterations": frames.steps,
