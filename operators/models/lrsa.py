@@ -116,7 +116,7 @@ class LRSA(FieldOperator):
     without a map or residual sum, and the place of the convolution are those of the released code.
     Sizes of a published table are not known to us: width, depth, heads and number of latent
     tokens are those of the Transolver that it is compared with, and give 3,542,145 parameters;
-    the four heads of the presets of meshes are what another repository lists.
+    the four heads of the presets of airfoils and pipes are what another repository lists.
     Linear maps start truncated normal with variance 1/(features that enter), queries orthogonal.
 
     With the convolutions, of 3 points of the grid along each axis and not of a length, the

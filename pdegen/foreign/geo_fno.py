@@ -145,7 +145,8 @@ def published_blocks(store: Store) -> dict[str, np.ndarray]:
 
     Returns:
         input: (samples, i) heights of the dies.
-        output: (samples, i, j, time, 4) positions x and y, and displacements along them, in mm.
+        output: (samples, i, j, time, 4) positions x and y, and displacements along them, in mm;
+            without their drift where the store has none in u.
 
     Raises:
         ForeignError: If the store has not the variables of forged blocks.

@@ -141,6 +141,7 @@ class Along:
 
     Args:
         symbol: What the curve is called.
+        offset, scale: Those of the formula; the scale is not 0.
     """
 
     symbol: Annotated[str, Field(min_length=1)]

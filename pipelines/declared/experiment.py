@@ -137,7 +137,7 @@ class RolloutTask(Strict):
 
 class TimeTask(Strict):
     """`operators.data.AtTime`: from data.input, or from the first `history` frames of data.target,
-    to data.target at each of its times, but for the `skip` ones after that."""
+    to data.target at each later time, of which the first `skip` are left out."""
 
     kind: Literal["time"]
     history: Annotated[int, Field(ge=0)] = 0

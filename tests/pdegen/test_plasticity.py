@@ -390,7 +390,7 @@ def test_stores_of_few_frames_pass(frames):
     assert findings(problem, problem.compute(0, range(12))) == []
 
 
-def test_a_label_that_is_off_by_more_than_itself_is_a_named_sample():
+def test_a_label_that_is_off_by_more_than_twice_itself_is_a_named_sample():
     problem = small_problem(frames=3, drift="removed")
     with pytest.raises(SampleError, match=r"sample 10: u is off by 1[0-9], at most 2 is allowed"):
         problem.compute(0, range(10, 11))
