@@ -45,7 +45,7 @@ class Normalizer(nn.Module):
         self,
         mean: Float[Tensor, "*grid c"],
         std: Float[Tensor, "*grid c"],
-        axes: Sequence[Float[Tensor, " n"]] = (),
+        axes: Sequence[Float[Tensor, " _"]] = (),
         points: Float[Tensor, "*grid dim"] | None = None,
     ) -> None:
         super().__init__()

@@ -200,7 +200,7 @@ def _nodes(contents: Contents, name: str, parts: int) -> tuple[int, int] | None:
     """The size of the meshes of NAME_X.npy and NAME_Y.npy, where NAME_Q.npy has so many functions
     of their nodes; else None."""
     found = shapes(contents, *(f"{name}_{word}" for word in "XYQ"))
-    if found is None or len(found[0]) != 3:
+    if found is None or len(found[0]) != 3 or min(found[0][1:]) < 2:
         return None
     x, y, q = found
     samples, *size = x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -139,7 +140,11 @@ class Normalization(Strict):
     eps: NonNegative | None = None
 
     def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
-        """The normalisers of inputs and of targets."""
+        """The normalisers of inputs and of targets.
+
+        Raises:
+            SchemaError: If points differ by sample, or there is a channel without deviation.
+        """
         one = pairs.one_step
         return self._of(self.input, one, "a"), self._of(self.target, one, "u")
 
@@ -152,9 +157,19 @@ class Normalization(Strict):
                     f"of {pairs.source.get('url')} differ: use scalar"
                 )
             x = pairs.points if which == "a" else pairs.target_points
-            return Normalizer.pointwise(values, x, self.eps, isinstance(pairs.domain, Box))
-        channels = pairs.channels["au".index(which)]
-        return Normalizer.of(values) if scaling == "scalar" else Normalizer.identity(channels)
+            made = partial(Normalizer.pointwise, values, x, self.eps, isinstance(pairs.domain, Box))
+        elif scaling == "scalar":
+            made = partial(Normalizer.of, values)
+        else:
+            return Normalizer.identity(pairs.channels["au".index(which)])
+        try:
+            return made()
+        except ValueError as error:
+            key = "input" if which == "a" else "target"
+            raise SchemaError(
+                f"normalization.{key}: a channel of the training samples of "
+                f"{pairs.source.get('url')} has the same value everywhere: use none"
+            ) from error
 
 
 def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:

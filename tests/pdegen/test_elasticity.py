@@ -460,6 +460,7 @@ CHANGES = {
     "theta without number": ("theta", lambda v: np.where(np.arange(10) == 3, np.nan, v)),
     "theta beyond": ("theta", lambda v: v * 1e6),
     "error": ("error", lambda v: -v),
+    "no error": ("error", lambda v: v * (np.arange(len(v)) != 3)),
     "residual": ("residual", lambda v: v + 1e-7),
     "iterations": ("iterations", lambda v: 0 * v),
     "status": ("status", lambda v: v + 1),

@@ -59,8 +59,17 @@ def test_a_cut_behind_a_section_is_no_body() -> None:
     assert len(section) == AROUND
 
 
-def test_a_void_is_what_a_cloud_goes_around() -> None:
-    (void,) = bodies_of(with_void())
+def in_part_of_triangles() -> Cloud:
+    """The same, with each second cell as two triangles."""
+    quads = with_void().cells
+    assert quads is not None
+    triangles = [[*cell[k], -1] for cell in quads[1::2] for k in ([0, 1, 2], [0, 2, 3])]
+    return replace(with_void(), cells=np.concatenate([quads[::2], triangles]))
+
+
+@pytest.mark.parametrize("domain", [with_void(), in_part_of_triangles()], ids=["cells", "mixed"])
+def test_a_void_is_what_a_cloud_goes_around(domain: Cloud) -> None:
+    (void,) = bodies_of(domain)
     assert sorted(void.tolist()) == [6, 7, 11, 12]
     around = with_void().points[void]
     assert np.abs(np.diff(around, axis=0)).sum(axis=1).tolist() == [1, 1, 1]  # in order

@@ -17,8 +17,10 @@ from operators.data import Map
 from operators.data.pairs import Pairs
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
 from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.reports import bodies
 from pipelines.reports.pictures import functions, near_of, plot_store
 from pipelines.reports.report import write_report
 from pipelines.reports.sheets import Above
@@ -116,6 +118,19 @@ def test_frames_that_are_left_out_are_said_in_the_task_alone_where_there_are_som
     assert "skip" not in plain
 
 
+@pytest.mark.parametrize("changes", [{"task.skip": 3}, {"task.kind": "map"}])
+@pytest.mark.parametrize("scaling", ["scalar", "pointwise"])
+def test_a_channel_of_one_value_is_refused_in_one_line(
+    store: str, tmp_path: Path, changes: dict[str, object], scaling: str
+) -> None:
+    """A single time is left, or the frame at rest is a channel of its own."""
+    keys = ("normalization.input", "normalization.target")
+    experiment = declared().with_overrides(dict.fromkeys(keys, scaling) | changes)
+    with pytest.raises(SchemaError, match=r"^normalization\.\w+: .* everywhere: use none$"):
+        train(experiment, store, tmp_path / "run", CPU)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_die_comes_down_on_the_block(store: str) -> None:
     die, u = (functions(open_sealed(store), name, [0, 5]) for name in ("a", "u"))
     above = Above.of(die)
@@ -141,6 +156,26 @@ def test_a_report_shows_deformed_blocks_under_the_die(made: Path) -> None:
     for word in ("best", "median", "worst", "t = 0.1", "t = 0.3", "truth", "prediction p"):
         assert word in drawn
     assert "input" not in (made / "run/pictures/predictions.svg").read_text("utf-8")
+
+
+def test_blocks_are_drawn_where_truth_and_prediction_move_them(store: str) -> None:
+    die, u = (functions(open_sealed(store), name, [0, 5]) for name in ("a", "u"))
+    truth = replace(u, above=Above.of(die))
+    predicted = 1.5 * u.values
+    cell = bodies.deformed(truth, predicted, {"worst": 1}).axes[2]
+    above, block = (patch.get_xy()[:-1] for patch in cell.patches)
+    assert truth.above is not None
+    np.testing.assert_allclose(above, truth.above.at(1, 0.2))
+    channel = u.components["x"][0.2]
+    rest = u.domain.points
+    there, found = (rest + v[1][..., [channel, channel + 1]] for v in (u.values, predicted))
+    sides = there[:, 0], there[:, -1], there[0], there[-1]
+    edges = {tuple(point) for side in sides for point in side}
+    assert {tuple(point) for point in block} == edges
+    assert len(block) == len(edges)
+    drawn = [line.get_xydata() for line in cell.lines]
+    for side in (found[:, 0], found[:, -1], found[0], found[-1]):
+        assert any(np.array_equal(line, side) for line in drawn)
 
 
 def test_pictures_of_a_store_show_the_die_over_late_frames(store: str, tmp_path: Path) -> None:

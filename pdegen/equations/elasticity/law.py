@@ -9,7 +9,7 @@ from pdegen.equations.elasticity.element import GAUSS, shapes
 from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.equations.elasticity.void import RandomVoid
-from pdegen.law.check import Bound, Distinct, Law, Quantity, Values, in_blocks
+from pdegen.law.check import LEAST_ERROR, Bound, Distinct, Law, Quantity, Values, in_blocks
 from pdegen.law.gaussian import EPSILON, GaussianLaw
 from pdegen.law.modes import Modes
 from pdegen.numerics.failure import SolveError
@@ -45,7 +45,7 @@ def elasticity_law(
         ("x", "the distance of the points from those of theta", physics.points),
         ("weight", "the relative distance from the areas of theta", physics.weight),
         ("error", "the solver's error", lambda v: (v["error"], error)),
-        ("error", "minus the solver's error", lambda v: (-v["error"], 0.0)),
+        ("error", "minus the solver's error", lambda v: (-v["error"], -LEAST_ERROR)),
         ("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
         ("iterations", "minus the number of linear systems", lambda v: (-v["iterations"], -1.0)),
         ("status", "the status", lambda v: (abs(v["status"]), 0.0)),

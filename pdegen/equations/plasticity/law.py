@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Forging
-from pdegen.law.check import Bound, Distinct, Law, Quantity, Values
+from pdegen.law.check import LEAST_ERROR, Bound, Distinct, Law, Quantity, Values
 from pdegen.law.gaussian import EPSILON
 from pdegen.law.uniform import UniformLaw
 
@@ -65,7 +65,9 @@ def plasticity_law(
             ),
             Bound("error", "the solver's error", lambda v: (v["error"], MOST_ERROR)),
             *(
-                Bound(name, "minus the solver's error", lambda v, name=name: (-v[name], 0.0))
+                Bound(
+                    name, "minus the solver's error", lambda v, name=name: (-v[name], -LEAST_ERROR)
+                )
                 for name in ("error", "error_at_rest")
             ),
             Bound("residual", "the residual", lambda v: (abs(v["residual"]), imbalance)),

@@ -387,8 +387,9 @@ def test_the_flux_of_published_pipes_shows_spikes(tmp_path, dtype):
     assert read_pairs(store.url, "train", input=["x", "y"]).u.shape[0] == 3
 
 
-def test_pipes_with_an_even_number_of_nodes_across_are_unknown(tmp_path):
-    arrays = {"X": random(6, 9, 8), "Y": random(6, 9, 8), "Q": random(6, 3, 9, 8)}
+@pytest.mark.parametrize("size", [(9, 8), (9, 1), (1, 9)])
+def test_pipes_with_an_even_number_of_nodes_across_or_of_a_line_are_unknown(tmp_path, size):
+    arrays = {"X": random(6, *size), "Y": random(6, *size), "Q": random(6, 3, *size)}
     for name, values in arrays.items():
         np.save(tmp_path / f"Pipe_{name}.npy", values)
     with pytest.raises(ForeignError, match="no file that is known"):
