@@ -305,6 +305,8 @@ def test_places_in_the_grid_stand_for_positions_where_asked_for():
     assert own.domains == MESHES
     with pytest.raises(ValueError, match="y must be None"):
         own(a, x, x)
+    with pytest.raises(ValueError, match="same number of points"):
+        own(a, x, mask=torch.ones(3, 6, 5, dtype=torch.bool))
 
 
 def test_latent_mesh_is_the_product_of_half_open_grids():

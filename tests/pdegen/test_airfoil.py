@@ -8,7 +8,7 @@ from scipy.sparse import bsr_array
 
 from pdegen.equations.airfoil.grid import c_grid, displacement
 from pdegen.equations.airfoil.mesh import Mesh, topology
-from pdegen.equations.airfoil.problem import UniformDesign
+from pdegen.equations.airfoil.problem import UniformDesign, stated_error
 from pdegen.equations.airfoil.solver import Airfoil, Euler, FarStream, FlowError, moved
 from pdegen.equations.base import SampleError
 from pdegen.making.generate import RecipeJob, generate
@@ -234,6 +234,12 @@ def test_a_sample_is_made_again_from_its_numbers(quick):
 def test_what_was_not_changed_passes(quick):
     problem, values = quick
     assert findings(problem.law(), values) == []
+
+
+def test_the_stated_error_is_half_of_what_a_coarser_grid_changes():
+    fine, coarse = np.full((5, 3), 9.0), np.full((3, 2), 1.0)
+    fine[::2, ::2] = 1.25
+    assert stated_error(fine, coarse) == pytest.approx(0.1)
 
 
 def test_every_sample_is_steady_and_has_an_error(quick):

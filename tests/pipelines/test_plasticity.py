@@ -101,6 +101,16 @@ def test_displacements_are_scored_alone_and_with_positions(store: str) -> None:
     assert "deformed" not in measures_of(tested.u, tested.all, still)
 
 
+def test_times_that_training_sees_are_counted_after_those_that_are_skipped(store: str) -> None:
+    some = declared().with_overrides({"task.frames": 3})
+    tested = Source(store, some).clean("test")
+    by = torch.tensor([1.1, 1.2, 1.5]).repeat_interleave(2)
+    found = measures_of(by * tested.u, tested.all, tested, some.learned)
+    assert (found["seen"] > 0.1).all()
+    assert (found["seen"] < 0.2).all()
+    np.testing.assert_allclose(found["unseen"], 0.5, rtol=1e-5)
+
+
 def test_a_frame_at_rest_has_no_relative_error_and_breaks_no_mean(store: str) -> None:
     whole = Source(store, declared().with_overrides({"task.skip": 0})).clean("test")
     assert not whole.u[..., :2].any()

@@ -25,6 +25,7 @@ from pdegen.foreign.known import known
 from pdegen.foreign.opening import merged, opened
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
+from pdegen.store.format import Physics
 from tests.pdegen.foreign.files import (
     MATLAB,
     hdf5,
@@ -505,6 +506,8 @@ def test_sections_have_the_roles_of_the_recipe(tmp_path):
             for key in ("role", "long_name", "coordinates", "channels"):
                 assert found.get(key) == variable.attributes.get(key), (variable.name, key)
     assert store.attributes["domain"] == Curvilinear((9, 5), 2).attributes()
+    physics = Physics.of(store.attributes)
+    assert (physics.drawing, physics.near) == (problem.physics().drawing, problem.physics().near)
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])
     np.testing.assert_array_equal(pairs.own["x"], pairs.inputs)
