@@ -21,7 +21,6 @@ _CHANGE, _TURN = 0.3, 0.4  # of densities, relative, and of velocities, that a s
 _SLOWEST = 0.05  # of h: what is left beside the kinetic energy
 _GROWTH, _CLOSE = (2, 10), 0.1  # of numbers of Courant, before and after the residual is below
 _HALVINGS = 6
-_SHORTLY = 40  # steps from a flow on another grid
 _INEXACT, _SWEEPS = 1e-3, 6  # of linear systems, relative, and sweeps of refinement
 
 
@@ -189,7 +188,7 @@ class Euler:
         self,
         start: Float[np.ndarray, "cells 3"],
         tolerance: float,
-        most: int = 80,
+        most: int = 120,
         courant: float = _START,
     ) -> Solution:
         """The steady flow, by pseudo-time steps that grow as the residual falls.
@@ -317,7 +316,7 @@ class Airfoil:
         euler = self.euler(resolution)
         if near is not None:
             with suppress(FlowError):
-                return euler, euler.solve(moved(*near, euler.mesh), self.tolerance, _SHORTLY, _NEAR)
+                return euler, euler.solve(moved(*near, euler.mesh), self.tolerance, courant=_NEAR)
         return euler, euler.solve(euler.undisturbed, self.tolerance)
 
     def solve_twice(self, resolution: int) -> tuple[tuple[Euler, Solution], tuple[Euler, Solution]]:
