@@ -51,7 +51,8 @@ def relative_error(
     tensor([[0.5000]])
     """
     if weight is None and parts == 1 and order == 2:
-        return relative_l2(prediction, target)[:, None]
+        error = relative_l2(prediction, target)
+        return error.where(target.flatten(1).any(dim=1), math.nan)[:, None]
 
     def norm(v: Tensor) -> Tensor:
         if weight is not None:

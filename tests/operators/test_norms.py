@@ -66,6 +66,7 @@ def test_nothing_is_relative_to_a_run_of_channels_that_is_0(pair):
     found = relative_error(p, u, parts=2)
     assert found[:, 0].isnan().all()
     torch.testing.assert_close(found[:, 1], relative_l2(*pair))
+    assert relative_error(torch.ones(1, 4, 2), torch.zeros(1, 4, 2)).isnan().all()
 
 
 def test_central_difference_has_order_two():
