@@ -126,6 +126,7 @@ class PiT(TokenOperator):
     the same function of r everywhere (see `operators.nn.position`). The 2025 version in PyTorch is
     another network, not this one.
 
+    >>> import torch
     >>> model = PiT(latent=64)
     >>> model.parameter_count
     95503
