@@ -42,7 +42,7 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         *((key.capitalize(), said.get(key) or _part(part)) for key, part in parts.items()),
         ("Samples", f"{run.store.samples:,}; {settings(splits)}{seed}"),
         *_stream(run),
-        *_quality(run.store),
+        *quality(run.store),
         ("Learned", _learned(run)),
         *_noise(run),
         ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
@@ -82,16 +82,17 @@ def _stream(run: FinishedRun) -> list[tuple[str, ...]]:
     return [("Training samples", text)]
 
 
-def _quality(store: Store) -> list[tuple[str, ...]]:
-    """What the solver says of each sample, and the error of the labels where it was measured."""
-    rows = []
+def quality(store: Store) -> list[tuple[str, ...]]:
+    """What the solver says of its samples, and the error of the labels where it was measured."""
+    rows, there = [], np.setdiff1d(np.arange(store.samples), store.skipped)
     for name in store.variables:
         said = store.arrays[name].said
         if said.role == "quality":
-            values = np.asarray(store.array(name)[...])
+            values = np.asarray(store.array(name)[...])[there]
             of_error = name == "error"
+            most = "worst" if of_error else "largest"
             text = (
-                f"median {scientific(float(np.median(values)))}, worst {scientific(values.max())}"
+                f"median {scientific(float(np.median(values)))}, {most} {scientific(values.max())}"
             )
             meaning = said.long_name or name
             rows.append(

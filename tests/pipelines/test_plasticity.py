@@ -20,7 +20,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.reports import bodies
+from pipelines.reports import bodies, facts
 from pipelines.reports.pictures import functions, near_of, plot_store
 from pipelines.reports.report import write_report
 from pipelines.reports.sheets import Above
@@ -204,3 +204,14 @@ def test_the_part_that_is_near_is_drawn_where_a_store_says_it(store: str, tmp_pa
     low, high = near_of(said) or ((), ())
     assert ([*low], [*high]) == ([-1.0, 0.0], [2.0, 3.0])
     assert near_of(with_attributes(copy, physics={"near": {"x": [-1.0, 2.0]}})) is None
+
+
+def test_a_report_says_what_the_solver_says_of_samples_that_are_there(tmp_path):
+    recipe = load_recipe("plasticity-quick").with_overrides({"resolution": 21, "samples": 4})
+    limit = float(np.sort(recipe.problem.compute(0, range(4))["residual"])[2:].mean())
+    strict = recipe.with_overrides({"imbalance": limit})
+    store = generate(strict, str(tmp_path / "s"), workers=1, skip_failed=True)
+    assert len(store.skipped) == 1
+    rows = [text for _, text in facts.quality(store)]
+    assert any("largest" in text and "mean displacement of the bottom" in text for text in rows)
+    assert not any("nan" in text for text in rows)
