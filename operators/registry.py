@@ -14,6 +14,7 @@ from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.models.lrsa import LRSA
+from operators.models.mwt import MWT
 from operators.models.neuralop import NeuralOperatorModel
 from operators.models.ono import ONO
 from operators.models.pit import PiT
@@ -135,6 +136,7 @@ register("ono", ONO)
 register("pit", PiT)
 register("transolver", Transolver)
 register("lrsa", LRSA)
+register("mwt", MWT)
 register("neuraloperator", NeuralOperatorModel)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from operators.nn.dropout import Dropout
@@ -18,6 +18,15 @@ def _angles(k: Tensor, n: int) -> Tensor:
     """2πkj/n for j = 0 ... n - 1, shape (len(k), n)."""
     # k j mod n in integers: the angle keeps full precision on large grids
     return (2 * math.pi / n) * ((k[:, None] * torch.arange(n)) % n).double()
+
+
+def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
+    """0 ... modes - 1 and -modes ... -1, those of them that differ on n points.
+
+    >>> frequencies(8, 2).tolist(), frequencies(4, 3).tolist()
+    ([0, 1, -2, -1], [0, -3, -2, -1])
+    """
+    return torch.cat([torch.arange(min(n, 2 * modes) - modes), torch.arange(-modes, 0)])
 
 
 @cache  # recorded graphs go on reading what was kept
@@ -32,8 +41,14 @@ def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.dev
         "second" (4 modes, 2 n2): from (cos, sin) x n2 to (+, -) x (Re, Im) x modes.
         "back" (2 n2, 4 modes): "second", transposed, with each column k₂ > 0 counted twice, for it
             stands for -k₂ also. The other factor of the inverse is the transpose of "first".
+        "complex" (2 min(n, 2 modes), 2 n): the DFT of complex numbers, re and im interleaved, at
+            the frequencies 0 ... modes - 1 and -modes ... -1. Its transpose is the inverse.
     """
-    if kind == "first":
+    if kind == "complex":
+        angle = _angles(frequencies(n, modes), n)
+        rotation = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()], -1)
+        matrix = rotation.unflatten(-1, (2, 2)).transpose(1, 2).flatten(2).flatten(0, 1)
+    elif kind == "first":
         angle = _angles(torch.arange(modes + 1), n)
         matrix = torch.stack([angle.cos(), angle.sin()], 1).flatten(0, 1)
     elif kind in ("second", "back"):
@@ -61,6 +76,7 @@ def _rows(kind: str, n: int, modes: int, transposed: bool) -> int:
     shape = {
         "spectrum": (2 * modes, n), "values": (n, 2 * modes), "first": (2 * (modes + 1), n),
         "second": (4 * modes, 2 * n), "back": (2 * n, 4 * modes),
+        "complex": (2 * min(n, 2 * modes), 2 * n),
     }  # fmt: skip
     return shape[kind][transposed]
 
@@ -173,11 +189,19 @@ class SpectralConv1d(nn.Module):
             raise ValueError(
                 f"{self.modes} modes need a grid of at least {2 * self.modes} points, got {n}"
             )
-        u_hat = transformed(u, "spectrum", n, self.modes)
-        u_hat = u_hat.unflatten(1, (2, self.modes))  # (batch, re/im, modes, c_in)
-        v_hat = complex_products(u_hat.permute(2, 1, 0, 3), self.weight)
-        v_hat = v_hat.permute(2, 0, 1, 3).flatten(1, 2)  # (batch, re/im modes, c_out)
-        return transformed(v_hat, "values", n, self.modes)
+        return line_of(complex_products(line_modes(u, self.modes), self.weight), n)
+
+
+def line_modes(u: Float[Tensor, "batch n c"], modes: int) -> Float[Tensor, "{modes} 2 batch c"]:
+    """The first modes of functions of one variable, at most n/2 + 1."""
+    u_hat = transformed(u, "spectrum", u.shape[1], modes)
+    return u_hat.unflatten(1, (2, modes)).permute(2, 1, 0, 3)
+
+
+def line_of(v_hat: Float[Tensor, "2 modes batch c"], n: int) -> Float[Tensor, "batch {n} c"]:
+    """The functions on n points that have these modes alone."""
+    modes = v_hat.shape[1]
+    return transformed(v_hat.permute(2, 0, 1, 3).flatten(1, 2), "values", n, modes)
 
 
 class SpectralConv2d(nn.Module):
@@ -242,6 +266,29 @@ def _field(
     )  # (batch, |k₁|, ±, re/im, k₂, c)
     waves = transformed(v_hat.view(batch * (m + 1), 4 * m, -1), "back", n2, m)
     v = transformed(waves.view(batch, 2 * (m + 1), -1), "first", n1, m, transposed=True)
+    return v.view(batch, n1, n2, -1)
+
+
+def convolved(
+    u: Float[Tensor, "batch n1 n2 c_in"], weight: Float[Tensor, "2 m m c_in c_out 2"]
+) -> Float[Tensor, "batch n1 n2 c_out"]:
+    """irfft2(W · rfft2(u)) on a grid of any size: modes that it lacks are left out.
+
+    Along the first axis l = min(m, n1/2 + 1) frequencies each of 0 ... l - 1, whose weights are
+    `weight[0, :l]`, and of -l ... -1, whose weights are `weight[1, :l]` in this order. Where the
+    two meet, that of -l ... -1 counts. Along the second 0 ... min(m, n2/2 + 1) - 1.
+    """
+    batch, n1, n2, _ = u.shape
+    first, second = (min(weight.shape[1], n // 2 + 1) for n in (n1, n2))
+    rows = min(n1, 2 * first)
+    w = torch.cat([weight[0, : rows - first, :second], weight[1, :first, :second]])
+    waves = transformed(u.flatten(0, 1), "spectrum", n2, second)
+    u_hat = transformed(waves.reshape(batch, 2 * n1, -1), "complex", n1, first)
+    u_hat = u_hat.view(batch, rows, 2, second, -1).permute(1, 3, 2, 0, 4)
+    v_hat = complex_products(u_hat.flatten(0, 1), w.flatten(0, 1))  # (2, rows second, batch, c)
+    v_hat = v_hat.unflatten(1, (rows, second)).permute(3, 1, 0, 2, 4).reshape(batch, 2 * rows, -1)
+    waves = transformed(v_hat, "complex", n1, first, transposed=True)
+    v = transformed(waves.reshape(batch * n1, 2 * second, -1), "values", n2, second)
     return v.view(batch, n1, n2, -1)
 
 

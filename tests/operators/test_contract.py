@@ -165,6 +165,8 @@ CASES = {
                  shifts={"coordinates": "none", "padding": "circular"}),
     "lrsa linear": Case("lrsa", {**SMALL_TOKENS, "latents": 16, "convolution": False}, 5e-3, 700,
                         shifts=NONE),
+    "mwt": Case("mwt", {"channels": 4, "polynomials": 3, "modes": 5, "head_width": 32},
+                no_limit="a finer grid has a further layer"),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

@@ -1,0 +1,272 @@
+r"""The multiwavelet operator: learned kernels between the wavelet coefficients of all scales.
+
+References: G. Gupta, X. Xiao and P. Bogdan, Multiwavelet-based Operator Learning for Differential
+Equations, NeurIPS 2021; released code gaurav71531/mwt-operator (4b0770c).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.polynomial.legendre import leggauss, legvander
+from torch import Tensor, nn
+
+from operators.base import MESHES, Function, Preset, at_least
+from operators.nn.resample import resized
+from operators.nn.spectral import complex_products, convolved, line_modes, line_of
+from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real
+
+_PLANE = {"channels": 4, "modes": 12, "depth": 4}
+_OURS = "ours: the settings of Darcy"
+
+Coefficients = Float[Tensor, "batch *grid channels k"]
+
+
+def filters(polynomials: int, dim: int) -> Float[Tensor, "{2*polynomials**dim} _"]:
+    r"""F, from the coefficients on the two halves of an interval to those on the whole, in float64.
+
+    In 1-D F = [H0 H1; G0 G1], k polynomials φᵢ(x) = √(2i + 1) Pᵢ(2x - 1): the first k rows are the
+    functions φᵢ in the basis √2 φⱼ(2x), √2 φⱼ(2x - 1), the others an orthonormal basis ψᵢ of the
+    complement, by Gram-Schmidt from √2 φᵢ(2x). F is orthogonal (eqs. 3-5 and appendix B).
+
+    In 2-D the rows are H_a ⊗ H_b and then G_a ⊗ G_b for the quarters (a, b), as released: products
+    of one φ and one ψ are left out, so that F has orthonormal rows and is not square.
+    """
+    k = polynomials
+    nodes, weights = leggauss(k)
+    scale = np.sqrt(2 * np.arange(k) + 1)
+
+    def phi(x: np.ndarray) -> np.ndarray:
+        return legvander(2 * x - 1, k - 1) * scale  # (point, i)
+
+    x = (nodes + 1) / 2
+    halves = [phi((x + h) / 2).T @ (weights[:, None] / 2 * phi(x)) / math.sqrt(2) for h in (0, 1)]
+    start = np.block([halves, [np.eye(k), np.zeros((k, k))]])
+    q, r = np.linalg.qr(start.T)
+    line = (q * np.sign(np.diag(r))).T.reshape(2, k, 2, k)  # (φ/ψ, i, half, j)
+    wide = [
+        reduce(np.kron, [part[:, h] for h in quarter])
+        for part in line
+        for quarter in np.ndindex(*[2] * dim)
+    ]
+    found = np.array(wide).reshape(2, 2**dim, k**dim, k**dim).transpose(0, 2, 1, 3)
+    return torch.from_numpy(found.reshape(2 * k**dim, -1).copy())
+
+
+class FourierKernels(nn.Module):
+    """(d, s) -> (A d + B s, C d), convolutions of intervals cut off at a number of modes."""
+
+    def __init__(self, width: int, modes: int) -> None:
+        super().__init__()
+        self.to_details = nn.Parameter(torch.rand(modes, 2 * width, width, 2) / width**2)
+        self.to_means = nn.Parameter(torch.rand(modes, width, width, 2) / width**2)
+
+    def forward(self, d: Function, s: Function) -> tuple[Function, Function]:
+        n = d.shape[1]
+        l = min(len(self.to_means), n // 2 + 1)  # noqa: E741
+        hat = line_modes(torch.cat([d, s], dim=-1), l)
+        details = complex_products(hat, self.to_details[:l])
+        means = complex_products(hat[..., : d.shape[-1]], self.to_means[:l])
+        u, v = line_of(torch.cat([details, means], dim=-1), n).chunk(2, dim=-1)
+        return u, v
+
+
+class FourierPlane(nn.Module):
+    """A d = W ReLU(K d) + b on squares, K a convolution cut off at a number of modes."""
+
+    def __init__(self, width: int, modes: int) -> None:
+        super().__init__()
+        std = 1 / (modes * math.sqrt(2 * width))
+        self.weight = nn.Parameter(std * torch.randn(2, modes, modes, width, width, 2))
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, d: Function) -> Function:
+        return self.linear(nn.functional.relu(convolved(d, self.weight)))
+
+
+class LocalPlane(nn.Module):
+    """W ReLU(K s) + b on squares, K a convolution of 3 x 3 points."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(width, width, 3, padding=1)
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, s: Function) -> Function:
+        v = self.convolution(s.movedim(-1, 1)).movedim(1, -1)
+        return self.linear(nn.functional.relu(v))
+
+
+class MixedKernels(nn.Module):
+    """(d, s) -> (A d + B s, C d) on squares: A of few modes, B and C of few points."""
+
+    def __init__(self, width: int, modes: int) -> None:
+        super().__init__()
+        self.a = FourierPlane(width, modes)
+        self.b, self.c = LocalPlane(width), LocalPlane(width)
+
+    def forward(self, d: Function, s: Function) -> tuple[Function, Function]:
+        return self.a(d) + self.b(s), self.c(d)
+
+
+class MultiwaveletLayer(nn.Module):
+    """An operator in the non-standard form, with the same kernels at all scales (section 3.2).
+
+        (s, d)  <- F (s on the halves of intervals)              scale after scale, to the coarsest
+        u, v     = A d + B s, C d                                 at each scale
+        s        = T s                                            at the coarsest
+        s        <- Fᵀ (s + v, u)                                 back to the finest
+
+    Args:
+        dim, channels, polynomials, modes, coarsest: As in `MWT`.
+    """
+
+    filters: Tensor
+
+    def __init__(
+        self, dim: int, channels: int, polynomials: int, modes: int, coarsest: int
+    ) -> None:
+        super().__init__()
+        self.dim, self.coarsest = dim, coarsest
+        k = polynomials**dim
+        width = channels * k
+        self.kernels = (FourierKernels if dim == 1 else MixedKernels)(width, modes)
+        # of the polynomials alone in 1-D, as released
+        self.coarse = nn.Linear(*[k if dim == 1 else width] * 2)
+        if dim == 2:
+            nn.init.xavier_normal_(self.coarse.weight)
+        self.register_buffer("filters", filters(polynomials, dim), persistent=False)
+
+    def forward(self, s: Coefficients) -> Coefficients:
+        f, (channels, k) = self.filters.to(s.dtype), s.shape[-2:]
+        found: list[list[Tensor]] = []
+        levels = min(s.shape[1:-2]).bit_length() - 1 - self.coarsest
+        if levels < 1:
+            raise ValueError(
+                f"coarsest={self.coarsest} needs more than {2**self.coarsest} points along each "
+                f"axis, got {min(s.shape[1:-2])}"
+            )
+        for _ in range(levels):
+            s, d = (_gathered(s, self.dim) @ f.mT).split(k, dim=-1)
+            kernels = self.kernels(d.flatten(-2), s.flatten(-2))
+            found.append([v.unflatten(-1, (channels, k)) for v in kernels])
+        shape = s.shape
+        s = self.coarse(s if self.dim == 1 else s.flatten(-2)).view(shape)
+        for u, v in reversed(found):
+            s = _spread(torch.cat([s + v, u], dim=-1) @ f, self.dim)
+        return s
+
+
+def _gathered(s: Coefficients, dim: int) -> Float[Tensor, "batch *half channels p"]:
+    """The coefficients on the halves of each interval, or the quarters of each square, together."""
+    if dim == 1:
+        return s.unflatten(1, (-1, 2)).transpose(2, 3).flatten(3)
+    s = s.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # (batch, n1, 2, n2, 2, channels, k)
+    return s.permute(0, 1, 3, 5, 2, 4, 6).flatten(4)
+
+
+def _spread(s: Float[Tensor, "batch *half channels p"], dim: int) -> Coefficients:
+    """The inverse of `_gathered`."""
+    if dim == 1:
+        return s.unflatten(-1, (2, -1)).transpose(2, 3).flatten(1, 2)
+    s = s.unflatten(-1, (2, 2, -1)).permute(0, 1, 4, 2, 5, 3, 6)
+    return s.flatten(3, 4).flatten(1, 2)
+
+
+class MWT(FieldOperator):
+    """A pointwise linear map, multiwavelet layers with ReLU between, a pointwise network (MWO).
+
+    The values at a point are taken for the c kᵈ coefficients of c functions on the interval, or
+    square, around it. Defaults are those of the released example in 1-D, with the coordinate
+    appended: 500,201 parameters.
+
+    Grids of other lengths than powers of two are interpolated, linearly along each axis between
+    the first and the last point, to the next powers of two before the layers and back after them;
+    on powers of two nothing is interpolated. (The released code takes those alone, squares in 2-D,
+    and fails on a batch of one sample.) Layers act along the indices of a mesh. A refinement adds a
+    scale, which is a further layer of the network, so there is no limit of fine grids.
+
+    The released code offers Chebyshev polynomials too, and a form with time as a third axis.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension d of the grid, 1 or 2.
+        channels: Functions c.
+        polynomials: Legendre polynomials k along each axis.
+        modes: Modes of the Fourier kernels along each axis; coarse scales have fewer.
+        depth: Number of layers.
+        coarsest: The coarsest scale has 2^coarsest intervals along the shortest axis.
+        head_width: Hidden features of the network at the end.
+        coordinates: Appended to a at each point: "raw", x; "periodic", cos 2πx and sin 2πx; "none".
+
+    Raises:
+        ValueError: On impossible settings, on grids without a scale below them, on input of another
+            shape than declared, and on points y of the output other than those of the input.
+
+    >>> model = MWT()
+    >>> model.parameter_count
+    500201
+    >>> model(torch.randn(1, 48, 1), torch.arange(48)[:, None] / 48).shape
+    torch.Size([1, 48, 1])
+    """
+
+    domains = MESHES
+    masks = False
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "burgers": Preset({}, 500_201, "Gupta et al. 2021; Cao 2021, slides: 501k"),
+        "darcy": Preset(_PLANE, 9_807_873, "released code, Darcy.ipynb", dim=2),
+        "navier-stokes": Preset(_PLANE, 9_808_449, _OURS, (10, 1), 2),
+        "airfoil": Preset(_PLANE | {"coordinates": "none"}, 9_807_809, _OURS, (2, 1), 2),
+        "pipe": Preset(_PLANE | {"coordinates": "none"}, 9_807_809, _OURS, (2, 1), 2),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 1,
+        channels: int = 16,
+        polynomials: int = 4,
+        modes: int = 10,
+        depth: int = 2,
+        coarsest: int = 0,
+        head_width: int = 128,
+        coordinates: Coordinates = "raw",
+    ) -> None:
+        positions = Positions(coordinates, dim, last=True)
+        super().__init__(in_channels, out_channels, dim, positions)
+        at_least(1, channels=channels, polynomials=polynomials, modes=modes)
+        at_least(1, depth=depth, head_width=head_width)
+        at_least(0, coarsest=coarsest)
+        self.shape = channels, polynomials**dim
+        width = math.prod(self.shape)
+        self.embed = nn.Linear(in_channels + positions.count, width)
+        self.layers = nn.ModuleList(
+            MultiwaveletLayer(dim, channels, polynomials, modes, coarsest) for _ in range(depth)
+        )
+        first, last = nn.Linear(width, head_width), nn.Linear(head_width, out_channels)
+        for linear in (first, last):
+            nn.init.xavier_normal_(linear.weight)
+        self.decoder = nn.Sequential(first, nn.ReLU(), last)
+
+    def encoded(self, u: Function, mask: Real | None) -> Function:
+        grid = u.shape[1:-1]
+        u = _to(u, [1 << (n - 1).bit_length() for n in grid]).unflatten(-1, self.shape)
+        for i, layer in enumerate(self.layers):
+            u = layer(nn.functional.relu(u) if i else u)
+        return _to(u.flatten(-2), grid)
+
+
+def _to(u: Function, grid: Sequence[int]) -> Float[Tensor, "batch ... c"]:
+    """Linear interpolation to as many points along each axis."""
+    if u.ndim == 3:
+        return _to(u[:, :, None], [*grid, 1])[:, :, 0]
+    n1, n2 = grid
+    return resized(u, n1, n2)
