@@ -13,6 +13,7 @@ from operators.models.deeponet import DeepONet, ShiftDeepONet
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
+from operators.models.lno import LNO
 from operators.models.lrsa import LRSA
 from operators.models.mwt import MWT
 from operators.models.neuralop import NeuralOperatorModel
@@ -137,6 +138,7 @@ register("pit", PiT)
 register("transolver", Transolver)
 register("lrsa", LRSA)
 register("mwt", MWT)
+register("lno", LNO)
 register("neuraloperator", NeuralOperatorModel)
 
 

@@ -38,7 +38,6 @@ ANY = {"pdegen": 8.6, "operators": 9.7, "pipelines": 15.8}  # of 1,000 lines, at
 # public classes of one name in several modules, and why the name stays
 DOUBLED = {
     "Array": "an array of a foreign file, and one of a store: each in its own format",
-    "Attention": "a block of an operator lives with its operator",
     "Block": "a block of an operator lives with its operator",
     "Convolution": "a block of an operator lives with its operator",
     "Settings": "of a solver's process, and of a training: local to their modules",

@@ -10,58 +10,23 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from operators.base import MESHES, Function, Preset, at_least
+from operators.nn.cross import CrossAttention
 from operators.nn.pointwise import Convolution, mlp, start_truncated
 from operators.nn.tokens import (
     Coordinates,
     FieldOperator,
     Positions,
     Real,
-    as_keys,
     check_heads,
-    merged,
-    split,
 )
 
 # of meshes: the positions are a, and stand once among the features
 _POSITIONS = {"coordinates": "none"}
 _MESH = _POSITIONS | {"heads": 4}
 _OURS = "a reading of sizes that are not published"
-
-
-class Attention(nn.Module):
-    """softmax(QKᵀ/√d) V W + b in each head, Q = q W_q and K, V = z W_k, z W_v.
-
-    Args:
-        width, heads: Features, and heads; each has d = width/heads features.
-        project: False, where the queries are parameters themselves: Q = q.
-        normalize: Q and K have root mean square 1, up to a learned scale, in each head.
-    """
-
-    def __init__(self, width: int, heads: int, project: bool, normalize: bool) -> None:
-        super().__init__()
-        self.heads, d = heads, width // heads
-        self.query = nn.Linear(width, width, bias=False) if project else nn.Identity()
-        self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(2))
-        self.norm_query, self.norm_key = (
-            nn.RMSNorm(d, eps=1e-6) if normalize else nn.Identity() for _ in range(2)
-        )
-        self.out = nn.Linear(width, width)
-
-    def forward(
-        self,
-        q: Float[Tensor, "batch m width"],
-        z: Float[Tensor, "batch n width"],
-        mask: Real | None = None,
-    ) -> Float[Tensor, "batch m width"]:
-        """The values at q; `mask` is False where z is padding."""
-        q, k, v = (split(u, self.heads) for u in (self.query(q), self.key(z), self.value(z)))
-        q, k = self.norm_query(q), self.norm_key(k)  # (batch, heads, m|n, d)
-        v = nn.functional.scaled_dot_product_attention(q, k, v, as_keys(mask))
-        return self.out(merged(v))
 
 
 class Block(nn.Module):
@@ -74,7 +39,7 @@ class Block(nn.Module):
     Args:
         width, heads, latents: Features, heads, and latent tokens.
         feedforward: Hidden features of the MLPs.
-        normalize: As in `Attention`.
+        normalize: As in `CrossAttention`.
         pointwise: The map F.
     """
 
@@ -89,9 +54,9 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.queries = nn.Parameter(nn.init.orthogonal_(torch.empty(latents, width)))
-        self.down = Attention(width, heads, False, normalize)
-        self.within = Attention(width, heads, True, normalize)
-        self.up = Attention(width, heads, True, normalize)
+        self.down = CrossAttention(width, heads, project=False, normalize=normalize)
+        self.within = CrossAttention(width, heads, normalize=normalize)
+        self.up = CrossAttention(width, heads, normalize=normalize)
         self.mlp1, self.mlp2 = (mlp(width, feedforward, width) for _ in range(2))
         self.pointwise = pointwise
         self.norm_down, self.norm1, self.norm_within, self.norm2, self.norm_up, self.norm3 = (

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import MESHES, Function, Mask, Points, Preset, Targets, check_input
+from operators.base import Preset
 from operators.nn.position import (
     PositionAttention,
     SelfAttention,
@@ -209,10 +209,9 @@ class PiT(TokenOperator):
         if scale != "diameter" and scale <= 0:
             raise ValueError(f"scale must be positive, got {scale}")
         own = latent == "input" or attention in ("self-position", "self-a")
-        self.latent, self.other_points = None if own else sizes, not (own or indices)
-        self.indices = indices
+        self.latent, self.other_points = None if own else sizes, not own
         if indices:
-            self.domains, self.masks = MESHES, False
+            self.see_indices()
         diameter = dim / 4 if periodic else dim
         distance = SquaredDistance(periodic, diameter if scale == "diameter" else scale)
 
@@ -243,15 +242,6 @@ class PiT(TokenOperator):
             self.up = local(decoder_locality)
         self.sharpen = Block(local(decoder_locality), width) if sharpening else None
         self.head = mlp(width, out_channels)
-
-    def forward(
-        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
-    ) -> Float[Tensor, "batch ... c_out"]:
-        if self.indices:
-            check_input(self, a, x, y, mask)
-            sizes = list(a.shape[1:-1])
-            x = mesh(sizes, x).reshape(*sizes, -1)
-        return super().forward(a, x, y, mask)
 
     def decoded(
         self, v: Values, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None

@@ -36,7 +36,9 @@ def real(k: Sources, mask: Real) -> tuple[Sources, int | Int[Tensor, "batch 1 1 
     return (k, k.shape[-2]) if mask is None else (k * mask, mask.sum(dim=-2, keepdim=True))
 
 
-def over_points(k: Sources, mask: Real) -> Sources:
+def over_points(
+    k: Float[Tensor, "... m d"], mask: Bool[Tensor, "... m 1"] | None
+) -> Float[Tensor, "... m d"]:
     """The softmax over points, 0 at padding."""
     return (k if mask is None else k.masked_fill(~mask, -torch.inf)).softmax(dim=-2)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from operators.base import Function
 
@@ -12,6 +13,36 @@ from operators.base import Function
 def mlp(in_features: int, hidden: int, out_features: int) -> nn.Sequential:
     """W₂ GELU(W₁ u + b₁) + b₂ at each point."""
     return nn.Sequential(nn.Linear(in_features, hidden), nn.GELU(), nn.Linear(hidden, out_features))
+
+
+class ResidualMLP(nn.Module):
+    """v = σ(W₀ u + b₀), v <- v + σ(W v + b) for each hidden layer, then W₁ v + b₁.
+
+    Args:
+        in_features, width, out_features: Features of u, of v, and of what comes out.
+        depth: Number of hidden layers.
+        activation: σ.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        width: int,
+        out_features: int,
+        depth: int,
+        activation: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.first = nn.Linear(in_features, width)
+        self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.last = nn.Linear(width, out_features)
+
+    def forward(self, u: Float[Tensor, "... _"]) -> Float[Tensor, "... _"]:
+        v = self.activation(self.first(u))
+        for layer in self.hidden:
+            v = v + self.activation(layer(v))
+        return self.last(v)
 
 
 def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:

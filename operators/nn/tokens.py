@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from operators.base import (
     EVERYWHERE,
+    MESHES,
     Function,
     Mask,
     Operator,
@@ -105,9 +106,18 @@ class FieldOperator(PointOperator):
 
 
 class TokenOperator(PointOperator):
-    """u(y) = F(y; (a, x)), points as tokens without a grid."""
+    """u(y) = F(y; (a, x)), points as tokens without a grid.
+
+    Attributes:
+        indices: The places of points in the grid, j/n along each axis, stand for their positions.
+    """
 
     other_points = True
+    indices = False
+
+    def see_indices(self) -> None:
+        """Take the places of points in a grid for their positions, which a has to say then."""
+        self.indices, self.domains, self.masks, self.other_points = True, MESHES, False, False
 
     @abstractmethod
     def decoded(
@@ -117,7 +127,7 @@ class TokenOperator(PointOperator):
 
         Args:
             v: Features of the points x, a(x) among them.
-            x, y: Points, shared or by sample.
+            x, y: Points, shared or by sample; the same tensor where u is asked for at x.
             mask, of_y: False at padding among the points x, and among the points y.
         """
 
@@ -125,8 +135,12 @@ class TokenOperator(PointOperator):
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch ... c_out"]:
         check_input(self, a, x, y, mask)
+        if self.indices:
+            sizes = list(a.shape[1:-1])
+            x = mesh(sizes, x).reshape(*sizes, -1)
         target, by_sample = x if y is None else y, x.ndim == a.ndim
-        points, outputs = flattened(x, by_sample), flattened(target, by_sample)
+        points = flattened(x, by_sample)
+        outputs = points if y is None else flattened(y, by_sample)
         v = self.positions.beside(a, x).flatten(1, -2)
         real = None if mask is None else mask.flatten(1)
         u = self.decoded(v, points, outputs, real, real if y is None else None)

@@ -167,6 +167,8 @@ CASES = {
                         shifts=NONE),
     "mwt": Case("mwt", {"channels": 4, "polynomials": 3, "modes": 5, "head_width": 32},
                 no_limit="a finer grid has a further layer"),
+    "lno": Case("lno", {"width": 32, "depth": 1, "heads": 4, "latents": 32}, 1e-2, 600,
+                {"coordinates": "periodic"}, elsewhere=True, longer=3),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

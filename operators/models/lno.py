@@ -1,0 +1,168 @@
+r"""LNO: latent tokens that positions choose, a Transformer among them, and back at any points.
+
+References: T. Wang and C. Wang, Latent Neural Operator for Solving Forward and Inverse PDE
+Problems, NeurIPS 2024; released code L-I-M-I-T/LatentNeuralOperator at commit 771a874.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Preset, at_least
+from operators.nn.attention import over_points
+from operators.nn.cross import CrossAttention
+from operators.nn.pointwise import ResidualMLP, mlp
+from operators.nn.tokens import (
+    Coordinates,
+    Positions,
+    Real,
+    TokenOperator,
+    TokenPoints,
+    Tokens,
+    check_heads,
+)
+
+_RELEASED = "Wang and Wang 2024, released settings: {}"
+_NACA = {"depth": 8, "indices": True}
+
+Scores = Float[Tensor, "n latents"] | Float[Tensor, "batch n latents"]
+
+
+class Block(nn.Module):
+    """z <- z + attention(LN(z)), z <- z + MLP(LN(z)), with 2 width hidden features."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention = CrossAttention(width, heads, bias=True)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mlp = mlp(width, 2 * width, width)
+
+    def forward(self, z: Tokens) -> Tokens:
+        tokens = self.norm1(z)
+        z = z + self.attention(tokens, tokens)
+        return z + self.mlp(self.norm2(z))
+
+
+class LNO(TokenOperator):
+    """Means of a over the points, one for each latent token, blocks among the tokens, and back.
+
+        S(x) = MLP(MLP(x)),   z_m = Σ_j softmax_j(S(x_j))_m MLP(x_j, a(x_j))
+        z <- z + attention(LN z), z <- z + MLP(LN z), depth times
+        u(y) = MLP(Σ_m softmax_m(S(y))_m z_m)
+
+    The scores S come from positions alone and are the same for a and u, so that u is known at
+    all points y; they are computed once where the samples share the points. Linear in the number
+    of points, of which latents scores are kept. Means over points are the only coupling: values
+    converge under refinement, and points are a set.
+
+    The defaults are those of the released Darcy example, 762,113 parameters. Weights start as
+    PyTorch's linear maps do: the released code has another initialisation and never calls it.
+    It places the points of airfoils and pipes, a grid, at j/(n - 1) along each axis, and reads
+    both these places and a, the positions; with `indices` they are at j/n. Time steps of
+    Plasticity are a third coordinate there, a channel of a here.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Number of coordinates, 1 or 2.
+        width: Features of points and of latent tokens.
+        depth: Number of blocks.
+        heads: Heads of the attention in the blocks; must divide the width.
+        latents: Latent tokens ("modes").
+        mlp_depth: Residual hidden layers of the four MLPs of the points.
+        coordinates: Appended to a at each point: "raw", x itself; "periodic", cos 2πx and sin 2πx,
+            which the scores then see, too; "none", nothing: the scores see x.
+        indices: The places of points in the grid, j/n along each axis, stand for their positions x,
+            as published for airfoils and pipes: where the points of a mesh lie, a has to say.
+            Predictions are at x only.
+
+    Raises:
+        ValueError: On impossible settings, on input of another shape than declared, and, with
+            `indices`, on points y.
+
+    >>> model = LNO(dim=1, width=16, depth=1, latents=8)
+    >>> x, y = torch.arange(32)[:, None] / 32, torch.tensor([[0.1], [0.7]])
+    >>> model(torch.randn(3, 32, 1), x, y).shape
+    torch.Size([3, 2, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset({}, 762_113, _RELEASED.format("Darcy"), dim=2),
+        "navier-stokes": Preset(
+            {"width": 256, "depth": 8},
+            5_076_481,
+            _RELEASED.format("Navier-Stokes"),
+            channels=(10, 1),
+            dim=2,
+        ),
+        "airfoil": Preset(_NACA, 1_292_161, _RELEASED.format("Airfoil"), (2, 1), 2),
+        "pipe": Preset(_NACA, 1_292_161, _RELEASED.format("Pipe"), (2, 1), 2),
+        # the positions are a, and stand once among the features
+        "elasticity": Preset(
+            {"width": 192, "mlp_depth": 3, "coordinates": "none"},
+            1_831_745,
+            _RELEASED.format("Elasticity"),
+            channels=(2, 1),
+            dim=2,
+        ),
+        # the time is a channel of a, and not a coordinate, which would have 128 parameters more;
+        # four outputs, as published, have 258 more: 762,756
+        "plasticity": Preset({}, 762_370, _RELEASED.format("Plasticity"), (2, 2), dim=2),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 128,
+        depth: int = 4,
+        heads: int = 8,
+        latents: int = 256,
+        mlp_depth: int = 2,
+        coordinates: Coordinates = "raw",
+        indices: bool = False,
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
+        check_heads(width, heads)
+        at_least(1, depth=depth)
+        at_least(2, latents=latents)
+        at_least(0, mlp_depth=mlp_depth)
+        if indices:
+            self.see_indices()
+        self.places = Positions("periodic" if coordinates == "periodic" else "raw", dim)
+
+        def residual(features: int, out: int) -> nn.Module:
+            return ResidualMLP(features, width, out, mlp_depth, nn.GELU())
+
+        self.trunk = residual(self.places.count, width)
+        self.branch = residual(in_channels + self.positions.count, width)
+        self.to_scores = residual(width, latents)
+        self.decoder = residual(width, out_channels)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
+
+    def scores(self, x: TokenPoints) -> Scores:
+        """S, how much the points have to do with the latent tokens."""
+        return self.to_scores(self.trunk(self.places(x)))
+
+    def decoded(
+        self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
+    ) -> Float[Tensor, "batch _ c_out"]:
+        scores = self.scores(x)
+        real = None if mask is None else mask[..., None]
+        z = mixed(over_points(scores, real).mT, self.branch(v))
+        for block in self.blocks:
+            z = block(z)
+        return self.decoder(mixed((scores if y is x else self.scores(y)).softmax(dim=-1), z))
+
+
+def mixed(
+    w: Float[Tensor, "m n"] | Float[Tensor, "batch m n"], v: Float[Tensor, "batch n c"]
+) -> Float[Tensor, "batch m c"]:
+    """w v, one product for all samples where they share w."""
+    return torch.einsum("mn,bnc->bmc", w, v) if w.ndim == 2 else w @ v

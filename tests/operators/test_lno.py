@@ -1,0 +1,166 @@
+"""LNO against the released code in other words, and what its scores are and are not made of."""
+
+import copy
+
+import pytest
+import torch
+
+from operators.base import check_input
+from operators.models.lno import LNO
+from tests.oracles.plain_lno import PlainLNO
+
+SIZES = {"width": 12, "depth": 2, "heads": 3, "latents": 5, "mlp_depth": 2}
+
+
+def small(**settings):
+    """In float64, with weights of order one, so that every term counts."""
+    torch.manual_seed(1)
+    model = LNO(**SIZES | settings)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.double()
+
+
+def cloud(batch=2, n=9, channels=1):
+    torch.manual_seed(2)
+    a = torch.randn(batch, n, channels, dtype=torch.float64)
+    return a, torch.rand(batch, n, 2, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("coordinates", ["raw", "none"])
+def test_is_the_released_operator_with_its_gradients(shared, coordinates):
+    model = small(in_channels=3, out_channels=2, coordinates=coordinates)
+    a, x = cloud(channels=3)
+    x = x[:1].expand_as(x) if shared else x
+    features = torch.cat([x, a], dim=-1) if coordinates == "raw" else a
+    plain = PlainLNO(features.shape[-1], 2, 2, 12, 2, 3, 5, 2).double()
+    plain.copy_from(model)
+    u, expected = model(a, x[0] if shared else x), plain(x, features)
+    torch.testing.assert_close(u, expected, rtol=1e-10, atol=1e-10)
+    for v in (u, expected):
+        v.square().sum().backward()
+    again = copy.deepcopy(plain)  # with the gradients of ours in place of its weights
+    again.copy_from(graded(model))
+    for mine, theirs in zip(again.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.detach(), theirs.grad, rtol=1e-10, atol=1e-10)
+
+
+def graded(model):
+    """A copy whose weights are the gradients."""
+    found = copy.deepcopy(model)
+    with torch.no_grad():
+        for mine, theirs in zip(found.parameters(), model.parameters(), strict=True):
+            mine.copy_(theirs.grad)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("channels", "settings", "count"),
+    [
+        ((1, 1), {}, 762_113),  # Darcy
+        ((10, 1), {"width": 256, "depth": 8}, 5_076_481),  # Navier-Stokes
+        ((2, 1), {"width": 192, "mlp_depth": 3, "coordinates": "none"}, 1_831_745),  # Elasticity
+        # Airfoil and Pipe with positions alone; the released data have places in the grid beside
+        ((2, 1), {"depth": 8, "coordinates": "none"}, 1_291_905),
+        ((2, 1), {"depth": 8, "indices": True}, 1_291_905 + 2 * 128),
+    ],
+)
+def test_number_of_parameters(channels, settings, count):
+    with torch.device("meta"):
+        model = LNO(in_channels=channels[0], out_channels=channels[1], **settings)
+    assert model.parameter_count == count
+
+
+def test_a_permutation_of_the_points_permutes_the_values():
+    model = small()
+    a, x = cloud()
+    order = torch.randperm(9)
+    torch.testing.assert_close(model(a[:, order], x[:, order]), model(a, x)[:, order])
+
+
+def test_is_known_at_points_where_the_input_is_not():
+    """Values at some points y do not depend on the others, and at y = x they are those at x."""
+    model = small()
+    a, x = cloud()
+    y = torch.cat([x[:, :4], torch.rand(2, 3, 2, dtype=torch.float64)], dim=1)
+    u = model(a, x, y)
+    assert u.shape == (2, 7, 1)
+    torch.testing.assert_close(u[:, :4], model(a, x)[:, :4])
+    torch.testing.assert_close(u[:, 5:6], model(a, x, y[:, 5:6]))
+    assert not torch.allclose(u[:, 4], u[:, 5])
+
+
+def test_scores_are_of_positions_alone():
+    """Where u is asked for does not enter the latent tokens, and a does not enter the scores."""
+    model = small()
+    a, x = cloud(batch=1)
+    torch.testing.assert_close(model.scores(x)[0], model.scores(x[0]))
+    # of an a whose features are the same at all points, every latent token is the same mean
+    for module in (model.branch.first, *model.branch.hidden):
+        torch.nn.init.zeros_(module.weight)
+    torch.testing.assert_close(model(a, x)[:, 1:], model(a, x)[:, :1].expand(-1, 8, -1))
+
+
+def test_one_score_that_dominates_picks_one_point():
+    """Large scores: the latent tokens are the features of single points."""
+    model = small()
+    a, x = cloud(batch=1)
+    with torch.no_grad():
+        for parameter in model.to_scores.last.parameters():
+            parameter.mul_(1e6)
+    chosen = torch.zeros(1, 9, dtype=torch.bool)
+    chosen[0, model.scores(x)[0].argmax(dim=0)] = True
+    other = torch.where(chosen[..., None], a, torch.randn_like(a))
+    torch.testing.assert_close(model(other, x), model(a, x))
+
+
+def test_places_in_the_grid_stand_for_the_positions_of_a_mesh():
+    model, plain = small(indices=True), small()
+    a = torch.randn(2, 6, 4, 1, dtype=torch.float64)
+    x = torch.rand(2, 6, 4, 2, dtype=torch.float64)
+    axes = (torch.arange(6) / 6, torch.arange(4) / 4)
+    places = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).double()
+    torch.testing.assert_close(model(a, x), plain(a, places))
+    with pytest.raises(ValueError, match="y must be None"):
+        model(a, x, x)
+    assert "cloud" not in model.domains
+
+
+@pytest.mark.parametrize("coordinates", ["raw", "periodic", "none"])
+def test_converges_under_refinement(coordinates):
+    """Means over points are quadratures: the first order where coordinates have a jump."""
+    model = small(dim=1, coordinates=coordinates)
+
+    def values(n):
+        x = torch.arange(n, dtype=torch.float64)[:, None] / n
+        return model(torch.sin(2 * torch.pi * x)[None] + 0.3, x, x[:: n // 64])
+
+    change = (values(512) - values(256)).abs().max()
+    if coordinates == "periodic":
+        assert change < 1e-10
+    else:
+        assert change < 0.6 * (values(256) - values(128)).abs().max()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 3}, "dim must be 1 or 2, got 3"),
+        ({"heads": 5}, "heads must divide width, got heads=5, width=12"),
+        ({"latents": 1}, "latents must be at least 2, got 1"),
+        ({"depth": 0}, "depth must be at least 1, got 0"),
+        ({"mlp_depth": -1}, "mlp_depth must be at least 0, got -1"),
+    ],
+)
+def test_refuses_impossible_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_input_of_another_shape():
+    a, x = cloud()
+    with pytest.raises(ValueError, match=r"expected input of shape .* got \(2, 9, 2\)"):
+        check_input(small(), torch.cat([a, a], -1), x)
