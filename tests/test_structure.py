@@ -24,6 +24,7 @@ LONG = {
     "pdegen/foreign/declared.py:declared": "one check after another of one declaration",
     "pdegen/store/variables.py:positions": "a third of it says what each domain needs",
     "operators/data/opening.py:open_pairs": "half of it is what its arguments mean",
+    "operators/models/ono.py:__init__": "arguments that presets name, and what is impossible",
     "operators/models/pit.py:__init__": "arguments that presets name, and layers in their order",
     "operators/training/fit.py:fit": "the training loop reads from top to bottom",
     "pipelines/cli/training.py:_train": "messages in the order in which a run makes progress",

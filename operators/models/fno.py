@@ -25,6 +25,7 @@ from operators.base import (
     at_least,
     check_input,
 )
+from operators.nn.batch_norm import BatchNorm
 from operators.nn.dropout import Dropout
 from operators.nn.resample import interpolated, interpolation
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
@@ -50,13 +51,6 @@ CODE_RELU = "Li et al. (2021), released code of January 2021 (6f1d6fe8)"
 CODE_2021 = "Li et al. (2021), released code of August 2021 (d2152fdf)"
 CODE_PLUS = "Li et al. (2021), released code of 2022"
 CODE_CAO = "Cao (2021), released code, four spectral layers"
-
-
-class BatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of functions: each channel over batch and grid."""
-
-    def forward(self, input: Function) -> Function:
-        return super().forward(input.flatten(0, -2)).view_as(input)
 
 
 class InstanceNorm(nn.Module):

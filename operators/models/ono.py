@@ -10,7 +10,7 @@ released code zhijie-group/Orthogonal-Neural-operator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from operators.base import Preset, at_least
 from operators.nn.attention import efficient, galerkin, keep
+from operators.nn.eigenfunctions import Normalized, Orthonormal
 from operators.nn.nystrom import NystromAttention
 from operators.nn.pointwise import mlp, start_truncated
 from operators.nn.tokens import (
@@ -37,6 +38,8 @@ _UNCOUNTED = f"{_TABLE}; the count is not published"
 _SUM = {"inner_product": "sum"}
 _SMALL = _SUM | {"depth": 8, "eigenfunctions": 8, "expansion": 1}
 _LINEAR = _SMALL | {"attention": "linear", "eigenfunctions": 16}
+_DEEP = {"depth": 30, "expansion": 4}
+_THIRTY = f"{_PAPER}, table 6, 10 million; hidden features of the MLPs are not published"
 _PIPE = _SMALL | {"coordinates": "none"}
 
 Values = Float[Tensor, "batch n width"]
@@ -72,60 +75,6 @@ class LinearAttention(nn.Module):
         return self.out(merged(self.apply_to(q, k, v, keep, real)))
 
 
-class Orthonormal(nn.Module):
-    r"""ψ̂ = ψ L⁻ᵀ with ψ = W g + b and L Lᵀ = C, so that the mean of ψ̂ᵢ ψ̂ⱼ is δᵢⱼ (eq. 7-9).
-
-    In training C is the mean of ψᵀψ over the samples and points of the batch, and passes the
-    gradient. Evaluation takes its moving average, identity before the first step of training, so
-    that a sample does not depend on its batch, as in batch normalisation.
-
-    Directions in which ψ hardly varies are not blown up to size 1: C + λ(tr C/k) I is what is
-    factorised, in training and evaluation. The released code adds 1e-6 I, then ten times as much
-    and so on, where the factorisation fails; this adds always, in proportion to C, and has no
-    branch. A batch of fewer than k points in all is thereby possible.
-
-    Args:
-        width: Features of g.
-        k: Number of functions.
-        momentum: Share m of the old average, C̄ <- m C̄ + (1 - m) C; the first C is taken whole.
-        jitter: λ.
-    """
-
-    covariance: Tensor
-    steps: Tensor
-
-    def __init__(self, width: int, k: int, momentum: float, jitter: float) -> None:
-        super().__init__()
-        self.project = nn.Linear(width, k)
-        self.momentum, self.jitter = momentum, jitter
-        self.register_buffer("covariance", torch.eye(k, dtype=torch.float64))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, g: Values, mask: Real | None = None) -> Float[Tensor, "batch n k"]:
-        """ψ̂, which is 0 where `mask` is False: at padding."""
-        # C has the square of the condition of ψ: float64, which autocast leaves alone
-        psi = self.project(g).double()
-        psi = psi if mask is None else psi * mask[..., None]
-        if self.training:
-            rows = psi.flatten(0, 1)
-            c = rows.mT @ rows / (len(rows) if mask is None else mask.sum())
-            self._average(c.detach())
-        else:
-            c = self.covariance.double()
-        one = torch.eye(len(c), dtype=c.dtype, device=c.device)
-        # no exception, which would wait for the GPU: a factor that is none makes the loss NaN
-        factor, failed = torch.linalg.cholesky_ex(c + self.jitter * c.diagonal().mean() * one)
-        factor = factor.masked_fill(failed != 0, torch.nan)
-        inverse = torch.linalg.solve_triangular(factor, one, upper=False)
-        return (psi.flatten(0, 1) @ inverse.mT).view(psi.shape).to(g.dtype)
-
-    @torch.no_grad()
-    def _average(self, c: Float[Tensor, "k k"]) -> None:
-        share = 1 - self.momentum * (self.steps > 0).to(self.covariance)
-        self.covariance.lerp_(c.to(self.covariance), share)
-        self.steps.add_(1)
-
-
 class Layer(nn.Module):
     """What both kinds of layer have: a stream g, functions ψ̂ of it, and eigenvalues μ.
 
@@ -137,7 +86,7 @@ class Layer(nn.Module):
         k: Number of functions.
         attention: The attention map of g.
         mean: Divide the sums over n points in ⟨ψ̂ᵢ, f⟩ by n; see `ONO`.
-        momentum, jitter: See `Orthonormal`.
+        functions: Makes the map from g to ψ̂.
     """
 
     def __init__(
@@ -147,13 +96,12 @@ class Layer(nn.Module):
         k: int,
         attention: nn.Module,
         mean: bool,
-        momentum: float,
-        jitter: float,
+        functions: Callable[[], nn.Module],
     ) -> None:
         super().__init__()
         self.attention, self.mean = attention, mean
         self.mlp = mlp(width, hidden, width)
-        self.eigenfunctions = Orthonormal(width, k, momentum, jitter)
+        self.eigenfunctions = functions()
         self.eigenvalues = nn.Parameter(torch.zeros(k))
         self.update: nn.Module = mlp(width, hidden, width)
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
@@ -210,11 +158,11 @@ class QueryLayer(Layer):
         target: int,
         source: int,
         heads: int,
-        sizes: tuple[int, int, int, nn.Module, bool, float, float],
+        sizes: tuple[int, int, int, nn.Module, bool, Callable[[], nn.Module]],
     ) -> None:
         super().__init__(*sizes)
-        width, _, k, _, _, momentum, jitter = sizes
-        self.source_eigenfunctions = Orthonormal(width, k, momentum, jitter)
+        width, *_, functions = sizes
+        self.source_eigenfunctions = functions()
         self.lift_target, self.lift_source = mlp(target, width, width), mlp(source, width, width)
         self.cross = LinearAttention(width, heads, "linear")
         self.norm_target, self.norm_source = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -287,7 +235,9 @@ class ONO(TokenOperator):
             it is a coordinate of y, and the streams at x do not have it. Needs `queries`.
         coordinates: "raw" appends x to a, as published; "periodic" appends cos 2πx and sin 2πx,
             which have no jump at the ends; "none" appends nothing.
-        momentum: Share of the old average in that of the covariance.
+        normalization: What makes ψ̂ of ψ: "orthogonal", the paper's; "batch" or "layer", a batch
+            norm or layer norm in its place, with which table 4 compares it (`Normalized`).
+        momentum: Share of the old average in that of the covariance, or of the batch norm.
         jitter: Added to the diagonal of the covariance, in shares of its mean.
 
     Raises:
@@ -320,6 +270,11 @@ class ONO(TokenOperator):
         # the points in a row, j/(n - 1) their coordinate, a the two of the plane
         "elasticity": Preset(_SMALL, 1_104_193, _UNCOUNTED, (2, 1)),
         "plasticity": Preset(_LINEAR | {"eigenfunctions": 8}, 1_102_466, _UNCOUNTED, (2, 2), dim=2),
+        # table 6: the width stays, 10M parameters are those of the released code's default MLPs
+        "elasticity-30": Preset(_SMALL | _DEEP, 9_870_033, _THIRTY, (2, 1)),
+        "plasticity-30": Preset(
+            _LINEAR | {"eigenfunctions": 8} | _DEEP, 9_862_498, _THIRTY, (2, 2), dim=2
+        ),
         "navier-stokes-time": Preset(
             _LINEAR | {"eigenfunctions": 8},
             1_104_385,
@@ -346,6 +301,7 @@ class ONO(TokenOperator):
         queries: bool = False,
         query_time: bool = False,
         coordinates: Coordinates = "raw",
+        normalization: Literal["orthogonal", "batch", "layer"] = "orthogonal",
         momentum: float = 0.9,
         jitter: float = 1e-6,
     ) -> None:
@@ -368,14 +324,19 @@ class ONO(TokenOperator):
         self.query_time = query_time
         self.masks, self.other_points = attention != "nystrom", queries
 
-        def sizes() -> tuple[int, int, int, nn.Module, bool, float, float]:
+        def functions() -> nn.Module:
+            if normalization == "orthogonal":
+                return Orthonormal(width, eigenfunctions, momentum, jitter)
+            return Normalized(width, eigenfunctions, normalization, momentum)
+
+        def sizes() -> tuple[int, int, int, nn.Module, bool, Callable[[], nn.Module]]:
             attend = (
                 NystromAttention(width, heads, landmarks)
                 if attention == "nystrom"
                 else LinearAttention(width, heads, attention)
             )
             hidden, mean = expansion * width, inner_product == "mean"
-            return width, hidden, eigenfunctions, attend, mean, momentum, jitter
+            return width, hidden, eigenfunctions, attend, mean, functions
 
         positions = self.positions.count
         channels = positions + in_channels - query_time

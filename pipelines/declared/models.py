@@ -28,7 +28,7 @@ _REFUSALS: dict[tuple[type, str], str | None] = {}
 _LATER = {
     "deeponet": ("indices",),
     "fno": ("frame_channels", "frame_padding"),
-    "ono": ("query_time",),
+    "ono": ("query_time", "normalization"),
     "pit": ("indices",),
 }
 _GIVEN = ("in_channels", "out_channels", "dim")  # by the data, not by a declaration

@@ -136,6 +136,13 @@ CASES = {
     "ono galerkin": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                                  "attention": "galerkin"}, 1e-2, 600, {"coordinates": "periodic"},
                          reaches=2e-2, evaluates=0.1),
+    **{
+        f"ono {normalization} norm": Case(
+            "ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
+                    "attention": "linear", "normalization": normalization}, lr, 600,
+            {"coordinates": "periodic"}, reaches=6e-2, evaluates=0.1)
+        for normalization, lr in (("batch", 1e-2), ("layer", 3e-3))
+    },
     "ono queries": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                                 "attention": "linear", "queries": True}, 1e-2, 800,
                         # the order of sums, by the number of threads, gives up to 0.0213

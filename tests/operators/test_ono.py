@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from operators.base import check_input
-from operators.models.ono import ONO, LinearAttention, Orthonormal
+from operators.models.ono import ONO, LinearAttention
+from operators.nn.eigenfunctions import Normalized, Orthonormal
 from operators.nn.nystrom import NystromAttention
 from operators.training.step import Watch
 from tests.oracles.plain_ono import PlainONO
@@ -490,3 +491,46 @@ def test_is_the_released_operator_written_out(attention):
     a, x = torch.randn(1, 8, 8, 1, dtype=torch.float64), square(8, 8)
     # 1e-7: the condition of the covariance
     torch.testing.assert_close(model(a, x), plain(a, x), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("normalization", ["batch", "layer"])
+def test_with_a_norm_in_place_of_the_factor_it_is_the_released_operator(normalization):
+    """Values and gradients, and in evaluation those of the averages."""
+    model = ONO(
+        width=12, depth=3, heads=2, eigenfunctions=5, attention="linear", inner_product="sum",
+        normalization=normalization,
+    )  # fmt: skip
+    model = shaken(model).train()
+    plain = PlainONO("linear", width=12, depth=3, heads=2, k=5, norm=normalization).double()
+    plain.copy_from(model)
+    a, x = torch.randn(3, 6, 5, 1, dtype=torch.float64), square(6, 5)
+    torch.testing.assert_close(model(a, x), plain(a, x), rtol=1e-10, atol=1e-10)
+    for one in (model, plain):
+        one(a, x).square().sum().backward()
+    for layer, other in zip(model.layers, plain.layers, strict=True):
+        for name, mine in layer.eigenfunctions.project.named_parameters():
+            theirs = other.project.get_parameter(name)
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(layer.eigenvalues.grad, other.eigenvalues.grad)
+    torch.testing.assert_close(model.eval()(a, x), plain.eval()(a, x), rtol=1e-10, atol=1e-10)
+
+
+def test_a_batch_norm_has_the_moments_of_the_points_that_are_no_padding():
+    norm = shaken(Normalized(6, 4, "batch", momentum=0.9)).train()
+    norms = norm, copy.deepcopy(norm)
+    g = torch.randn(2, 7, 6, dtype=torch.float64)
+    mask = torch.arange(7) < torch.tensor([[7], [4]])
+    padded = norms[0](g, mask)
+    alone = norms[1](torch.cat([g[0], g[1, :4]])[None])
+    torch.testing.assert_close(torch.cat([padded[0], padded[1, :4]])[None], alone)
+    assert padded[1, 4:].abs().max() == 0
+    torch.testing.assert_close(norms[0].state_dict(), norms[1].state_dict())
+    torch.testing.assert_close(alone[0].mean(0), norms[1].norm.bias)
+
+
+def test_the_models_of_30_layers_have_ten_million_parameters_of_the_same_width():
+    for name in ("elasticity-30", "plasticity-30"):
+        preset = ONO.presets[name]
+        assert preset.settings["depth"] == 30
+        assert "width" not in preset.settings  # 128, the default
+        assert preset.parameters == pytest.approx(1e7, rel=0.02)

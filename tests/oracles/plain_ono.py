@@ -1,9 +1,10 @@
 """The Orthogonal Neural Operator as its publication and released settings describe it.
 
 Linear or Nyström attention step by step, the covariance of each batch in float32, a Cholesky factor
-that is inverted explicitly, the published sum in place of an inner product. The baseline of the
-benchmarks; on as many landmarks as segments of equal size the function of the project's model, up
-to its larger jitter and float64.
+that is inverted explicitly, the published sum in place of an inner product, or the released batch
+norm and layer norm in place of the factor (zhijie-group/Orthogonal-Neural-operator, c9bc85d). The
+baseline of the benchmarks; on as many landmarks as segments of equal size the function of the
+project's model, up to its larger jitter and float64.
 """
 
 from __future__ import annotations
@@ -82,9 +83,13 @@ class PlainNystromAttention(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    def __init__(self, width: int, hidden: int, k: int, attention: nn.Module, out: int) -> None:
+    def __init__(
+        self, width: int, hidden: int, k: int, attention: nn.Module, out: int, norm: str
+    ) -> None:
         super().__init__()
         self.attention = attention
+        self.batch_norm, self.layer_norm = nn.BatchNorm1d(k), nn.LayerNorm(k)
+        self.norm = norm
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
         self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
         self.project = nn.Linear(width, k)
@@ -99,7 +104,17 @@ class PlainLayer(nn.Module):
     def forward(self, g: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         g = g + self.attention(self.norm1(g))
         g = g + self.mlp(self.norm2(g))
-        psi = self.project(g)
+        psi = self.functions(self.project(g))
+        coefficients = torch.einsum("bnk,bnd->bkd", psi, f)
+        scaled = psi * nn.functional.softplus(self.eigenvalues)
+        f = f + torch.einsum("bnk,bkd->bnd", scaled, coefficients)
+        return g, self.update(self.norm3(f))
+
+    def functions(self, psi: Tensor) -> Tensor:
+        if self.norm == "batch":
+            return self.batch_norm(psi.transpose(1, 2)).transpose(1, 2)
+        if self.norm == "layer":
+            return self.layer_norm(psi)
         batch, n, k = psi.shape
         covariance = torch.einsum("bni,bnj->ij", psi, psi) / (batch * n)
         old = self.average
@@ -107,11 +122,7 @@ class PlainLayer(nn.Module):
         self.average = now if old is None else 0.9 * old + 0.1 * now
         jitter = 1e-6 * covariance.diagonal().mean().detach() * torch.eye(k, dtype=psi.dtype)
         factor = torch.linalg.cholesky(covariance + jitter)
-        psi = psi @ torch.linalg.inv(factor).transpose(-1, -2)
-        coefficients = torch.einsum("bnk,bnd->bkd", psi, f)
-        scaled = psi * nn.functional.softplus(self.eigenvalues)
-        f = f + torch.einsum("bnk,bkd->bnd", scaled, coefficients)
-        return g, self.update(self.norm3(f))
+        return psi @ torch.linalg.inv(factor).transpose(-1, -2)
 
     @torch.no_grad()
     def copy_from(self, layer: OrthogonalLayer) -> None:
@@ -121,6 +132,9 @@ class PlainLayer(nn.Module):
             getattr(self, name).load_state_dict(getattr(layer, name).state_dict())
         self.project.load_state_dict(layer.eigenfunctions.project.state_dict())
         self.eigenvalues.copy_(layer.eigenvalues)
+        if self.norm != "orthogonal":
+            norm = self.batch_norm if self.norm == "batch" else self.layer_norm
+            norm.load_state_dict(layer.eigenfunctions.norm.state_dict())  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
 
 
 class PlainONO(nn.Module):
@@ -128,7 +142,7 @@ class PlainONO(nn.Module):
 
     def __init__(
         self, attention: str = "nystrom", width: int = 128, depth: int = 10, heads: int = 8,
-        k: int = 32, expansion: int = 2, landmarks: int = 256,
+        k: int = 32, expansion: int = 2, landmarks: int = 256, norm: str = "orthogonal",
     ) -> None:  # fmt: skip
         super().__init__()
 
@@ -141,7 +155,7 @@ class PlainONO(nn.Module):
             nn.Linear(3, 2 * width), nn.GELU(), nn.Linear(2 * width, 2 * width)
         )
         self.layers = nn.ModuleList(
-            PlainLayer(width, expansion * width, k, attend(), 1 if last else width)
+            PlainLayer(width, expansion * width, k, attend(), 1 if last else width, norm)
             for last in (False,) * (depth - 1) + (True,)
         )
 

@@ -216,6 +216,7 @@ def test_only_keys_of_the_model_in_hand_are_offered():
     [
         ({"name": "fno"}, {"frame_channels": 1, "frame_padding": 6}),
         ({"name": "ono", "queries": True}, {"query_time": True}),
+        ({"name": "ono"}, {"normalization": "batch"}),
     ],
 )
 def test_arguments_that_came_later_are_written_where_they_are_set(model, later):
