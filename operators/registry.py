@@ -13,6 +13,7 @@ from operators.models.deeponet import DeepONet, ShiftDeepONet
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
+from operators.models.geofno import GeoFNO
 from operators.models.lno import LNO
 from operators.models.lrsa import LRSA
 from operators.models.mwt import MWT
@@ -139,6 +140,7 @@ register("transolver", Transolver)
 register("lrsa", LRSA)
 register("mwt", MWT)
 register("lno", LNO)
+register("geo-fno", GeoFNO)
 register("neuraloperator", NeuralOperatorModel)
 
 

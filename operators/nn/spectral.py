@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from operators.nn.dropout import Dropout
 from operators.nn.fused import on_processor, parts_of
+from operators.nn.precision import exactly, widened
 
 
 def _angles(k: Tensor, n: int) -> Tensor:
@@ -110,23 +112,13 @@ def _product(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tens
     schema="(Tensor u, str kind, int n, int modes, bool transposed) -> Tensor",
 )
 def _exact_product(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tensor:
-    """In float32 at least, whatever the precision of other products."""
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        with torch.autocast(u.device.type, enabled=False):
-            return _product(_widened(u), kind, n, modes, transposed)
-    finally:
-        torch.set_float32_matmul_precision(precision)
-
-
-def _widened(u: Tensor) -> Tensor:
-    return u.float() if u.dtype in (torch.bfloat16, torch.float16) else u
+    with exactly(u):
+        return _product(widened(u), kind, n, modes, transposed)
 
 
 @_exact_product.register_fake
 def _(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tensor:
-    return _widened(u).new_empty(len(u), _rows(kind, n, modes, transposed), u.shape[2])
+    return widened(u).new_empty(len(u), _rows(kind, n, modes, transposed), u.shape[2])
 
 
 def _keep_words(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -267,6 +259,21 @@ def _field(
     waves = transformed(v_hat.view(batch * (m + 1), 4 * m, -1), "back", n2, m)
     v = transformed(waves.view(batch, 2 * (m + 1), -1), "first", n1, m, transposed=True)
     return v.view(batch, n1, n2, -1)
+
+
+def spectrum(u: Float[Tensor, "batch *grid c"], m: int) -> Float[Tensor, "modes 2 batch c"]:
+    """The orthonormal modes of fields on an interval or a square, in the order of the weights of
+    `SpectralConv1d` and `SpectralConv2d`."""
+    return line_modes(u, m) if u.ndim == 3 else _modes(u, m).flatten(0, 2)
+
+
+def values(
+    v_hat: Float[Tensor, "2 modes batch c"], grid: Sequence[int], m: int
+) -> Float[Tensor, "batch *grid c"]:
+    """The real fields on a grid that have these modes alone."""
+    if len(grid) == 1:
+        return line_of(v_hat, grid[0])
+    return _field(v_hat.unflatten(1, (2, m, m)), *grid)
 
 
 def convolved(

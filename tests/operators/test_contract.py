@@ -176,6 +176,8 @@ CASES = {
                 no_limit="a finer grid has a further layer"),
     "lno": Case("lno", {"width": 32, "depth": 1, "heads": 4, "latents": 32}, 1e-2, 600,
                 {"coordinates": "periodic"}, elsewhere=True, longer=3),
+    "geo-fno": Case("geo-fno", {"width": 16, "depth": 3, "modes": 6, "latent": 16,
+                                "head_width": 32, "deformation_width": 8}, 1e-2, elsewhere=True),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

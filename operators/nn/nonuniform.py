@@ -1,0 +1,167 @@
+r"""Fourier transforms of functions on scattered points, and what carries those points to a torus.
+
+References: Z. Li, D. Z. Huang, B. Liu and A. Anandkumar, Fourier Neural Operator with Learned
+Deformations for PDEs on General Geometries, JMLR 24 (2023), section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.nn.precision import product
+from operators.nn.spectral import (
+    SpectralConv1d,
+    SpectralConv2d,
+    complex_products,
+    spectrum,
+    values,
+)
+from operators.nn.tokens import Real, TokenPoints, Tokens
+
+CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d}
+
+Waves = Float[Tensor, "n two_modes"] | Float[Tensor, "batch n two_modes"]
+Transform = Literal["mean", "sum"]
+
+
+def frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
+    """k of each weight of `SpectralConv1d` or `SpectralConv2d`, in their order.
+
+    >>> frequencies(2, 2).long().tolist()
+    [[0, 0, 1, 1, -1, -1, -2, -2], [0, 1, 0, 1, 0, 1, 0, 1]]
+    """
+    k = torch.arange(m)
+    if dim == 1:
+        return k[None].float()
+    first = torch.cat([k, -1 - k])
+    return torch.stack([first.repeat_interleave(m), k.repeat(2 * m)]).float()
+
+
+def waves(xi: TokenPoints, k: Float[Tensor, "dim modes"]) -> Waves:
+    """(cos 2πk·ξ, -sin 2πk·ξ) at each point: columns that v = Σ_k Re(v̂_k exp(2πik·ξ)) is made of.
+
+    Not by a matrix product: reduced precision would lose the phase.
+    """
+    turns = xi[..., :1] * k[0]
+    for axis in range(1, len(k)):
+        turns = turns + xi[..., axis, None] * k[axis]
+    phase = 2 * math.pi * turns
+    return torch.cat([phase.cos(), -phase.sin()], dim=-1)
+
+
+class NonuniformConv(nn.Module):
+    """The convolution of `SpectralConv1d` or `SpectralConv2d` from points ξ_j, or to points.
+
+    With "mean", the paper's choice, the coefficients of a function on n points are
+
+        û_k = 1/n Σ_j u_j exp(-2πik·ξ_j),  and  v(ξ) = Σ_k v̂_k exp(2πik·ξ),
+
+    k and -k together, so that v is real. On a regular grid with at least 2m points along each axis
+    both are those of the FFT. With "sum", as in the released code, û is divided by the number of
+    points of the latent grid in place of n, and v is multiplied by it: û has no limit as n grows.
+    Points weigh the same wherever they lie: the density of the points is a part of the function.
+
+    Args:
+        dim, in_channels, out_channels, modes: As in the classes named.
+        transform: "mean" or "sum".
+    """
+
+    k: Tensor
+    counted: Tensor
+
+    def __init__(
+        self, dim: int, in_channels: int, out_channels: int, modes: int, transform: Transform
+    ) -> None:
+        super().__init__()
+        self.modes, self.transform = modes, transform
+        weight = CONVOLUTIONS[dim](in_channels, out_channels, modes).weight
+        self.weight = nn.Parameter(
+            nn.init.uniform_(weight.detach(), 0, 1 / (in_channels * out_channels))
+        )
+        k = frequencies(dim, modes)
+        self.register_buffer("k", k, persistent=False)
+        # a coefficient of k stands for that of -k too, except on the axis where both are kept
+        counted = torch.where(k[-1] == 0, 1.0, 2.0)
+        self.register_buffer("counted", counted[:, None, None], persistent=False)
+
+    def waves(self, xi: TokenPoints) -> Waves:
+        """The columns of both maps at the points ξ."""
+        return waves(xi, self.k)
+
+    def from_points(
+        self, u: Tokens, at: Waves, mask: Real | None, grid: Sequence[int]
+    ) -> Float[Tensor, "batch *grid c"]:
+        """On the latent grid j/s, from values at points; False in `mask` is padding."""
+        total = math.prod(grid)
+        u = u if mask is None else u.masked_fill(~mask[..., None], 0.0)
+        u_hat = product(at.mT, u).unflatten(1, (2, -1)).permute(2, 1, 0, 3)
+        if self.transform == "sum":
+            u_hat = u_hat / total
+        elif mask is None:
+            u_hat = u_hat / u.shape[1]
+        else:
+            u_hat = u_hat / mask.sum(1)[:, None]
+        return values(self._weighted(u_hat), grid, self.modes) * math.sqrt(total)
+
+    def to_points(self, u: Float[Tensor, "batch *grid c"], at: Waves) -> Tokens:
+        """At points, from values on the latent grid."""
+        total = math.prod(u.shape[1:-1])
+        scale = math.sqrt(total) if self.transform == "sum" else 1 / math.sqrt(total)
+        v_hat = self.counted * self._weighted(spectrum(u, self.modes) * scale)
+        return product(at, v_hat.permute(2, 0, 1, 3).flatten(1, 2))
+
+    def _weighted(self, u_hat: Float[Tensor, "modes 2 batch c"]) -> Tensor:
+        weight = self.weight.flatten(0, -4)
+        return complex_products(u_hat.to(torch.promote_types(u_hat.dtype, weight.dtype)), weight)
+
+
+class Deformation(nn.Module):
+    """ξ(x) = x + x ⊙ MLP(f(x)): where a point x of [0, 1]^d lies on the torus of period 1.
+
+    f holds a linear map of x, of its distance to the centre and in two dimensions its angle seen
+    from there, beside sines and cosines of 2^j π times these numbers, j < width/4. As in the
+    released code there is no activation after the first map of the MLP, angles jump where they come
+    back to themselves, and the origin stays where it is.
+
+    Args:
+        dim: Coordinates of a point.
+        width: Features of the linear map; the MLP has four times as many.
+        depth: Hidden layers with an activation.
+        activation: Theirs.
+        center: Each coordinate of the centre.
+    """
+
+    powers: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        width: int,
+        depth: int = 2,
+        activation: type[nn.Module] = nn.GELU,
+        center: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.center = center
+        self.register_buffer("powers", 2.0 ** torch.arange(width // 4), persistent=False)
+        self.embed = nn.Linear(2 * dim, width)
+        hidden = 4 * width
+        layers: list[nn.Module] = [nn.Linear(width + 4 * dim * (width // 4), hidden)]
+        for _ in range(depth):
+            layers += [nn.Linear(hidden, hidden), activation()]
+        self.mlp = nn.Sequential(*layers, nn.Linear(hidden, dim))
+
+    def forward(self, x: TokenPoints) -> TokenPoints:
+        from_center = x - self.center
+        seen = [x, torch.linalg.vector_norm(from_center, dim=-1, keepdim=True)]
+        if x.shape[-1] == 2:
+            seen.insert(1, torch.atan2(from_center[..., 1:], from_center[..., :1]))
+        f = torch.cat(seen, dim=-1)  # (x, angle, distance)
+        phase = (math.pi * f[..., None] * self.powers).flatten(-2)
+        return x + x * self.mlp(torch.cat([self.embed(f), phase.sin(), phase.cos()], dim=-1))

@@ -1,0 +1,236 @@
+"""Geo-FNO against its released code in our own words, FNO, and sums over points, in float64."""
+
+import math
+
+import pytest
+import torch
+
+from operators.models.fno import FNO
+from operators.models.geofno import GeoFNO
+from operators.nn.nonuniform import Deformation, NonuniformConv, frequencies, waves
+from tests.oracles.plain_geofno import plain_deformation, plain_geofno
+
+transforms = pytest.mark.parametrize("transform", ["mean", "sum"])
+dims = pytest.mark.parametrize("dim", [1, 2])
+
+
+def shaken(module):
+    """In float64, with weights of order one so that every term counts."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return module.double()
+
+
+def small(**settings):
+    torch.manual_seed(0)
+    chosen = {"width": 6, "depth": 4, "modes": 4, "latent": 9, "head_width": 7}
+    return GeoFNO(**chosen | {"deformation_width": 8} | settings)
+
+
+def cloud(n=23, dim=2, batch=3, channels=1):
+    torch.manual_seed(2)
+    a = torch.randn(batch, n, channels, dtype=torch.float64)
+    return a, torch.rand(batch, n, dim, dtype=torch.float64)
+
+
+def grid(n, dim):
+    axis = torch.arange(n, dtype=torch.float64) / n
+    return torch.stack(torch.meshgrid(*[axis] * dim, indexing="ij"), -1)
+
+
+def outcomes(model, output):
+    """The output and the gradients of all parameters."""
+    return output, *torch.autograd.grad(output.square().sum(), list(model.parameters()))
+
+
+@transforms
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_is_the_released_code_with_frequencies_completed_exactly(transform, elsewhere):
+    model = shaken(small(in_channels=2, out_channels=3, transform=transform))
+    a, x = cloud(channels=2)
+    y = torch.rand(3, 5, 2, dtype=torch.float64) if elsewhere else None
+    found = outcomes(model, model(a, x, y))
+    expected = outcomes(model, plain_geofno(model, a, x, y))
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_is_the_released_code_where_the_lonely_frequency_has_no_weight():
+    model = shaken(small(transform="sum"))
+    a, x = cloud()
+    assert not torch.allclose(model(a, x), plain_geofno(model, a, x, released=True), rtol=1e-3)
+    with torch.no_grad():
+        model.last.weight[1, -1, 1:] = 0  # k₁ = -4, k₂ > 0
+    found = outcomes(model, model(a, x))
+    expected = outcomes(model, plain_geofno(model, a, x, released=True))
+    for name, one, own in zip(["u", *dict(model.named_parameters())], found, expected, strict=True):
+        if name == "last.weight":  # its gradient there is of another completion
+            one, own = (v.flatten(0, 1)[:-1] for v in (one, own))
+        torch.testing.assert_close(one, own, rtol=1e-10, atol=1e-10, msg=name)
+
+
+def test_has_as_many_parameters_as_the_released_code():
+    preset = GeoFNO.presets["elasticity"]
+    model = GeoFNO(in_channels=2, **preset.settings)
+    of_shapes = 42 * 32 + 32  # what that code has beside it
+    assert model.parameter_count == preset.parameters == 3_004_451 - of_shapes
+
+
+@dims
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_without_deformation_on_a_regular_grid_it_is_fno(dim, dtype, tolerance):
+    settings = {"in_channels": 2, "out_channels": 3, "width": 8, "modes": 6, "head_width": 16}
+    torch.manual_seed(0)
+    fno = FNO(dim=dim, depth=5, **settings)
+    model = GeoFNO(dim=dim, latent=16, **settings)
+    convolutions = [layer for layer in fno.layers if hasattr(layer, "pointwise")]
+    with torch.no_grad():
+        torch.nn.init.zeros_(model.deformation.mlp[-1].weight)
+        torch.nn.init.zeros_(model.deformation.mlp[-1].bias)
+        model.lift.load_state_dict(fno.lift.state_dict())
+        model.head.load_state_dict(fno.head.state_dict())
+        places = [model.first_places, *[one.places for one in model.layers], model.last_places]
+        own = [model.first, *[one.convolution for one in model.layers], model.last]
+        for i, layer in enumerate(convolutions):
+            layer.convolution.weight.normal_(std=0.2 * dim)  # as large as what is pointwise
+            own[i].weight.copy_(layer.convolution.weight)
+            places[i].weight.zero_()
+            places[i].bias.copy_(layer.pointwise.bias)
+            if i in (0, 4):
+                layer.pointwise.weight.zero_()
+            else:
+                model.layers[i - 1].pointwise.load_state_dict(layer.pointwise.state_dict())
+                model.layers[i - 1].pointwise.bias.zero_()
+    x = grid(16, dim).to(dtype)
+    a = torch.randn(2, *x.shape[:-1], 2).to(dtype)
+    u = fno.to(dtype)(a, x)
+    assert u.std() > 0.05
+    torch.testing.assert_close(model.to(dtype)(a, x), u, rtol=0, atol=tolerance)
+
+
+@dims
+def test_on_a_regular_grid_the_transform_is_the_fft(dim):
+    xi, k = grid(12, dim).flatten(0, -2), frequencies(dim, 5).double()
+    u = torch.randn(len(xi), dtype=torch.float64)
+    re, im = (waves(xi, k).mT @ u).unflatten(0, (2, -1))
+    u_hat = torch.fft.fftn(u.view(*[12] * dim))
+    expected = u_hat[tuple(k.long())]  # negative numbers count from the end, as frequencies do
+    torch.testing.assert_close(torch.complex(re, im), expected, rtol=1e-10, atol=1e-10)
+
+
+@dims
+def test_to_points_is_the_adjoint_of_from_points(dim):
+    """With unit weights, in means over points and over the grid."""
+    layer = NonuniformConv(dim, 2, 2, 4, "mean").double()
+    with torch.no_grad():
+        layer.weight.zero_()[..., range(2), range(2), 0] = 1.0
+    u, xi = cloud(17, dim, channels=2)
+    g = torch.randn(3, *[9] * dim, 2, dtype=torch.float64)
+    at = layer.waves(xi)
+    there = (layer.from_points(u, at, None, [9] * dim) * g).sum() / 9**dim
+    back = (u * layer.to_points(g, at)).sum() / 17
+    torch.testing.assert_close(there, back, rtol=1e-12, atol=1e-12)
+
+
+@dims
+def test_a_function_of_few_waves_keeps_its_values_at_points(dim):
+    layer = NonuniformConv(dim, 1, 1, 4, "mean").double()
+    with torch.no_grad():
+        layer.weight.zero_()[..., 0] = 1.0
+
+    def wave(x):
+        return torch.cos(2 * math.pi * (3 * x[..., :1] + x[..., -1:]) + 0.3) + 0.5
+
+    xi = torch.rand(1, 11, dim, dtype=torch.float64)
+    found = layer.to_points(wave(grid(9, dim))[None], layer.waves(xi))
+    # in one dimension both terms of the phase are one wave, 4: beyond 4 modes
+    expected = wave(xi) if dim == 2 else torch.full_like(xi, 0.5)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_points_of_a_cloud_may_be_permuted():
+    model, (a, x) = shaken(small()), cloud()
+    order = torch.randperm(23)
+    expected = model(a, x)[:, order]
+    torch.testing.assert_close(model(a[:, order], x[:, order]), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_other_points_of_padded_clouds_are_those_of_each_alone():
+    model, (a, x) = shaken(small()), cloud()
+    y, counts = torch.rand(3, 6, 2, dtype=torch.float64), (23, 15, 9)
+    mask = torch.arange(23) < torch.tensor(counts)[:, None]
+    alone = [
+        model(a[i : i + 1, :n], x[i, :n], y[i])[0] for i, n in enumerate(counts)
+    ]  # points that are shared, no mask
+    torch.testing.assert_close(model(a, x, y, mask), torch.stack(alone), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(model(a, x, x), model(a, x), rtol=1e-10, atol=1e-10)
+
+
+@transforms
+def test_points_that_stand_twice_count_in_sums_alone(transform):
+    model, (a, x) = shaken(small(transform=transform)), cloud()
+    once, twice = model(a, x), model(torch.cat([a, a], 1), torch.cat([x, x], 1))[:, :23]
+    assert torch.allclose(once, twice, rtol=1e-10, atol=1e-10) == (transform == "mean")
+
+
+def test_without_deformation_points_lie_where_they_are():
+    model, (a, x) = shaken(small(deformed=False, coordinates="none")), cloud()
+    with torch.no_grad():
+        model.first_places.weight.zero_()
+        model.last_places.weight.zero_()
+        for layer in model.layers:
+            layer.places.weight.zero_()
+    # shifts by points of the latent grid commute then
+    moved = model(a, x + torch.tensor([2 / 9, 5 / 9], dtype=torch.float64))
+    torch.testing.assert_close(moved, model(a, x), rtol=1e-10, atol=1e-10)
+
+
+def test_the_box_of_the_points_is_laid_on_the_torus():
+    model, (a, x) = shaken(small()), cloud()
+    scaled = shaken(small(start=-1.0, length=4.0))
+    torch.testing.assert_close(scaled(a, 4 * x - 1), model(a, x), rtol=1e-9, atol=1e-9)
+
+
+def test_deformation_is_its_formula_and_leaves_the_origin():
+    for settings in ({}, {"depth": 3, "activation": torch.nn.Tanh, "center": 1e-4}):
+        model = shaken(Deformation(2, 8, **settings))
+        x = torch.rand(3, 5, 2, dtype=torch.float64)
+        torch.testing.assert_close(model(x), plain_deformation(model, x), rtol=1e-10, atol=1e-10)
+    assert torch.equal(model(torch.zeros(1, 2).double()), torch.zeros(1, 2).double())
+    line = torch.rand(4, 1, dtype=torch.float64)
+    assert shaken(Deformation(1, 8))(line).shape == (4, 1)
+
+
+def test_transforms_stay_exact_under_autocast():
+    model, (a, x) = small().requires_grad_(False), cloud()
+    a, x = a.float(), x.float()
+    at = model.first.waves(x)
+    u = torch.randn(3, 23, 6)
+    expected = model.first.from_points(u, at, None, [9, 9])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.first.waves(x).dtype == torch.float32
+        half = model(a, x)
+    error = (half - model(a, x)).norm() / model(a, x).norm()
+    assert 0 < float(error) < 0.02  # bf16 has three digits
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model.first.from_points(u, at, None, [9, 9])
+    # the weights of the modes alone are in bf16
+    assert float((found - expected).norm() / expected.norm()) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 3}, "dim must be 1 or 2, got 3"),
+        ({"width": 0}, "width must be at least 1, got 0"),
+        ({"depth": 1}, "depth must be at least 2, got 1"),
+        ({"modes": 0}, "modes must be at least 1, got 0"),
+        ({"latent": 7}, "latent must be at least 8, got 7"),
+        ({"deformation_width": 3}, "deformation_width must be at least 4, got 3"),
+        ({"length": 0.0}, "length must be positive, got 0.0"),
+    ],
+)
+def test_refuses_impossible_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
