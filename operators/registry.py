@@ -14,6 +14,7 @@ from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.models.geofno import GeoFNO
+from operators.models.gnot import GNOT
 from operators.models.lno import LNO
 from operators.models.lrsa import LRSA
 from operators.models.mwt import MWT
@@ -141,6 +142,7 @@ register("lrsa", LRSA)
 register("mwt", MWT)
 register("lno", LNO)
 register("geo-fno", GeoFNO)
+register("gnot", GNOT)
 register("neuraloperator", NeuralOperatorModel)
 
 

@@ -178,6 +178,8 @@ CASES = {
                 {"coordinates": "periodic"}, elsewhere=True, longer=3),
     "geo-fno": Case("geo-fno", {"width": 16, "depth": 3, "modes": 6, "latent": 16,
                                 "head_width": 32, "deformation_width": 8}, 1e-2, elsewhere=True),
+    "gnot": Case("gnot", {**SMALL_TOKENS, "heads": 1, "depth": 2, "experts": 2, "mlp_depth": 1},
+                 5e-3, 500, {"coordinates": "periodic"}, elsewhere=True, longer=2),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

@@ -1,0 +1,260 @@
+r"""GNOT: queries attend to input functions and to each other by normalised linear attention.
+
+References: Z. Hao et al., GNOT: A General Neural Operator Transformer for Operator Learning, ICML
+2023 (arXiv 2302.14376); released code HaoZhongkai/GNOT at commit 5ee2e69.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from operators.base import Preset, at_least
+from operators.nn.fused import inner
+from operators.nn.pointwise import ResidualMLP
+from operators.nn.tokens import (
+    Positions,
+    Real,
+    TokenOperator,
+    TokenPoints,
+    Tokens,
+    check_heads,
+    merged,
+    split,
+)
+
+_SETTINGS = "a reading of Hao et al. 2023 and released defaults; none are published by dataset"
+
+Queries = Float[Tensor, "batch n width"]
+Sources = Float[Tensor, "batch m width"]
+OfSources = Bool[Tensor, "batch m"]  # False at padding
+
+
+def normalized(
+    q: Float[Tensor, "batch heads n d"],
+    k: Float[Tensor, "batch heads m d"],
+    v: Float[Tensor, "batch heads m c"],
+    mask: OfSources | None = None,
+) -> Float[Tensor, "batch heads n c"]:
+    """Means of v with the weights q·k / Σ q·k (eqs. 7 and 10): positive, of sum 1 for each query.
+
+    Linear in the points: numerators and denominators are q times the sums of k (v, 1), here means
+    over the m points, which stay within the range of half precision.
+
+    Args:
+        q, k: Queries and keys, positive.
+        v: Values at the points of the keys.
+        mask: False at keys that are padding.
+    """
+    k = k if mask is None else k * mask[:, None, :, None]
+    v = nn.functional.pad(v, (0, 1), value=1.0)
+    sums = inner((k / k.shape[-2]).flatten(0, 1), v.flatten(0, 1)).unflatten(0, k.shape[:2])
+    found = q @ sums
+    return found[..., :-1] / found[..., -1:]
+
+
+class NormalizedAttention(nn.Module):
+    """(q + Σ_i means of v_i) W + b over the input functions i, in each head.
+
+    q = softmax(u W_q + b_q) over the features, k_i alike of z_i; v_i = z_i W_vi + b_vi. The query
+    itself is added, and the functions are summed, as released; the paper (eq. 10) has the mean
+    over them instead of the sum.
+
+    Args:
+        width, heads: Features and heads.
+        inputs: Number of functions z_i; each has keys and values of its own.
+    """
+
+    def __init__(self, width: int, heads: int, inputs: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.keys, self.values = (
+            nn.ModuleList(nn.Linear(width, width) for _ in range(inputs)) for _ in range(2)
+        )
+        self.out = nn.Linear(width, width)
+
+    def forward(
+        self, u: Queries, functions: list[Sources], mask: OfSources | None = None
+    ) -> Queries:
+        q = split(self.query(u), self.heads).softmax(-1)
+        found = q
+        for z, key, value in zip(functions, self.keys, self.values, strict=True):
+            k, v = split(key(z), self.heads).softmax(-1), split(value(z), self.heads)
+            found = found + normalized(q, k, v, mask)
+        return self.out(merged(found))
+
+
+class Experts(nn.Module):
+    """Σ_e g_e E_e(u) with MLPs E_e and weights g by point; all experts are two matrix products.
+
+    Args:
+        width, feedforward: Features, and hidden features of each expert.
+        experts: Number of MLPs.
+    """
+
+    def __init__(self, width: int, feedforward: int, experts: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, experts * feedforward)
+        self.weight = nn.Parameter(torch.empty(width, experts * feedforward))
+        self.bias = nn.Parameter(torch.empty(experts, width))
+        bound = feedforward**-0.5  # of a linear map with the inputs of one expert
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, u: Tokens, g: Float[Tensor, "#batch n experts"]) -> Tokens:
+        hidden = nn.functional.gelu(self.first(u)).unflatten(-1, (len(self.bias), -1))
+        hidden = (hidden * g[..., None]).flatten(-2)
+        return nn.functional.linear(hidden, self.weight) + g @ self.bias
+
+
+class Block(nn.Module):
+    """Attention to the input functions z_i, experts, attention among the points, experts.
+
+        u <- u + attention(LN(u), LN_i(z_i)),  u <- u + LN(Σ_e g_e E_e(u))
+        u <- u + attention(LN(u), LN(u)),      u <- u + LN(Σ_e g_e E'_e(u))
+
+    The norms of the experts act on what they give, as released. The gates are a softmax over the
+    experts of an MLP of the coordinates; one expert has none.
+    """
+
+    def __init__(
+        self, width: int, heads: int, inputs: int, feedforward: int, experts: int, positions: int
+    ) -> None:
+        super().__init__()
+        self.gate = None
+        if experts > 1:
+            self.gate = nn.Sequential(
+                nn.Linear(positions, feedforward),
+                nn.GELU(),
+                nn.Linear(feedforward, feedforward),
+                nn.GELU(),
+                nn.Linear(feedforward, experts),
+            )
+        self.cross = NormalizedAttention(width, heads, inputs)
+        self.within = NormalizedAttention(width, heads, 1)
+        self.experts1, self.experts2 = (Experts(width, feedforward, experts) for _ in range(2))
+        self.norm_cross, self.norm1, self.norm_within, self.norm2 = (
+            nn.LayerNorm(width) for _ in range(4)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(inputs))
+
+    def forward(
+        self,
+        u: Queries,
+        functions: list[Sources],
+        p: Float[Tensor, "#batch n p"],
+        mask: OfSources | None,
+        of_u: Real | None,
+    ) -> Queries:
+        """The next features of the points.
+
+        Args:
+            u, p: Features and coordinates of the points of the output.
+            functions: Features of the input functions at their points.
+            mask, of_u: False at padding among the points of the functions, and of the output.
+        """
+        g = p.new_ones(*p.shape[:-1], 1) if self.gate is None else self.gate(p).softmax(-1)
+        normed = [norm(z) for norm, z in zip(self.norms, functions, strict=True)]
+        u = u + self.cross(self.norm_cross(u), normed, mask)
+        u = u + self.norm1(self.experts1(u, g))
+        v = self.norm_within(u)
+        u = u + self.within(v, [v], of_u)
+        return u + self.norm2(self.experts2(u, g))
+
+
+class GNOT(TokenOperator):
+    """u(y) = MLP(blocks(MLP(y); MLP(x, a(x)))): the points y ask, the input functions answer.
+
+    Linear in the number of points. The output may be asked for anywhere, but its points attend to
+    each other: u(y) depends on all of y, which must be spread evenly for the limit of fine grids
+    to exist, as must x.
+
+    The released code at the named commit gives the same numbers with the same weights. Its vector
+    of parameters beside the points y, and functions at other points than x, have no counterpart:
+    here one function a is given at the points x. With branches "each" its channels are the several
+    input functions. The library thuml/Neural-Solver-Library has another model under this name,
+    whose queries in every block are those of the first; its counts are not comparable.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Number of coordinates, 1 or 2.
+        width: Features of a point.
+        depth: Number of blocks.
+        heads: Heads of each attention; must divide the width.
+        feedforward: Hidden features of the experts and of the gates, published 4 times the width.
+        experts: Experts after each attention, weighted by the place of a point.
+        mlp_depth: Residual layers in the MLPs at both ends.
+        branches: "one": the channels of a are one input function, with one MLP. "each": every
+            channel is an input function, with an MLP, norms, keys and values of its own.
+        coordinates: How points are given to the MLPs and gates: "raw", x itself, as published;
+            "periodic", cos 2πx and sin 2πx, which have no jump at the ends.
+
+    Raises:
+        ValueError: On impossible settings, and on input of another shape than declared.
+
+    >>> model = GNOT(dim=1, width=32, heads=4, feedforward=64)
+    >>> x, y = torch.arange(64)[:, None] / 64, torch.rand(10, 1)
+    >>> model(torch.randn(2, 64, 1), x, y).shape
+    torch.Size([2, 10, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset({}, 3_767_306, _SETTINGS, dim=2),
+        "navier-stokes": Preset({}, 3_768_458, _SETTINGS, (10, 1), dim=2),
+        "elasticity": Preset({}, 3_767_434, _SETTINGS, (2, 1), dim=2),
+        "airfoil": Preset({}, 3_767_434, _SETTINGS, (2, 1), dim=2),
+        "pipe": Preset({}, 3_767_434, _SETTINGS, (2, 1), dim=2),
+        "plasticity": Preset({}, 3_767_563, _SETTINGS, (2, 2), dim=2),
+        "burgers": Preset({}, 3_765_514, _SETTINGS),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 128,
+        depth: int = 3,
+        heads: int = 1,
+        feedforward: int = 512,
+        experts: int = 3,
+        mlp_depth: int = 3,
+        branches: Literal["one", "each"] = "one",
+        coordinates: Literal["raw", "periodic"] = "raw",
+    ) -> None:
+        positions = Positions(coordinates, dim)
+        super().__init__(in_channels, out_channels, dim, positions)
+        check_heads(width, heads)
+        at_least(1, depth=depth, feedforward=feedforward, experts=experts, mlp_depth=mlp_depth)
+        self.sizes = [1] * in_channels if branches == "each" else [in_channels]
+        self.trunk = ResidualMLP(positions.count, width, width, mlp_depth, nn.GELU())
+        self.branches = nn.ModuleList(
+            ResidualMLP(positions.count + size, width, width, mlp_depth, nn.GELU())
+            for size in self.sizes
+        )
+        self.blocks = nn.ModuleList(
+            Block(width, heads, len(self.sizes), feedforward, experts, positions.count)
+            for _ in range(depth)
+        )
+        self.head = ResidualMLP(width, width, out_channels, mlp_depth, nn.GELU())
+
+    def decoded(
+        self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
+    ) -> Float[Tensor, "batch _ c_out"]:
+        p, a = v.split([self.positions.count, self.in_channels], dim=-1)
+        functions = [
+            branch(torch.cat([p, part], dim=-1))
+            for branch, part in zip(self.branches, a.split(self.sizes, dim=-1), strict=True)
+        ]
+        q = self.positions(y)
+        q = q[None] if q.ndim == 2 else q  # the gates of points that all samples share are one
+        u = self.trunk(q).expand(len(v), -1, -1)
+        for block in self.blocks:
+            u = block(u, functions, q, mask, of_y)
+        return self.head(u)
