@@ -10,6 +10,7 @@ from typing import Any
 
 from operators.base import Operator
 from operators.models.deeponet import DeepONet, ShiftDeepONet
+from operators.models.f_fno import FFNO
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
@@ -133,6 +134,7 @@ register("galerkin-transformer", GalerkinTransformer, {"attention": ATTENTIONS})
 register("galerkin-transformer-2d", GalerkinTransformer2d, {"attention": ATTENTIONS})
 register("transformer", Transformer)
 register("fno", FNO)
+register("f-fno", FFNO)
 register("deeponet", DeepONet)
 register("shift-deeponet", ShiftDeepONet)
 register("ono", ONO)

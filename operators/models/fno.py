@@ -7,29 +7,18 @@ Transformer: Fourier or Galerkin, NeurIPS 2021, and its released code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from operators.base import (
-    MESHES,
-    Function,
-    Mask,
-    Operator,
-    Points,
-    Preset,
-    Targets,
-    at_least,
-    check_input,
-)
+from operators.base import Function, Preset, at_least
 from operators.nn.batch_norm import BatchNorm
 from operators.nn.dropout import Dropout
-from operators.nn.resample import interpolated, interpolation
+from operators.nn.grids import GridOperator
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
-from operators.nn.tokens import Coordinates, Positions
+from operators.nn.tokens import Coordinates
 
 CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
@@ -99,7 +88,7 @@ class FourierLayer(nn.Module):
         return self.batch_norm(k + self.pointwise(u))
 
 
-class FNO(Operator):
+class FNO(GridOperator):
     """A pointwise linear map, Fourier layers, and a pointwise network with one hidden layer.
 
     The defaults are those of the Burgers example in the code of 2021, with GELU in place of ReLU
@@ -159,9 +148,6 @@ class FNO(Operator):
     torch.Size([2, 64, 1])
     """
 
-    domains = MESHES
-    points_by_sample = True
-    other_points = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset({}, 549_569, CODE_2021),
         "burgers-2020": Preset(FIRST, 550_081, CODE_2020),
@@ -202,74 +188,27 @@ class FNO(Operator):
         frame_channels: int = 0,
         frame_padding: int = 0,
     ) -> None:
-        super().__init__(in_channels, out_channels, dim)
-        at_least(0, frame_channels=frame_channels, frame_padding=frame_padding)
-        if frame_padding and not frame_channels:
-            raise ValueError(f"frame_padding={frame_padding} needs frame_channels, got 0")
+        super().__init__(
+            in_channels,
+            out_channels,
+            dim,
+            coordinates,
+            padding,
+            padding_points,
+            frame_channels,
+            frame_padding,
+        )
         at_least(1, width=width, depth=depth, modes=modes, head_width=head_width)
-        if min(padding, padding_points) < 0 or padding * padding_points:
-            raise ValueError(
-                "one of padding and padding_points must be 0 and the other at least 0, "
-                f"got padding={padding}, padding_points={padding_points}"
-            )
-        self.positions = Positions(coordinates, dim, last=True)
-        self.padding, self.padding_points = padding, padding_points
-        self.frame_channels, self.frame_padding = frame_channels, frame_padding
-        in_time = frame_channels > 0
         sigma = ACTIVATIONS[activation]
 
         def mlp(hidden: int, channels: int) -> nn.Module:
             return nn.Sequential(nn.Linear(width, hidden), sigma(), nn.Linear(hidden, channels))
 
-        self.lift = nn.Linear(in_channels + self.positions.count + in_time, width)
+        self.lift = nn.Linear(self.features, width)
         layers: list[nn.Module] = []
         for _ in range(depth):
             between = mlp(width, width) if channel_mlp else nn.Identity()
             settings = width, modes, normalization, between, initialization, dropout
-            layers += [FourierLayer(dim + in_time, *settings), sigma()]
+            layers += [FourierLayer(self.axes, *settings), sigma()]
         self.layers = nn.Sequential(*layers if last_activation else layers[:-1])
         self.head = mlp(head_width, frame_channels or out_channels)
-
-    def margins(self, grid: Sequence[int]) -> list[int]:
-        """Zeros before and after each axis, channels first, then the last axis: as `pad` wants.
-
-        Args:
-            grid: Points of each axis of space.
-        """
-        margins = [0, 0, 0, self.frame_padding] if self.frame_channels else [0, 0]
-        for n in reversed(grid):
-            margins += [0, self.padding_points or round(self.padding * n)]
-        return margins
-
-    def forward(
-        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
-    ) -> Float[Tensor, "batch ... c_out"]:
-        check_input(self, a, x, y, mask)
-        if y is not None and x.ndim == a.ndim:
-            raise ValueError("FNO interpolates between boxes alone: y must be None")
-        u = self.lift(self._in_time(self.positions.beside(a, x)))
-        margins = self.margins(a.shape[1:-1])
-        if any(margins):
-            u = nn.functional.pad(u, margins)
-        u = self.layers(u)
-        if any(margins):
-            u = nn.functional.pad(u, [-margin for margin in margins])
-        u = self.head(u)
-        u = u.flatten(-2) if self.frame_channels else u
-        if y is None:
-            return u
-        if self.dim == 1:
-            return interpolation(x[:, 0].contiguous(), y[:, 0]) @ u
-        return interpolated(u, x, y)
-
-    def _in_time(self, a: Function) -> Float[Tensor, "batch ... f"]:
-        """The same at each frame, and the time of the frame, where frames are an axis."""
-        own = self.frame_channels
-        if not own:
-            return a
-        if self.out_channels % own:
-            raise ValueError(f"frames of {own} channels, got {self.out_channels} channels in all")
-        t = torch.linspace(0, 1, self.out_channels // own, dtype=a.dtype, device=a.device)
-        grid = (*a.shape[:-1], len(t))
-        repeated = a[..., None, :].expand(*grid, -1)
-        return torch.cat([repeated, t[:, None].expand(*grid, 1)], dim=-1)

@@ -1,0 +1,236 @@
+r"""The factorized Fourier neural operator: u + MLP(K u), K a sum of convolutions along single axes.
+
+References: A. Tran, A. Mathews, L. Xie, C. S. Ong, Factorized Fourier Neural Operators, ICLR 2023,
+equations (4) and (7); released code alasdairtran/fourierflow at 82d1689e.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import reduce
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Function, Preset, at_least
+from operators.nn.grids import GridOperator, for_each_axis
+from operators.nn.spectral import complex_products, transformed
+from operators.nn.tokens import Coordinates
+
+_OWN = {"shared": False, "gain": 1.0}
+_MESH = _OWN | {"indices": True}
+_CODE = "fourierflow, configuration of"
+
+
+class WeightNormalized(nn.Linear):
+    """W u + b with rows W_i = g_i v_i/|v_i|: lengths g and directions v are learned apart.
+
+    Starts as a linear map does.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features)
+        self.length = nn.Parameter(self.weight.detach().norm(dim=1, keepdim=True))
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight = self.length * nn.functional.normalize(self.weight, dim=1)
+        return nn.functional.linear(input, weight, self.bias)
+
+
+class FactorizedConvolution(nn.Module):
+    """K u = Σ_i irfft_i(R_i rfft_i(u)), transforms along axis i alone.
+
+    Args:
+        width: Channels of u and K u.
+        modes: Modes kept along each axis; axis i needs n >= 2 modes[i] points.
+        gain: Factor of the initial weights, Xavier-normal on tensors (width, width, modes, 2).
+    """
+
+    def __init__(self, width: int, modes: list[int], gain: float) -> None:
+        super().__init__()
+        # (modes, in, out) in complex numbers, kept as real pairs
+        self.weights = nn.ParameterList(
+            gain / math.sqrt(2 * m * width) * torch.randn(m, width, width, 2) for m in modes
+        )
+
+    def forward(self, u: Function) -> Function:
+        along = (_along(u, axis, weight) for axis, weight in enumerate(self.weights, 1))
+        return reduce(torch.add, along)
+
+
+def _along(u: Function, axis: int, weight: Float[Tensor, "modes c c 2"]) -> Function:
+    """The convolution along one axis; points of the others are samples or columns of products."""
+    m, n, c = len(weight), u.shape[axis], u.shape[-1]
+    if n < 2 * m:
+        raise ValueError(f"{m} modes need an axis of at least {2 * m} points, got {n}")
+    before, after = math.prod(u.shape[:axis]), math.prod(u.shape[axis + 1 : -1])
+    u_hat = transformed(u.reshape(before, n, after * c), "spectrum", n, m)
+    u_hat = u_hat.view(before, 2, m, after, c).permute(2, 1, 0, 3, 4)
+    v_hat = complex_products(u_hat.flatten(2, 3), weight).unflatten(2, (before, after))
+    v_hat = v_hat.permute(2, 0, 1, 3, 4).reshape(before, 2 * m, after * c)
+    return transformed(v_hat, "values", n, m).view(u.shape)
+
+
+class FactorizedLayers(nn.Module):
+    """b = MLP(K u), u <- u + b, and again; the result is the b of the last layer.
+
+    Args:
+        width, depth: Channels of u, and layers.
+        modes, gain: As in `FactorizedConvolution`.
+        feedforward: Hidden features of the MLPs.
+        shared: All layers have the same K.
+    """
+
+    def __init__(
+        self, width: int, depth: int, modes: list[int], feedforward: int, shared: bool, gain: float
+    ) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(
+            FactorizedConvolution(width, modes, gain) for _ in range(1 if shared else depth)
+        )
+        self.mlps = nn.ModuleList(
+            nn.Sequential(
+                WeightNormalized(width, feedforward),
+                nn.ReLU(),
+                WeightNormalized(feedforward, width),
+            )
+            for _ in range(depth)
+        )
+
+    def forward(self, u: Function) -> Function:
+        b = torch.zeros_like(u)
+        for i, mlp in enumerate(self.mlps):
+            u = u + b
+            b = mlp(self.convolutions[i % len(self.convolutions)](u))
+        return b
+
+
+class FFNO(GridOperator):
+    """A linear map at each point, layers u + MLP(K u), and two linear maps; all weight-normalised.
+
+    The defaults are the published settings of Navier-Stokes at viscosity 1e-5: 1,072,834
+    parameters. One frame goes in and the next comes out, without the derivative in time; in
+    training noise of deviation 0.01 is added to normalised inputs.
+
+    Without padding and with coordinates "none" the operator commutes with shifts of the grid, along
+    each axis. K has no terms that mix frequencies of two axes: only the MLPs couple them.
+
+    As in the released code, the head sees the b of the last layer, not u + b, and has no activation
+    between its two linear maps: together they are one linear map.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension of the domain, 1 or 2.
+        width: Features at each point between the layers.
+        depth: Number of layers.
+        modes: Modes m kept along each axis, one number for all or one for each, with that of
+            frames last; a padded axis needs n >= 2m points.
+        factor: Hidden features of the MLPs, in widths.
+        shared: Layers share the weights of K, as published for Navier-Stokes; in the published
+            models of meshes each has its own.
+        gain: Factor of the initial weights of K: 0.1 published for shared ones, 1 for own.
+        head_width: Features between the two linear maps at the end.
+        coordinates: "raw" appends x to the input, as published; "periodic" appends cos 2πx and
+            sin 2πx; "none" appends nothing.
+        indices: The places of points in the grid, j/(n - 1) along each axis, stand for their
+            positions x, as published for meshes: where their points lie, a has to say. Predictions
+            are at x only.
+        padding: Zeros after the last point of each axis as a part of its n points, one number for
+            all axes or one for each: the convolution has one length on all resolutions. Published
+            are 8 points on meshes, which is their part in the presets.
+        frame_channels: Channels of a frame, where those of u are frames one after another (the task
+            `block`): they lie along a further axis, on which K acts too, as published for
+            plasticity. 0: channels of u are channels.
+        frame_padding: Zeros after the last frame.
+
+    Points y of the output are met by linear interpolation on boxes. The published model of point
+    clouds (elasticity) maps them to a grid first and is not this one. Settings for Darcy are not
+    published. "F_FNO" of Neural-Solver-Library has no MLPs, which leaves a linear map.
+
+    Raises:
+        ValueError: On impossible settings, on grids too coarse for the modes, and on input of
+            another shape than declared.
+
+    >>> model = FFNO()
+    >>> model.parameter_count
+    1072834
+    >>> axis = torch.arange(32) / 32
+    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+    >>> model(torch.randn(2, 32, 32, 1), x).shape
+    torch.Size([2, 32, 32, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "navier-stokes": Preset({}, 1_072_834, f"{_CODE} torus_li/markov, 24 layers", dim=2),
+        "navier-stokes-own": Preset(
+            _OWN, 7_102_146, f"{_CODE} torus_li/ablation/no_sharing, 24 layers", dim=2
+        ),
+        # of meshes: the positions are a
+        "airfoil": Preset(
+            _MESH | {"modes": [32, 16], "padding": [8 / 221, 8 / 51]},
+            10_247_938,
+            f"{_CODE} airfoil/ffno, 24 layers",
+            (2, 1),
+            dim=2,
+        ),
+        "pipe": Preset(
+            _MESH | {"padding": 8 / 129}, 7_102_210, f"{_CODE} pipe/ffno, 24 layers", (2, 1), dim=2
+        ),
+        "plasticity": Preset(
+            _MESH
+            | {
+                "modes": [32, 12, 8],
+                "padding": [8 / 101, 8 / 31],
+                "frame_channels": 4,
+                "frame_padding": 8,
+            },
+            11_034_760,
+            f"{_CODE} plasticity/ffno, 24 layers",
+            (1, 80),
+            dim=2,
+        ),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 64,
+        depth: int = 24,
+        modes: int | list[int] = 16,
+        factor: int = 4,
+        shared: bool = True,
+        gain: float = 0.1,
+        head_width: int = 128,
+        coordinates: Coordinates = "raw",
+        indices: bool = False,
+        padding: float | list[float] = 0.0,
+        frame_channels: int = 0,
+        frame_padding: int = 0,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            dim,
+            coordinates,
+            padding,
+            frame_channels=frame_channels,
+            frame_padding=frame_padding,
+            indices=indices,
+        )
+        at_least(1, width=width, depth=depth, factor=factor, head_width=head_width)
+        kept = for_each_axis("modes", modes, self.axes)
+        at_least(1, modes=min(kept))
+        if gain <= 0:
+            raise ValueError(f"gain must be positive, got {gain}")
+        self.lift = WeightNormalized(self.features, width)
+        self.layers = FactorizedLayers(width, depth, kept, factor * width, shared, gain)
+        self.head = nn.Sequential(
+            WeightNormalized(width, head_width),
+            WeightNormalized(head_width, frame_channels or out_channels),
+        )
