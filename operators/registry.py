@@ -14,6 +14,7 @@ from operators.models.f_fno import FFNO
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
+from operators.models.gaot import GAOT
 from operators.models.geofno import GeoFNO
 from operators.models.gnot import GNOT
 from operators.models.lno import LNO
@@ -145,6 +146,7 @@ register("mwt", MWT)
 register("lno", LNO)
 register("geo-fno", GeoFNO)
 register("gnot", GNOT)
+register("gaot", GAOT)
 register("neuraloperator", NeuralOperatorModel)
 
 

@@ -59,6 +59,8 @@ SMALL_GT_2D = {"width": 24, "depth": 2, "heads": 2, "feedforward": 48, "latent":
                "decoder_width": 16, "head_width": 32, "downscaler_dropout": 0.0, "dropout": 0.0,
                "feedforward_dropout": 0.0}  # fmt: skip
 SMALL_TOKENS = {"width": 32, "depth": 1, "heads": 4, "feedforward": 64}
+SMALL_GAOT = {"lattice": 16, "radius": 0.3, "channels": 16, "hidden": 16, "kernel_depth": 1,
+              "width": 64, "depth": 1, "heads": 4, "scaling": "unit"}  # fmt: skip
 LOCAL = {"width": 64, "latent": 32, "encoder_locality": 0.2, "decoder_locality": 0.2}
 POINTS = {"sensor_grid": "points", "sensors": 40}
 SENSORS = {
@@ -187,6 +189,11 @@ CASES = {
                                 "head_width": 32, "deformation_width": 8}, 1e-2, elsewhere=True),
     "gnot": Case("gnot", {**SMALL_TOKENS, "heads": 1, "depth": 2, "experts": 2, "mlp_depth": 1},
                  5e-3, 500, {"coordinates": "periodic"}, elsewhere=True, longer=2),
+    # its only nonlinear maps of values are those over the lattice, of 16 nodes an axis
+    "gaot": Case("gaot", SMALL_GAOT, 5e-3, 500, {"radius": 0.2}, 5e-2, longer=2, elsewhere=True),
+    "gaot dot": Case("gaot", {**SMALL_GAOT, "attention": "dot", "scales": [1.0, 1.5],
+                              "scale_weights": True}, 5e-3, 500, {"radius": 0.2}, 5e-2, longer=2,
+                     elsewhere=True),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

@@ -1,0 +1,170 @@
+r"""Sums over the points near each node of a lattice, and over the nodes near each point.
+
+No neighbours are searched and no shape depends on values: a point has as candidates the nodes of
+the square around it that holds its ball, whose number depends on radius and spacing alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from operators.nn.tokens import Real
+
+_AXES = 1e-4  # of a spacing: a node that far beyond the radius along an axis is looked at
+_SLACK = 1 + 4 * torch.finfo(torch.float32).eps  # of float32 and float64: both see the same nodes
+
+
+class Edges(NamedTuple):
+    """Pairs of a point and a node of a lattice, k candidates for each point.
+
+    The first axis is that of the samples, or 1 where they share the points.
+
+    Args:
+        points, places: Positions of the points, and of the nodes.
+        nodes: Which nodes the candidates are.
+        near: Which candidates lie within the radius; no candidate of padding does.
+        to_nodes: Whether values go from points to nodes; else from nodes to points.
+    """
+
+    points: Float[Tensor, "e n dim"]
+    places: Float[Tensor, "m dim"]
+    nodes: Int[Tensor, "e n k"]
+    near: Bool[Tensor, "e n k"]
+    to_nodes: bool
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """n points along each axis of [-1, 1]^dim, the ends included.
+
+    Args:
+        sizes: The numbers n.
+
+    >>> edges = Lattice([3]).edges(torch.tensor([[[0.2]], [[-3.0]]]), 0.9, to_nodes=True)
+    >>> edges.nodes[edges.near]  # the first sample is near 0 and 1, the other far from all
+    tensor([1, 2])
+    """
+
+    sizes: list[int]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.sizes)
+
+    def points(self, like: Tensor) -> Float[Tensor, "m dim"]:
+        axes = [torch.arange(n, device=like.device).to(like) * 2 / (n - 1) - 1 for n in self.sizes]
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
+
+    def edges(
+        self, p: Float[Tensor, "e n dim"], radius: float, to_nodes: bool, mask: Real | None = None
+    ) -> Edges:
+        """The pairs of points p with the nodes at most a radius away."""
+        p = p if mask is None else p.expand(len(mask), -1, -1)
+        dim, nodes, squared = len(self.sizes), 0, 0.0
+        near = torch.ones(*p.shape[:2], *[1] * dim, dtype=torch.bool, device=p.device)
+        for i, n in enumerate(self.sizes):
+            h = 2 / (n - 1)
+            at = (p[..., i].clamp(-2 - radius, 2 + radius) + 1) / h  # in steps of the lattice
+            first = (at - radius / h - _AXES).ceil()
+            steps = torch.arange(math.floor(2 * (radius / h + _AXES)) + 1, device=p.device)
+            node = first[..., None].long() + steps
+            shape = [*p.shape[:2], *[1] * i, len(steps), *[1] * (dim - i - 1)]
+            away = p[..., i, None] - (node.clamp(0, n - 1).to(p) * h - 1)
+            near = near & ((node >= 0) & (node < n)).view(shape)
+            nodes = nodes * n + node.clamp(0, n - 1).view(shape)
+            squared = squared + away.square().view(shape)
+        near = (near & (squared <= radius**2 * _SLACK)).flatten(2)
+        near = near if mask is None else near & mask[..., None]
+        return Edges(p, self.points(p), torch.as_tensor(nodes).flatten(2), near, to_nodes)
+
+
+def of_sources(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
+    """For each pair what v has where values come from."""
+    return v[:, :, None] if edges.to_nodes else _of_nodes(v, edges)
+
+
+def of_queries(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
+    """For each pair what v has where values go to."""
+    return _of_nodes(v, edges) if edges.to_nodes else v[:, :, None]
+
+
+def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batch _ c"]:
+    """The sum over all candidates of a query."""
+    if not edges.to_nodes:
+        return v.sum(dim=2)
+    m = len(edges.places)
+    if len(edges.nodes) == 1:
+        zeros = v.new_zeros(len(v), m, v.shape[-1])
+        return zeros.index_add(1, edges.nodes.flatten(), v.flatten(1, 2))
+    zeros = v.new_zeros(len(v) * m, v.shape[-1])
+    return zeros.index_add(0, _rows(edges), v.flatten(0, 2)).unflatten(0, (-1, m))
+
+
+def ends(edges: Edges) -> tuple[Float[Tensor, "e n k dim"], Float[Tensor, "e n k dim"]]:
+    """Positions of the sources and of the queries."""
+    points = edges.points[:, :, None].expand(*edges.nodes.shape, -1)
+    places = edges.places[edges.nodes]
+    return (points, places) if edges.to_nodes else (places, points)
+
+
+def _of_nodes(v: Float[Tensor, "batch m c"], edges: Edges) -> Float[Tensor, "_ n k c"]:
+    e = len(edges.nodes)
+    if e == 1:
+        found = v.index_select(1, edges.nodes.flatten())
+    else:
+        found = v.expand(e, -1, -1).flatten(0, 1).index_select(0, _rows(edges))
+    return found.reshape(-1, *edges.nodes.shape[1:], v.shape[-1])
+
+
+def _rows(edges: Edges) -> Int[Tensor, " rows"]:
+    """The nodes where those of all samples stand in one list."""
+    samples = torch.arange(len(edges.nodes), device=edges.nodes.device)
+    return (edges.nodes + len(edges.places) * samples[:, None, None]).flatten()
+
+
+def statistics(edges: Edges) -> Float[Tensor, "e _ s"]:
+    """How the sources near each query lie about it; 0 where there is none.
+
+    Their number, the mean and variance of the distance, the mean offset, and the eigenvalues of
+    the covariance, the largest first.
+    """
+    source, query = ends(edges)
+    offset = source - query
+    distance = torch.linalg.vector_norm(offset, dim=-1, keepdim=True)
+    second = offset[..., :, None] * offset[..., None, :]
+    parts = [torch.ones_like(distance), distance, offset, second.flatten(-2)]
+    dim = offset.shape[-1]
+    sums = summed(torch.cat(parts, dim=-1) * edges.near[..., None], edges)
+    count = sums[..., :1]
+    length, mean, second = (sums[..., 1:] / count.clamp(min=1)).split([1, dim, dim**2], dim=-1)
+    second = second.unflatten(-1, (dim, dim))
+    # the mean squared distance is the trace of the second moments
+    variance = second.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) - length.square()
+    covariance = second - mean[..., :, None] * mean[..., None, :]
+    spread = eigenvalues(covariance)
+    return torch.cat([count, length, variance.clamp(min=0), mean, spread], dim=-1)
+
+
+def eigenvalues(c: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim"]:
+    """Those of symmetric matrices of one or two rows, the largest first."""
+    if c.shape[-1] == 1:
+        return c[..., 0]
+    half = (c[..., 0, 0] + c[..., 1, 1]) / 2
+    apart = torch.stack([(c[..., 0, 0] - c[..., 1, 1]) / 2, c[..., 0, 1]], dim=-1)
+    root = torch.linalg.vector_norm(apart, dim=-1)
+    return torch.stack([half + root, half - root], dim=-1)
+
+
+def standardized(f: Float[Tensor, "e n s"], real: Real | None) -> Float[Tensor, "_ n s"]:
+    """Mean 0 and deviation 1 over the real points; a deviation below 1e-6 counts as 1."""
+    weight = f.new_ones(1, f.shape[1], 1) if real is None else real[..., None].to(f)
+    n = weight.sum(dim=1, keepdim=True)
+    f = f - (f * weight).sum(dim=1, keepdim=True) / n
+    deviation = ((f.square() * weight).sum(dim=1, keepdim=True) / (n - 1).clamp(min=1)).sqrt()
+    return f / deviation.masked_fill(deviation < 1e-6, 1)
