@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from operators.base import Operator
+from operators.models.cno import CNO
 from operators.models.deeponet import DeepONet, ShiftDeepONet
 from operators.models.f_fno import FFNO
 from operators.models.fno import FNO
@@ -147,6 +148,7 @@ register("lno", LNO)
 register("geo-fno", GeoFNO)
 register("gnot", GNOT)
 register("gaot", GAOT)
+register("cno", CNO)
 register("neuraloperator", NeuralOperatorModel)
 
 

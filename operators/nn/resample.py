@@ -1,6 +1,11 @@
-"""Linear interpolation between grids that are products of two axes."""
+"""Interpolation between grids that are products of axes: linear, cubic, trigonometric."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -8,6 +13,7 @@ from torch import Tensor, nn
 
 Function = Float[Tensor, "batch n1 n2 c"]
 Grid = Float[Tensor, "n1 n2 2"]
+Resampling = Literal["bicubic", "periodic", "fourier"]
 
 
 def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
@@ -57,3 +63,57 @@ def interpolated(
     v = torch.bmm(first.expand(batch, -1, -1), u.flatten(2))  # (batch, m1, n2 c)
     v = v.unflatten(2, (u.shape[2], -1)).flatten(0, 1)  # (batch m1, n2, c)
     return torch.bmm(second.expand(batch * m1, -1, -1), v).unflatten(0, (batch, m1))
+
+
+def resampled(
+    u: Float[Tensor, "batch c *grid"], kind: Resampling, sizes: Sequence[int]
+) -> Float[Tensor, "batch c ..."]:
+    """The same functions on other evenly spaced points of the same box; channels first.
+
+    Where there are fewer of them than before, what they cannot show is filtered out.
+
+    Args:
+        u: Values.
+        kind: "bicubic": of points (j + ½)/n, by cubic convolution, as the antialiased
+            interpolation of PyTorch. "periodic": the same kernel around the circle, of points j/n.
+            "fourier": by the trigonometric polynomial, cut off at the modes that both grids have.
+        sizes: Points along each axis.
+    """
+    for axis, (n, m) in enumerate(zip(u.shape[2:], sizes, strict=True)):
+        if n != m:
+            # compilers see how it is made, and do not take what is kept
+            made = _resampling if torch.compiler.is_compiling() else _kept_resampling
+            matrix = made(kind, n, m, u.dtype, u.device)
+            u = u @ matrix.T if axis == u.ndim - 3 else matrix @ u
+    return u
+
+
+def _resampling(
+    kind: Resampling, n: int, m: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "{m} {n}"]:
+    """The matrix from n values to m, in units of the spacing of the n."""
+    shift = 0.5 if kind == "bicubic" else 0.0
+    new = (torch.arange(m, dtype=torch.float64, device=device) + shift) * (n / m) - shift
+    distance = new[:, None] - torch.arange(n, device=device)
+    if kind == "fourier":
+        common = min(n, m)
+        k = torch.arange(1, (common + 1) // 2, device=device)
+        waves = (2 * math.pi / n * distance[..., None] * k).cos()
+        matrix = 1 + 2 * waves.sum(-1)
+        if common % 2 == 0:  # the last mode has no sine; of finer points it is two, +k and -k
+            matrix += (1 if common == n else 2) * (math.pi * common / n * distance).cos()
+    else:
+        width = max(n / m, 1.0)
+        images = range(-3, 4) if kind == "periodic" else (0,)
+        matrix = torch.stack([_cubic((distance + n * i) / width) for i in images]).sum(0)
+    return (matrix / matrix.sum(1, keepdim=True)).to(dtype)
+
+
+_kept_resampling = cache(_resampling)
+
+
+def _cubic(x: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+    """Cubic convolution with a = -½ (R. G. Keys 1981, equation 15)."""
+    x = x.abs()
+    inner, outer = (1.5 * x - 2.5) * x * x + 1, ((2.5 - 0.5 * x) * x - 4) * x + 2
+    return torch.where(x < 1, inner, torch.where(x < 2, outer, torch.zeros_like(x)))

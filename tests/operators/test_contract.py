@@ -61,6 +61,7 @@ SMALL_GT_2D = {"width": 24, "depth": 2, "heads": 2, "feedforward": 48, "latent":
 SMALL_TOKENS = {"width": 32, "depth": 1, "heads": 4, "feedforward": 64}
 SMALL_GAOT = {"lattice": 16, "radius": 0.3, "channels": 16, "hidden": 16, "kernel_depth": 1,
               "width": 64, "depth": 1, "heads": 4, "scaling": "unit"}  # fmt: skip
+SMALL_CNO = {"width": 8, "levels": 2, "blocks": 1, "neck_blocks": 1, "lift_width": 16}
 LOCAL = {"width": 64, "latent": 32, "encoder_locality": 0.2, "decoder_locality": 0.2}
 POINTS = {"sensor_grid": "points", "sensors": 40}
 SENSORS = {
@@ -194,6 +195,9 @@ CASES = {
     "gaot dot": Case("gaot", {**SMALL_GAOT, "attention": "dot", "scales": [1.0, 1.5],
                               "scale_weights": True}, 5e-3, 500, {"radius": 0.2}, 5e-2, longer=2,
                      elsewhere=True),
+    "cno": Case("cno", SMALL_CNO, 1e-2, evaluates=0.05, no_limit=CONVOLUTION, longer=2),
+    "cno fourier": Case("cno", {**SMALL_CNO, "size": 16, "resampling": "fourier",
+                                "normalization": "none"}, 1e-2),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

@@ -1,0 +1,161 @@
+"""The convolutional neural operator against its released form, in float64."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import interpolate, leaky_relu
+
+from operators.models.cno import CNO, Activation
+from operators.nn.resample import resampled
+from tests.oracles.plain_cno import plain_cno
+
+
+def points(*sizes):
+    axes = [torch.arange(n, dtype=torch.float64) / n for n in sizes]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+
+def small(**settings):
+    """In float64 with weights of order one, so that every term counts."""
+    torch.manual_seed(0)
+    model = CNO(**{"dim": 1, "width": 4, "levels": 2, "blocks": 1, "neck_blocks": 2,
+                   "lift_width": 6} | settings)  # fmt: skip
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.double()
+
+
+def band_limited(n, most, channels=1):
+    """The same function on any grid: random modes 0 ... most."""
+    torch.manual_seed(3)
+    k = 2 * math.pi * torch.arange(most + 1, dtype=torch.float64)
+    x = torch.arange(n, dtype=torch.float64)[:, None] / n
+    weights = torch.randn(2, most + 1, channels, dtype=torch.float64)
+    return ((k * x).cos() @ weights[0] + (k * x).sin() @ weights[1])[None]
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("normalization", ["batch", "none"])
+@pytest.mark.parametrize("training", [True, False])
+def test_is_the_released_network_written_out(dim, normalization, training):
+    model = small(dim=dim, normalization=normalization, in_channels=2, out_channels=3)
+    model.train(training)
+    sizes = (13, 8)[:dim]  # one of them is no multiple of four
+    a = torch.randn(2, *sizes, 2, dtype=torch.float64, requires_grad=True)
+    outputs = [model(a, points(*sizes)), plain_cno(model, a)]
+    torch.testing.assert_close(*outputs, rtol=1e-10, atol=1e-10)
+    inputs = [a, *model.parameters()]
+    gradients = [torch.autograd.grad(u.square().sum(), inputs) for u in outputs]
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("burgers", 670_505), ("darcy", 2_606_929), ("airfoil", 2_607_505)]
+)
+def test_presets_have_the_number_of_parameters_of_the_released_class(name, count):
+    preset = CNO.presets[name]
+    model = CNO(in_channels=preset.channels[0], dim=preset.dim, **preset.settings)
+    assert model.parameter_count == preset.parameters == count
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 16), (16, 8), (13, 6), (18, 4), (7, 21), (1, 2), (2, 1)])
+def test_bicubic_resampling_is_that_of_pytorch(n, m):
+    u = torch.randn(2, 3, n, 5, dtype=torch.float64)
+    expected = interpolate(u, (m, 10), mode="bicubic", antialias=True)
+    torch.testing.assert_close(resampled(u, "bicubic", (m, 10)), expected)
+
+
+@pytest.mark.parametrize(("n", "m"), [(9, 16), (16, 9), (8, 20), (20, 8), (1, 2), (2, 1)])
+def test_trigonometric_resampling_is_exact_on_common_modes(n, m):
+    most = (min(n, m) - 1) // 2
+    u, v = (band_limited(k, most).mT for k in (n, m))
+    torch.testing.assert_close(resampled(u, "fourier", (m,)), v)
+
+
+def test_trigonometric_resampling_filters_and_goes_back():
+    wave = torch.cos(2 * math.pi * 5 * points(16)).mT[None]
+    torch.testing.assert_close(resampled(wave, "fourier", (8,)), torch.zeros(1, 1, 8).double())
+    for n in (7, 8):  # the highest mode of an even number of points comes back as well
+        u = torch.randn(1, 1, n, dtype=torch.float64)
+        fine = resampled(u, "fourier", (2 * n,))
+        torch.testing.assert_close(resampled(fine, "fourier", (n,)), u)
+
+
+@pytest.mark.parametrize("kind", ["periodic", "fourier"])
+@pytest.mark.parametrize("m", [24, 4])
+def test_periodic_resampling_commutes_with_shifts(kind, m):
+    u = torch.randn(1, 1, 12, dtype=torch.float64)
+    moved = resampled(u.roll(3, -1), kind, (m,))
+    torch.testing.assert_close(moved, resampled(u, kind, (m,)).roll(m // 4, -1))
+    assert resampled(torch.ones_like(u), kind, (m,)).allclose(torch.ones(1).double())
+
+
+@pytest.mark.parametrize("kind", ["bicubic", "periodic", "fourier"])
+def test_an_activation_without_nonlinearity_is_the_resampling(kind):
+    activation, u = Activation(kind), torch.randn(2, 3, 8, 6, dtype=torch.float64)
+    activation.sigma = torch.nn.Identity()
+    through = resampled(resampled(u, kind, (16, 12)), kind, (4, 6))
+    torch.testing.assert_close(activation(u, (4, 6)), through)
+    if kind == "fourier":
+        torch.testing.assert_close(through, resampled(u, kind, (4, 6)))
+
+
+def test_an_activation_moves_with_shifts_of_half_a_point_better_than_the_bare_one():
+    u = band_limited(32, 8).mT
+    halved = resampled(u, "fourier", (64,)).roll(1, -1)[..., ::2]
+
+    def error(sigma):
+        moved = resampled(sigma(u), "fourier", (64,)).roll(1, -1)[..., ::2]
+        return float((sigma(halved) - moved).norm())
+
+    activation = Activation("fourier")
+    assert error(lambda v: activation(v, (32,))) < 0.5 * error(leaky_relu)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_band_limited_input_on_two_grids_has_the_same_output(dim):
+    model = small(dim=dim, size=16, resampling="fourier").eval()
+    outputs = []
+    for n in (20, 40):
+        a = band_limited(n, 6)
+        a = a if dim == 1 else a[:, :, None] * a[:, None] + a[:, :, None]
+        outputs.append(model(a, points(*[n] * dim)))
+    fine = outputs[1][(slice(None), *[slice(None, None, 2)] * dim)]
+    torch.testing.assert_close(fine, outputs[0], rtol=1e-9, atol=1e-9)
+
+
+def test_with_a_grid_of_its_own_it_acts_there():
+    model, a = small(dim=2, size=8).eval(), torch.randn(1, 12, 20, 1).double()
+    found, x = model(a, points(12, 20)), points(8, 8)
+    model.size = 0
+    inside = model(resampled(a.movedim(-1, 1), "bicubic", (8, 8)).movedim(1, -1), x)
+    expected = resampled(inside.movedim(-1, 1), "bicubic", (12, 20)).movedim(1, -1)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["periodic", "fourier"])
+def test_commutes_with_shifts_of_the_coarsest_grid(kind):
+    model, a = small(resampling=kind).eval(), torch.randn(2, 16, 1, dtype=torch.float64)
+    moved = model(a.roll(4, 1), points(16))
+    torch.testing.assert_close(moved, model(a, points(16)).roll(4, 1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 3}, "dim must be 1 or 2, got 3"),
+        ({"width": 1}, "width must be at least 2, got 1"),
+        ({"levels": 0}, "levels must be at least 1, got 0"),
+        ({"size": -1}, "size must be at least 0, got -1"),
+    ],
+)
+def test_refuses_impossible_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+def test_refuses_grids_that_are_too_coarse():
+    with pytest.raises(ValueError, match="levels=2 needs at least 4 points along each axis, got 3"):
+        small(dim=2)(torch.zeros(1, 9, 3, 1).double(), points(9, 3))
