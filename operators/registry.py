@@ -12,12 +12,15 @@ from operators.base import Operator
 from operators.models.cno import CNO
 from operators.models.deeponet import DeepONet, ShiftDeepONet
 from operators.models.f_fno import FFNO
+from operators.models.flare import FLARE
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.models.gaot import GAOT
 from operators.models.geofno import GeoFNO
 from operators.models.gnot import GNOT
+from operators.models.ipot import IPOT
+from operators.models.linear_no import LinearNO
 from operators.models.lno import LNO
 from operators.models.lrsa import LRSA
 from operators.models.mwt import MWT
@@ -149,6 +152,9 @@ register("geo-fno", GeoFNO)
 register("gnot", GNOT)
 register("gaot", GAOT)
 register("cno", CNO)
+register("linear-no", LinearNO)
+register("ipot", IPOT)
+register("flare", FLARE)
 register("neuraloperator", NeuralOperatorModel)
 
 

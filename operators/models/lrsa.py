@@ -65,7 +65,7 @@ class Block(nn.Module):
 
     def forward(self, u: Function, mask: Real | None = None) -> Function:
         points = self.norm_down(u).flatten(1, -2)  # (batch, n, width)
-        z = self.down(self.queries.expand(len(u), -1, -1), points, mask)
+        z = self.down(self.queries[None], points, mask)
         z = z + self.mlp1(self.norm1(z))
         tokens = self.norm_within(z)
         z = z + self.within(tokens, tokens)

@@ -13,12 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import MESHES, Function, Preset, at_least
+from operators.base import Function, Preset, at_least
 from operators.nn.fused import slice_sums
-from operators.nn.pointwise import Convolution, mlp, start_truncated
+from operators.nn.slices import Padding, Projection, SliceOperator, means, projected
 from operators.nn.tokens import (
     Coordinates,
-    FieldOperator,
     Positions,
     Real,
     check_heads,
@@ -74,12 +73,12 @@ class PhysicsAttention(nn.Module):
         self, w: Float[Tensor, "batch heads n slices"], f: Heads
     ) -> Float[Tensor, "batch heads slices d"]:
         """t, the means of f over the slices."""
-        return _means(w.to(f.dtype).mT @ f, w.sum(dim=-2, keepdim=True))
+        return means(w.to(f.dtype).mT @ f, w.sum(dim=-2, keepdim=True))
 
     def forward(self, u: Function, mask: Real | None = None) -> Function:
         x, f = self.split(self.to_slices(u)), self.split(self.to_values(u))
         w, sums, totals = self._sums(x, f, mask)
-        t = _means(sums, totals)
+        t = means(sums, totals)
         s = nn.functional.scaled_dot_product_attention(self.query(t), self.key(t), self.value(t))
         v = w.to(s.dtype) @ s  # (batch, heads, n, d)
         return self.out(merged(v).reshape(u.shape))
@@ -102,28 +101,7 @@ class PhysicsAttention(nn.Module):
         return w, sums, totals
 
 
-def _means(
-    sums: Float[Tensor, "batch heads slices d"], totals: Float[Tensor, "batch heads 1 slices"]
-) -> Float[Tensor, "batch heads slices d"]:
-    """Sums over the points of each slice, divided by its size."""
-    return (sums / (totals.mT + 1e-5)).to(sums.dtype)
-
-
-class Block(nn.Module):
-    """u <- u + attention(LN(u)), u <- u + MLP(LN(u))."""
-
-    def __init__(self, width: int, attention: PhysicsAttention, feedforward: int) -> None:
-        super().__init__()
-        self.attention = attention
-        self.mlp = mlp(width, feedforward, width)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-
-    def forward(self, u: Function, mask: Real | None = None) -> Function:
-        u = u + self.attention(self.norm1(u), mask)
-        return u + self.mlp(self.norm2(u))
-
-
-class Transolver(FieldOperator):
+class Transolver(SliceOperator):
     """MLP of a and the positions, blocks of attention among slices, a linear map at each point.
 
     The defaults are the settings of the Darcy example in the released benchmark library,
@@ -214,43 +192,30 @@ class Transolver(FieldOperator):
         heads: int = 8,
         slices: int = 64,
         feedforward: int = 256,
-        projection: Literal["convolution", "linear"] = "convolution",
-        padding: Literal["zeros", "circular"] = "zeros",
+        projection: Projection = "convolution",
+        padding: Padding = "zeros",
         coordinates: Literal["lattice"] | Coordinates = "lattice",
         lattice: int = 8,
         orthogonal: bool = True,
     ) -> None:
-        positions = Positions(coordinates, dim, lattice)
-        super().__init__(in_channels, out_channels, dim, positions)
         check_heads(width, heads)
-        at_least(1, depth=depth)
-        at_least(2, slices=slices, lattice=lattice)
-        if projection == "convolution":
-            self.domains, self.masks = MESHES, False
-        self.embed = mlp(in_channels + positions.count, 2 * width, width)
-        self.placeholder = nn.Parameter(torch.rand(width) / width)
+        at_least(2, slices=slices)
 
-        def projected() -> nn.Module:
-            if projection == "linear":
-                return nn.Linear(width, width)
-            return Convolution(dim, width, padding)
+        def attention() -> nn.Module:
+            to_slices, to_values = (projected(projection, dim, width, padding) for _ in range(2))
+            return PhysicsAttention(width, heads, slices, (to_slices, to_values))
 
-        self.blocks = nn.ModuleList(
-            Block(
-                width,
-                PhysicsAttention(width, heads, slices, (projected(), projected())),
-                feedforward,
-            )
-            for _ in range(depth)
+        super().__init__(
+            in_channels,
+            out_channels,
+            dim,
+            Positions(coordinates, dim, lattice),
+            width,
+            depth,
+            feedforward,
+            projection,
+            attention,
         )
-        self.decoder = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, out_channels))
-        start_truncated(self)
         for module in self.modules():
             if orthogonal and isinstance(module, PhysicsAttention):
                 nn.init.orthogonal_(module.slices.weight)
-
-    def encoded(self, u: Function, mask: Real | None) -> Function:
-        u = u + self.placeholder
-        for block in self.blocks:
-            u = block(u, mask)
-        return u

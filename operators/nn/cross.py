@@ -42,12 +42,13 @@ class CrossAttention(nn.Module):
 
     def forward(
         self,
-        q: Float[Tensor, "batch m _"],
+        q: Float[Tensor, "_ m _"],
         z: Float[Tensor, "batch n _"],
         mask: Real | None = None,
     ) -> Float[Tensor, "batch m _"]:
-        """The values at q; `mask` is False where z is padding."""
+        """The values at q, which may be one for all samples; `mask` is False where z is padding."""
         q, k, v = (split(u, self.heads) for u in (self.query(q), self.key(z), self.value(z)))
         q, k = self.norm_query(q), self.norm_key(k)  # (batch, heads, m|n, d)
+        q = q.expand(len(k), -1, -1, -1)
         v = nn.functional.scaled_dot_product_attention(q, k, v, as_keys(mask))
         return self.out(merged(v))

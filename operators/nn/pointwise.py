@@ -22,6 +22,7 @@ class ResidualMLP(nn.Module):
         in_features, width, out_features: Features of u, of v, and of what comes out.
         depth: Number of hidden layers.
         activation: σ.
+        first, last: Whether u is added to the first v, and the last v to what comes out.
     """
 
     def __init__(
@@ -31,18 +32,21 @@ class ResidualMLP(nn.Module):
         out_features: int,
         depth: int,
         activation: nn.Module,
+        first: bool = False,
+        last: bool = False,
     ) -> None:
         super().__init__()
-        self.activation = activation
+        self.activation, self.from_first, self.to_last = activation, first, last
         self.first = nn.Linear(in_features, width)
         self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
         self.last = nn.Linear(width, out_features)
 
     def forward(self, u: Float[Tensor, "... _"]) -> Float[Tensor, "... _"]:
         v = self.activation(self.first(u))
+        v = u + v if self.from_first else v
         for layer in self.hidden:
             v = v + self.activation(layer(v))
-        return self.last(v)
+        return v + self.last(v) if self.to_last else self.last(v)
 
 
 def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:

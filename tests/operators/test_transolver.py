@@ -8,7 +8,8 @@ import torch
 from torch.nn.functional import gelu, layer_norm
 
 from operators.base import check_input
-from operators.models.transolver import Convolution, PhysicsAttention, Transolver
+from operators.models.transolver import PhysicsAttention, Transolver
+from operators.nn.pointwise import Convolution
 from tests.oracles.plain_transolver import PlainTransolver
 
 VARIANTS = [

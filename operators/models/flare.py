@@ -1,0 +1,152 @@
+r"""FLARE: in each head points meet through a few latent tokens, by the same scores both ways.
+
+References: V. Puri et al., FLARE: Fast Low-rank Attention Routing Engine, 2025 (arXiv 2508.12594);
+released code vpuri3/FLARE.py at commit 4e05378.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from operators.base import Function, Preset, at_least
+from operators.nn.pointwise import ResidualMLP
+from operators.nn.tokens import (
+    Coordinates,
+    FieldOperator,
+    Positions,
+    Real,
+    Tokens,
+    as_keys,
+    check_heads,
+    merged,
+    split,
+)
+
+_SCRIPT = "Puri et al. 2025, released script run_comp.sh"
+_OURS = "defaults of the released code, which names no sizes for this data set"
+_POSITIONS = {"coordinates": "none"}
+
+
+def residual(width: int, out: int, depth: int, features: int | None = None) -> nn.Module:
+    """An MLP with all the sums that its sizes allow, with the GELU of Hendrycks and Gimpel."""
+    activation = nn.GELU(approximate="tanh")
+    first, last = features is None, width == out
+    return ResidualMLP(features or width, width, out, depth, activation, first, last)
+
+
+class LatentRouting(nn.Module):
+    """softmax_m(K Lᵀ) softmax_n(L Kᵀ) V in each head, K = MLP(u), V = MLP(u), L learned.
+
+    The matrix among n points has rank m, the number of latent tokens, and the same scores on its
+    way there and back; they are not divided by √d. Linear in n, and no n x m matrix is kept.
+
+    Args:
+        width, heads, latents: Features, heads, and latent tokens of each head.
+        mlp_depth: Hidden layers of the two MLPs.
+    """
+
+    def __init__(self, width: int, heads: int, latents: int, mlp_depth: int) -> None:
+        super().__init__()
+        self.latents = nn.Parameter(0.1 * torch.randn(heads, latents, width // heads))
+        self.key, self.value = (residual(width, width, mlp_depth) for _ in range(2))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, u: Tokens, mask: Real | None = None) -> Tokens:
+        k, v = (split(p(u), len(self.latents)) for p in (self.key, self.value))
+        q = self.latents.expand(len(u), -1, -1, -1).to(k.dtype)
+        z = scaled_dot_product_attention(q, k, v, as_keys(mask), scale=1.0)
+        return self.out(merged(scaled_dot_product_attention(k, q, z, scale=1.0)))
+
+
+class Block(nn.Module):
+    """u <- u + routing(LN(u)), u <- u + MLP(LN(u))."""
+
+    def __init__(self, width: int, heads: int, latents: int, mlp_depth: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.routing = LatentRouting(width, heads, latents, mlp_depth)
+        self.mlp = residual(width, width, mlp_depth)
+
+    def forward(self, u: Tokens, mask: Real | None = None) -> Tokens:
+        u = u + self.routing(self.norm1(u), mask)
+        return u + self.mlp(self.norm2(u))
+
+
+class FLARE(FieldOperator):
+    """MLP of a and the positions, blocks of routing through latent tokens, LN and an MLP.
+
+    Linear in the number of points, by plain attention twice. The defaults are those of the
+    released code, which is followed: MLPs with sums around all layers that have the width, for
+    keys and values too; linear maps normal with deviation 0.02, biases 0, latent tokens normal
+    with deviation 0.1. Means over points are the only coupling: values converge under refinement,
+    and with coordinates "none" the operator commutes with permutations of the points.
+
+    The features of a point come from the value of a there, so that there are none at other points.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Number of coordinates, 1 or 2.
+        width: Features of a point.
+        depth: Number of blocks.
+        heads: Heads; must divide the width.
+        latents: Latent tokens of each head.
+        mlp_depth: Hidden layers of the MLPs of the blocks; the two at the ends have 2.
+        coordinates: Appended to a at each point: "raw", x itself; "periodic", cos 2πx and
+            sin 2πx; "none".
+
+    Raises:
+        ValueError: On impossible settings, on input of another shape than declared, and on points
+            y of the output other than those of the input.
+
+    >>> model = FLARE(dim=1, width=16, depth=2, heads=2, latents=8)
+    >>> model(torch.randn(2, 64, 1), torch.arange(64)[:, None] / 64).shape
+    torch.Size([2, 64, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset({"latents": 256, "heads": 16}, 691_009, _SCRIPT, dim=2),
+        # of meshes: the positions are a, and stand once among the features
+        "airfoil": Preset(_POSITIONS | {"latents": 256}, 690_945, _SCRIPT, (2, 1), 2),
+        "pipe": Preset(_POSITIONS | {"latents": 128}, 625_409, _SCRIPT, (2, 1), 2),
+        "elasticity": Preset(_POSITIONS, 592_641, _SCRIPT, (2, 1), 2),
+        "navier-stokes": Preset({}, 593_281, _OURS, (10, 1), 2),
+        "plasticity": Preset({}, 592_834, _OURS, (2, 2), 2),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 64,
+        depth: int = 8,
+        heads: int = 8,
+        latents: int = 64,
+        mlp_depth: int = 3,
+        coordinates: Coordinates = "raw",
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
+        check_heads(width, heads)
+        at_least(1, depth=depth)
+        at_least(2, latents=latents)
+        at_least(0, mlp_depth=mlp_depth)
+        self.embed = residual(width, width, 2, in_channels + self.positions.count)
+        self.blocks = nn.ModuleList(Block(width, heads, latents, mlp_depth) for _ in range(depth))
+        last = ResidualMLP(width, width, out_channels, 2, nn.GELU(approximate="tanh"), first=True)
+        self.decoder = nn.Sequential(nn.LayerNorm(width), last)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    def encoded(self, u: Function, mask: Real | None) -> Function:
+        grid, u = u.shape[1:-1], u.flatten(1, -2)  # points as tokens
+        for block in self.blocks:
+            u = block(u, mask)
+        return u.unflatten(1, grid)

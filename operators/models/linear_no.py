@@ -1,0 +1,170 @@
+r"""LinearNO: points meet in slices as in Transolver, with no attention among the slices.
+
+References: W. Hu et al., Transolver Is a Linear Transformer: Revisiting Physics-Attention Through
+the Lens of Linear Attention, AAAI 2026 (arXiv 2511.06294).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from torch import nn
+
+from operators.base import Function, Preset, at_least
+from operators.nn.attention import over_points
+from operators.nn.fused import inner, slice_sums
+from operators.nn.slices import Padding, Projection, SliceOperator, means, projected
+from operators.nn.tokens import Coordinates, Positions, Real, check_heads, merged, split
+
+_OURS = "sizes of Transolver; no code was found, and no count is known"
+_POSITIONS = {"coordinates": "none"}  # of meshes: the positions are a
+
+Shares = Literal["points", "slices"]
+
+
+class LinearPhysicsAttention(nn.Module):
+    """v = softmax_g(x W_q + b) Kᵀ(x W_v) in each head, of one projection x of u.
+
+    K are the shares of the points in each slice, which sum to 1 over the points:
+
+        "points"   K = softmax_n(x W_k)
+        "slices"   K = w / (Σ_n w + 1e-5),  w = softmax_g(x W_k + b)
+
+    W_q, W_k, W_v are shared by the heads. A bias of the former K would cancel. Linear in the
+    number n of points: 2 n · slices numbers for each head are kept.
+
+    Args:
+        width, heads, slices: Features, heads, and slices.
+        project: The map of u to x.
+        shares: Which K.
+    """
+
+    def __init__(
+        self, width: int, heads: int, slices: int, project: nn.Module, shares: Shares
+    ) -> None:
+        super().__init__()
+        self.heads, self.shares, d = heads, shares, width // heads
+        self.project = project
+        self.query = nn.Linear(d, slices)
+        self.key = nn.Linear(d, slices, bias=shares == "slices")
+        self.value = nn.Linear(d, d, bias=False)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, u: Function, mask: Real | None = None) -> Function:
+        x = split(self.project(u).flatten(1, -2), self.heads)
+        flat, f = x.flatten(0, 1), self.value(x).flatten(0, 1)
+        real = None if mask is None else mask.repeat_interleave(self.heads, 0)
+        if self.shares == "points":
+            points = None if real is None else real[..., None]
+            t = inner(over_points(self.key(flat), points).to(f.dtype), f)
+        else:
+            weight, bias = (v.repeat(len(flat), 1, 1) for v in (self.key.weight.mT, self.key.bias))
+            _, sums, totals = slice_sums(flat, weight, bias, f, real)
+            t = means(sums, totals)
+        t = t.unflatten(0, (-1, self.heads))  # (batch, heads, slices, d)
+        v = self.query(x).softmax(dim=-1).to(t.dtype) @ t
+        return self.out(merged(v).reshape(u.shape))
+
+
+class LinearNO(SliceOperator):
+    """MLP of a and the positions, blocks in which points meet in slices, a linear map.
+
+    Transolver whose slices do not attend to each other, with maps of its own from the points to
+    the slices and back, and one projection of the features in place of two. With shares "slices",
+    W_q = W_k and the two projections of Transolver alike it is Transolver with temperature 1 and
+    the identity in place of the attention among slices; with "points" it is no special case.
+
+    The paper is the only source: no released code was found. It says that Q and K are a softmax
+    over slices and over points, that grids keep their convolutions, and that there are 40 % fewer
+    parameters than in Transolver on the average. One projection x, shared by Q, K and V, is a
+    reading, which has 38 % fewer with the settings of Darcy; a convolution for each of Q, K and V
+    would give more than Transolver has.
+
+    With projection "convolution" the kernels are 3 points of the grid along each axis, not a
+    length: the operator acts on every resolution, but the limit of fine grids is not that of one
+    function. With "linear" sums over points are the only coupling, and values converge.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension of the grid, 1 or 2.
+        width: Features of a point.
+        depth: Number of blocks.
+        heads: Heads; must divide the width.
+        slices: Slices of each head.
+        feedforward: Hidden features of the MLP in each block.
+        shares: Shares of the points in a slice: a softmax over the "points"; or, as in Transolver,
+            over the "slices", divided by the sum over the points.
+        projection: The map of the features before Q, K and V. "convolution" is that of grids,
+            "linear" that of point clouds, which the operator then takes: with coordinates "none"
+            it commutes with permutations of the points.
+        padding: Convolutions continue the values by "zeros" or "circular", for periodic
+            functions: with coordinates "none" the operator then commutes with shifts.
+        coordinates: Appended to a at each point: "lattice", the distances to a lattice of
+            reference points in [0, 1]^dim; "raw", x itself; "periodic", cos 2πx and sin 2πx;
+            "none".
+        lattice: Reference points along each axis, the ends included.
+
+    Raises:
+        ValueError: On impossible settings, on input of another shape than declared, and on points
+            y of the output other than those of the input.
+
+    >>> import torch
+    >>> model = LinearNO(dim=1, width=16, depth=2, heads=2, slices=8)
+    >>> model(torch.randn(2, 64, 1), torch.arange(64)[:, None] / 64).shape
+    torch.Size([2, 64, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset({}, 1_913_473, _OURS, dim=2),
+        "navier-stokes": Preset(
+            {"width": 256, "slices": 32, "feedforward": 512}, 7_554_049, _OURS, (10, 1), 2
+        ),
+        "airfoil": Preset(_POSITIONS, 1_897_345, _OURS, (2, 1), 2),
+        "pipe": Preset(_POSITIONS, 1_897_345, _OURS, (2, 1), 2),
+        "elasticity": Preset(_POSITIONS | {"projection": "linear"}, 848_769, _OURS, (2, 1), 2),
+        # the time is a channel of a
+        "plasticity": Preset(
+            {"coordinates": "raw", "feedforward": 128}, 1_634_818, _OURS, (2, 2), 2
+        ),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 128,
+        depth: int = 8,
+        heads: int = 8,
+        slices: int = 64,
+        feedforward: int = 256,
+        shares: Shares = "points",
+        projection: Projection = "convolution",
+        padding: Padding = "zeros",
+        coordinates: Literal["lattice"] | Coordinates = "lattice",
+        lattice: int = 8,
+    ) -> None:
+        check_heads(width, heads)
+        at_least(2, slices=slices)
+
+        def attention() -> nn.Module:
+            project = projected(projection, dim, width, padding)
+            return LinearPhysicsAttention(width, heads, slices, project, shares)
+
+        super().__init__(
+            in_channels,
+            out_channels,
+            dim,
+            Positions(coordinates, dim, lattice),
+            width,
+            depth,
+            feedforward,
+            projection,
+            attention,
+        )
+        for module in self.modules():
+            if isinstance(module, LinearPhysicsAttention):
+                nn.init.orthogonal_(module.query.weight)
+                nn.init.orthogonal_(module.key.weight)

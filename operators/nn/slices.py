@@ -1,0 +1,87 @@
+"""What Transolver and its successors share: blocks of points that meet in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import MESHES, Function, at_least
+from operators.nn.pointwise import Convolution, mlp, start_truncated
+from operators.nn.tokens import FieldOperator, Positions, Real
+
+Projection = Literal["convolution", "linear"]
+Padding = Literal["zeros", "circular"]
+
+
+def projected(projection: Projection, dim: int, width: int, padding: Padding) -> nn.Module:
+    """The map of the features that leads to slices: of neighbours in a grid, or of each point."""
+    if projection == "linear":
+        return nn.Linear(width, width)
+    return Convolution(dim, width, padding)
+
+
+def means(
+    sums: Float[Tensor, "*heads slices d"], totals: Float[Tensor, "*heads 1 slices"]
+) -> Float[Tensor, "*heads slices d"]:
+    """Sums over the points of each slice, divided by its size."""
+    return (sums / (totals.mT + 1e-5)).to(sums.dtype)
+
+
+class Block(nn.Module):
+    """u <- u + attention(LN(u)), u <- u + MLP(LN(u))."""
+
+    def __init__(self, width: int, attention: nn.Module, feedforward: int) -> None:
+        super().__init__()
+        self.attention = attention
+        self.mlp = mlp(width, feedforward, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, u: Function, mask: Real | None = None) -> Function:
+        u = u + self.attention(self.norm1(u), mask)
+        return u + self.mlp(self.norm2(u))
+
+
+class SliceOperator(FieldOperator):
+    """MLP of a and the positions, a learned vector, blocks, LN and a linear map at each point.
+
+    Linear maps start truncated normal.
+
+    Args:
+        in_channels, out_channels, dim, positions: As in `PointOperator`.
+        width, depth, feedforward: Features, blocks, and hidden features of their MLPs.
+        projection: What leads to slices; with "convolution" points are those of a grid.
+        attention: Gives the attention of a block.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dim: int,
+        positions: Positions,
+        width: int,
+        depth: int,
+        feedforward: int,
+        projection: Projection,
+        attention: Callable[[], nn.Module],
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim, positions)
+        at_least(1, depth=depth)
+        at_least(2, lattice=positions.lattice)
+        if projection == "convolution":
+            self.domains, self.masks = MESHES, False
+        self.embed = mlp(in_channels + positions.count, 2 * width, width)
+        self.placeholder = nn.Parameter(torch.rand(width) / width)
+        self.blocks = nn.ModuleList(Block(width, attention(), feedforward) for _ in range(depth))
+        self.decoder = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, out_channels))
+        start_truncated(self)
+
+    def encoded(self, u: Function, mask: Real | None) -> Function:
+        u = u + self.placeholder
+        for block in self.blocks:
+            u = block(u, mask)
+        return u

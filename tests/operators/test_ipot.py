@@ -1,0 +1,135 @@
+"""IPOT against the released code in other words, and what its queries are made of."""
+
+import copy
+
+import pytest
+import torch
+
+from operators.models.ipot import IPOT
+from tests.oracles.plain_ipot import PlainIPOT
+
+SIZES = {"dim": 2, "width": 12, "depth": 2, "heads": 3, "cross_heads": 2, "latents": 5,
+         "expansion": 2, "bands": 3, "resolution": 8}  # fmt: skip
+
+
+def small(**settings):
+    """In float64, with weights of order one, so that every term counts."""
+    torch.manual_seed(1)
+    model = IPOT(**SIZES | settings)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.double()
+
+
+def cloud(batch=2, n=9, channels=1):
+    torch.manual_seed(2)
+    a = torch.randn(batch, n, channels, dtype=torch.float64)
+    return a, torch.rand(batch, n, 2, dtype=torch.float64)
+
+
+def plain(model, channels):
+    found = PlainIPOT(channels, **SIZES).double()
+    for parameter in found.parameters():
+        torch.nn.init.zeros_(parameter)
+    found.copy_from(model)
+    return found
+
+
+def graded(model):
+    """A copy whose weights are the gradients."""
+    found = copy.deepcopy(model)
+    with torch.no_grad():
+        for mine, theirs in zip(found.parameters(), model.parameters(), strict=True):
+            mine.copy_(theirs.grad)
+    return found
+
+
+@pytest.mark.parametrize("channels", [(3, 2), (1, 1)])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_is_the_released_operator_with_its_gradients(channels, elsewhere):
+    model = small(in_channels=channels[0], out_channels=channels[1])
+    oracle = plain(model, channels)
+    a, x = cloud(channels=channels[0])
+    y = torch.rand(2, 4, 2, dtype=torch.float64) if elsewhere else x
+    u, expected = model(a, x, y if elsewhere else None), oracle(a, x, y)
+    torch.testing.assert_close(u, expected, rtol=1e-10, atol=1e-10)
+    for v in (u, expected):
+        v.square().sum().backward()
+    again = plain(graded(model), channels)  # with the gradients of ours in place of its weights
+    for (name, mine), theirs in zip(again.named_parameters(), oracle.parameters(), strict=True):
+        if channels[1] > 1 or not name.startswith("last"):
+            torch.testing.assert_close(mine, theirs.grad, rtol=1e-10, atol=1e-10)
+
+
+def test_the_last_mlp_of_one_channel_is_a_constant():
+    """Why there is none here."""
+    oracle = PlainIPOT((1, 1), **SIZES).double()
+    for parameter in oracle.last.parameters():
+        torch.nn.init.normal_(parameter)
+    v = oracle.last(torch.randn(7, 1, dtype=torch.float64))
+    torch.testing.assert_close(v, v[:1].expand(7, 1))
+    assert v.abs().min() > 0
+    assert IPOT().last is None
+    assert IPOT(out_channels=2).last is not None
+
+
+def test_number_of_parameters():
+    """The released code has 141,844: an MLP that nothing calls, and the last of one channel."""
+    with torch.device("meta"):
+        assert IPOT().parameter_count == 141_844 - 49_856 - 13
+        deeper = IPOT(depth=9)
+    assert deeper.parameter_count == 141_844 - 49_856 - 13  # one block for all
+
+
+def test_depth_is_how_often_the_block_acts():
+    one, two = small(depth=1), small(depth=2)
+    a, x = cloud()
+    for mine, theirs in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert not torch.allclose(one(a, x), two(a, x), rtol=1e-3)
+
+
+def test_a_permutation_of_the_points_permutes_the_values():
+    model = small()
+    a, x = cloud()
+    order = torch.randperm(9)
+    torch.testing.assert_close(model(a[:, order], x[:, order]), model(a, x)[:, order])
+
+
+def test_is_known_at_points_where_the_input_is_not():
+    """Values at some points y do not depend on the others, and at y = x they are those at x."""
+    model = small()
+    a, x = cloud()
+    y = torch.cat([x[:, :4], torch.rand(2, 3, 2, dtype=torch.float64)], dim=1)
+    u = model(a, x, y)
+    assert u.shape == (2, 7, 1)
+    torch.testing.assert_close(u[:, :4], model(a, x)[:, :4])
+    torch.testing.assert_close(u[:, 5:6], model(a, x, y[:, 5:6]))
+    assert not torch.allclose(u[:, 4], u[:, 5])
+
+
+def test_a_point_given_twice_counts_twice_and_all_given_twice_change_nothing():
+    """Attention to the points is a mean over them, a quadrature."""
+    model = small()
+    a, x = cloud()
+    twice = model(torch.cat([a, a], 1), torch.cat([x, x], 1), x)
+    torch.testing.assert_close(twice, model(a, x))
+    once = model(torch.cat([a, a[:, :1]], 1), torch.cat([x, x[:, :1]], 1), x)
+    assert not torch.allclose(once, model(a, x))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 3}, "dim must be 1 or 2, got 3"),
+        ({"heads": 5}, "heads must divide width, got heads=5, width=12"),
+        ({"cross_heads": 5}, "heads must divide width, got heads=5, width=12"),
+        ({"depth": 0}, "depth must be at least 1, got 0"),
+        ({"bands": 0}, "bands must be at least 1, got 0"),
+        ({"resolution": 1}, "resolution must be at least 2, got 1"),
+    ],
+)
+def test_refuses_impossible_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
