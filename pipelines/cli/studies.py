@@ -1,10 +1,11 @@
 """Commands of many trainings: benchmarks, profiles, studies."""
 
+import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ from pipelines.cli.common import (
     Set,
     Trainings,
     app,
+    number,
     parsed,
 )
 from pipelines.cli.stores import generated
@@ -33,6 +35,7 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
 
     from operators.training.fit import Epoch
     from pipelines.declared.benchmark import Benchmark
+    from pipelines.studies.benchmark import BenchmarkRun
     from pipelines.studies.runner import Study
 
 Words = list[str] | None
@@ -65,16 +68,31 @@ def benchmark_command(
     resume: Resume = False,
     overwrite: Overwrite = False,
     equation: Equation = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Make the rows of this seed alone, beside other processes and without a report.",
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str,
+        typer.Option(help="Where trainings run: processes, slurm, or the address of a scheduler."),
+    ] = "processes",
+    cells: Annotated[
+        bool,
+        typer.Option("--cells", help="Make the stores, and print a command for each training."),
+    ] = False,
 ) -> None:
-    """Train operators on datasets at one protocol, and write one table of the results."""
+    """Train operators on datasets at one protocol or two, and write one table of the results."""
     from pipelines.declared.benchmark import load_benchmark
     from pipelines.declared.profile import Profile
     from pipelines.reports.benchmark_report import write_benchmark_report
 
-    how = _How(workers, device, resume, overwrite)
+    how = _How(workers, device, resume, overwrite, scheduler)
     benchmark = load_benchmark(name)
     if isinstance(benchmark, Profile):
-        if only or on or seeds or data or set_ or workers > 1:
+        if only or on or seeds or data or set_ or workers > 1 or seed is not None or cells:
             raise SchemaError(
                 f"{name} is a profile: it takes --quick, --out, --device, --resume and --overwrite"
             )
@@ -83,8 +101,21 @@ def benchmark_command(
     benchmark = _chosen(benchmark, quick, only, on, set_)
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
+    if overwrite and (seed is not None or cells):
+        raise SchemaError("--seed and --cells go on with the folder: leave --overwrite out")
+    if seed is not None and seed >= benchmark.seeds:
+        raise SchemaError(
+            f"benchmark {benchmark.name} has seeds 0 to {benchmark.seeds - 1}, got --seed {seed}"
+        )
     folder, stores = out or Path("runs") / f"benchmark-{benchmark.name}", data or []
-    how.benchmark(benchmark, folder, benchmark.stores(stores), write_benchmark_report, only or [])
+    if seed is not None or cells:
+        how = replace(how, resume=True)
+    run = how.prepared(benchmark, folder, benchmark.stores(stores), only or [], seed)
+    if cells:
+        for words in _cells(run, out):
+            say(shlex.join(words))
+        return
+    how.benchmark(run, write_benchmark_report)
 
 
 def _chosen(
@@ -93,6 +124,32 @@ def _chosen(
     """The part of a benchmark that the options select, with their settings."""
     small = benchmark.quickly() if quick else benchmark
     return small.only(only or [], on or []).with_overrides(parsed(set_))
+
+
+def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:
+    """The command of each training that is not there yet."""
+    words = sys.argv[1:]
+    for flag in ("--cells", "--resume"):
+        words = [word for word in words if word != flag]
+    words = _without(words, "--only", "--on")
+    for case, seed in dict.fromkeys(
+        (replace(case, protocol=""), seed)
+        for stage in run.stages()
+        for case, seed in stage
+        if run.kept((case, seed)) is None
+    ):
+        yield ["pdegen", *words, "--only", case.operator, "--on", case.dataset, "--seed", str(seed)]
+
+
+def _without(words: list[str], *options: str) -> list[str]:
+    """The words of a command without some options and their values."""
+    left = list[str]()
+    skip = False
+    for word in words:
+        if not skip and word not in options and word.partition("=")[0] not in options:
+            left.append(word)
+        skip = not skip and word in options
+    return left
 
 
 def _command() -> str:
@@ -109,8 +166,17 @@ class _How:
     device: str
     resume: bool
     overwrite: bool
+    scheduler: str = "processes"
 
     def __post_init__(self) -> None:
+        from pdegen.making.engines import check
+
+        check(self.scheduler)
+        if self.scheduler in ("threads", "mpi"):
+            raise SchemaError(
+                f"--scheduler {self.scheduler} is of pdegen generate: trainings are for processes, "
+                "slurm, or the address of a Dask scheduler"
+            )
         if self.resume and self.overwrite:
             raise SchemaError("--resume and --overwrite exclude each other")
 
@@ -135,7 +201,8 @@ class _How:
 
         with Interrupts() as interrupts:
             try:
-                way = {"resume": self.resume, "overwrite": self.overwrite, "workers": self.workers}
+                way = {"resume": self.resume, "overwrite": self.overwrite}
+                way |= {"workers": self.workers, "scheduler": self.scheduler}
                 heard = {"progress": progress, "on_epoch": on_epoch, "stop": interrupts.asked}
                 study.run(self.place, **way, **heard)
             except Stopped as stopped:
@@ -143,17 +210,18 @@ class _How:
                 note(f"{stopped}: finished rows are kept, continue with --resume")
                 raise KeyboardInterrupt from None
 
-    def benchmark(
+    def prepared(
         self,
         benchmark: "Benchmark",
         folder: Path,
         given: Mapping[str, str],
-        write: Callable[[Any, Any, str], Path],
         wanted: Collection[str] = (),
-    ) -> None:
-        """Train, evaluate and report a benchmark, on given stores or on the stores of its recipes.
+        seed: int | None = None,
+    ) -> "BenchmarkRun":
+        """A benchmark on given stores or on the stores of its recipes, which are made.
 
-        `wanted` are operators that `--only` names; leaving one out is an error.
+        `wanted` are operators that `--only` names; leaving one out is an error. `seed` is the only
+        one to train with.
         """
         from pipelines.runs.data import Source
         from pipelines.runs.stream import check_data
@@ -172,9 +240,21 @@ class _How:
         distinct = {recipe.fingerprint: recipe for recipe in recipes.values()}
         made = {fingerprint: generated(recipe) for fingerprint, recipe in distinct.items()}
         stores = {**given, **{name: made[recipe.fingerprint] for name, recipe in recipes.items()}}
-        run = BenchmarkRun(benchmark, stores, folder)
-        self.study(run, f"benchmark {benchmark.name}")
-        say(write(run, place, _command()))
+        if self.scheduler != "processes":  # whose workers may be in other folders
+            folder = folder.absolute()
+            stores = {k: v if "://" in v else os.path.abspath(v) for k, v in stores.items()}
+        return BenchmarkRun(benchmark, stores, folder, seed)
+
+    def benchmark(self, run: "BenchmarkRun", write: Callable[[Any, Any, str], Path]) -> None:
+        """Train, evaluate and report; of one seed, print the rows in place of a report."""
+        from pipelines.studies.runner import How
+
+        self.study(run, f"benchmark {run.benchmark.name}")
+        if run.seed is None:
+            with How(self.place).waited(run.folder):
+                say(write(run, self.place, _command()))
+        for row in run.rows() if run.seed is not None else ():
+            say(f"{row.dataset}, {row.operator}, seed {row.seed}: {row.failed or number(row.mean)}")
 
 
 def _profile(profile: Any, quick: bool, out: Path | None, how: _How) -> None:
@@ -255,7 +335,7 @@ def study_samples_command(
     folder = out or Path("runs") / f"{study.name}-study"
     given = {} if data is None else dict.fromkeys(study.datasets, data)
     how = _How(workers, device, resume, overwrite)
-    how.benchmark(study, folder, given, write_samples_report)
+    how.benchmark(how.prepared(study, folder, given), write_samples_report)
 
 
 @study_app.command("noise")

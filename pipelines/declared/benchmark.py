@@ -6,97 +6,31 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from itertools import product
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.schema import Count, Name, SchemaError, Strict, near, read_toml
-from pipelines.declared.experiment import Experiment, load_experiment
+from pdegen.schema import Count, Name, Positive, SchemaError, Strict, near, read_toml
+from pipelines.declared.entries import Dataset, Entry, Protocols, Quick
+from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
-from pipelines.declared.registry import ModelSpec
 from pipelines.declared.shipped import file_of
 
-Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 _Values = Annotated[list[Any], Field(min_length=1)]
-Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near", "deformed"]
-_Points = Annotated[int, Field(strict=False)]  # keys of TOML are strings
-
-
-class Dataset(Strict):
-    """What all operators are trained and evaluated on, and how.
-
-    Args:
-        experiment, overrides: Data, training, normalisation and resolutions; not the model.
-        measure: What the table is of: "l2", or one of `pipelines.runs.score.MEASURES`.
-    """
-
-    experiment: str
-    overrides: Overrides
-    measure: Measure = "l2"
-
-    def load(self) -> Experiment:
-        return load_experiment(self.experiment).with_overrides(self.overrides)
-
-
-class Entry(Strict):
-    """An operator of a benchmark.
-
-    Args:
-        model: On every dataset of a dimension that it is for.
-        models: On each dataset that is named, where they differ.
-        overrides: Of the experiments, where this operator's training must differ; reported.
-        published: Mean errors that were published, by dataset, in its measure.
-        published_grids: The same on other grids than that of training, by dataset and points.
-        published_measures: The same in other measures, by dataset and measure.
-        differs: What differs from the published setting.
-    """
-
-    model: ModelSpec | None = None
-    models: Annotated[dict[str, ModelSpec], Field(default_factory=dict)]
-    overrides: Overrides
-    published: Annotated[dict[str, float], Field(default_factory=dict)]
-    published_grids: Annotated[dict[str, dict[_Points, float]], Field(default_factory=dict)]
-    published_measures: Annotated[dict[str, dict[Measure, float]], Field(default_factory=dict)]
-    differs: str = ""
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.model is None) == (not self.models):
-            raise ValueError("an operator has either a model, or models by dataset")
-        return self
-
-    def on(self, datasets: list[str]) -> Entry:
-        """What it says of some datasets."""
-        return self.model_copy(
-            update={
-                name: {k: v for k, v in getattr(self, name).items() if k in datasets}
-                for name in ("models", "published", "published_grids", "published_measures")
-            }
-        )
-
-
-class Quick(Strict):
-    """A small version, for two cores.
-
-    Args:
-        datasets: Which of the datasets.
-        overrides: Of their experiments.
-        changes: Further overrides, of the experiments of single datasets.
-        operators: In place of those of the table; without them, those.
-    """
-
-    datasets: Annotated[list[str], Field(min_length=1)]
-    overrides: Overrides
-    changes: Annotated[dict[str, dict[str, Any]], Field(default_factory=dict)]
-    operators: Annotated[dict[str, Entry], Field(default_factory=dict)]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One operator on one dataset."""
+    """One operator on one dataset; at one protocol, where the table has several."""
 
     dataset: str
     operator: str
+    protocol: str = ""
+
+    def __str__(self) -> str:
+        at = f" (protocol {self.protocol})" if self.protocol else ""
+        return f"{self.operator} on {self.dataset}{at}"
 
 
 class Benchmark(Strict):
@@ -106,8 +40,12 @@ class Benchmark(Strict):
         name, summary: For people.
         differs: What differs from everything that is published beside it.
         seeds: Trainings of each operator on each dataset, with seeds 0, 1, ...
-        search: Key of the experiments -> values to try with seed 0; each operator gets, on each
-            dataset, the one with the smallest validation error.
+        protocols: By which each operator is trained, side by side; without any, by that of the
+            experiment.
+        search: Keys of the experiments -> values to try with seed 0, each with each; every operator
+            gets, on every dataset, those with the smallest validation error. The protocol
+            "published" has no validation error, and keeps the settings that are declared.
+        widths: The same of the `width` that each operator declares, as factors of it.
         datasets, operators: By the names that the table shows.
         quick: The small version, where there is one.
     """
@@ -116,7 +54,9 @@ class Benchmark(Strict):
     summary: str
     differs: str = ""
     seeds: Count = 1
+    protocols: Protocols = ()
     search: Annotated[dict[str, _Values], Field(default_factory=dict)]
+    widths: Annotated[tuple[Positive, ...], Field(strict=False)] = ()
     datasets: Annotated[dict[str, Dataset], Field(min_length=1)]
     operators: Annotated[dict[str, Entry], Field(min_length=1)]
     quick: Quick | None = None
@@ -133,8 +73,8 @@ class Benchmark(Strict):
                 for name in (name for name in named if name not in known):
                     raise ValueError(f"quick: no dataset {name!r}: {near(name, known)}")
             _check_operators(self.quick.operators, self.datasets)
-        if len(self.search) > 1:
-            raise ValueError(f"search is over one key, got {', '.join(self.search)}")
+        if len(set(self.protocols)) < len(self.protocols):
+            raise ValueError(f"protocols must differ, got {', '.join(self.protocols)}")
         return self
 
     def check(self) -> None:
@@ -142,8 +82,8 @@ class Benchmark(Strict):
         search = f"benchmark {self.name}: a search"
         for name, dataset in self.datasets.items():
             experiment = dataset.load()
-            labels = [case.operator for case in self.cases() if case.dataset == name]
-            changed = {label: self.operators[label].overrides for label in labels}
+            own = [case for case in self.cases() if case.dataset == name]
+            changed = {case.operator: self.operators[case.operator].overrides for case in own}
             for what, keys in [*changed.items(), (search, self.search)]:
                 for key in keys:
                     full = key if ".overrides." in key else experiment.full_key(key)
@@ -155,24 +95,37 @@ class Benchmark(Strict):
                         raise SchemaError(f"{what} is over settings of the training, got {key}")
                     if full.startswith("model."):
                         raise SchemaError(f"{what}: {key} is said in its model, not overridden")
-            if self.search and experiment.training.protocol == "published":
+            searches = bool(self.search or self.widths)
+            if searches and (self.protocols or (experiment.training.protocol,)) == ("published",):
                 raise SchemaError(
                     f"{search} is by the validation error, the protocol published has none"
                 )
-            for overrides in filter(None, [*changed.values(), *self.searched()]):
+            for overrides in filter(None, changed.values()):
                 experiment.with_overrides(overrides)
+            for case in own:
+                for chosen in self.searched(case):
+                    self.experiment(case, 0, chosen)
 
-    def searched(self) -> list[dict[str, Any]]:
-        """What a search tries."""
-        return [{key: value} for key, values in self.search.items() for value in values]
+    def searched(self, case: Case) -> list[dict[str, Any]]:
+        """What a search tries: settings of the training, and of the model (`model.width`)."""
+        if case.protocol == "published" or not (self.search or self.widths):
+            return []
+        keys = {key: list(values) for key, values in self.search.items()}
+        width = getattr(self.model(case), "width", None)
+        if self.widths and isinstance(width, int):
+            heads = getattr(self.model(case), "heads", 1)  # which divide it
+            widths = [heads * max(1, round(width * factor / heads)) for factor in self.widths]
+            keys["model.width"] = list(dict.fromkeys(widths))
+        return [dict(zip(keys, values, strict=True)) for values in product(*keys.values())]
 
     def cases(self) -> list[Case]:
-        """Datasets with the operators that are declared for them."""
+        """Datasets with the operators that are declared for them, at each protocol."""
         return [
-            Case(dataset, label)
+            Case(dataset, label, protocol)
             for dataset in self.datasets
             for label, entry in self.operators.items()
             if entry.model is not None or dataset in entry.models
+            for protocol in self.protocols or ("",)
         ]
 
     @property
@@ -196,15 +149,21 @@ class Benchmark(Strict):
         Raises:
             SchemaError: On an unknown key or an impossible value.
         """
-        experiment = self.datasets[case.dataset].load()
-        overrides = {**self.operators[case.operator].overrides, **chosen}
+        experiment, model = self.datasets[case.dataset].load(), self.model(case)
+        own = {key: value for key, value in chosen.items() if not key.startswith("model.")}
+        overrides = {**self.operators[case.operator].overrides, **own}
+        if case.protocol:
+            overrides["training.protocol"] = case.protocol
         if overrides:
             experiment = experiment.with_overrides(overrides)
+        if changed := {k.removeprefix("model."): v for k, v in chosen.items() if k not in own}:
+            arguments = {**model.model_dump(mode="json"), **changed}
+            model = type(model).parse(arguments, f"{case.operator} with {changed}")
         return experiment.model_copy(
             update={
                 "name": f"{self.name}-{case.dataset}-{slug(case.operator)}",
                 "summary": f"{case.operator} on {case.dataset}",
-                "model": self.model(case),
+                "model": model,
                 "training": experiment.training.model_copy(update={"seed": seed}),
             }
         )
@@ -255,11 +214,15 @@ class Benchmark(Strict):
             label: entry.model_copy(update=bare)
             for label, entry in (self.quick.operators or self.operators).items()
         }
+        protocols = self.protocols if self.quick.protocols is None else self.quick.protocols
         small = self.model_copy(
             update={
                 "name": f"{self.name}-quick",
                 "differs": "",
                 "operators": operators,
+                "seeds": self.quick.seeds or self.seeds,
+                "protocols": protocols,
+                **({} if self.quick.search else {"search": {}, "widths": ()}),
                 "summary": f"{self.summary.removesuffix('; for a GPU')}; small version",
             }
         )

@@ -31,6 +31,7 @@ from pipelines.declared.registry import (
 )
 from pipelines.declared.shipped import file_of
 
+Protocol = Literal["validation", "published"]
 Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
@@ -183,7 +184,7 @@ class Training(Strict):
             "area", or all alike, "points", as published.
     """
 
-    protocol: Literal["validation", "published"] = "validation"
+    protocol: Protocol = "validation"
     epochs: Count = 100
     batch: Count = 8
     lr: Positive = 1e-3

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -23,26 +20,25 @@ from pdegen.store.store import open_sealed
 from pipelines.declared.benchmark import Case, slug
 from pipelines.declared.experiment import Experiment
 from pipelines.reports import study_charts as charts
+from pipelines.reports.benchmark_table import (
+    COSTS,
+    ERRORS,
+    costs_of,
+    csv_file,
+    errors_of,
+    without_empty,
+)
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
-from pipelines.reports.wording import duration, listed, points, scientific, settings
+from pipelines.reports.wording import listed, points, scientific, settings
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
 from pipelines.runs.score import MEASURES
-from pipelines.studies.benchmark import BenchmarkRun, baselines
+from pipelines.studies.benchmark import BenchmarkRun, row_case
 from pipelines.studies.row import Row, by_case, mean_and_spread
 
-_COLUMNS: tuple[str, ...] = (
-    "dataset", "operator", "seeds", "parameters", "mean", "spread", "median", "epoch",
-    "best on test", "best epoch", "published", "ratio to published", "training seconds",
-    "step seconds", "step MiB", "step GFLOP", "chosen", "differs", "failed",
-)  # fmt: skip
-_SHOWN = (
-    "operator", "parameters", "mean error", "median", "epoch", "best on test", "published",
-    "s / step", "MiB / step", "GFLOP / step", "training",
-)  # fmt: skip
 _CHOSEN = {
     "validation": "The epoch is the one that is best on the validation split; the test split is "
     "read once.",
@@ -50,12 +46,20 @@ _CHOSEN = {
     "codes, and the epoch that is best on them is in a column of its own; published "
     "figures are of such epochs, and are compared with that column.",
 }
+_BOTH = (
+    "Both protocols side by side: the columns up to the epoch are of the clean one, whose epoch is "
+    "the one that is best on the validation split; under the published protocol the epoch is the "
+    "last one, and the test samples are watched as in the published codes, which reported the "
+    "epoch that is best on them."
+)
 _MEANING = (
     "A step is what training repeats: forward, loss, backward, clipping and optimizer on one "
     "batch, measured alone after all trainings. MiB: peak of what tensors take in it as written "
     "(on a GPU, of all that PyTorch holds, the samples included). GFLOP: matrix products, "
-    "attention and convolutions, counted from their shapes."
+    "attention and convolutions, counted from their shapes. A sample: its prediction, in a batch "
+    "of 16. Training: of one seed. Tuning: the other trainings of the search."
 )
+_LABELS = "labels, by what their solver states"
 _UNSETTLED = 10.0  # loss of the last epoch / smallest loss
 
 
@@ -73,18 +77,16 @@ def write_benchmark_report(
     Returns:
         The path of report.html, which needs no other file.
     """
-    rows, text = run.rows(), io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_line(run, Case(*case), own) for case, own in by_case(rows).items())
-    write(run.folder / "table.csv", text.getvalue().encode())
+    rows = run.rows()
+    write(run.folder / "table.csv", csv_file(run, rows).encode())
     declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
     write(run.folder / "benchmark.toml", declared.encode())
     if command is None:
         stores = [word for name, url in run.stores.items() for word in ("--data", f"{name}={url}")]
         command = shlex.join(["pdegen", "benchmark", "benchmark.toml", *stores])
     parts = [_Part(run, name, rows, device) for name in run.benchmark.datasets]
-    missing = len(run.cases) * run.benchmark.seeds - len(rows)
+    missing = sum(map(len, run.stages())) - len(rows)
+    overview = [_overview(parts)] if len(parts) > 1 else []
     said = "This command runs it again; what it declares is in benchmark.toml, and here."
     report = Report(
         title=f"Benchmark {run.benchmark.name}",
@@ -92,68 +94,27 @@ def write_benchmark_report(
         notice=f"{missing} trainings are not finished yet." if missing else "",
         headline=[part.headline for part in parts if part.found],
         sections=[
+            *overview,
             *(section for part in parts for section in part.sections()),
             reproduction(rows, said, command, declared),
         ],
     )
-    write_tables(report, run.folder, "errors and costs", "grids")
+    write_tables(report, run.folder, "All datasets", "errors and costs", "grids")
     return report.write(run.folder)
 
 
-def _line(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
-    """A line of the CSV file."""
-    entry, finished = run.benchmark.operators[case.operator], [r for r in rows if not r.failed]
-    published = entry.published.get(case.dataset)
-    line: dict[str, Any] = {
-        "dataset": case.dataset,
-        "operator": case.operator,
-        "seeds": len(finished),
-        "differs": entry.differs,
-        "failed": "; ".join(r.failed for r in rows if r.failed),
-        "published": "" if published is None else published,
-    }
-    if finished:
-        first, (error_, spread) = finished[0], mean_and_spread(finished)
-        line |= {
-            "parameters": first.parameters,
-            "mean": error_,
-            "spread": spread if len(finished) > 1 else "",
-            "median": median(e for row in finished for e in row.errors),
-            "epoch": " ".join(str(row.epoch) for row in finished),
-            "training seconds": mean(row.training_seconds for row in finished),
-            "step seconds": mean(row.step_seconds for row in finished),
-            "step MiB": mean(row.step_bytes for row in finished) / 2**20,
-            "step GFLOP": mean(row.step_flops for row in finished) / 1e9,
-            "chosen": json.dumps(first.chosen) if first.chosen else "",
-        }
-        best = [row.best for row in finished if row.best is not None]
-        if best:
-            line["best on test"] = mean(best)
-            line["best epoch"] = " ".join(str(row.best_epoch) for row in finished)
-        if published is not None:  # their epochs, too, are the best on the test samples
-            line["ratio to published"] = (mean(best) if best else error_) / published
-    return line
-
-
-def _shown(line: Mapping[str, Any], rows: list[Row]) -> tuple[str, ...]:
-    """A line of the report's table."""
-    best = published = ""
-    if "best on test" in line:
-        best = f"{scientific(line['best on test'])}, epoch {line['best epoch']}"
-    if line["published"] != "":
-        published = f"{scientific(line['published'])} (x {line['ratio to published']:.2f})"
-    steps = (line[f"step {what}"] for what in ("seconds", "MiB", "GFLOP"))
-    return (
-        line["operator"],
-        f"{line['parameters']:,}",
-        error(rows),
-        scientific(line["median"]),
-        line["epoch"],
-        best,
-        published,
-        *(f"{value:.3g}" if value else "–" for value in steps),
-        duration(line["training seconds"]),
-    )
+def _overview(parts: Sequence[_Part]) -> Section:
+    """Mean errors of all operators on all datasets."""
+    every = {name: None for part in parts for name in part.found}
+    rows: Facts = [
+        (name, *(error(part.found[name]) if name in part.found else "" for part in parts))
+        for name in every
+    ]
+    for name in dict.fromkeys(name for part in parts for name in part.references):
+        known = (part.references.get(name) for part in parts)
+        rows.append((name, *("" if value is None else scientific(value) for value in known)))
+    header = ("operator", *(part.dataset for part in parts))
+    return Section("All datasets: mean errors", tables=(Table(rows, header),))
 
 
 @dataclass(frozen=True)
@@ -171,10 +132,22 @@ class _Part:
 
     @cached_property
     def found(self) -> dict[str, list[Row]]:
-        """Finished rows of the operators, by rising error."""
-        rows = [row for row in self.rows if row.dataset == self.dataset and not row.failed]
-        found = {operator: own for (_, operator), own in by_case(rows).items()}
+        """Finished rows of the operators, by rising error; of the first protocol."""
+        protocol = next(iter(self.run.benchmark.protocols), "")
+        found = self._at(protocol)
         return dict(sorted(found.items(), key=lambda item: mean_and_spread(item[1])[0]))
+
+    @cached_property
+    def watched(self) -> dict[str, list[Row]]:
+        """The same of the published protocol, where it stands beside another."""
+        return self._at("published") if "published" in self.run.benchmark.protocols[1:] else {}
+
+    def _at(self, protocol: str) -> dict[str, list[Row]]:
+        rows = [row for row in self.rows if row.dataset == self.dataset and not row.failed]
+        return {operator: own for (_, operator, at), own in by_case(rows).items() if at == protocol}
+
+    def case(self, operator: str) -> Case:
+        return row_case(self.found[operator][0])
 
     @cached_property
     def means(self) -> dict[str, float]:
@@ -185,8 +158,12 @@ class _Part:
         return self.run.benchmark.datasets[self.dataset].measure
 
     @cached_property
-    def baselines(self) -> dict[str, float]:
-        return baselines(self.run.training_of(next(iter(self.found.values()))[0]), self.measure)
+    def references(self) -> dict[str, float]:
+        """Errors that no operator of the table has, by what they are of."""
+        if not self.found:
+            return {}
+        label = self.run.label_error(self.dataset)
+        return self.run.trivial(self.dataset) | ({} if label is None else {_LABELS: label})
 
     @property
     def headline(self) -> tuple[str, str]:
@@ -209,10 +186,10 @@ class _Part:
         """What holds for all operators."""
         experiment, store = self.experiment, self.run.stores[self.dataset]
         data, benchmark = experiment.data, self.run.benchmark
-        searched = [
-            f"{key} of {', '.join(map(str, values))}, by the validation error of seed 0"
-            for key, values in benchmark.search.items()
-        ]
+        tried = {**benchmark.search, "width / its own": benchmark.widths}
+        searched = [f"{key} of {', '.join(map(str, of))}" for key, of in tried.items() if of]
+        number = max(len(benchmark.searched(case)) for case in self.run.cases)
+        by = f"; {number} trainings of each operator, by the validation error of seed 0"
         splits = open_sealed(store).said.splits.items()
         inputs, targets = map(listed, experiment.variables)
         grid = points(data.resolution, self.run.source(self.dataset).streamed("test").domain)
@@ -221,35 +198,39 @@ class _Part:
             ("Samples", ", ".join(f"{name} {stop - start}" for name, (start, stop) in splits)),
             ("Training", settings(experiment.training.model_dump(mode="json", exclude_none=True))),
             ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
-            ("Searched", "; ".join(searched) or "nothing: the same settings for all"),
+            (
+                "Searched",
+                " x ".join(searched) + by if searched else "nothing: the same settings for all",
+            ),
             ("Seeds", str(benchmark.seeds)),
         ]
 
     def _errors(self) -> Section:
         run, benchmark = self.run, self.run.benchmark
-        table: Facts = [
-            _shown(_line(run, Case(self.dataset, name), own), own)
+        errors: Facts = [
+            errors_of(run, self.case(name), own, self.watched.get(name, []))
             for name, own in self.found.items()
         ]
-        if table:
-            table += [
-                (name, "", scientific(error_), *[""] * (len(_SHOWN) - 3))
-                for name, error_ in self.baselines.items()
-            ]
-        # a column that says nothing is left out
-        used = [i for i in range(len(_SHOWN)) if any(line[i] for line in table)]
-        table = [tuple(line[i] for i in used) for line in table]
+        errors += [
+            (name, "", scientific(error_), *[""] * (len(ERRORS) - 3))
+            for name, error_ in self.references.items()
+        ]
+        costs: Facts = [costs_of(run, self.case(name), own) for name, own in self.found.items()]
         over = " ± deviation over the seeds." if benchmark.seeds > 1 else ", one seed."
-        chosen = _CHOSEN[self.experiment.training.protocol]
+        chosen = _BOTH if self.watched else _CHOSEN[self._protocol_shown]
         text = (
             f"Mean {MEASURES.get(self.measure, 'relative L² error')} of the test samples{over} "
             f"{chosen} {_MEANING}",
             *([benchmark.differs.strip()] if benchmark.differs else []),
             *self._notes(),
         )
-        shown = Table(table, tuple(_SHOWN[i] for i in used))
-        tables = (shown, *self._measures(), self._differences())
+        sheets = (without_empty(errors, ERRORS), without_empty(costs, COSTS))
+        tables = (*sheets, *self._measures(), self._differences())
         return Section(f"{self.dataset}: errors and costs", text, tables)
+
+    @property
+    def _protocol_shown(self) -> str:
+        return next(iter(self.run.benchmark.protocols), self.experiment.training.protocol)
 
     def _measures(self) -> list[Table]:
         """Mean errors by other measures, and what was published of them."""
@@ -271,13 +252,13 @@ class _Part:
     def _notes(self) -> list[str]:
         """Trainings that failed, and those that lost what they had reached."""
         own = [row for row in self.rows if row.dataset == self.dataset]
-        notes = [f"{r.operator}, seed {r.seed}: {r.failed}" for r in own if r.failed]
+        notes = [f"{_named(row)}: {row.failed}" for row in own if row.failed]
         for row in (row for row in own if not row.failed):
             losses = [epoch.loss for epoch in self.run.history(row)]
             ratio = losses[-1] / min(losses)
             if ratio > _UNSETTLED:
                 notes.append(
-                    f"{row.operator}, seed {row.seed}: the training was unstable, the loss of its "
+                    f"{_named(row)}: the training was unstable, the loss of its "
                     f"last epoch is {ratio:.3g} times its smallest."
                 )
         return notes
@@ -287,7 +268,7 @@ class _Part:
         rows: Facts = []
         for name in self.found:
             entry = self.run.benchmark.operators[name]
-            model = self.run.benchmark.model(Case(self.dataset, name))
+            model = self.run.benchmark.model(self.case(name))
             own = ", ".join(f"{key} {value}" for key, value in entry.overrides.items())
             given = settings(model.model_dump(exclude_defaults=True, exclude={"name"}))
             note = "; ".join(part for part in (own, entry.differs) if part)
@@ -330,13 +311,14 @@ class _Part:
         )
 
     def _curves(self) -> list[Picture]:
-        found, watched = self.found.items(), self.experiment.training.selection_split
+        found = self.found.items()
+        watched = "test" if self._protocol_shown == "published" else "validation"
         seconds = {name: mean(row.training_seconds for row in own) for name, own in found}
         costs = {
             "parameters": {name: float(own[0].parameters) for name, own in found},
             "seconds of training": seconds,
         }
-        against = charts.errors_against_costs(costs, self.means, self.baselines[MEAN])
+        against = charts.errors_against_costs(costs, self.means, self.references[MEAN])
         said = "Error against parameters and against training time."
         curves = learning(self.run, self.found, watched, f"{slug(self.dataset)}-learning")
         return [self._picture(against, "costs", said), curves]
@@ -367,6 +349,11 @@ class _Part:
         )
         coupled = charts.couplings(matrices), "couplings", caption
         return [self._picture(*found), self._picture(*coupled)]
+
+
+def _named(row: Row) -> str:
+    words = [row.operator, row.protocol and f"protocol {row.protocol}", f"seed {row.seed}"]
+    return ", ".join(filter(None, words))
 
 
 def learning(run: BenchmarkRun, found: Mapping[str, list[Row]], watched: str, name: str) -> Picture:

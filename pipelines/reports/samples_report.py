@@ -19,7 +19,7 @@ from pipelines.reports.studies import Facts, error, of_data, reproduction, write
 from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
-from pipelines.studies.benchmark import BenchmarkRun, baselines
+from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.row import Row, by_case, mean_and_spread
 
 _TITLE = "Error against the number of samples"
@@ -37,8 +37,8 @@ def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) 
         The path of report.html, which needs no other file.
     """
     rows = [row for row in run.rows() if not row.failed]
-    part = _Part(run, {dataset: own for (dataset, _), own in by_case(rows).items()})
-    missing = len(run.cases) * run.benchmark.seeds - len(rows)
+    part = _Part(run, {dataset: own for (dataset, *_), own in by_case(rows).items()})
+    missing = sum(map(len, run.stages())) - len(rows)
     declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))
     said = "This command runs it again; what it declares is below."
     report = Report(
@@ -127,8 +127,7 @@ class _Part:
             seconds = duration(mean(row.training_seconds for row in own))
             table.append((*which, error(own), scientific(middle), loss, seconds))
         if self.found:
-            first = next(iter(self.found.values()))[0]
-            reference = scientific(baselines(self.run.training_of(first))[MEAN])
+            reference = scientific(self.run.trivial(next(iter(self.found)))[MEAN])
             table.append(("mean of the targets", "", reference, "", "", ""))
         header = ("distinct samples", "passes", "mean error", "median", "last training loss")
         seeds = ", mean ± deviation over the seeds" if self.run.benchmark.seeds > 1 else ""

@@ -69,6 +69,11 @@ class Source:
             return pairs
         return replace(pairs, a=self._noise(pairs, noise).of_all(pairs.a, None))
 
+    def some(self, split: str, count: int, resolution: int | None = None) -> Pairs:
+        """`clean` of the first samples of a split."""
+        pairs = self.streamed(split, resolution)
+        return self._of_task(replace(pairs, samples=pairs.samples[:count]).resident())
+
     def _of_task(self, pairs: Pairs) -> Pairs:
         found = self.task.tested(pairs)
         assert isinstance(found, Pairs)

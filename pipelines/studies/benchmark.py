@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from operators.training.evaluate import predictions
 from operators.training.files import DamagedError, read_json
 from operators.training.fit import Epoch, TrainingError, read_history
 from operators.training.step import AS_WRITTEN, Acceleration
@@ -23,6 +24,7 @@ from pipelines.measure.steps import Steps
 from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding, RunError
+from pipelines.runs.label_error import label_error
 from pipelines.runs.run import (
     checked_operator,
     evaluate_run,
@@ -35,6 +37,7 @@ from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 
 _HOLDING = Holding("benchmark", "benchmark.json")
+_SOME = 16  # test samples, predicted together to measure what a prediction costs
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
 Seeded = tuple[Case, int]
 
@@ -49,16 +52,18 @@ class BenchmarkRun(Study[Seeded]):
         benchmark: What.
         stores: A store for each dataset.
         folder: Where rows, runs and the report are kept.
+        seed: The only one whose rows are made; by default all.
     """
 
     benchmark: Benchmark
     stores: Mapping[str, str]
     folder: Path
+    seed: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As text: classes of operators are made when the project is imported, and are not sent."""
         declared = self.benchmark.model_dump_json(exclude_none=True)
-        return _from_text, (declared, dict(self.stores), self.folder)
+        return _from_text, (declared, dict(self.stores), self.folder, self.seed)
 
     @cached_property
     def cases(self) -> list[Case]:
@@ -73,18 +78,19 @@ class BenchmarkRun(Study[Seeded]):
     def rows(self) -> list[Row]:
         """The rows that are finished and not stale, in the order of the declaration."""
         order = {case: number for number, case in enumerate(self.cases)}
-        return sorted(super().rows(), key=lambda row: order[Case(row.dataset, row.operator)])
+        return sorted(super().rows(), key=lambda row: order[row_case(row)])
 
     def training(self, case: Case, seed: int, chosen: Mapping[str, Any]) -> StudyTraining:
         """A training; `chosen` is of the search."""
         words = [f"{key.rsplit('.', 1)[-1]}-{value}" for key, value in chosen.items()]
-        folder = self.run_folder(case, "-".join([f"seed-{seed}", *words]))
+        name = [case.protocol] if case.protocol else []
+        folder = self.run_folder(case, "-".join([*name, f"seed-{seed}", *words]))
         experiment = self.benchmark.experiment(case, seed, chosen)
         return StudyTraining(experiment, self.stores[case.dataset], folder)
 
     def training_of(self, row: Row) -> StudyTraining:
         """The training of a row."""
-        return self.training(Case(row.dataset, row.operator), row.seed, row.chosen)
+        return self.training(row_case(row), row.seed, row.chosen)
 
     def history(self, row: Row) -> list[Epoch]:
         """The epochs of a row's training."""
@@ -94,13 +100,33 @@ class BenchmarkRun(Study[Seeded]):
         """The run folder of one training."""
         return self.folder / "runs" / slug(case.dataset) / slug(case.operator) / name
 
+    def trivial(self, dataset: str) -> dict[str, float]:
+        """Mean test errors of predictors that do not learn, by name."""
+        if dataset not in self._known:
+            of, folder = self.source(dataset), self.folder / "runs" / slug(dataset)
+            found = trivial_scores(of.experiment, of.url, folder, torch.device("cpu"))
+            measure = self.benchmark.datasets[dataset].measure
+            self._known[dataset] = {
+                TRIVIAL[score.checkpoint]: mean(score.measured(measure)) for score in found
+            }
+        return self._known[dataset]
+
+    @cached_property
+    def _known(self) -> dict[str, dict[str, float]]:
+        """What `trivial` has found."""
+        return {}
+
+    def label_error(self, dataset: str) -> float | None:
+        """Mean error of the test labels, as their store states it; None where it states none."""
+        return label_error(self.source(dataset))
+
     # what the runner asks
 
     def check(self, device: torch.device) -> None:
         if not self.cases:
             raise _nothing_left(self.benchmark)
         for case in self.cases:
-            for chosen in self.benchmark.searched() or [{}]:
+            for chosen in self.benchmark.searched(case) or [{}]:
                 self._check(case, chosen, device)
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
@@ -111,27 +137,30 @@ class BenchmarkRun(Study[Seeded]):
         _HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
 
     def stages(self) -> Sequence[Sequence[Seeded]]:
-        """By seed: the search of the first is for all."""
-        return [[(case, seed) for case in self.cases] for seed in range(self.benchmark.seeds)]
+        """By seed, in one stage: the search of the first is for all, who wait for it."""
+        seeds = range(self.benchmark.seeds) if self.seed is None else [self.seed]
+        return [[(case, seed) for seed in seeds for case in self.cases]]
 
     def place(self, part: Seeded) -> Path:
         case, seed = part
-        name = f"{slug(case.dataset)}--{slug(case.operator)}--seed-{seed}.json"
-        return self.folder / "rows" / name
+        words = [slug(case.dataset), slug(case.operator), case.protocol, f"seed-{seed}"]
+        return self.folder / "rows" / f"{'--'.join(filter(None, words))}.json"
 
     def digest(self, part: Seeded) -> str:
         case, seed = part
         of = {
             "experiment": self.benchmark.experiment(case, seed, {}).model_dump(mode="json"),
-            "search": self.benchmark.search,
+            "search": self.benchmark.search if case.protocol != "published" else {},
             "content": content(self.stores[case.dataset]),
         }
         measure = self.benchmark.datasets[case.dataset].measure
         of |= {} if measure == "l2" else {"measure": measure}
+        if self.benchmark.widths and (searched := self.benchmark.searched(case)):
+            of |= {"searched": searched}
         return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
 
     def said(self, part: Seeded, row: Row) -> str:
-        return f"{row.operator} on {row.dataset}: {row.failed or f'{row.mean:.3e}'}"
+        return f"{part[0]}: {row.failed or f'{row.mean:.3e}'}"
 
     def make(self, part: Seeded, how: How) -> Row:
         case, seed = part
@@ -139,15 +168,19 @@ class BenchmarkRun(Study[Seeded]):
             made_from=self.digest(part),
             dataset=case.dataset,
             operator=case.operator,
+            protocol=case.protocol,
             seed=seed,
             provenance={**provenance(how.device), "steps": str(Acceleration.chosen(how.device))},
         )
         try:
             row.chosen = self._searched(case, how)
+            row.tuning_seconds = self._tuning_seconds(case, row.chosen)
             training = self.training(case, seed, row.chosen)
             training.run(how)
             measure = self.benchmark.datasets[case.dataset].measure
             _evaluate(row, training, measure, how.device)
+            if how.apart:
+                self._measure(row, how.device)
         except TrainingError as error:
             row.failed = str(error)
         except _NO_MEMORY as error:
@@ -155,12 +188,18 @@ class BenchmarkRun(Study[Seeded]):
         return row
 
     def finish(self, how: How, progress: Callable[[str], None]) -> None:
-        """Measure the costs of a step, one operator after another."""
+        """Measure the costs of steps and predictions, one operator after another."""
         for row in self.rows():
-            if not row.failed and not row.step_seconds:
+            part = row_case(row), row.seed
+            if row.failed or row.measured:
+                continue
+            with how.waited(self._claimed(part)):
+                row = self.kept(part)  # others may have measured it meanwhile
+                if row is None or row.measured:
+                    continue
                 self._measure(row, how.device)
-                progress(f"{row.operator} on {row.dataset}: {row.step_seconds:.3g} s a step")
-            how.check()
+                self.keep(part, row)
+            progress(f"{part[0]}: {row.step_seconds:.3g} s a step")
 
     def _check(self, case: Case, chosen: Mapping[str, Any], device: torch.device) -> None:
         experiment = self.benchmark.experiment(case, 0, chosen)
@@ -173,7 +212,7 @@ class BenchmarkRun(Study[Seeded]):
                 source.training(device)
             checked_operator(experiment, source.task.training(source.streamed("train")))
         except SchemaError as error:
-            raise SchemaError(f"{case.operator} on {case.dataset}: {error}") from error
+            raise SchemaError(f"{case}: {error}") from error
 
     def _check_measure(self, case: Case, source: Source) -> None:
         """Raise SchemaError for a measure that the data of a dataset do not have."""
@@ -184,31 +223,46 @@ class BenchmarkRun(Study[Seeded]):
             raise SchemaError(f"measure {measure}: the data have {', '.join(known)}")
 
     def _searched(self, case: Case, how: How) -> dict[str, Any]:
-        """The value with the smallest validation error; those that diverge are out."""
+        """The values with the smallest validation error; those that diverge are out."""
         best: dict[str, Any] = {}
         smallest, failure = float("inf"), None
-        for chosen in self.benchmark.searched():
-            try:
-                history = self.training(case, 0, chosen).run(how)
-            except TrainingError as error:
-                failure = error
-                continue
-            score = min(epoch.score for epoch in history)
-            if score < smallest:
-                best, smallest = chosen, score
+        words = filter(None, [slug(case.dataset), slug(case.operator), case.protocol, "search"])
+        with how.waited(self.folder / "claims" / "--".join(words)):  # of all seeds together
+            for chosen in self.benchmark.searched(case):
+                try:
+                    history = self.training(case, 0, chosen).run(how)
+                except TrainingError as error:
+                    failure = error
+                    continue
+                score = min(epoch.score for epoch in history)
+                if score < smallest:
+                    best, smallest = chosen, score
         if not best and failure is not None:
             raise failure
         return best
 
+    def _tuning_seconds(self, case: Case, chosen: Mapping[str, Any]) -> float:
+        """Of the trainings of a search without the one that it chose."""
+        others = [one for one in self.benchmark.searched(case) if one != chosen]
+        folders = [self.training(case, 0, one).folder for one in others]
+        return sum(e.seconds for f in folders if f.exists() for e in read_history(f))
+
     def _measure(self, row: Row, device: torch.device) -> None:
         """Fill the costs of a row in, on as many threads as it was trained on; they stay 0 where
         memory is short of measuring them."""
-        training = self.training_of(row)
+        training, case = self.training_of(row), row_case(row)
+        row.tuning_seconds = self._tuning_seconds(case, row.chosen)  # older rows have none
+        some = Source(training.store, training.experiment).some("test", _SOME).to(device)
+        predictor = training.predictor(device)
         pairs = Source(training.store, training.experiment).training(device)
         batch = next(pairs.parts(training.experiment.training.batch))
         how, threads = Acceleration.chosen(device), torch.get_num_threads()
         torch.set_num_threads(row.provenance["threads"])
         try:
+            inference = step_seconds(lambda: predictions(predictor, some), device)
+            row.inference_seconds = inference / len(some)
+            if row.step_seconds:
+                return
             steps = Steps(training.experiment, pairs, AS_WRITTEN)  # operations are seen one by one
             cost = step_cost(lambda: steps(batch), steps.predictor, steps.optimizer, device)
             if how != AS_WRITTEN:
@@ -219,7 +273,6 @@ class BenchmarkRun(Study[Seeded]):
         finally:
             torch.set_num_threads(threads)
         row.cost = cost
-        self.keep((Case(row.dataset, row.operator), row.seed), row)
 
 
 def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.device) -> None:
@@ -250,8 +303,15 @@ def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.dev
             row.refused[resolution] = NO_MEMORY
 
 
-def _from_text(declared: str, stores: Mapping[str, str], folder: Path) -> BenchmarkRun:
-    return BenchmarkRun(Benchmark.parse(json.loads(declared), "benchmark"), stores, folder)
+def _from_text(
+    declared: str, stores: Mapping[str, str], folder: Path, seed: int | None
+) -> BenchmarkRun:
+    return BenchmarkRun(Benchmark.parse(json.loads(declared), "benchmark"), stores, folder, seed)
+
+
+def row_case(row: Row) -> Case:
+    """The case of a row."""
+    return Case(row.dataset, row.operator, row.protocol)
 
 
 def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
@@ -302,10 +362,3 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     if there != name:
         raise RunError(f"{folder} holds the benchmark {there}: choose another --out")
     _HOLDING.check(folder, resume, overwrite)
-
-
-def baselines(training: StudyTraining, measure: str = "l2") -> dict[str, float]:
-    """Mean test errors of trivial predictors, by name."""
-    cpu = torch.device("cpu")
-    found = trivial_scores(training.experiment, training.store, training.folder, cpu)
-    return {TRIVIAL[score.checkpoint]: mean(score.measured(measure)) for score in found}

@@ -1,4 +1,4 @@
-"""Parts of a study in processes of Dask on this machine."""
+"""Parts of a study in processes of Dask, on this machine or on others."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pipelines.runs.folder import RunError
 if TYPE_CHECKING:
     from distributed import Client
 
+LOCAL = "processes"
 _POLL = 0.5  # seconds between looks at whether to stop
 _CONFIG = {  # a training may take more than its share of the memory, and is not tried again
     "distributed.scheduler.allowed-failures": 0,
@@ -32,19 +33,33 @@ _CONFIG = {  # a training may take more than its share of the memory, and is not
 
 
 class Processes(AbstractContextManager["Processes"]):
-    """Calls a function in processes, which start with the first call; each on its share of cores.
+    """Calls a function in processes, which start with the first call; those of this machine have
+    each its share of the cores.
 
     Args:
         call: Takes an argument, and a function that says whether to stop.
-        workers: Number of processes.
+        workers: Number of processes, or of jobs; an existing scheduler has its own.
         stop: Asked again and again, in this process.
+        scheduler: `LOCAL`, "slurm", or the address of a Dask scheduler.
+        folder: One that all processes see, to tell them to stop.
     """
 
     def __init__(
-        self, call: Callable[[Any, Callable[[], bool]], Any], workers: int, stop: Callable[[], bool]
+        self,
+        call: Callable[[Any, Callable[[], bool]], Any],
+        workers: int,
+        stop: Callable[[], bool],
+        scheduler: str = LOCAL,
+        folder: Path | None = None,
     ) -> None:
         self.call, self.workers, self.stop = call, workers, stop
+        self.scheduler, self.folder = scheduler, folder
         self._stack = ExitStack()
+
+    @property
+    def several(self) -> bool:
+        """Whether calls are to be made in other processes than this one."""
+        return self.workers > 1 or self.scheduler != LOCAL
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
@@ -60,8 +75,11 @@ class Processes(AbstractContextManager["Processes"]):
         from distributed import wait
         from distributed.scheduler import KilledWorker
 
+        if not arguments:
+            return
         client, halt = self._started
-        threads = max(1, len(os.sched_getaffinity(0)) // self.workers)
+        local = self.scheduler == LOCAL
+        threads = max(1, len(os.sched_getaffinity(0)) // self.workers) if local else None
         call = partial(_called, self.call, halt, threads, sources())
         pending = dict(zip(client.map(call, arguments, pure=False), arguments, strict=True))
         try:
@@ -77,7 +95,7 @@ class Processes(AbstractContextManager["Processes"]):
         except KilledWorker:
             raise RunError(
                 "a training was killed, perhaps for want of memory: what is finished is kept, "
-                "continue with --resume and fewer --workers"
+                "continue with --resume, and with fewer --workers or larger ones"
             ) from None
         finally:
             if pending:
@@ -88,9 +106,11 @@ class Processes(AbstractContextManager["Processes"]):
     @cached_property
     def _started(self) -> tuple[Client, Path]:
         """The client, and the file whose presence asks all calls to stop."""
-        halt = Path(self._stack.enter_context(TemporaryDirectory())) / "halt"
-        self._stack.enter_context(config.set(_CONFIG))
-        cluster = self._stack.enter_context(pool("processes", self.workers))
+        place = TemporaryDirectory(prefix=".stop-", dir=self.folder)
+        halt = Path(self._stack.enter_context(place)).absolute() / "halt"
+        if self.scheduler == LOCAL:
+            self._stack.enter_context(config.set(_CONFIG))
+        cluster = self._stack.enter_context(pool(self.scheduler, self.workers))
         assert isinstance(cluster, Cluster)
         return cluster.client, halt
 
@@ -105,7 +125,7 @@ def dask_setup(server: object) -> None:
 def _called(
     call: Callable[[Any, Any], Any],
     halt: Path,
-    threads: int,
+    threads: int | None,
     equations: Sequence[EquationFile],
     argument: Any,
 ) -> Any:
@@ -114,5 +134,6 @@ def _called(
         raise Stopped("the study was stopped")
     for source in equations:
         source.run()
-    torch.set_num_threads(threads)
+    if threads is not None:
+        torch.set_num_threads(threads)
     return call(argument, halt.exists)

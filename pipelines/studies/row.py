@@ -18,7 +18,7 @@ class Row(BaseModel):
 
     Args:
         made_from: Digest of what it was computed from; another one makes it stale.
-        dataset, operator, seed: Which.
+        dataset, operator, protocol, seed: Which; the protocol where a table has several.
         chosen: What the search found.
         parameters: Trainable real numbers.
         epoch: The one that is reported.
@@ -32,6 +32,8 @@ class Row(BaseModel):
         measures: Mean on the training grid by other measures.
         refused: Why it cannot, by grid.
         training_seconds: Evaluations on the selection samples included.
+        tuning_seconds: Of the other trainings of the search.
+        inference_seconds: Of one test sample, in a batch of some; measured alone.
         step_seconds, step_bytes, step_flops: `pipelines.measure.cost.Cost`, measured alone.
         failed: Why there are no errors; empty where there are.
         note: What a reader should know, such as a parameter that was chosen.
@@ -41,6 +43,7 @@ class Row(BaseModel):
     made_from: str = ""
     dataset: str = ""
     operator: str = ""
+    protocol: str = ""
     seed: int = 0
     chosen: dict[str, Any] = {}
     parameters: int = 0
@@ -54,6 +57,8 @@ class Row(BaseModel):
     measures: dict[str, float] = {}
     refused: dict[int, str] = {}
     training_seconds: float = 0.0
+    tuning_seconds: float = 0.0
+    inference_seconds: float = 0.0
     step_seconds: float = 0.0
     step_bytes: int = 0
     step_flops: int = 0
@@ -76,6 +81,11 @@ class Row(BaseModel):
         self.step_flops = cost.flops
 
     @property
+    def measured(self) -> bool:
+        """Whether its costs are known."""
+        return bool(self.step_seconds and self.inference_seconds)
+
+    @property
     def again(self) -> bool:
         """Whether a study that is resumed makes it again: memory was short."""
         return self.failed.startswith(NO_MEMORY)
@@ -91,9 +101,9 @@ def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float
     return float(mean(means)), stdev(means) if len(means) > 1 else 0.0
 
 
-def by_case(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """(dataset, operator) -> its rows, one for each seed."""
-    found: dict[tuple[str, str], list[Row]] = {}
+def by_case(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
+    """(dataset, operator, protocol) -> its rows, one for each seed."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.dataset, row.operator), []).append(row)
+        found.setdefault((row.dataset, row.operator, row.protocol), []).append(row)
     return found

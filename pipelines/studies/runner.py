@@ -4,8 +4,10 @@ as they are made."""
 from __future__ import annotations
 
 import hashlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,19 +21,29 @@ from operators.data import Pairs
 from operators.registry import build_operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
 from operators.training.evaluate import predictions
-from operators.training.files import DamagedError, FileError, read, read_json, write, write_json
+from operators.training.files import (
+    BusyError,
+    DamagedError,
+    FileError,
+    held,
+    read,
+    read_json,
+    write,
+    write_json,
+)
 from operators.training.fit import Epoch, Stopped, read_history
 from operators.transforms import Predictor
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
-from pipelines.runs.folder import RunError
+from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.predictions import kept_predictions
 from pipelines.runs.run import train_part
-from pipelines.studies.processes import Processes
+from pipelines.studies.processes import LOCAL, Processes
 from pipelines.studies.row import Row
 
 Part = TypeVar("Part")
 Progress = Callable[[str, int, int], None]
+_POLL = 1.0  # seconds between looks at what another process makes
 
 
 @dataclass(frozen=True)
@@ -42,16 +54,33 @@ class How:
         device: Of trainings and evaluations.
         on_epoch: Called after each epoch.
         stop: Asked again and again.
+        apart: Whether the driver of the study is on another machine.
     """
 
     device: torch.device
     on_epoch: Callable[[Epoch], None] = lambda epoch: None
     stop: Callable[[], bool] = lambda: False
+    apart: bool = False
 
     def check(self) -> None:
         """Raise Stopped where it was asked to stop."""
         if self.stop():
             raise Stopped("the study was stopped")
+
+    def waited(self, folder: Path) -> ExitStack:
+        """Hold a folder, as soon as no other process, on any machine that shares it, does.
+
+        Raises:
+            Stopped: If it was asked to stop.
+        """
+        stack = ExitStack()
+        while True:
+            self.check()
+            try:
+                stack.enter_context(held(folder))
+                return stack
+            except BusyError:
+                time.sleep(_POLL)
 
 
 @dataclass(frozen=True)
@@ -149,6 +178,7 @@ class Study(ABC, Generic[Part]):
         device: torch.device,
         *,
         workers: int = 1,
+        scheduler: str = LOCAL,
         resume: bool = False,
         overwrite: bool = False,
         progress: Progress = lambda what, done, total: None,
@@ -160,6 +190,8 @@ class Study(ABC, Generic[Part]):
         Args:
             device, on_epoch, stop: See `How`; no epoch is heard of where there are several workers.
             workers: Parts at a time; more than one are made in processes, which share the cores.
+            scheduler: Of Dask: processes here, the address of a running one, or "slurm", whose
+                `workers` jobs, like all workers, must see the folder and the stores.
             resume, overwrite: Continue what is in the folder, or replace it.
             progress: Called after each row with what it says, its number and the number of all.
 
@@ -168,11 +200,14 @@ class Study(ABC, Generic[Part]):
             RunError: If the folder holds something else, or is there and not to be resumed.
             Stopped: If it was asked to; `resume` continues it.
         """
-        self.check(device)
-        self.claim(device, resume, overwrite)
         how, stages, done = How(device, on_epoch, stop), self.stages(), 0
+        self.check(device)
+        check_folder(self.folder)
+        with how.waited(self.folder):  # one process at a time declares what it is
+            self.claim(device, resume, overwrite)
         total = sum(map(len, stages))
-        with Processes(partial(_make, self, device), workers, stop) as processes:
+        call = partial(_make, self, device, scheduler != LOCAL)
+        with Processes(call, workers, stop, scheduler, self.folder) as processes:
             for stage in stages:
                 for part, row in self._rows(stage, how, processes):
                     done += 1
@@ -197,10 +232,28 @@ class Study(ABC, Generic[Part]):
         return self.made(part, how) if row is None else row
 
     def made(self, part: Part, how: How) -> Row:
-        """Make a row, and keep it."""
-        row = self.make(part, how)
-        self.keep(part, row)
+        """Make a row, and keep it; one that another process makes is waited for."""
+        with how.waited(self._claimed(part)):
+            return self._made(part, how)
+
+    def tried(self, part: Part, how: How) -> Row | None:
+        """`made`; None where another process is making it."""
+        try:
+            with held(self._claimed(part)):
+                return self._made(part, how)
+        except BusyError:
+            return None
+
+    def _made(self, part: Part, how: How) -> Row:
+        row = self.kept(part)  # others may have made it meanwhile
+        if row is None or row.again:
+            row = self.make(part, how)
+            self.keep(part, row)
         return row
+
+    def _claimed(self, part: Part) -> Path:
+        """The folder that is held while a row is made."""
+        return self.folder / "claims" / self.place(part).stem
 
     def kept(self, part: Part) -> Row | None:
         """A row from its file; None where that is absent, damaged or stale."""
@@ -221,17 +274,34 @@ class Study(ABC, Generic[Part]):
         there = {part: row for part, row in kept.items() if row is not None and not row.again}
         missing = [part for part in stage if part not in there]
         yield from there.items()
-        if processes.workers > 1 and missing:
-            yield from processes(missing)
-            return
-        for part in missing:
+        for wait in (False, True):  # what other processes make comes last
+            asked = [(part, wait) for part in missing]
+            made = processes(asked) if processes.several else self._each(asked, how)
+            missing = []
+            for (part, _), row in made:
+                if row is None:
+                    missing.append(part)
+                else:
+                    yield part, row
+
+    def _each(
+        self, asked: Sequence[tuple[Part, bool]], how: How
+    ) -> Iterator[tuple[tuple[Part, bool], Row | None]]:
+        for part, wait in asked:
             how.check()
-            yield part, self.made(part, how)
+            yield (part, wait), (self.made if wait else self.tried)(part, how)
 
 
-def _make(study: Study[Part], device: torch.device, part: Part, stop: Callable[[], bool]) -> Row:
-    """Make a row in a worker process."""
-    return study.made(part, How(device, stop=stop))
+def _make(
+    study: Study[Part],
+    device: torch.device,
+    apart: bool,
+    asked: tuple[Part, bool],
+    stop: Callable[[], bool],
+) -> Row | None:
+    """Make a row in a worker process; wait for one that another process makes, or not."""
+    (part, wait), how = asked, How(device, stop=stop, apart=apart)
+    return (study.made if wait else study.tried)(part, how)
 
 
 def content(store: str) -> str:

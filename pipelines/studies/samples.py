@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pdegen.schema import SchemaError
-from pipelines.declared.benchmark import Benchmark, Dataset, Entry
+from pipelines.declared.benchmark import Benchmark
+from pipelines.declared.entries import Dataset, Entry
 from pipelines.declared.experiment import Experiment, load_experiment
 
 UNLIMITED = "unlimited"

@@ -13,27 +13,30 @@ import torch
 
 from operators.data import Channel
 from operators.training.files import read_json, read_lines, write_json, write_lines
-from operators.training.fit import Stopped, TrainingError
+from operators.training.fit import Stopped, TrainingError, read_history
 from pdegen.domains import Cloud
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
+from pdegen.store.store import open_sealed
 from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import names as shipped
 from pipelines.measure.cost import Cost
-from pipelines.reports.benchmark_report import _line, write_benchmark_report
+from pipelines.reports.benchmark_report import write_benchmark_report
+from pipelines.reports.benchmark_table import line_of
 from pipelines.reports.fields import Look
 from pipelines.reports.profile_report import write_profile_report
 from pipelines.reports.sheets import Functions
 from pipelines.reports.study_charts import predictions_in_panels
+from pipelines.reports.wording import scientific
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import RunError, evaluate
 from pipelines.studies import benchmark as module
 from pipelines.studies import profile as profile_module
 from pipelines.studies import runner
-from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.benchmark import BenchmarkRun, row_case
 from pipelines.studies.profile import ProfileRun
 
 CPU = torch.device("cpu")
@@ -251,7 +254,7 @@ def test_the_table_has_mean_spread_and_median_of_the_errors(finished):
         row.model_copy(update={"errors": errors})
         for row, errors in zip(finished.rows(), ([0.1, 0.2, 0.9], [0.3, 0.2, 0.1]), strict=False)
     ]
-    line = _line(finished, Case(rows[0].dataset, rows[0].operator), rows)
+    line = line_of(finished, Case(rows[0].dataset, rows[0].operator), rows)
     assert line["mean"] == pytest.approx(0.3)
     assert line["median"] == pytest.approx(0.2)
     assert line["spread"] == pytest.approx(0.2 / np.sqrt(2))  # of the means 0.4 and 0.2
@@ -329,6 +332,81 @@ def test_the_search_takes_the_value_with_the_smallest_validation_error(stores, t
     assert "training.lr of 1e-09, 0.01" in write_benchmark_report(run, CPU).read_text("utf-8")
 
 
+def test_the_search_has_the_same_widths_for_all_and_its_cost_in_the_table(stores, tmp_path):
+    both = declared(seeds=2, search={"training.lr": [1e-9, 1e-2]}, widths=[0.5, 1.0])
+    run = BenchmarkRun(both, stores, tmp_path / "run")
+    assert [len(both.searched(case)) for case in run.cases] == [4, 4]
+    assert both.searched(run.cases[0])[0] == {"training.lr": 1e-9, "model.width": 4}
+    run.run(CPU)
+    trained = {path.name for path in (run.folder / "runs/burgers/fno").iterdir()}
+    assert {name for name in trained if name.startswith("seed-0")} == {
+        f"seed-0-lr-{lr}-width-{width}" for lr in (1e-9, 0.01) for width in (4, 8)
+    }
+    assert len(trained) == 5  # the seed 1 has the choice of the seed 0
+    for row in run.rows():
+        assert row.chosen["training.lr"] == 1e-2
+        others = [one for one in both.searched(row_case(row)) if one != row.chosen]
+        tried = [read_history(run.training(row_case(row), 0, one).folder) for one in others]
+        assert row.tuning_seconds == pytest.approx(sum(e.seconds for of in tried for e in of))
+    report = write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
+    assert "width / its own of 0.5, 1.0; 4 trainings of each operator" in report
+    line = next(csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines()))
+    tuning = [row.tuning_seconds for row in run.rows() if row.operator == "FNO"]
+    assert float(line["tuning seconds"]) == pytest.approx(np.mean(tuning))
+
+
+def test_widths_stay_multiples_of_the_heads():
+    operators = {"T": {"model": {"name": "transformer", "width": 24, "heads": 4}},
+                 "N": {"model": {"name": "neuraloperator"}}}  # fmt: skip
+    searched = declared(operators=operators, widths=[0.7, 1.0])
+    wide, none = map(searched.searched, searched.cases())
+    assert wide == [{"model.width": 16}, {"model.width": 24}]
+    assert none == [{}]  # it declares no width
+
+
+def test_both_protocols_stand_side_by_side(stores, tmp_path):
+    both = declared(seeds=1, protocols=["validation", "published"], search={"training.lr": [1e-2]})
+    run = BenchmarkRun(both, stores, tmp_path / "run")
+    run.run(CPU)
+    rows = {(row.operator, row.protocol): row for row in run.rows()}
+    clean, watched = rows["FNO", "validation"], rows["FNO", "published"]
+    assert clean.best is None
+    assert watched.best is not None
+    assert (clean.chosen, watched.chosen) == ({"training.lr": 1e-2}, {})  # which has no search
+    assert run.training_of(watched).experiment.training.protocol == "published"
+    text = write_benchmark_report(run, CPU).with_suffix(".md").read_text("utf-8")
+    line = next(line for line in text.splitlines() if line.startswith("| FNO |"))
+    for shown in (clean.mean, watched.mean, watched.best):
+        assert scientific(shown) in line
+    lines = csv.DictReader((run.folder / "table.csv").read_text("utf-8").splitlines())
+    assert [(of["operator"], of["protocol"]) for of in lines] == list(rows)
+
+
+def test_a_row_says_what_a_prediction_costs_and_the_table_what_labels_are_worth(finished, stores):
+    label = open_sealed(stores["burgers"]).values("error", range(10, 12)).mean()
+    assert finished.label_error("burgers") == pytest.approx(label)
+    assert all(0 < row.inference_seconds < 1 for row in finished.rows())
+    write_benchmark_report(finished, CPU)
+    line = next(csv.DictReader((finished.folder / "table.csv").read_text("utf-8").splitlines()))
+    errors = [error for row in finished.rows()[:2] for error in row.errors]
+    assert float(line["label error"]) == pytest.approx(label)
+    assert float(line["trivial"]) == min(finished.trivial("burgers").values())
+    assert float(line["p95"]) == pytest.approx(np.quantile(errors, 0.95))
+    assert float(line["worst"]) == max(errors)
+
+
+def test_rows_of_earlier_versions_get_the_costs_of_a_prediction(finished, stores, tmp_path):
+    run = replace(finished, folder=shutil.copytree(finished.folder, tmp_path / "run"))
+    path = run.folder / "rows/burgers--fno--seed-1.json"
+    row = read_json(path)
+    del row["inference_seconds"]
+    write_json(path, row)
+    run.run(CPU, resume=True)
+    mended = read_json(path)
+    assert mended.pop("inference_seconds") > 0
+    assert mended == row
+
+
 def test_the_report_has_the_table_in_three_forms(finished):
     page = write_benchmark_report(finished, CPU)
     html, text = page.read_text("utf-8"), (finished.folder / "table.md").read_text("utf-8")
@@ -397,7 +475,9 @@ def test_the_folder_of_another_benchmark_is_refused(finished, stores, tmp_path):
         ({"operators": {"X": {"model": {"name": "fno", "widht": 3}}}}, "unknown key"),
         ({"operators": {"a b": {"model": {"name": "fno"}}, "a-b": {"model": {"name": "fno"}}}},
          "differ in more than signs"),
-        ({"search": {"training.lr": [1], "training.clip": [1]}}, "search is over one key"),
+        ({"protocols": ["published", "published"]}, "protocols must differ"),
+        ({"protocols": ["test"]}, "protocols"),
+        ({"widths": [0.0]}, "widths"),
         ({"seeds": 0}, "seeds"),
         ({"datasets": {name: CONTENT["datasets"]["burgers"] for name in ("burgers", "burgers!")}},
          "names of datasets differ"),

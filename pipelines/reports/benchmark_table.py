@@ -1,0 +1,130 @@
+"""The table of a benchmark: a line of its CSV file, and of its sheets of errors and of costs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+
+from pipelines.declared.benchmark import Case
+from pipelines.reports.document import Table
+from pipelines.reports.studies import Facts, error
+from pipelines.reports.wording import duration, scientific
+from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.row import Row, by_case, mean_and_spread
+
+_COLUMNS: tuple[str, ...] = (
+    "dataset", "operator", "protocol", "seeds", "parameters", "mean", "spread", "median", "p95",
+    "worst", "label error", "trivial", "epoch", "best on test", "best epoch", "published",
+    "ratio to published", "training seconds", "tuning seconds", "inference seconds",
+    "step seconds", "step MiB", "step GFLOP", "chosen", "differs", "failed",
+)  # fmt: skip
+ERRORS = (
+    "operator", "parameters", "mean error", "median", "95 %", "worst", "epoch",
+    "published protocol", "best on test", "published",
+)  # fmt: skip
+COSTS = (
+    "operator", "parameters", "s / step", "MiB / step", "GFLOP / step", "ms / sample", "training",
+    "tuning",
+)  # fmt: skip
+
+
+def csv_file(run: BenchmarkRun, rows: Iterable[Row]) -> str:
+    """All lines."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(line_of(run, Case(*case), own) for case, own in by_case(rows).items())
+    return text.getvalue()
+
+
+def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
+    """A line of the CSV file."""
+    entry, finished = run.benchmark.operators[case.operator], [r for r in rows if not r.failed]
+    published = entry.published.get(case.dataset)
+    line: dict[str, Any] = {
+        "dataset": case.dataset,
+        "operator": case.operator,
+        "protocol": case.protocol,
+        "seeds": len(finished),
+        "differs": entry.differs,
+        "failed": "; ".join(r.failed for r in rows if r.failed),
+        "published": "" if published is None else published,
+    }
+    if finished:
+        first, (error_, spread) = finished[0], mean_and_spread(finished)
+        errors = [error for row in finished for error in row.errors]
+        label = run.label_error(case.dataset)
+        line |= {
+            "parameters": first.parameters,
+            "mean": error_,
+            "spread": spread if len(finished) > 1 else "",
+            "median": median(errors),
+            "p95": float(np.quantile(errors, 0.95)),
+            "worst": max(errors),
+            "label error": "" if label is None else label,
+            "trivial": min(run.trivial(case.dataset).values()),
+            "epoch": " ".join(str(row.epoch) for row in finished),
+            "training seconds": mean(row.training_seconds for row in finished),
+            "tuning seconds": mean(row.tuning_seconds for row in finished),
+            "inference seconds": mean(row.inference_seconds for row in finished),
+            "step seconds": mean(row.step_seconds for row in finished),
+            "step MiB": mean(row.step_bytes for row in finished) / 2**20,
+            "step GFLOP": mean(row.step_flops for row in finished) / 1e9,
+            "chosen": json.dumps(first.chosen) if first.chosen else "",
+        }
+        best = [row.best for row in finished if row.best is not None]
+        if best:
+            line["best on test"] = mean(best)
+            line["best epoch"] = " ".join(str(row.best_epoch) for row in finished)
+        if published is not None:  # their epochs, too, are the best on the test samples
+            line["ratio to published"] = (mean(best) if best else error_) / published
+    return line
+
+
+def errors_of(
+    run: BenchmarkRun, case: Case, rows: list[Row], watched: list[Row]
+) -> tuple[str, ...]:
+    """A line of the sheet of errors; `watched` are of the published protocol, beside `rows`."""
+    line, best, published = line_of(run, case, rows), "", ""
+    other = line_of(run, replace(case, protocol="published"), watched) if watched else line
+    if "best on test" in other:
+        best = f"{scientific(other['best on test'])}, epoch {other['best epoch']}"
+    if line["published"] != "":
+        published = f"{scientific(line['published'])} (x {other['ratio to published']:.2f})"
+    return (
+        case.operator,
+        f"{line['parameters']:,}",
+        error(rows),
+        *(scientific(line[name]) for name in ("median", "p95", "worst")),
+        line["epoch"],
+        error(watched) if watched else "",
+        best,
+        published,
+    )
+
+
+def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
+    """A line of the sheet of costs."""
+    line = line_of(run, case, rows)
+    steps = [line[f"step {what}"] for what in ("seconds", "MiB", "GFLOP")]
+    tuning = line["tuning seconds"]
+    return (
+        case.operator,
+        f"{line['parameters']:,}",
+        *(f"{v:.3g}" if v else "–" for v in [*steps, 1e3 * line["inference seconds"]]),
+        duration(line["training seconds"]),
+        duration(tuning) if tuning else "",
+    )
+
+
+def without_empty(rows: Facts, header: tuple[str, ...]) -> Table:
+    """A table without the columns that say nothing."""
+    used = [i for i in range(len(header)) if any(line[i] for line in rows)]
+    return Table([tuple(line[i] for i in used) for line in rows], tuple(header[i] for i in used))
