@@ -23,6 +23,7 @@ from operators.models.ipot import IPOT
 from operators.models.linear_no import LinearNO
 from operators.models.lno import LNO
 from operators.models.lrsa import LRSA
+from operators.models.lsm import LSM
 from operators.models.mwt import MWT
 from operators.models.neuralop import NeuralOperatorModel
 from operators.models.ono import ONO
@@ -155,6 +156,7 @@ register("cno", CNO)
 register("linear-no", LinearNO)
 register("ipot", IPOT)
 register("flare", FLARE)
+register("lsm", LSM)
 register("neuraloperator", NeuralOperatorModel)
 
 

@@ -212,6 +212,13 @@ CASES = {
                  5e-3, 500, reaches=8e-2, elsewhere=True, longer=4),
     "flare": Case("flare", {"width": 32, "depth": 1, "heads": 4, "latents": 16, "mlp_depth": 1},
                   5e-3, 600, shifts=NONE, longer=3),
+    "lsm": Case("lsm", {"width": 16, "levels": 3, "patches": 4, "heads": 4, "basis": 6,
+                        "normalization": "instance"}, no_limit=CONVOLUTION),
+    "lsm batch norm": Case("lsm", {"width": 16, "levels": 3, "patches": 4, "heads": 4},
+                           evaluates=0.1, no_limit=CONVOLUTION),
+    "lsm latent": Case("lsm", {"width": 16, "levels": 3, "patches": 4, "heads": 4, "basis": 6,
+                               "normalization": "instance", "latent": 14, "modes": 4,
+                               "deformation_width": 8}, elsewhere=True),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

@@ -1,0 +1,109 @@
+"""LSM as thuml/Neural-Solver-Library has it (db942b72), on the grid, and with a latent grid.
+
+Channels first, each patch and head by itself, norms by their formula. Weights are those of the
+operator here. The oracle of the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from operators.models.lsm import LSM, Pyramid, SpectralBlock
+from tests.oracles.plain_geofno import completed, multiplied, on_grid, plain_deformation, wave
+
+
+def at_points(u: Tensor, layer: torch.nn.Linear) -> Tensor:
+    """A linear map over channels, the first axis after the batch."""
+    v = torch.einsum("oi,bi...->bo...", layer.weight, u)
+    return v + layer.bias.reshape(1, -1, *[1] * (u.ndim - 2))
+
+
+def mlp(u: Tensor, layers: torch.nn.Sequential) -> Tensor:
+    return at_points(F.gelu(at_points(u, layers[0])), layers[2])
+
+
+def block_of_patch(u: Tensor, block: SpectralBlock) -> Tensor:
+    """Values of one patch, (batch, c, points)."""
+    heads, _, d = block.latent.shape
+    c, basis = heads * d, block.weight.shape[-1]
+    kv = at_points(u, block.key_value)
+    k, v, q = kv[:, :c], kv[:, c:], at_points(u, block.query)
+    out = torch.zeros_like(u)
+    for h in range(heads):
+        part = slice(h * d, (h + 1) * d)
+        for b in range(len(u)):
+            t = (block.latent[h] @ k[b, part]).softmax(-1) @ v[b, part].T + block.latent[h]
+            series = torch.zeros_like(t)
+            for i in range(basis):
+                alpha, beta = block.weight[part, :, i].T
+                angle = i / basis * t * math.pi
+                series = series + alpha * angle.sin() + beta * angle.cos()
+            t = t + series
+            out[b, part] = ((q[b, part].T @ t.T).softmax(-1) @ t).T
+    return u + out
+
+
+def blocks(u: Tensor, block: SpectralBlock, count: int) -> Tensor:
+    out = torch.zeros_like(u)
+    sizes = [n // count for n in u.shape[2:]]
+    for corner in product(range(count), repeat=len(sizes)):
+        where = tuple(slice(i * s, (i + 1) * s) for i, s in zip(corner, sizes, strict=True))
+        part = u[(..., *where)]
+        out[(..., *where)] = block_of_patch(part.flatten(2), block).view(part.shape)
+    return out
+
+
+def convolutions(u: Tensor, layers: torch.nn.Sequential) -> Tensor:
+    convolve = F.conv1d if u.ndim == 3 else F.conv2d
+    for i in (0, 3):
+        u = convolve(u, layers[i].weight, padding=1)
+        norm = layers[i + 1]
+        axes = tuple(range(2, u.ndim))
+        if isinstance(norm, torch.nn.GroupNorm):
+            mean, variance = u.mean(axes, True), u.var(axes, correction=0, keepdim=True)
+        else:
+            mean, variance = u.mean((0, *axes), True), u.var((0, *axes), correction=0, keepdim=True)
+        scale, shift = (v.reshape(1, -1, *[1] * len(axes)) for v in (norm.weight, norm.bias))
+        u = ((u - mean) / (variance + 1e-5).sqrt() * scale + shift).clamp(min=0)
+    return u
+
+
+def pyramid(u: Tensor, model: Pyramid) -> Tensor:
+    grid = u.shape[2:]
+    filled = [-(-n // model.patches) * model.patches for n in grid]
+    v = torch.zeros(*u.shape[:2], *filled, dtype=u.dtype)
+    inside = (..., *map(slice, grid))
+    v[inside] = u
+    pool, mode = (F.max_pool1d, "linear") if u.ndim == 3 else (F.max_pool2d, "bilinear")
+    levels = [convolutions(v, model.down[0])]
+    for layers in model.down[1:]:
+        levels.append(convolutions(pool(levels[-1], 2), layers))
+    joined = [
+        blocks(v, patches.block, model.patches // 2**i)
+        for i, (v, patches) in enumerate(zip(levels, model.blocks, strict=True))
+    ]
+    v = joined[-1]
+    for i in range(len(levels) - 2, -1, -1):
+        v = F.interpolate(v, scale_factor=2, mode=mode, align_corners=True)
+        v = convolutions(torch.cat([joined[i], v], 1), model.up[i])
+    return at_points(v, model.out)[inside]
+
+
+def plain_lsm(model: LSM, a: Tensor, x: Tensor) -> Tensor:
+    """In training; with a latent grid of the square at points by sample, without division."""
+    v = torch.cat([model.positions(x).expand(*a.shape[:-1], -1), a], -1).movedim(-1, 1)
+    u = mlp(v, model.embed)
+    s = model.grid[0]
+    if not s:
+        return mlp(pyramid(u, model.pyramid), model.head).movedim(1, -1)
+    m, xi = model.first.modes, plain_deformation(model.deformation, x)
+    u_hat = torch.einsum("bcn,bnkl->bckl", u + 0j, wave(xi, m, -1))
+    u = pyramid(on_grid(multiplied(u_hat, model.first.weight), s), model.pyramid)
+    v_hat = completed(torch.cat(multiplied(torch.fft.rfft2(u), model.last.weight), -2), False)
+    u = torch.einsum("bckl,bnkl->bcn", v_hat, wave(xi, m, 1)).real
+    return mlp(u, model.head).movedim(1, -1)
