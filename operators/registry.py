@@ -30,6 +30,7 @@ from operators.models.ono import ONO
 from operators.models.pit import PiT
 from operators.models.transformer import Transformer
 from operators.models.transolver import Transolver
+from operators.models.transolver_plus import TransolverPlus
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
 from operators.nn.features import FAVOR, RFA
 from operators.nn.nystrom import NYSTROM, through
@@ -157,6 +158,7 @@ register("linear-no", LinearNO)
 register("ipot", IPOT)
 register("flare", FLARE)
 register("lsm", LSM)
+register("transolver-plus", TransolverPlus)
 register("neuraloperator", NeuralOperatorModel)
 
 

@@ -219,6 +219,9 @@ CASES = {
     "lsm latent": Case("lsm", {"width": 16, "levels": 3, "patches": 4, "heads": 4, "basis": 6,
                                "normalization": "instance", "latent": 14, "modes": 4,
                                "deformation_width": 8}, elsewhere=True),
+    # training sees other shares at every step, and cannot get below their noise
+    "transolver-plus": Case("transolver-plus", {**SMALL_TOKENS, "slices": 16}, 5e-3, 600,
+                            reaches=0.1, shifts=NONE, longer=2),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),
