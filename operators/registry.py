@@ -26,6 +26,7 @@ from operators.models.lrsa import LRSA
 from operators.models.lsm import LSM
 from operators.models.mwt import MWT
 from operators.models.neuralop import NeuralOperatorModel
+from operators.models.oformer import OFormer
 from operators.models.ono import ONO
 from operators.models.pit import PiT
 from operators.models.transformer import Transformer
@@ -159,6 +160,7 @@ register("ipot", IPOT)
 register("flare", FLARE)
 register("lsm", LSM)
 register("transolver-plus", TransolverPlus)
+register("oformer", OFormer)
 register("neuraloperator", NeuralOperatorModel)
 
 

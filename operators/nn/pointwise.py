@@ -49,6 +49,23 @@ class ResidualMLP(nn.Module):
         return v + self.last(v) if self.to_last else self.last(v)
 
 
+class GEGLU(nn.Module):
+    """W₁ (GELU(u₁) u₂) + b₁ with [u₁ u₂] = W₀ u + b₀, a gated MLP.
+
+    Args:
+        in_features, hidden, out_features: Features of u, of u₁, and of what comes out.
+    """
+
+    def __init__(self, in_features: int, hidden: int, out_features: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(in_features, 2 * hidden)
+        self.last = nn.Linear(hidden, out_features)
+
+    def forward(self, u: Float[Tensor, "... _"]) -> Float[Tensor, "... _"]:
+        gate, value = self.first(u).chunk(2, dim=-1)
+        return self.last(nn.functional.gelu(gate) * value)
+
+
 def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:
     """Start linear maps truncated normal, their biases 0.
 

@@ -222,6 +222,15 @@ CASES = {
     # training sees other shares at every step, and cannot get below their noise
     "transolver-plus": Case("transolver-plus", {**SMALL_TOKENS, "slices": 16}, 5e-3, 600,
                             reaches=0.1, shifts=NONE, longer=2),
+    **{
+        f"oformer {decoder}": Case(
+            "oformer", {"width": 32, "latent": 32, "heads": 1, "scales": [4.0, 1.0],
+                        "resolution": 8.0, "decoder": decoder, "decoder_scale": 2.0,
+                        "dropout": 0.0, "embed_dropout": 0.0}, 5e-3, 400,
+            {"coordinates": "periodic"}, elsewhere=True,
+        )
+        for decoder in ("points", "residual", "marching")
+    },
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

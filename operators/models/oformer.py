@@ -1,0 +1,351 @@
+r"""OFormer: an encoder of attention without softmax, and points of the output that ask it.
+
+References: Z. Li, K. Meidani and A. Barati Farimani, Transformer for Partial Differential
+Equations' Operator Learning, TMLR 2023 (arXiv 2205.13671); released code BaratiLab/OFormer at
+commit f1111b3, folder uniform_grids.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from operators.base import Preset, at_least
+from operators.nn.attention import galerkin
+from operators.nn.dropout import Dropout
+from operators.nn.pointwise import GEGLU
+from operators.nn.rotary import RandomWaves, rotated
+from operators.nn.tokens import (
+    Coordinates,
+    Positions,
+    Real,
+    TokenOperator,
+    TokenPoints,
+    Tokens,
+    merged,
+    split,
+)
+
+_CODE = "released training script, counted from the released classes"
+_DARCY = {"scales": [141.0, 35.0, 1.0, 1.0, 1.0, 1.0], "resolution": 141.0}
+_BURGERS = {
+    "latent": 96, "heads": 1, "kind": "fourier", "scales": [8.0, 4.0, 4.0, 1.0],
+    "resolution": 2048.0, "layer_norm": False, "beside": True, "decoder": "residual",
+    "decoder_depth": 3, "decoder_heads": 8, "decoder_scale": 1.0, "wave_scale": 2.0,
+    "embed_dropout": 0.0, "dropout": 0.0,
+}  # fmt: skip
+_NAVIER_STOKES = {
+    "latent": 192, "heads": 1, "scales": [32.0, 16.0, 8.0, 8.0, 1.0], "resolution": 64.0,
+    "decoder": "marching", "wave_scale": 8.0, "embed_dropout": 0.0, "dropout": 0.0,
+}  # fmt: skip
+_OURS = "not published: the settings of Darcy flow"
+
+Queries = Float[Tensor, "batch n width"]
+Sources = Float[Tensor, "batch m width"]
+OfQueries = Float[Tensor, "n dim"] | Float[Tensor, "batch n dim"]
+OfSources = Float[Tensor, "m dim"] | Float[Tensor, "batch m dim"]
+
+
+class RotaryAttention(nn.Module):
+    """Q(KᵀV)/m W + b in heads, with Q and K rotated by the coordinates of their points.
+
+    Every head has as many features as the input. Two of Q, K, V have mean 0 and variance 1 over
+    the features of each point, before the rotation: the released `InstanceNorm1d` is given points
+    where it expects channels, and so is a layer norm without parameters, not a norm over points.
+
+    Args:
+        width, heads: Features of the input and of each head, and heads.
+        kind: "galerkin" normalises K and V, "fourier" Q and K.
+        rate: See `rotated`.
+        started: Those of the maps to Q, K, V that start orthogonal plus I, both over the width.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        kind: Literal["galerkin", "fourier"],
+        rate: float,
+        started: str,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kind, self.rate = heads, kind, rate
+        self.query, self.key, self.value = (
+            nn.Linear(width, heads * width, bias=False) for _ in range(3)
+        )
+        # one head of the full width has no map after it
+        self.out = nn.Identity() if heads == 1 else nn.Linear(heads * width, width)
+        for name in started:
+            linear = {"q": self.query, "k": self.key, "v": self.value}[name]
+            for part in linear.weight.data.chunk(heads):
+                start_near_identity(part)
+
+    def forward(
+        self,
+        u: Queries,
+        z: Sources,
+        y: OfQueries,
+        x: OfSources,
+        mask: Bool[Tensor, "batch m"] | None = None,
+    ) -> Queries:
+        """The values at u; y and x are the points of u and z, `mask` is False at padding of z."""
+        q, k, v = (
+            split(w, self.heads) for w in (self.query(u), self.key(z), self.value(z))
+        )  # (batch, heads, n|m, width)
+        k = normed(k)
+        q, v = (q, normed(v)) if self.kind == "galerkin" else (normed(q), v)
+        real = None if mask is None else mask[:, None, :, None]
+        v = galerkin(rotated(q, y, self.rate), rotated(k, x, self.rate), v, mask=real)
+        return self.out(merged(v))
+
+
+def normed(u: Float[Tensor, "batch heads n d"]) -> Float[Tensor, "batch heads n d"]:
+    """Mean 0 and variance 1 over the features."""
+    return nn.functional.layer_norm(u, u.shape[-1:])
+
+
+def start_near_identity(weight: Float[Tensor, "d d"]) -> None:
+    """Let a square matrix be (orthogonal + I)/d."""
+    d = len(weight)
+    nn.init.orthogonal_(weight, gain=1 / d)
+    weight.add_(torch.eye(d, dtype=weight.dtype, device=weight.device), alpha=1 / d)
+
+
+class Block(nn.Module):
+    """u <- N(u), u <- u + attention(u), u <- N(u), u <- u + MLP(u); N are layer norms, or nothing.
+
+    The sums have the normalised u, as released.
+    """
+
+    def __init__(
+        self, width: int, attention: RotaryAttention, layer_norm: bool, dropout: float
+    ) -> None:
+        super().__init__()
+        self.attention, self.mlp = attention, GEGLU(width, width, width)
+        self.norm1, self.norm2 = (
+            nn.LayerNorm(width) if layer_norm else nn.Identity() for _ in range(2)
+        )
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Tokens, x: TokenPoints, mask: Real | None) -> Tokens:
+        u = self.norm1(u)
+        u = u + self.drop(self.attention(u, u, x, x, mask))
+        u = self.norm2(u)
+        return u + self.drop(self.mlp(u))
+
+
+def chain(*features: int) -> nn.Sequential:
+    """Linear maps without bias, GELU between."""
+    layers = [nn.Linear(i, o, bias=False) for i, o in itertools.pairwise(features)]
+    return nn.Sequential(*[part for one in layers for part in (nn.GELU(), one)][1:])
+
+
+def queries(decoder: str, latent: int, dim: int, scale: float) -> nn.Sequential:
+    """What the decoders ask with, made of random waves of the points."""
+    twice = 2 * latent
+    if decoder == "points":
+        return nn.Sequential(RandomWaves(dim, latent, scale), chain(latent, latent, latent))
+    waves = RandomWaves(dim, twice, scale)
+    if decoder == "residual":
+        return nn.Sequential(waves, nn.GELU(), chain(twice, latent))
+    return nn.Sequential(waves, chain(twice, twice, latent))
+
+
+class PointDecoder(nn.Module):
+    """u <- MLP(u, y)."""
+
+    def __init__(self, latent: int, dim: int, outputs: int) -> None:
+        super().__init__()
+        half = latent // 2
+        self.head = nn.Sequential(
+            chain(latent + dim, latent, half), nn.GELU(), nn.Linear(half, outputs)
+        )
+
+    def forward(self, u: Tokens, y: Float[Tensor, "batch n dim"]) -> Float[Tensor, "batch n _"]:
+        return self.head(torch.cat([u, y], dim=-1))
+
+
+class ResidualDecoder(nn.Module):
+    """u <- u + MLP(u) a few times, then an MLP."""
+
+    def __init__(self, latent: int, depth: int, outputs: int) -> None:
+        super().__init__()
+        half = latent // 2
+        self.steps = nn.ModuleList(chain(latent, latent, latent, latent) for _ in range(depth))
+        for module in self.steps.modules():
+            if isinstance(module, nn.Linear):
+                start_near_identity(module.weight.data)
+        self.head = nn.Sequential(chain(latent, half), nn.GELU(), nn.Linear(half, outputs))
+
+    def forward(self, u: Tokens, y: Float[Tensor, "batch n dim"]) -> Float[Tensor, "batch n _"]:
+        for step in self.steps:
+            u = u + step(u)
+        return self.head(u)
+
+
+class MarchingDecoder(nn.Module):
+    """W u of twice the features; for each frame u <- u + MLP(LN(u), y) and the frame MLP(LN(u))."""
+
+    def __init__(self, latent: int, dim: int, depth: int, outputs: int, own: int) -> None:
+        super().__init__()
+        twice = 2 * latent
+        self.outputs, self.own = outputs, own or outputs
+        self.expand = nn.Linear(latent, twice)
+        self.norms = nn.ModuleList(nn.LayerNorm(twice) for _ in range(depth))
+        self.steps = nn.ModuleList(chain(twice + dim, twice, twice, twice) for _ in range(depth))
+        self.head = nn.Sequential(
+            nn.LayerNorm(twice),
+            chain(twice, latent, latent),
+            nn.GELU(),
+            nn.Linear(latent, self.own),
+        )
+
+    def forward(self, u: Tokens, y: Float[Tensor, "batch n dim"]) -> Float[Tensor, "batch n _"]:
+        if self.outputs % self.own:
+            raise ValueError(f"frames of {self.own} channels, got {self.outputs} channels in all")
+        u, frames = self.expand(u), []
+        for _ in range(self.outputs // self.own):
+            for norm, step in zip(self.norms, self.steps, strict=True):
+                u = u + step(torch.cat([norm(u), y], dim=-1))
+            frames.append(self.head(u))
+        return torch.cat(frames, dim=-1)
+
+
+class OFormer(TokenOperator):
+    """z = encoder(a, x); u(y) = decoder(query(y); z): Galerkin attention to z, then an MLP.
+
+    Linear in the number of points. The output is asked for at any points y, each on its own. The
+    points x must be spread evenly for the limit of fine grids to exist.
+
+    Rotations make the attention see differences of coordinates; the coordinates beside a and those
+    of the queries are seen as such. The rates are numbers on the length 1, `scales` times
+    `resolution`: the released code takes the resolution of the training grid.
+
+    The three decoders are those of the released training scripts; the defaults are the settings of
+    Darcy flow. The released code at the named commit gives the same numbers with the same weights,
+    without dropout: it also drops hidden features of the MLPs, which is left out here. It trains
+    encoder and decoder by optimisers of their own, without effect on the map.
+
+    Latent marching: with decoder "marching" and `frame_channels` the channels of u are frames one
+    after another (the task `block`); the latent state steps from frame to frame, and each is read
+    off it. A task `rollout` gives one frame at a time and encodes its own predictions anew.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Number of coordinates, 1 or 2.
+        width: Features in the encoder, and of each of its heads; divided by 2 dim.
+        latent: Features of z, and of each head of the decoder; divided by 2 dim.
+        heads: Heads in the encoder.
+        kind: Which two of Q, K, V are normalised: "galerkin", K and V; "fourier", Q and K.
+        scales: Rates of the rotations in units of the resolution; one for each layer.
+        resolution: Points on the length 1 of the grid that the scales count by.
+        layer_norm: Layer norms before attention and MLP; the sums have the normalised values.
+        beside: The coordinates stand beside the embedded features again, among the width.
+        decoder: "points": the MLP at the end sees y. "residual": residual MLPs without norm before
+            it. "marching": residual MLPs of twice the features that see y, applied once for each
+            frame.
+        decoder_depth: Residual MLPs of the decoder; "points" has none.
+        decoder_heads: Heads in the decoder; its kind is that of the encoder.
+        decoder_scale: Rate of its rotations in units of the resolution.
+        wave_scale: Standard deviation of the random waves that queries are made of.
+        frame_channels: Channels of a frame, with decoder "marching"; 0, u is one frame.
+        coordinates: Beside a at each point: "raw", x itself, as published; "periodic", cos 2πx and
+            sin 2πx, which have no jump at the ends; "none".
+        embed_dropout, dropout: Rates after the embedding, and after attentions and MLPs of the
+            encoder.
+
+    Raises:
+        ValueError: On impossible settings, on input of another shape than declared, and on
+            channels of u that are no whole frames.
+
+    >>> model = OFormer(dim=1, width=32, latent=32, scales=[8.0, 1.0], resolution=64.0)
+    >>> x, y = torch.arange(64)[:, None] / 64, torch.rand(10, 1)
+    >>> model(torch.randn(2, 64, 1), x, y).shape
+    torch.Size([2, 10, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset(_DARCY, 2_556_321, _CODE, dim=2),
+        "burgers": Preset(_BURGERS, 660_719, _CODE),
+        "navier-stokes": Preset(_NAVIER_STOKES, 1_851_361, _CODE, (10, 1), dim=2),
+        "elasticity": Preset(_DARCY, 2_556_417, _OURS, (2, 1), dim=2),
+        "airfoil": Preset(_DARCY, 2_556_417, _OURS, (2, 1), dim=2),
+        "pipe": Preset(_DARCY, 2_556_417, _OURS, (2, 1), dim=2),
+        "plasticity": Preset(_DARCY, 2_556_546, _OURS, (2, 2), dim=2),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 96,
+        latent: int = 256,
+        heads: int = 4,
+        kind: Literal["galerkin", "fourier"] = "galerkin",
+        scales: list[float] = [141.0, 35.0, 1.0, 1.0, 1.0, 1.0],  # noqa: B006
+        resolution: float = 141.0,
+        layer_norm: bool = True,
+        beside: bool = False,
+        decoder: Literal["points", "residual", "marching"] = "points",
+        decoder_depth: int = 1,
+        decoder_heads: int = 4,
+        decoder_scale: float = 16.0,
+        wave_scale: float = 0.5,
+        frame_channels: int = 0,
+        coordinates: Coordinates = "raw",
+        embed_dropout: float = 0.05,
+        dropout: float = 0.03,
+    ) -> None:
+        positions = Positions(coordinates, dim, last=True)
+        super().__init__(in_channels, out_channels, dim, positions)
+        at_least(1, heads=heads, decoder_heads=decoder_heads, scales=len(scales))
+        at_least(0, decoder_depth=decoder_depth, frame_channels=frame_channels)
+        for name, features in (("width", width), ("latent", latent)):
+            if features < 1 or features % (2 * dim):
+                raise ValueError(f"{name} must be divided by {2 * dim}, got {features}")
+        if frame_channels and decoder != "marching":
+            raise ValueError(f"frame_channels needs decoder 'marching', got {decoder!r}")
+        self.beside = beside
+        taken = positions.count if beside else 0
+        self.embed = nn.Linear(in_channels + positions.count, width - taken, bias=False)
+        self.drop = Dropout(embed_dropout)
+        started = "q" if kind == "galerkin" else "v"
+        rates = [scale * resolution for scale in scales]
+        layers = [RotaryAttention(width, heads, kind, rate, started) for rate in rates]
+        self.blocks = nn.ModuleList(Block(width, one, layer_norm, dropout) for one in layers)
+        self.project = nn.Linear(width, latent, bias=False)
+        self.query = queries(decoder, latent, dim, wave_scale)
+        self.cross = RotaryAttention(latent, decoder_heads, kind, decoder_scale * resolution, "qkv")
+        self.mlp = GEGLU(latent, latent, latent)
+        if decoder == "points":
+            self.end = PointDecoder(latent, dim, out_channels)
+        elif decoder == "residual":
+            self.end = ResidualDecoder(latent, decoder_depth, out_channels)
+        else:
+            self.end = MarchingDecoder(latent, dim, decoder_depth, out_channels, frame_channels)
+
+    def encoded(
+        self, v: Tokens, x: TokenPoints, mask: Real | None = None
+    ) -> Float[Tensor, "batch n latent"]:
+        """z at the points x."""
+        u = self.drop(self.embed(v))
+        if self.beside:
+            u = torch.cat([u, v[..., self.in_channels :]], dim=-1)
+        for block in self.blocks:
+            u = block(u, x, mask)
+        return self.project(u)
+
+    def decoded(
+        self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
+    ) -> Float[Tensor, "batch _ c_out"]:
+        q = self.query(y).expand(len(v), -1, -1)
+        u = q + self.cross(q, self.encoded(v, x, mask), y, x, mask)
+        u = u + self.mlp(u)
+        return self.end(u, y.expand(len(v), -1, -1))
