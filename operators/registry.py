@@ -29,6 +29,7 @@ from operators.models.neuralop import NeuralOperatorModel
 from operators.models.oformer import OFormer
 from operators.models.ono import ONO
 from operators.models.pit import PiT
+from operators.models.pit_2025 import PiT2025
 from operators.models.transformer import Transformer
 from operators.models.transolver import Transolver
 from operators.models.transolver_plus import TransolverPlus
@@ -147,6 +148,7 @@ register("deeponet", DeepONet)
 register("shift-deeponet", ShiftDeepONet)
 register("ono", ONO)
 register("pit", PiT)
+register("pit-2025", PiT2025)
 register("transolver", Transolver)
 register("lrsa", LRSA)
 register("mwt", MWT)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-import torch
 from torch import nn
 
 from operators.base import Function, Preset, at_least
-from operators.nn.batch_norm import BatchNorm
 from operators.nn.dropout import Dropout
 from operators.nn.grids import GridOperator
+from operators.nn.normalization import BatchNorm, InstanceNorm
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
 from operators.nn.tokens import Coordinates
 
@@ -40,15 +39,6 @@ CODE_RELU = "Li et al. (2021), released code of January 2021 (6f1d6fe8)"
 CODE_2021 = "Li et al. (2021), released code of August 2021 (d2152fdf)"
 CODE_PLUS = "Li et al. (2021), released code of 2022"
 CODE_CAO = "Cao (2021), released code, four spectral layers"
-
-
-class InstanceNorm(nn.Module):
-    """Mean 0 and variance 1 over the grid, of each channel of each sample. No parameters."""
-
-    def forward(self, u: Function) -> Function:
-        grid = tuple(range(1, u.ndim - 1))
-        variance, mean = torch.var_mean(u, dim=grid, correction=0, keepdim=True)
-        return (u - mean) * torch.rsqrt(variance + 1e-5)
 
 
 class FourierLayer(nn.Module):

@@ -124,7 +124,7 @@ class PiT(TokenOperator):
 
     The 2024 code has λ = r² for the shock tube and elasticity, and tan r for airfoils; here λ is
     the same function of r everywhere (see `operators.nn.position`). The 2025 version in PyTorch is
-    another network, not this one.
+    another network, `operators.models.pit_2025.PiT2025`.
 
     >>> import torch
     >>> model = PiT(latent=64)

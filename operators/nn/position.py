@@ -1,7 +1,7 @@
 r"""Attention whose weights are made by the distances of points, not by the values at them.
 
-All layers here map values u(x) at n points x to values at m points y, in heads side by side, and
-end in a GELU. Points are plain sets, (n, dim) or by sample (batch, n, dim): a grid is flattened, a
+All layers here map values u(x) at n points x to values at m points y, in heads side by side.
+Points are plain sets, (n, dim) or by sample (batch, n, dim): a grid is flattened, a
 cloud is taken as it is. A mask is False at points x that are padding, which nothing attends to.
 
 References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
@@ -95,34 +95,25 @@ def projection(in_channels: int, width: int, heads: int) -> nn.Linear:
     return linear
 
 
-class PositionAttention(nn.Module):
-    """v(y) = GELU(softmax(-λ D(y, x)) u(x) W), for each head its own λ > 0 and W (eqs. 5, 9, 10).
+class PositionWeights(nn.Module):
+    """The matrices softmax(-λ D(y, x)), for each head its own λ > 0 (eqs. 9, 10).
 
-    The matrix is the same for every sample. It is made for some of the points y at a time, so that
-    evaluation needs memory for `ENTRIES` of its entries at once; training keeps all of them.
+    They are the same for every sample. They are made for some of the points y at a time, so that
+    evaluation needs memory for `ENTRIES` of their entries at once; training keeps all of them.
 
     λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with r free: the published code's most accurate form.
 
     Args:
-        in_channels, width: Channels of u and of v.
-        heads: Heads h; must divide the width.
+        heads: Heads h.
         locality: Percentage of the points x that a point y attends to, the nearest ones; 100, all.
         distance: D.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        width: int,
-        heads: int,
-        locality: float,
-        distance: SquaredDistance,
-    ) -> None:
+    r: nn.Parameter  # one for each head
+
+    def __init__(self, heads: int, locality: float, distance: SquaredDistance) -> None:
         super().__init__()
         self.heads, self.locality, self.distance = heads, locality, distance
-        self.value = projection(in_channels, width, heads)
-        limit = math.sqrt(3 / heads)
-        self.r = nn.Parameter(torch.empty(heads).uniform_(-limit, limit))
 
     @property
     def rate(self) -> Float[Tensor, " heads"]:
@@ -144,26 +135,75 @@ class PositionAttention(nn.Module):
             return scores
         return scores.masked_fill(~near[..., None, :, :], -math.inf)
 
-    def forward(
-        self, u: Values, x: Points, y: Targets, mask: Real | None = None
+    def averages(
+        self,
+        v: Float[Tensor, "batch n heads d"],
+        x: Points,
+        y: Targets,
+        mask: Real | None = None,
     ) -> Float[Tensor, "batch m width"]:
-        shared = x.ndim == y.ndim == 2 and mask is None
-        v = self.value(u).unflatten(-1, (self.heads, -1))  # (batch, n, heads, d)
-        if not shared:
+        """The matrix of each head times its values v, the heads side by side."""
+        if x.ndim == 3 or y.ndim == 3 or mask is not None:
             v = v.transpose(1, 2)
-            rows = self._rows(len(u), x)
+            rows = self._rows(len(v), x)
             parts = [self.scores(x, some, mask).softmax(-1) @ v for some in y.split(rows, dim=-2)]
-            return nn.functional.gelu(merged(torch.cat(parts, dim=2)))
-        v = v.permute(2, 1, 0, 3).flatten(2)  # (heads, n, batch d): one product for all samples
+            return merged(torch.cat(parts, dim=2))
+        batch, v = len(v), v.permute(2, 1, 0, 3).flatten(2)  # (heads, n, batch d): one product
         parts = [
             torch.bmm(self.scores(x, some).softmax(-1), v) for some in y.split(self._rows(1, x))
         ]
-        v = torch.cat(parts, dim=1).unflatten(2, (len(u), -1))  # (heads, m, batch, d)
-        return nn.functional.gelu(v.permute(2, 1, 0, 3).flatten(2))
+        v = torch.cat(parts, dim=1).unflatten(2, (batch, -1))  # (heads, m, batch, d)
+        return v.permute(2, 1, 0, 3).flatten(2)
 
     def _rows(self, batch: int, x: Points) -> int:
         """Points y whose rows of the matrices are made at once."""
         return max(1, ENTRIES // (batch * self.heads * x.shape[-2]))
+
+
+class PositionAttention(PositionWeights):
+    """v(y) = GELU(softmax(-λ D(y, x)) u(x) W), for each head its own λ > 0 and W (eqs. 5, 9, 10).
+
+    Args:
+        in_channels, width: Channels of u and of v.
+        heads: Heads h; must divide the width.
+        locality, distance: See `PositionWeights`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        heads: int,
+        locality: float,
+        distance: SquaredDistance,
+    ) -> None:
+        super().__init__(heads, locality, distance)
+        self.value = projection(in_channels, width, heads)
+        limit = math.sqrt(3 / heads)
+        self.r = nn.Parameter(torch.empty(heads).uniform_(-limit, limit))
+
+    def forward(
+        self, u: Values, x: Points, y: Targets, mask: Real | None = None
+    ) -> Float[Tensor, "batch m width"]:
+        v = self.value(u).unflatten(-1, (self.heads, -1))  # (batch, n, heads, d)
+        return nn.functional.gelu(self.averages(v, x, y, mask))
+
+
+class PositionAverage(PositionWeights):
+    """softmax(-λ D(y, x)) u(x) of all heads side by side: no W, so h times as many channels.
+
+    Args:
+        heads, locality, distance: See `PositionWeights`.
+    """
+
+    def __init__(self, heads: int, locality: float, distance: SquaredDistance) -> None:
+        super().__init__(heads, locality, distance)
+        self.r = nn.Parameter(torch.rand(heads))
+
+    def forward(
+        self, u: Values, x: Points, y: Targets, mask: Real | None = None
+    ) -> Float[Tensor, "batch m hc"]:
+        return self.averages(u[:, :, None].expand(-1, -1, self.heads, -1), x, y, mask)
 
 
 class SelfPositionAttention(PositionAttention):

@@ -1,4 +1,4 @@
-r"""Batch normalisation of functions, each channel over all points of all samples."""
+r"""Normalisation of functions, each channel over points: of all samples, or of each."""
 
 from __future__ import annotations
 
@@ -38,3 +38,17 @@ class BatchNorm(nn.BatchNorm1d):
             self.num_batches_tracked.add_(1)
         v = centred * torch.rsqrt(variance + self.eps) * self.weight + self.bias
         return v.to(input.dtype)
+
+
+class InstanceNorm(nn.Module):
+    """Mean 0 and variance 1 over the grid, of each channel of each sample. No parameters."""
+
+    def forward(self, u: Function, mask: Mask | None = None) -> Function:
+        grid = tuple(range(1, u.ndim - 1))
+        if mask is None:
+            variance, mean = torch.var_mean(u, dim=grid, correction=0, keepdim=True)
+            return (u - mean) * torch.rsqrt(variance + 1e-5)
+        padding, n = ~mask[..., None], mask[..., None].sum(grid, keepdim=True)
+        centred = u - u.masked_fill(padding, 0).sum(grid, keepdim=True) / n
+        variance = centred.masked_fill(padding, 0).square().sum(grid, keepdim=True) / n
+        return centred * torch.rsqrt(variance + 1e-5)

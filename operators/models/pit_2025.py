@@ -1,0 +1,205 @@
+r"""The Position-induced Transformer as released in PyTorch: averages by distances, then MLPs.
+
+References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-induced Transformer
+(PiT) for Operator Learning, ICML 2024; code of May 2025 in
+github.com/junfeng-chen/position_induced_transformer (05d1c2d), pit.py and train_*.py. There is no
+publication of this network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Function, Mask, Points, Preset, Targets, at_least, check_input
+from operators.nn.normalization import InstanceNorm
+from operators.nn.pointwise import mlp
+from operators.nn.position import PositionAverage, SquaredDistance
+from operators.nn.tokens import Coordinates, PointOperator, Positions, flattened, mesh
+
+_CODE = "released code of 2025 (05d1c2d), train_{}.py"
+_OURS = "not published: {}"
+_SQUARE = {"width": 64, "latent": 16, "ends": True}
+_NACA = {"width": 128, "heads": 1, "latent": "output", "stride": 4, "coordinates": "none"}
+
+
+def start_normal(layers: nn.Sequential) -> nn.Sequential:
+    """Start linear maps normal with variance 2/c_in, and biases as PyTorch does."""
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+    return layers
+
+
+class PiT2025(PointOperator):
+    """Averages over neighbours make a latent function, and MLPs mix what all heads averaged.
+
+        u <- σ MLP(A a),    u <- σ MLP([u, A u]) for each block,    u <- MLP(A u)
+
+    with A v = [A₁ v, ..., A_h v], A_i = softmax(-λ_i D) over the points, and σ = GELU. Nothing
+    is projected before it is averaged, and the first A acts on a itself with the coordinates
+    beside it, in place of an embedding; otherwise as `PiT`. The defaults are the released
+    settings of the inviscid Burgers equation: 95,375 parameters.
+
+    The released code is the same function where no two points are at one distance: of those it
+    takes the ones that rounding leaves within the quantile, this takes all or none. It gives
+    coordinates of shock tubes within [-5, 5]: `scale` 0.01 has the same distances, but x beside a
+    lies within [0, 1]. It gives a of airfoils at the 120 points of the outline, as `x` can; data
+    here have a on the mesh. Its wake of a cylinder, with a residual sum and a coarse mesh from a
+    file, is not here.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Number of coordinates, 1 or 2.
+        width: Features d.
+        heads: Heads h of every average.
+        depth: Number of blocks over the latent points.
+        latent: Points of a latent mesh along each axis, one number or a list of them; "output", as
+            published for meshes: every `stride`-th point of the output along each of its axes.
+        ends: The latent mesh has points at both ends, j/(n - 1); else at j/n.
+        stride: See `latent`; for "output" alone.
+        encoder_locality, decoder_locality: Percentage of the points x that a latent point averages
+            over, and of latent points that a point of the output averages over.
+        periodic: Whether distances are those of the unit torus.
+        scale: Squared length that counts as 1 in λD.
+        normalization: "instance", as published for vorticity: mean 0 and variance 1 over latent
+            points before the first block and after the last one; or "none".
+        coordinates: "raw" puts x before the values of a; "periodic" cos 2πx and sin 2πx; "none"
+            nothing: with `periodic`, the operator then commutes with shifts of the grid by whole
+            steps of the latent mesh.
+
+    Raises:
+        ValueError: On impossible settings, and on input of another shape than declared.
+
+    >>> model = PiT2025()
+    >>> model.parameter_count
+    95375
+    >>> x, y = torch.arange(128)[:, None] / 128, torch.rand(10, 1)
+    >>> model(torch.randn(2, 128, 1), x, y).shape
+    torch.Size([2, 10, 1])
+    """
+
+    other_points = True
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "inviscid-burgers": Preset({}, 95_375, _CODE.format("burgers")),
+        "shock-tube": Preset(
+            {"width": 32, "heads": 1, "depth": 2, "periodic": False, "scale": 0.01},
+            8_647,
+            _CODE.format("sod"),
+            (3, 3),
+        ),
+        "darcy": Preset(
+            _SQUARE | {"depth": 4, "periodic": False}, 78_989, _CODE.format("darcy"), dim=2
+        ),
+        "vorticity": Preset(
+            {"width": 256, "depth": 4, "latent": 16, "normalization": "instance"},
+            1_254_413,
+            _CODE.format("vorticity"),
+            (10, 1),
+            dim=2,
+        ),
+        "elasticity": Preset(
+            {"width": 256, "depth": 4, "latent": "output", "periodic": False},
+            1_270_797,
+            _CODE.format("elasticity"),
+            (42, 1),
+            dim=2,
+        ),
+        "airfoil": Preset(
+            _NACA | {"depth": 4, "periodic": False}, 231_562, _CODE.format("naca"), (2, 4), dim=2
+        ),
+        "pipe": Preset(
+            _NACA | {"depth": 4, "periodic": False},
+            231_175,
+            _OURS.format("that of airfoils"),
+            (2, 1),
+            dim=2,
+        ),
+        "plasticity": Preset(
+            _NACA | {"depth": 4, "periodic": False, "coordinates": "raw"},
+            231_560,
+            _OURS.format("that of airfoils"),
+            (2, 2),
+            dim=2,
+        ),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 1,
+        width: int = 64,
+        heads: int = 2,
+        depth: int = 5,
+        latent: int | list[int] | Literal["output"] = 256,
+        ends: bool = False,
+        stride: int = 1,
+        encoder_locality: float = 2.0,
+        decoder_locality: float = 2.0,
+        periodic: bool = True,
+        scale: float = 1.0,
+        normalization: Literal["none", "instance"] = "none",
+        coordinates: Coordinates = "raw",
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
+        at_least(1, width=width, heads=heads, stride=stride)
+        at_least(0, depth=depth)
+        points = 1 if isinstance(latent, str) else latent  # of "output" no mesh is made
+        sizes = points if isinstance(points, list) else [points] * dim
+        if len(sizes) != dim or min(sizes) < 1:
+            raise ValueError(
+                f"latent needs one number for each of {dim} axes, at least 1, got {latent}"
+            )
+        if stride > 1 and latent != "output":
+            raise ValueError('stride is for latent "output"')
+        for name, locality in (("encoder", encoder_locality), ("decoder", decoder_locality)):
+            if not 0 < locality <= 100:
+                raise ValueError(f"{name}_locality lies in (0, 100], got {locality}")
+        if not scale > 0:
+            raise ValueError(f"scale must be positive, got {scale}")
+        self.latent, self.stride = None if latent == "output" else sizes, stride
+        # of a mesh over n - 1 steps: j/(n - 1) = (j/n) n/(n - 1)
+        self.stretch = [n / (n - 1) if ends and n > 1 else 1.0 for n in sizes]
+        distance = SquaredDistance(periodic, scale)
+        c = self.positions.count + in_channels
+        self.down = PositionAverage(heads, encoder_locality, distance)
+        self.lift = start_normal(mlp(heads * c, width, width))
+        self.averages = nn.ModuleList(PositionAverage(heads, 100, distance) for _ in range(depth))
+        self.mixers = nn.ModuleList(
+            start_normal(mlp((1 + heads) * width, width, width)) for _ in range(depth)
+        )
+        self.up = PositionAverage(heads, decoder_locality, distance)
+        self.head = start_normal(mlp(heads * width, width, out_channels))
+        self.norm = InstanceNorm() if normalization == "instance" else None
+
+    def forward(
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch ... c_out"]:
+        check_input(self, a, x, y, mask)
+        target, by_sample = x if y is None else y, x.ndim == a.ndim
+        samples = (slice(None),) * by_sample
+        points, outputs = flattened(x, by_sample), flattened(target, by_sample)
+        real, within = None if mask is None else mask.flatten(1), None
+        if self.latent is None:
+            every = (slice(None, None, self.stride),) * (target.ndim - 1 - by_sample)
+            latent = flattened(target[(*samples, *every)], by_sample)
+            if mask is not None and y is None:
+                within = mask[(slice(None), *every)].flatten(1)
+        else:
+            axes = mesh(self.latent, points).unbind(-1)
+            latent = torch.stack([z * s for z, s in zip(axes, self.stretch, strict=True)], dim=-1)
+        v = self.positions.beside(a, x).flatten(1, -2)
+        u = nn.functional.gelu(self.lift(self.down(v, points, latent, real)))
+        u = u if self.norm is None else self.norm(u, within)
+        for average, mix in zip(self.averages, self.mixers, strict=True):
+            u = torch.cat([u, average(u, latent, latent, within)], dim=-1)
+            u = nn.functional.gelu(mix(u))
+        u = u if self.norm is None else self.norm(u, within)
+        u = self.head(self.up(u, latent, outputs, within))
+        return u.reshape(len(u), *target.shape[int(by_sample) : -1], -1)
