@@ -1,4 +1,4 @@
-r"""The Fourier/Galerkin Transformer: attention layers over grid points, a spectral decoder.
+r"""The Fourier/Galerkin Transformer: attention layers over all points, a spectral decoder.
 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021.
 """
@@ -24,7 +24,7 @@ from operators.base import (
 )
 from operators.nn.attention import GALERKIN, AttentionKind
 from operators.nn.encoder import attention_layers
-from operators.nn.spectral import SpectralConv1d, SpectralLayer
+from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralLayer
 from operators.nn.tokens import Coordinates, Positions, flattened
 
 _REGULAR = {"normalization": "layer", "dropout": 0.1, "feedforward_dropout": 0.1}
@@ -52,7 +52,7 @@ _LIBRARY = "sizes of Neural-Solver-Library, whose embedding, norms and decoder a
 
 
 class GalerkinTransformer(Operator):
-    """Encoder of attention layers over the points, decoder of spectral convolutions (1-D).
+    """Encoder of attention layers over the points, decoder of spectral convolutions on the grid.
 
     The defaults are the published settings of the Burgers example: 530,305 parameters.
 
@@ -61,11 +61,12 @@ class GalerkinTransformer(Operator):
     regular layer norm and the usual initial weights, η = 1 and δ = 0, the "efficient Transformer"
     of Table 8. Rates that Table 7 gives for attention are, as in the code, those of the residual
     branches; none of the presets has dropout on the attention matrix ("published" is what the code
-    did to it).
+    did to it). "navier-stokes" is the lite model of its example 4, attention at all points of the
+    square, from ten frames to the next one.
 
     Args:
         in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of space; with the spectral decoder 1.
+        dim: Dimension of space.
         width: Features d of the encoder.
         depth: Number of attention layers.
         heads: Heads h; must divide the width.
@@ -73,12 +74,14 @@ class GalerkinTransformer(Operator):
             `operators.nn.attention`, RFA or FAVOR of `operators.nn.features`, NYSTROM of
             `operators.nn.nystrom`. None leaves the layers their MLPs alone, to measure what
             attention contributes.
-        normalization: "head" (the paper's scheme: two of Q, K, V normalised per head), or
-            "layer" (LayerNorm after each residual sum).
+        normalization: "head" (the paper's scheme: two of Q, K, V normalised per head, over the
+            features at each point), "instance" (the same two, each feature over the points; the
+            paper names it in section C.2; where Q and K are meant its code takes V for Q by
+            mistake, this does not), or "layer" (LayerNorm after each residual sum).
         feedforward: Hidden features of the MLP in each layer.
-        decoder: "spectral", two spectral convolutions and an MLP, as published in 1-D;
+        decoder: "spectral", two spectral convolutions and an MLP, as published;
             "pointwise", an MLP at each point, as published for coefficients: of `width` hidden
-            features, on meshes and clouds of any dimension.
+            features, on clouds too.
         modes: Modes kept by the decoder's spectral convolutions.
         decoder_width: Channels of the spectral decoder.
         coordinates: "raw" appends x in [0, 1) to every head, as published; "periodic" appends
@@ -124,6 +127,21 @@ class GalerkinTransformer(Operator):
             for kind in ("rfa", "favor")
         }
         | {
+            "navier-stokes": Preset(
+                {
+                    "width": 48,
+                    "feedforward": 96,
+                    "modes": 12,
+                    "decoder_width": 20,
+                    "normalization": "layer",
+                    "feedforward_dropout": 0.05,
+                    "input_coordinates": True,
+                },
+                862_049,
+                "scaomath/galerkin-transformer (f9e7d6a), example 4",
+                (10, 1),
+                dim=2,
+            ),
             "airfoil": Preset(
                 _MESH | {"feedforward": 128}, 813_697, _LIBRARY.format("0.833M"), (2, 1), 2
             ),
@@ -145,7 +163,7 @@ class GalerkinTransformer(Operator):
         depth: int = 4,
         heads: int = 1,
         attention: AttentionKind | None = GALERKIN,
-        normalization: Literal["head", "layer"] = "head",
+        normalization: Literal["head", "layer", "instance"] = "head",
         feedforward: int = 192,
         decoder: Literal["spectral", "pointwise"] = "spectral",
         modes: int = 16,
@@ -161,8 +179,6 @@ class GalerkinTransformer(Operator):
         eps: float = 1e-5,
     ) -> None:
         super().__init__(in_channels, out_channels, dim)
-        if decoder == "spectral" and dim != 1:
-            raise ValueError(f"the spectral decoder is for domains of dimension 1, not {dim}")
         self.positions = Positions(coordinates, dim, last=True)
         self.input_coordinates = input_coordinates
         positions = self.positions.count
@@ -179,17 +195,14 @@ class GalerkinTransformer(Operator):
                 nn.Linear(width, width), nn.SiLU(), nn.Linear(width, out_channels)
             )
             return
+        kind = SpectralConv1d if dim == 1 else SpectralConv2d
         self.decoder = nn.Sequential(
-            SpectralLayer(SpectralConv1d, width, decoder_width, modes, decoder_dropout),
-            SpectralLayer(SpectralConv1d, decoder_width, decoder_width, modes, decoder_dropout),
+            SpectralLayer(kind, width, decoder_width, modes, decoder_dropout),
+            SpectralLayer(kind, decoder_width, decoder_width, modes, decoder_dropout),
             nn.Linear(decoder_width, decoder_width),
             nn.SiLU(),
             nn.Linear(decoder_width, out_channels),
         )
-
-    @classmethod
-    def dims_with(cls, settings: Mapping[str, object]) -> tuple[int, ...]:
-        return cls.dims if settings.get("decoder") == "pointwise" else (1,)
 
     def forward(
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None

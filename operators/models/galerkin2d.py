@@ -238,7 +238,7 @@ class GalerkinTransformer2d(Operator):
         depth: int = 6,
         heads: int = 4,
         attention: AttentionKind | None = GALERKIN,
-        normalization: Literal["head", "layer"] = "head",
+        normalization: Literal["head", "layer", "instance"] = "head",
         feedforward: int = 256,
         latent: int | Literal["output"] = 43,
         intermediate: Literal["geometric", "published"] = "geometric",

@@ -150,7 +150,7 @@ class Transformer(FieldOperator):
         self.layers = nn.ModuleList(
             TransformerLayer(
                 Attention(
-                    width, heads, 0, kind, normalization=False, drop=nn.Dropout(attention_dropout),
+                    width, heads, 0, kind, normalization=None, drop=nn.Dropout(attention_dropout),
                     eps=1e-5, gain=1.0, diagonal=0.0,
                 ),
                 width, feedforward, normalization, activation, dropout,

@@ -183,6 +183,25 @@ class HeadNorm(nn.Module):
         return self.standardized(x) * self.weight + self.bias
 
 
+class InstanceHeadNorm(HeadNorm):
+    """The same of each feature over the points that are no padding, in each sample and head.
+
+    Equal to `heads` separate affine InstanceNorm1d(d) modules, channels first. It is not part of
+    the sums over points, so `of_rows`, `after` and `before` are not for it.
+    """
+
+    def forward(
+        self, x: Float[Tensor, "batch n h d"], mask: Bool[Tensor, "batch n"] | None = None
+    ) -> Float[Tensor, "batch n h d"]:
+        if mask is None:
+            variance, mean = torch.var_mean(x, dim=1, correction=0, keepdim=True)
+            return (x - mean) * torch.rsqrt(variance + self.eps) * self.weight + self.bias
+        padding, n = ~mask[..., None, None], mask.sum(1)[:, None, None, None]
+        x = x - x.masked_fill(padding, 0).sum(1, keepdim=True) / n
+        variance = x.masked_fill(padding, 0).square().sum(1, keepdim=True) / n
+        return x * torch.rsqrt(variance + self.eps) * self.weight + self.bias
+
+
 class PublishedDropout(nn.Module):
     """Dropout with p = 0.5 that is never switched off, in evaluation either.
 

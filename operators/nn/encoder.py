@@ -11,7 +11,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from operators.nn.attention import GALERKIN, AttentionKind, HeadNorm, PublishedDropout, keep
+from operators.nn.attention import (
+    GALERKIN,
+    AttentionKind,
+    HeadNorm,
+    InstanceHeadNorm,
+    PublishedDropout,
+    keep,
+)
 from operators.nn.dropout import Dropout
 from operators.nn.fused import moments, on_processor, residual_mlp
 from operators.nn.tokens import check_heads
@@ -46,7 +53,7 @@ class Attention(nn.Module):
         heads: Heads h; each has d/h features of its own and the p coordinates.
         positions: Number p of coordinates.
         kind: The attention map.
-        normalization: True normalises two of Q, K, V per head (`HeadNorm`).
+        normalization: Normalises two of Q, K, V per head, by features or points; None does not.
         drop: Module applied to the attention matrix, `nn.Dropout` or `PublishedDropout`.
         eps, gain, diagonal: See `attention_layers`.
     """
@@ -57,7 +64,7 @@ class Attention(nn.Module):
         heads: int,
         positions: int,
         kind: AttentionKind,
-        normalization: bool,
+        normalization: type[HeadNorm] | None,
         drop: nn.Module,
         eps: float,
         gain: float,
@@ -65,13 +72,13 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.kind, self.drop = heads, kind, drop
-        self.as_one_map = kind is GALERKIN
+        self.as_one_map = kind is GALERKIN and normalization is not InstanceHeadNorm
         self.inside = kind.coordinates == "inside"
         self.project = Projections(width, gain, diagonal)
         features = width // heads
-        if normalization:
-            self.norm_key = HeadNorm(heads, features, eps)
-            self.norm_other = HeadNorm(heads, features, eps)  # of the query or of the value
+        if normalization is not None:
+            self.norm_key = normalization(heads, features, eps)
+            self.norm_other = normalization(heads, features, eps)  # of the query or of the value
         else:
             self.norm_key = self.norm_other = nn.Identity()
         self.map = kind.make(features + positions * self.inside)
@@ -86,11 +93,12 @@ class Attention(nn.Module):
         if self.as_one_map and x.ndim == 2 and mask is None:
             return self._as_one_map(u, x)
         q, k, v = (self._head(u, which) for which in range(3))
-        k = self.norm_key(k)
+        over = (mask,) if isinstance(self.norm_key, InstanceHeadNorm) else ()
+        k = self.norm_key(k, *over)
         if self.kind.normalizes_query:
-            q = self.norm_other(q)
+            q = self.norm_other(q, *over)
         else:
-            v = self.norm_other(v)
+            v = self.norm_other(v, *over)
         if self.inside:
             z = x[..., None, :].expand(*k.shape[:3], -1)  # (batch, n, h, p)
             q, k, v = (torch.cat([z, y], dim=-1) for y in (q, k, v))
@@ -173,8 +181,8 @@ def times(
 class EncoderLayer(nn.Module):
     """u <- u + attention(u), u <- u + MLP(u); the former only where there is an attention.
 
-    With `normalization` "head" the only norms are inside the attention; with "layer" a LayerNorm
-    follows each of the two sums, and none is inside.
+    With `normalization` "head" or "instance" the only norms are inside the attention; with "layer"
+    a LayerNorm follows each of the two sums, and none is inside.
     """
 
     def __init__(
@@ -217,7 +225,7 @@ def attention_layers(
     heads: int,
     positions: int,
     attention: AttentionKind | None,
-    normalization: Literal["head", "layer"],
+    normalization: Literal["head", "layer", "instance"],
     feedforward: int,
     dropout: float,
     feedforward_dropout: float,
@@ -232,7 +240,7 @@ def attention_layers(
         ValueError: If the heads do not divide the width.
     """
     check_heads(width, heads)
-    head_norm = normalization == "head"
+    head_norm = {"head": HeadNorm, "instance": InstanceHeadNorm, "layer": None}[normalization]
 
     def drop() -> nn.Module:
         if attention_dropout == "published":
@@ -244,7 +252,7 @@ def attention_layers(
             width, heads, positions, attention, head_norm, drop(), eps, gain, diagonal
         )
         return EncoderLayer(
-            heads_map, width, feedforward, not head_norm, eps, dropout, feedforward_dropout
+            heads_map, width, feedforward, head_norm is None, eps, dropout, feedforward_dropout
         )
 
     return nn.ModuleList(layer() for _ in range(depth))

@@ -174,7 +174,15 @@ def test_attention_equals_its_formula_token_by_token(kind, normalization, heads)
     torch.manual_seed(3)
     n, width, p, f = 6, 8, 2, 8 // heads
     module = Attention(
-        width, heads, p, kind, normalization, torch.nn.Dropout(0.0), 1e-5, 1.0, 0.1
+        width,
+        heads,
+        p,
+        kind,
+        HeadNorm if normalization else None,
+        torch.nn.Dropout(0.0),
+        1e-5,
+        1.0,
+        0.1,
     ).double()
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter)

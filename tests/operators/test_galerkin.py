@@ -11,6 +11,7 @@ from operators.models.galerkin import GalerkinTransformer
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX
 from operators.nn.features import FAVOR, RFA, random_features
 from operators.nn.nystrom import NYSTROM, through
+from tests.oracles import plain_galerkin_lite
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
 
 KINDS = {
@@ -282,3 +283,52 @@ def test_overfits_eight_samples():
         loss.backward()
         optimizer.step()
     assert float(loss.detach().sqrt()) < 0.05
+
+
+def equal_with_gradients(found, expected, model):
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    slope = torch.randn_like(found)
+    gradients = [
+        torch.autograd.grad(
+            (u * slope).sum(), list(model.parameters()), retain_graph=True, allow_unused=True
+        )
+        for u in (found, expected)
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
+
+
+def test_on_squares_it_is_the_released_lite_model_written_out():
+    torch.manual_seed(0)
+    settings = GalerkinTransformer.presets["navier-stokes"].settings
+    sizes = {"width": 8, "depth": 2, "feedforward": 12, "modes": 3, "decoder_width": 5}
+    model = GalerkinTransformer(in_channels=10, dim=2, **settings | sizes).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    a = torch.randn(3, 9, 9, 10, dtype=torch.float64)
+    x = torch.rand(9, 9, 2, dtype=torch.float64)
+    equal_with_gradients(model(a, x), plain_galerkin_lite.plain(model, a, x), model)
+
+
+def test_an_instance_norm_is_that_of_each_feature_over_the_points():
+    torch.manual_seed(0)
+    model = GalerkinTransformer(width=8, heads=2, normalization="instance").double()
+    layer = model.encoder[0].attention
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    u, x = torch.randn(3, 11, 8, dtype=torch.float64), torch.rand(11, 1, dtype=torch.float64)
+    expected = plain_galerkin_lite.attention(layer, u, x, instance=True)
+    equal_with_gradients(layer(u, x), expected, layer)
+
+
+def test_an_instance_norm_of_queries_is_of_queries():
+    """The released code takes the values for them by mistake."""
+    torch.manual_seed(0)
+    model = GalerkinTransformer(width=8, attention=KINDS["fourier"], normalization="instance")
+    layer = model.encoder[0].attention.double()
+    u, x = torch.randn(1, 11, 8, dtype=torch.float64), torch.rand(11, 1, dtype=torch.float64)
+    q, k, v = (u @ layer.project.weight[i].T for i in range(3))
+    q, k = (torch.nn.functional.instance_norm(w.transpose(1, 2)).transpose(1, 2) for w in (q, k))
+    q, k, v = (torch.cat([x[None], w], dim=-1) for w in (q, k, v))
+    torch.testing.assert_close(layer(u, x), layer.out(q @ (k.mT @ v) / (11 * 3)))
