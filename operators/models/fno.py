@@ -14,7 +14,7 @@ from torch import nn
 
 from operators.base import Function, Preset, at_least
 from operators.nn.dropout import Dropout
-from operators.nn.grids import GridOperator
+from operators.nn.grids import GridOperator, for_each_axis
 from operators.nn.normalization import BatchNorm, InstanceNorm
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
 from operators.nn.tokens import Coordinates
@@ -25,6 +25,8 @@ ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 SQUARE = {"modes": 12, "width": 32}
 VORTICITY = {"modes": 12, "width": 20}
 PADDED = {"padding": 9 / 85}
+AIRFOIL = SQUARE | {"modes": [24, 12], "indices": True, "padding": [8 / 221, 8 / 51]}
+PIPE = SQUARE | {"indices": True, "padding": 8 / 129}
 RELU = {"activation": "relu"}
 FIRST = {**RELU, "normalization": "batch"}
 PLUS = {"channel_mlp": True}
@@ -38,6 +40,7 @@ CODE_2020 = "Li et al. (2021), released code of 1 November 2020 (90bbd4c9)"
 CODE_RELU = "Li et al. (2021), released code of January 2021 (6f1d6fe8)"
 CODE_2021 = "Li et al. (2021), released code of August 2021 (d2152fdf)"
 CODE_PLUS = "Li et al. (2021), released code of 2022"
+CODE_GEO = "Li et al. (2023), Geo-FNO, released code (d499bde7)"
 CODE_CAO = "Cao (2021), released code, four spectral layers"
 
 
@@ -45,7 +48,8 @@ class FourierLayer(nn.Module):
     """v = N(M I K I u + W u + b) with the spectral convolution K; the activation follows outside.
 
     Args:
-        dim, width, modes: Axes of the grid, channels of u and v, modes of K.
+        dim, width, modes: Axes of the grid, channels of u and v, modes of K; one number, or one for
+            each of two axes.
         normalization: "batch": N is a batch normalisation; "instance": I is an instance
             normalisation. Otherwise they are identities.
         channel_mlp: M at each point; `nn.Identity` for none.
@@ -56,14 +60,17 @@ class FourierLayer(nn.Module):
         self,
         dim: int,
         width: int,
-        modes: int,
+        modes: int | list[int],
         normalization: Literal["none", "batch", "instance"],
         channel_mlp: nn.Module,
         initialization: Literal["uniform", "near-zero"],
         dropout: float,
     ) -> None:
         super().__init__()
-        self.convolution = CONVOLUTIONS[dim](width, width, modes)
+        if isinstance(modes, list):
+            self.convolution = SpectralConv2d(width, width, modes)
+        else:
+            self.convolution = CONVOLUTIONS[dim](width, width, modes)
         if initialization == "uniform":
             nn.init.uniform_(self.convolution.weight, 0, 1 / width**2)
         self.pointwise = nn.Linear(width, width)
@@ -98,7 +105,8 @@ class FNO(GridOperator):
         dim: Dimension d of the domain, 1 or 2.
         width: Features at each point between the layers.
         depth: Number of Fourier layers.
-        modes: Modes m kept along each axis; the padded grid needs n >= 2m points along it.
+        modes: Modes m kept along each axis, one number for all, or one for each of two axes, frames
+            among them; the padded grid needs n >= 2m points along an axis.
         activation: "gelu", "relu" (until January 2021), or "silu" (Cao 2021).
         last_activation: Put one after the last Fourier layer too (Cao 2021).
         normalization: "batch": after K u + W u + b (2020; the mean that it removes makes b void in
@@ -111,7 +119,8 @@ class FNO(GridOperator):
             operator then commutes with shifts of the grid.
         padding: Zeros after the last point of each axis, for functions that are not periodic, as a
             part of its n points, rounded to whole ones: the convolution has one length on all
-            resolutions, up to half a spacing. 9/85 is the published number on its grid.
+            resolutions, up to half a spacing. One number for all axes, or one for each. 9/85 is the
+            published number on its grid.
         padding_points: Their number on all resolutions instead, as published (9).
         initialization: Of the complex weights of K: "uniform", real and imaginary parts in
             [0, 1/width²), as published; "near-zero" (Cao 2021), normal and smaller, see
@@ -122,6 +131,9 @@ class FNO(GridOperator):
             there beside the coordinate 0 ... 1 of the frame, whatever `coordinates` is, and K acts
             along it too (FNO-3D). 0: channels of u are channels.
         frame_padding: Zeros after the last frame; as flows have no period in time.
+        indices: The places of points in the grid, j/(n - 1) along each axis, stand for their
+            positions x, which a has to say then: Geo-FNO on structured meshes (Li et al. 2023).
+            There are no other points then.
 
     Points y of the output are met by linear interpolation along each axis of a box. Beyond the
     outermost points x values are continued as constants, on periodic grids too. On curvilinear
@@ -152,6 +164,9 @@ class FNO(GridOperator):
         "navier-stokes": Preset(VORTICITY, 926_357, CODE_2021, (10, 1), dim=2),
         "navier-stokes-2020": Preset(VORTICITY | FIRST, 926_517, CODE_2020, (10, 1), dim=2),
         "navier-stokes-plus": Preset(VORTICITY_PLUS, 928_661, CODE_PLUS, (10, 1), dim=2),
+        # of meshes: the positions are a, and those of the indices stand beside them
+        "airfoil": Preset(AIRFOIL, 4_727_329, CODE_GEO, (2, 1), dim=2),
+        "pipe": Preset(PIPE, 2_368_033, CODE_GEO, (2, 1), dim=2),
         "navier-stokes-3d": Preset(BLOCK, 6_558_377, CODE_2021, (10, 10), dim=2),
         "navier-stokes-3d-2020": Preset(BLOCK_2020, 6_558_537, TABLE, (10, 40), dim=2),
     }
@@ -164,19 +179,20 @@ class FNO(GridOperator):
         dim: int = 1,
         width: int = 64,
         depth: int = 4,
-        modes: int = 16,
+        modes: int | list[int] = 16,
         activation: Literal["gelu", "relu", "silu"] = "gelu",
         last_activation: bool = False,
         normalization: Literal["none", "batch", "instance"] = "none",
         channel_mlp: bool = False,
         head_width: int = 128,
         coordinates: Coordinates = "raw",
-        padding: float = 0.0,
+        padding: float | list[float] = 0.0,
         padding_points: int = 0,
         initialization: Literal["uniform", "near-zero"] = "uniform",
         dropout: float = 0.0,
         frame_channels: int = 0,
         frame_padding: int = 0,
+        indices: bool = False,
     ) -> None:
         super().__init__(
             in_channels,
@@ -187,8 +203,14 @@ class FNO(GridOperator):
             padding_points,
             frame_channels,
             frame_padding,
+            indices,
         )
-        at_least(1, width=width, depth=depth, modes=modes, head_width=head_width)
+        kept = for_each_axis("modes", modes, self.axes)
+        at_least(1, width=width, depth=depth, modes=min(kept), head_width=head_width)
+        if len(set(kept)) == 1:
+            modes = kept[0]
+        elif self.axes == 3:
+            raise ValueError(f"with frames along an axis modes is one number, got {modes}")
         sigma = ACTIVATIONS[activation]
 
         def mlp(hidden: int, channels: int) -> nn.Module:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from operators.nn.dropout import Dropout
 from operators.nn.fused import on_processor, parts_of
+from operators.nn.grids import for_each_axis
 from operators.nn.precision import exactly, widened
 
 
@@ -206,9 +207,9 @@ class SpectralConv2d(nn.Module):
 
     Args:
         in_channels, out_channels: Channels c_in and c_out.
-        modes: Modes m kept along each axis; needs grids of n >= 2m points along both.
+        modes: Modes m kept along each axis, or m₁ and m₂; needs grids of n >= 2m points along both.
         std: Standard deviation of the initial real and imaginary parts of W. By default that of
-            the published code, 1/(c_in c_out m): close to zero.
+            the published code, 1/(c_in c_out m), m² = m₁m₂: close to zero.
 
     Raises:
         ValueError: On a grid too coarse for the modes.
@@ -217,54 +218,62 @@ class SpectralConv2d(nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, modes: int, std: float | None = None
+        self,
+        in_channels: int,
+        out_channels: int,
+        modes: int | list[int],
+        std: float | None = None,
     ) -> None:
         super().__init__()
         self.modes = modes
+        self.kept = for_each_axis("modes", modes, 2)
         if std is None:
-            std = 1 / (in_channels * out_channels * modes)
+            std = 1 / (in_channels * out_channels * math.sqrt(math.prod(self.kept)))
         # weight[0, k₁, k₂] is that of (k₁, k₂), weight[1, k₁, k₂] of (-1 - k₁, k₂)
-        shape = (2, modes, modes, in_channels, out_channels, 2)
+        shape = (2, *self.kept, in_channels, out_channels, 2)
         self.weight = nn.Parameter(std * torch.randn(shape))
 
     def forward(self, u: Float[Tensor, "batch n1 n2 c_in"]) -> Float[Tensor, "batch n1 n2 c_out"]:
         _, n1, n2, _ = u.shape
-        m = self.modes
-        if min(n1, n2) < 2 * m:
-            raise ValueError(f"{m} modes need a grid of at least {2 * m} points, got {n1} x {n2}")
-        v_hat = complex_products(_modes(u, m).flatten(0, 2), self.weight.flatten(0, 2))
-        return _field(v_hat.unflatten(1, (2, m, m)), n1, n2)
+        m1, m2 = self.kept
+        if n1 < 2 * m1 or n2 < 2 * m2:
+            m, least = (m1, 2 * m1) if m1 == m2 else (f"{m1} x {m2}", f"{2 * m1} x {2 * m2}")
+            raise ValueError(f"{m} modes need a grid of at least {least} points, got {n1} x {n2}")
+        v_hat = complex_products(_modes(u, m1, m2).flatten(0, 2), self.weight.flatten(0, 2))
+        return _field(v_hat.unflatten(1, (2, m1, m2)), n1, n2)
 
 
-def _modes(u: Float[Tensor, "batch n1 n2 c"], m: int) -> Float[Tensor, "2 m m 2 batch c"]:
+def _modes(
+    u: Float[Tensor, "batch n1 n2 c"], m1: int, m2: int
+) -> Float[Tensor, "2 m1 m2 2 batch c"]:
     """Those of fields on a square: (±, k₁, k₂, re/im, batch, c), -1 - k₁ where there is a minus."""
     batch, n1, n2, _ = u.shape
-    waves = transformed(u.flatten(2), "first", n1, m).view(batch * (m + 1), 2 * n2, -1)
-    u_hat = transformed(waves, "second", n2, m)
-    u_hat = u_hat.view(batch, m + 1, 2, 2, m, -1)  # (batch, |k₁|, ±, re/im, k₂, c)
+    waves = transformed(u.flatten(2), "first", n1, m1).view(batch * (m1 + 1), 2 * n2, -1)
+    u_hat = transformed(waves, "second", n2, m2)
+    u_hat = u_hat.view(batch, m1 + 1, 2, 2, m2, -1)  # (batch, |k₁|, ±, re/im, k₂, c)
     u_hat = torch.stack([u_hat[:, :-1, 0], u_hat[:, 1:, 1]])  # (±, batch, k₁, re/im, k₂, c)
     return u_hat.permute(0, 2, 4, 3, 1, 5)
 
 
 def _field(
-    v_hat: Float[Tensor, "2 2 m m batch c"], n1: int, n2: int
+    v_hat: Float[Tensor, "2 2 m1 m2 batch c"], n1: int, n2: int
 ) -> Float[Tensor, "batch n1 n2 c"]:
     """The real fields of the modes (re/im, ±, k₁, k₂, batch, c)."""
-    m, batch = v_hat.shape[2], v_hat.shape[4]
+    m1, m2, batch = v_hat.shape[2:5]
     plus, minus = v_hat.permute(1, 4, 2, 0, 3, 5)  # (batch, k₁, re/im, k₂, c)
     empty = torch.zeros_like(plus[:, :1])
     v_hat = torch.stack(
         [torch.cat([plus, empty], 1), torch.cat([empty, minus], 1)], dim=2
     )  # (batch, |k₁|, ±, re/im, k₂, c)
-    waves = transformed(v_hat.view(batch * (m + 1), 4 * m, -1), "back", n2, m)
-    v = transformed(waves.view(batch, 2 * (m + 1), -1), "first", n1, m, transposed=True)
+    waves = transformed(v_hat.view(batch * (m1 + 1), 4 * m2, -1), "back", n2, m2)
+    v = transformed(waves.view(batch, 2 * (m1 + 1), -1), "first", n1, m1, transposed=True)
     return v.view(batch, n1, n2, -1)
 
 
 def spectrum(u: Float[Tensor, "batch *grid c"], m: int) -> Float[Tensor, "modes 2 batch c"]:
     """The orthonormal modes of fields on an interval or a square, in the order of the weights of
     `SpectralConv1d` and `SpectralConv2d`."""
-    return line_modes(u, m) if u.ndim == 3 else _modes(u, m).flatten(0, 2)
+    return line_modes(u, m) if u.ndim == 3 else _modes(u, m, m).flatten(0, 2)
 
 
 def values(
@@ -339,7 +348,7 @@ class SpectralConv3d(nn.Module):
                 f"{m} modes need a grid of at least {2 * m} points, got {n1} x {n2} x {n3}"
             )
         waves = transformed(u.flatten(2), "first", n1, m).view(batch * 2 * (m + 1), n2, n3, -1)
-        u_hat = _modes(waves, m).unflatten(4, (batch, m + 1, 2))
+        u_hat = _modes(waves, m, m).unflatten(4, (batch, m + 1, 2))
         cos, sin = u_hat.unbind(6)  # (±₂, k₂, k₃, re/im, batch, |k₁|, c)
         sin = torch.stack([sin[:, :, :, 1], -sin[:, :, :, 0]], dim=3)  # times -i
         u_hat = torch.stack([(cos + sin)[..., :-1, :], (cos - sin)[..., 1:, :]])

@@ -27,7 +27,7 @@ _REFUSALS: dict[tuple[type, str], str | None] = {}
 # Runs and rows from before there were these arguments are found again, by what they recorded.
 _LATER = {
     "deeponet": ("indices",),
-    "fno": ("frame_channels", "frame_padding"),
+    "fno": ("frame_channels", "frame_padding", "indices"),
     "ono": ("query_time", "normalization"),
     "pit": ("indices",),
 }

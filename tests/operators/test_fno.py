@@ -83,10 +83,12 @@ def spectral(u, weight, m):
         v_hat[..., :m] = torch.einsum("bim,mio->bom", u_hat[..., :m], w)
         return torch.fft.irfft(v_hat, n=u.shape[-1])
     u_hat = torch.fft.rfft2(u)
+    m1, m2 = m if isinstance(m, list) else (m, m)
     v_hat = torch.zeros_like(u_hat)
-    v_hat[:, :, :m, :m] = torch.einsum("bikl,klio->bokl", u_hat[:, :, :m, :m], w[0])
+    v_hat[:, :, :m1, :m2] = torch.einsum("bikl,klio->bokl", u_hat[:, :, :m1, :m2], w[0])
     # weight[1, 0] is that of the frequency -1: from the last row backwards
-    v_hat[:, :, -m:, :m] = torch.einsum("bikl,klio->bokl", u_hat[:, :, -m:, :m], w[1].flip(0))
+    second = u_hat[:, :, -m1:, :m2]
+    v_hat[:, :, -m1:, :m2] = torch.einsum("bikl,klio->bokl", second, w[1].flip(0))
     return torch.fft.irfft2(v_hat, s=u.shape[-2:])
 
 
@@ -103,7 +105,9 @@ def transcription(model, a, x, padding=0.0, sigma=F.gelu, last=False, plus=False
     grid = x.shape[:-1]
     u = torch.cat([a, x.expand(len(a), *x.shape)], -1).movedim(-1, 1)
     u = linear(u, model.lift)
-    padded = torch.zeros(*u.shape[:2], *[n + round(n * padding) for n in grid], dtype=u.dtype)
+    shares = padding if isinstance(padding, list) else [padding] * len(grid)
+    filled = [n + round(n * share) for n, share in zip(grid, shares, strict=True)]
+    padded = torch.zeros(*u.shape[:2], *filled, dtype=u.dtype)
     inside = (..., *[slice(n) for n in grid])
     padded[inside] = u
     u = padded
@@ -140,6 +144,17 @@ def test_equals_the_transcription(variant, dim):
     torch.testing.assert_close(model(a, x), expected, rtol=1e-10, atol=1e-10)
     expected = transcription(model.train(), a, x, **plain)  # other where there is a batch norm
     torch.testing.assert_close(model(a, x), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_along_indices_it_is_the_released_geo_fno_of_meshes():
+    """neuraloperator/Geo-FNO, airfoils/naca_geofno.py: the positions of the mesh are a."""
+    settings = {"modes": [6, 3], "padding": [0.2, 0.1], "indices": True}
+    model = shaken(small(dim=2, in_channels=2, **settings))
+    a = torch.randn(3, 14, 17, 2, dtype=torch.float64)
+    places = points(*[torch.linspace(0, 1, n, dtype=torch.float64) for n in (14, 17)])
+    expected = transcription(model, a, places, [0.2, 0.1])
+    torch.testing.assert_close(model(a, a), expected, rtol=1e-10, atol=1e-10)
+    assert not model.other_points
 
 
 def published_3d(model, a, frames, padding):
@@ -368,6 +383,8 @@ def test_single_precision_agrees_with_double(dim):
         ({"width": 0}, "width must be at least 1, got 0"),
         ({"depth": 0}, "depth must be at least 1, got 0"),
         ({"modes": 0}, "modes must be at least 1, got 0"),
+        ({"modes": [5, 5], "dim": 1}, "one number for each of 1 axes, got "),
+        ({"modes": [5, 4, 3], "dim": 2, "frame_channels": 1}, "axis modes is one number, got "),
         ({"head_width": 0}, "head_width must be at least 1, got 0"),
         ({"padding": -0.1}, "at least 0, got padding=-0.1, padding_points=0"),
         ({"padding_points": -1}, "at least 0, got padding=0.0, padding_points=-1"),
