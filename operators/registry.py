@@ -19,6 +19,7 @@ from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.models.gaot import GAOT
 from operators.models.geofno import GeoFNO
 from operators.models.gnot import GNOT
+from operators.models.htnet import HTNet
 from operators.models.ipot import IPOT
 from operators.models.linear_no import LinearNO
 from operators.models.lno import LNO
@@ -163,6 +164,7 @@ register("flare", FLARE)
 register("lsm", LSM)
 register("transolver-plus", TransolverPlus)
 register("oformer", OFormer)
+register("ht-net", HTNet)
 register("neuraloperator", NeuralOperatorModel)
 
 

@@ -7,7 +7,7 @@ Equations, NeurIPS 2021; released code gaurav71531/mwt-operator (4b0770c).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 from typing import ClassVar
 
@@ -18,9 +18,10 @@ from numpy.polynomial.legendre import leggauss, legvander
 from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Preset, at_least
-from operators.nn.resample import resized
+from operators.nn.resample import stretched
 from operators.nn.spectral import complex_products, convolved, line_modes, line_of
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real
+from operators.nn.windows import joined, windows
 
 _PLANE = {"channels": 4, "modes": 12, "depth": 4}
 _OURS = "ours: the settings of Darcy"
@@ -153,30 +154,17 @@ class MultiwaveletLayer(nn.Module):
                 f"axis, got {min(s.shape[1:-2])}"
             )
         for _ in range(levels):
-            s, d = (_gathered(s, self.dim) @ f.mT).split(k, dim=-1)
+            # the coefficients on the halves of each interval, or quarters of each square, together
+            parts = windows(s.flatten(-2), 2).unflatten(-1, (channels, k)).transpose(-3, -2)
+            s, d = (parts.flatten(-2) @ f.mT).split(k, dim=-1)
             kernels = self.kernels(d.flatten(-2), s.flatten(-2))
             found.append([v.unflatten(-1, (channels, k)) for v in kernels])
         shape = s.shape
         s = self.coarse(s if self.dim == 1 else s.flatten(-2)).view(shape)
         for u, v in reversed(found):
-            s = _spread(torch.cat([s + v, u], dim=-1) @ f, self.dim)
+            parts = (torch.cat([s + v, u], dim=-1) @ f).unflatten(-1, (-1, k)).transpose(-3, -2)
+            s = joined(parts.flatten(-2), 2).unflatten(-1, (channels, k))
         return s
-
-
-def _gathered(s: Coefficients, dim: int) -> Float[Tensor, "batch *half channels p"]:
-    """The coefficients on the halves of each interval, or the quarters of each square, together."""
-    if dim == 1:
-        return s.unflatten(1, (-1, 2)).transpose(2, 3).flatten(3)
-    s = s.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # (batch, n1, 2, n2, 2, channels, k)
-    return s.permute(0, 1, 3, 5, 2, 4, 6).flatten(4)
-
-
-def _spread(s: Float[Tensor, "batch *half channels p"], dim: int) -> Coefficients:
-    """The inverse of `_gathered`."""
-    if dim == 1:
-        return s.unflatten(-1, (2, -1)).transpose(2, 3).flatten(1, 2)
-    s = s.unflatten(-1, (2, 2, -1)).permute(0, 1, 4, 2, 5, 3, 6)
-    return s.flatten(3, 4).flatten(1, 2)
 
 
 class MWT(FieldOperator):
@@ -258,15 +246,7 @@ class MWT(FieldOperator):
 
     def encoded(self, u: Function, mask: Real | None) -> Function:
         grid = u.shape[1:-1]
-        u = _to(u, [1 << (n - 1).bit_length() for n in grid]).unflatten(-1, self.shape)
+        u = stretched(u, [1 << (n - 1).bit_length() for n in grid]).unflatten(-1, self.shape)
         for i, layer in enumerate(self.layers):
             u = layer(nn.functional.relu(u) if i else u)
-        return _to(u.flatten(-2), grid)
-
-
-def _to(u: Function, grid: Sequence[int]) -> Float[Tensor, "batch ... c"]:
-    """Linear interpolation to as many points along each axis."""
-    if u.ndim == 3:
-        return _to(u[:, :, None], [*grid, 1])[:, :, 0]
-    n1, n2 = grid
-    return resized(u, n1, n2)
+        return stretched(u.flatten(-2), grid)

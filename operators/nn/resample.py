@@ -29,6 +29,14 @@ def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]
     return v.permute(0, 2, 3, 1)
 
 
+def stretched(u: Float[Tensor, "batch *grid c"], sizes: Sequence[int]) -> Float[Tensor, "b ... c"]:
+    """`resized` of one axis or two."""
+    if u.ndim == 3:
+        return stretched(u[:, :, None], [*sizes, 1])[:, :, 0]
+    n1, n2 = sizes
+    return resized(u, n1, n2)
+
+
 def resized_grid(x: Grid, n1: int, n2: int) -> Float[Tensor, "{n1} {n2} 2"]:
     """The coordinates of the points of `resized`."""
     return resized(x[None], n1, n2)[0]

@@ -246,6 +246,9 @@ CASES = {
         )
         for decoder in ("points", "residual", "marching")
     },
+    "ht-net": Case("ht-net", {"width": 16, "levels": 2, "modes": 5, "decoder_depth": 2,
+                              "head_width": 32}, 1e-2, 500, longer=2,
+                   no_limit="windows are of points"),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from operators.models.mwt import MWT, filters
-from operators.nn.resample import resized
+from operators.nn.resample import stretched
 from operators.nn.spectral import convolved
 from tests.oracles.plain_mwt import fourier_plane, plain_filters, plain_mwt
 
@@ -87,12 +87,9 @@ def test_other_grids_are_interpolated_to_powers_of_two_and_back(sizes):
     a = torch.randn(2, *sizes, 1, dtype=torch.float64)
     powers = [{11: 16, 5: 8, 8: 8}[n] for n in sizes]
 
-    def to(v, grid):
-        return resized(v, *grid) if len(grid) == 2 else resized(v[:, :, None], *grid, 1)[:, :, 0]
-
-    u = to(model.embed(torch.cat([a, x.expand(2, *x.shape)], dim=-1)), powers)
+    u = stretched(model.embed(torch.cat([a, x.expand(2, *x.shape)], dim=-1)), powers)
     s = model.layers[1](model.layers[0](u.unflatten(-1, model.shape)).relu())
-    expected = model.decoder(to(s.flatten(-2), sizes))
+    expected = model.decoder(stretched(s.flatten(-2), sizes))
     torch.testing.assert_close(model(a, x), expected)
 
 
