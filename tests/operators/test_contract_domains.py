@@ -9,6 +9,8 @@ import torch
 from operators.base import check_domain, check_input
 from operators.models.deeponet import DeepONet
 from operators.models.fno import FNO
+from operators.models.ipot import IPOT
+from operators.models.lno import LNO
 from operators.models.ono import ONO
 from operators.models.pit import PiT
 from pdegen.domains import Box, Cloud, Curvilinear, NodalGrid, PeriodicGrid
@@ -181,8 +183,10 @@ def test_shapes_of_clouds_masks_and_output_points_are_checked():
         lambda: PiT(dim=2, width=8, depth=1, latent=4, decoder_locality=50.0),
         lambda: ONO(dim=2, width=8, heads=2, depth=2, attention="linear", queries=True),
         lambda: DeepONet(dim=2, sensors=40, sensor_grid="points"),
+        lambda: LNO(dim=2, width=8, heads=2, depth=1, latents=4),
+        lambda: IPOT(dim=2, width=8, heads=2, depth=2, latents=4, bands=2),
     ],
-    ids=["pit", "ono", "deeponet"],
+    ids=["pit", "ono", "deeponet", "lno", "ipot"],
 )
 def test_each_sample_can_be_asked_at_points_of_its_own(model):
     torch.manual_seed(0)
