@@ -12,6 +12,7 @@ from operators.base import Operator
 from operators.models.cno import CNO
 from operators.models.deeponet import DeepONet, ShiftDeepONet
 from operators.models.f_fno import FFNO
+from operators.models.factformer import FactFormer
 from operators.models.flare import FLARE
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
@@ -165,6 +166,7 @@ register("lsm", LSM)
 register("transolver-plus", TransolverPlus)
 register("oformer", OFormer)
 register("ht-net", HTNet)
+register("factformer", FactFormer)
 register("neuraloperator", NeuralOperatorModel)
 
 

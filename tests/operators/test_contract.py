@@ -249,6 +249,11 @@ CASES = {
     "ht-net": Case("ht-net", {"width": 16, "levels": 2, "modes": 5, "decoder_depth": 2,
                               "head_width": 32}, 1e-2, 500, longer=2,
                    no_limit="windows are of points"),
+    "factformer": Case("factformer", {"width": 32, "depth": 2, "heads": 2, "head_features": 8},
+                       5e-3, 300, no_limit=CONVOLUTION),
+    "factformer marching": Case("factformer", {"width": 32, "depth": 2, "heads": 2,
+                                               "head_features": 8, "decoder": "marching"},
+                                5e-3, 300),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

@@ -1,0 +1,325 @@
+r"""FactFormer: attention along each axis of a grid, by kernels of means over the other axes.
+
+References: Z. Li, D. Shu and A. Barati Farimani, Scalable Transformer for PDE Surrogate Modeling,
+NeurIPS 2023 (arXiv 2305.17560); released code BaratiLab/FactFormer at commit cd3e263.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import (
+    MESHES,
+    Function,
+    Mask,
+    Operator,
+    Points,
+    Preset,
+    Targets,
+    at_least,
+    check_input,
+)
+from operators.nn.pointwise import GEGLU, mlp
+from operators.nn.rotary import RandomWaves, rotated
+from operators.nn.tokens import mesh, split
+
+_CODE = "released settings, counted from the released classes"
+_NAVIER_STOKES = {
+    "depth": 4, "heads": 8, "wave_scale": 8.0, "decoder": "marching", "frame_channels": 1,
+}  # fmt: skip
+_OURS = "not published: the settings of Darcy flow, by indices"
+
+Line = Float[Tensor, "n 1"] | Float[Tensor, "batch n 1"]
+Coordinate = Float[Tensor, "_ 1"] | Float[Tensor, "batch _ 1"]
+Lines = Float[Tensor, "batch heads *grid d"]
+
+
+class AxisKernel(nn.Module):
+    """K_ij = q_i·k_j s along one axis, in each head, with q and k rotated by the coordinate.
+
+    q = φ W_q, k = φ W_k of φ = MLP(LN(ū W)), ū the mean over the other axes. There is neither a
+    softmax nor a division by the number of points.
+
+    Args:
+        width, heads: Features of u, and heads.
+        features: Features of q and k in each head.
+        scale: The factor s.
+    """
+
+    def __init__(self, width: int, heads: int, features: int, scale: float) -> None:
+        super().__init__()
+        self.heads, self.scale = heads, scale
+        self.pooled = nn.Linear(width, width, bias=False)
+        self.norm, self.mlp = nn.LayerNorm(width), GEGLU(width, width, width)
+        self.query, self.key = (nn.Linear(width, heads * features, bias=False) for _ in range(2))
+        for linear in (self.query, self.key):
+            nn.init.xavier_uniform_(linear.weight, gain=0.02)
+
+    def forward(
+        self, means: Float[Tensor, "batch n width"], x: Line
+    ) -> Float[Tensor, "batch heads n n"]:
+        """The kernel from means ū at the coordinates x of an axis."""
+        f = self.mlp(self.norm(self.pooled(means)))
+        q, k = (rotated(split(w(f), self.heads), x, 64.0) for w in (self.query, self.key))
+        return (q * self.scale) @ k.mT
+
+
+def along(kernels: list[Float[Tensor, "batch heads _ _"]], v: Lines) -> Lines:
+    """Σ_j K₁[i₁, j₁] K₂[i₂, j₂] ... v_j: one product for each axis."""
+    for axis, kernel in enumerate(kernels, start=2):
+        w = v.movedim(axis, 2)
+        w = (kernel @ w.flatten(3)).reshape(w.shape)
+        v = w.movedim(2, axis)
+    return v
+
+
+class Block(nn.Module):
+    """u <- LN(u); W GELU(W N(Σ_j K_ij v_j)) with v = u W and kernels of each axis.
+
+    Args:
+        width, heads, head_features: Features of u, heads, and features of v in each head.
+        multiplier: Features of q and k in each head, times those of v.
+        normalization: N, see `FactFormer`.
+        dim: Number of axes.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_features: int,
+        multiplier: int,
+        normalization: Literal["rows", "heads"],
+        dim: int,
+    ) -> None:
+        super().__init__()
+        self.heads, self.normalization = heads, normalization
+        features = head_features * multiplier
+        self.norm = nn.LayerNorm(width)
+        self.value = nn.Linear(width, heads * head_features, bias=False)
+        self.means = nn.Linear(width, width, bias=False)
+        scale = features**-0.5 if multiplier > 4 else 1.0
+        self.kernels = nn.ModuleList(AxisKernel(width, heads, features, scale) for _ in range(dim))
+        self.out = nn.Sequential(
+            nn.Linear(heads * head_features, width, bias=False),
+            nn.GELU(),
+            nn.Linear(width, width, bias=False),
+        )
+
+    def forward(self, u: Function, axes: list[Coordinate]) -> Function:
+        u, grid = self.norm(u), range(1, u.ndim - 1)
+        kernels = []
+        for axis, kernel, x in zip(grid, self.kernels, axes, strict=True):
+            # the maps before the means have no bias: the means may come first
+            others = [other for other in grid if other != axis]
+            means = u.mean(others) if others else u
+            kernels.append(kernel(self.means(means), x))
+        v = self.value(u).unflatten(-1, (self.heads, -1)).movedim(-2, 1)
+        v = along(kernels, v)  # (batch, heads, *grid, d)
+        if self.normalization == "heads":
+            v = nn.functional.layer_norm(v, v.shape[2:])
+        v = v.movedim(1, -2).flatten(-2)
+        if self.normalization == "rows":
+            v = nn.functional.layer_norm(v, v.shape[2:])
+        return self.out(v)
+
+
+class Grouped(nn.Module):
+    """Norm over the points and each group of channels, then the rest; channels last."""
+
+    def __init__(self, groups: int, channels: int, rest: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.rest = nn.GroupNorm(groups, channels), rest
+
+    def forward(self, u: Function) -> Float[Tensor, "batch *grid _"]:
+        return self.rest(self.norm(u.movedim(-1, 1)).movedim(1, -1))
+
+
+class GroupedLinear(nn.Module):
+    """Linear maps of groups of features, each to its own part of the output; no bias."""
+
+    def __init__(self, groups: int, in_features: int, out_features: int) -> None:
+        super().__init__()
+        each = in_features // groups
+        self.weight = nn.Parameter(torch.empty(groups, each, out_features // groups))
+        nn.init.uniform_(self.weight, -(each**-0.5), each**-0.5)
+
+    def forward(self, u: Function) -> Float[Tensor, "batch *grid _"]:
+        parts = u.unflatten(-1, (len(self.weight), 1, -1))
+        return (parts @ self.weight).flatten(-3)
+
+
+class ConvolutionDecoder(nn.Module):
+    """MLP(N(u, v)), v convolutions from every second point and back to the nearest points."""
+
+    def __init__(self, width: int, dim: int, outputs: int) -> None:
+        super().__init__()
+        half, kind = width // 2, nn.Conv1d if dim == 1 else nn.Conv2d
+        self.down = nn.Sequential(
+            kind(width, half, 3, stride=2, padding=1), nn.GELU(), kind(half, half, 3, padding=1)
+        )
+        self.up = nn.Sequential(
+            kind(half, half, 3, padding=1), nn.GELU(), kind(half, width, 3, padding=1)
+        )
+        last = nn.Linear(2 * width, width, bias=False), nn.GELU(), nn.Linear(width, outputs)
+        self.head = Grouped(8, 2 * width, nn.Sequential(*last))
+
+    def forward(self, u: Function) -> Float[Tensor, "batch *grid _"]:
+        v = nn.functional.instance_norm(u.movedim(-1, 1))
+        v = nn.functional.interpolate(self.down(v), tuple(u.shape[1:-1]), mode="nearest")
+        return self.head(torch.cat([self.up(v).movedim(1, -1), u], dim=-1))
+
+
+class LatentDecoder(nn.Module):
+    """W u of twice the features; for each frame u <- u + b, u <- u + MLP(LN(u)), MLP(N(u))."""
+
+    def __init__(self, width: int, outputs: int, own: int) -> None:
+        super().__init__()
+        half, twice = width // 2, 2 * width
+        self.outputs, self.own = outputs, own or outputs
+        self.expand = nn.Linear(width, twice, bias=False)
+        self.times = nn.Parameter(0.02 * torch.randn(max(1, outputs // self.own), twice))
+        self.norm, self.step = nn.LayerNorm(twice), mlp(twice, width, twice)
+        last = nn.Sequential(
+            GroupedLinear(8, twice, width),
+            nn.GELU(),
+            nn.Linear(width, half, bias=False),
+            nn.GELU(),
+            nn.Linear(half, self.own),
+        )
+        self.head = Grouped(16, twice, last)
+
+    def forward(self, u: Function) -> Float[Tensor, "batch *grid _"]:
+        if self.outputs % self.own:
+            raise ValueError(f"frames of {self.own} channels, got {self.outputs} channels in all")
+        u, frames = self.expand(u), []
+        for time in self.times:
+            u = u + time
+            u = u + self.step(self.norm(u))
+            frames.append(self.head(u))
+        return torch.cat(frames, dim=-1)
+
+
+class FactFormer(Operator):
+    """Blocks of attention by axes, with random waves of the positions added before each.
+
+    The kernel of all pairs of points is the product of one kernel for each axis: n (n₁ + n₂) in
+    place of n² products for n = n₁ n₂ points.
+
+    The released code at the named commit gives the same numbers with the same weights, in two
+    dimensions. A later commit replaces the norm by "heads", whose code does not run: it returns
+    the grid as one axis, which is then added to the grid; it also takes 1e-8 and n - 1 in place of
+    1e-5 and n. The paper divides the kernels by the number of points, the code does not: the norm
+    after them takes any factor away, up to the 1e-5. The library thuml/Neural-Solver-Library has
+    another model under this name, with a softmax; its counts are not comparable.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension of the grid, 1 or 2; there is nothing published for 1.
+        width: Features of a point; divided by 8.
+        depth: Number of blocks.
+        heads: Heads of each block.
+        head_features: Features of values in each head.
+        multiplier: Features of queries and keys in each head, times those of values.
+        normalization: After the kernels, without weights: "rows", over each line of the first
+            axis with all features, which is what the released `InstanceNorm2d` does with channels
+            last; "heads", over the points and the features of each head.
+        wave_scale: Standard deviation of the random waves, in waves on the length 1.
+        decoder: "convolution", as released for Darcy flow: the features and, from every second
+            point, convolutions of 3 points go through a pointwise MLP. "marching", as released for
+            Navier-Stokes: residual MLPs, applied once for each frame, and a pointwise MLP.
+        frame_channels: Channels of a frame where those of u are frames one after another (the task
+            `block`), with decoder "marching"; 0, u is one frame.
+        indices: The places of points in the grid, j/n along each axis, stand for their positions,
+            for meshes that bend. Else the coordinate of a line is the mean over its points.
+
+    Raises:
+        ValueError: On impossible settings, on input of another shape than declared, on points y
+            of the output, and on channels of u that are no whole frames.
+
+    >>> model = FactFormer(width=16, depth=1, heads=2, head_features=8)
+    >>> axis = (torch.arange(9) + 0.5) / 9
+    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+    >>> model(torch.randn(2, 9, 9, 1), x).shape
+    torch.Size([2, 9, 9, 1])
+    """
+
+    domains = MESHES
+    points_by_sample = True
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset({}, 3_749_953, _CODE, dim=2),
+        "navier-stokes": Preset(_NAVIER_STOKES, 3_463_489, _CODE, (10, 4), dim=2),
+        "airfoil": Preset({"indices": True}, 3_750_081, _OURS, (2, 1), dim=2),
+        "pipe": Preset({"indices": True}, 3_750_081, _OURS, (2, 1), dim=2),
+        "plasticity": Preset({"indices": True}, 3_750_210, _OURS, (2, 2), dim=2),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 128,
+        depth: int = 3,
+        heads: int = 12,
+        head_features: int = 64,
+        multiplier: int = 2,
+        normalization: Literal["rows", "heads"] = "rows",
+        wave_scale: float = 1.0,
+        decoder: Literal["convolution", "marching"] = "convolution",
+        frame_channels: int = 0,
+        indices: bool = False,
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim)
+        at_least(1, depth=depth, heads=heads, head_features=head_features, multiplier=multiplier)
+        at_least(0, frame_channels=frame_channels)
+        if width < 1 or width % 8:
+            raise ValueError(f"width must be divided by 8, got {width}")
+        if head_features * multiplier % 2:
+            raise ValueError(
+                f"head_features times multiplier must be even, got {head_features * multiplier}"
+            )
+        if frame_channels and decoder != "marching":
+            raise ValueError(f"frame_channels needs decoder 'marching', got {decoder!r}")
+        self.indices = indices
+        self.embed = nn.Linear(in_channels, width)
+        self.waves = nn.ModuleList(
+            nn.Sequential(RandomWaves(dim, width, wave_scale), nn.Linear(width, width))
+            for _ in range(depth)
+        )
+        self.blocks = nn.ModuleList(
+            Block(width, heads, head_features, multiplier, normalization, dim) for _ in range(depth)
+        )
+        if decoder == "convolution":
+            self.end = ConvolutionDecoder(width, dim, out_channels)
+        else:
+            self.end = LatentDecoder(width, out_channels, frame_channels)
+
+    def forward(
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid c_out"]:
+        check_input(self, a, x, y, mask)
+        if self.indices:
+            sizes = list(a.shape[1:-1])
+            x = mesh(sizes, x).reshape(*sizes, -1)
+        axes = [line(x, i) for i in range(self.dim)]
+        u = self.embed(a)
+        for waves, block in zip(self.waves, self.blocks, strict=True):
+            u = u + waves(x)
+            u = u + block(u, axes)
+        return self.end(u)
+
+
+def line(x: Points, axis: int) -> Coordinate:
+    """Coordinate number `axis` of the points, its mean over all other axes of the grid."""
+    dim = x.shape[-1]
+    first = x.ndim - 1 - dim  # after the axis of samples, where there is one
+    others = [first + i for i in range(dim) if i != axis]
+    values = x[..., axis]
+    return (values.mean(others) if others else values)[..., None]

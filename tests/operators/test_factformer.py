@@ -1,0 +1,146 @@
+"""FactFormer against its released code in plain form, and its claims, in float64."""
+
+import pytest
+import torch
+
+from operators.models.factformer import FactFormer, along, line
+from tests.oracles.plain_factformer import plain_factformer
+
+
+def shaken(module):
+    """The module in float64 with weights of order one, so that every term counts."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return module.double()
+
+
+def small(**settings):
+    torch.manual_seed(0)
+    return FactFormer(
+        **{"dim": 2, "width": 16, "depth": 2, "heads": 3, "head_features": 4} | settings
+    )
+
+
+def axes():
+    return torch.arange(6).double() / 5, torch.arange(5).double() / 5
+
+
+def grid():
+    return torch.stack(torch.meshgrid(*axes(), indexing="ij"), dim=-1)
+
+
+def functions(channels=1):
+    torch.manual_seed(3)
+    return torch.randn(2, 6, 5, channels, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"normalization": "heads", "multiplier": 6},
+        {"decoder": "marching"},
+        {"decoder": "marching", "frame_channels": 1},
+    ],
+)
+def test_is_the_released_operator_written_out_with_its_gradients(settings):
+    model = shaken(small(in_channels=2, out_channels=2, **settings))
+    a = functions(2)
+    found, expected = model(a, grid()), plain_factformer(model, a, *axes(), heads=3)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    weights = list(model.parameters())
+    gradients = (torch.autograd.grad(u.sin().sum(), weights) for u in (found, expected))
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
+
+
+def test_kernels_by_axis_are_the_full_product_kernel():
+    first, second = (torch.randn(2, 3, n, n, dtype=torch.float64) for n in (4, 5))
+    v = torch.randn(2, 3, 4, 5, 7, dtype=torch.float64)
+    found = along([first, second], v)
+    for b in range(2):
+        for h in range(3):
+            full = torch.kron(first[b, h], second[b, h])
+            torch.testing.assert_close(found[b, h].flatten(0, 1), full @ v[b, h].flatten(0, 1))
+
+
+def test_a_norm_of_rows_is_what_the_released_instance_norm_does_with_channels_last():
+    u = torch.randn(2, 6, 5, 8, dtype=torch.float64)
+    released = torch.nn.InstanceNorm2d(6)(u)
+    torch.testing.assert_close(torch.nn.functional.layer_norm(u, u.shape[2:]), released)
+
+
+@pytest.mark.parametrize("normalization", ["rows", "heads"])
+def test_a_factor_of_the_kernels_is_taken_away(normalization):
+    """So that the sums need no division by the number of points; except the 1e-5."""
+    model = shaken(small(normalization=normalization, decoder="marching"))
+    expected = model(functions(), grid())
+    for block in model.blocks:
+        for kernel in block.kernels:
+            kernel.scale = 30.0
+    large = model(functions(), grid())
+    for block in model.blocks:
+        for kernel in block.kernels:
+            kernel.scale = 60.0
+    torch.testing.assert_close(model(functions(), grid()), large, rtol=1e-6, atol=1e-6)
+    assert not torch.equal(large, expected)
+
+
+def test_kernels_see_differences_of_the_coordinates():
+    kernel = shaken(small()).blocks[0].kernels[0]
+    means, x = torch.randn(2, 6, 16, dtype=torch.float64), axes()[0][:, None]
+    torch.testing.assert_close(kernel(means, x), kernel(means, x + 0.3))
+    assert not torch.allclose(kernel(means, x), kernel(means, 2 * x))
+
+
+def test_coordinates_of_a_line_are_means_over_it():
+    x = torch.rand(3, 6, 5, 2, dtype=torch.float64)
+    torch.testing.assert_close(line(x, 0), x[..., 0].mean(2)[..., None])
+    torch.testing.assert_close(line(x, 1), x[..., 1].mean(1)[..., None])
+    torch.testing.assert_close(line(grid(), 1)[:, 0], axes()[1])
+    assert line(x[0, :, 0, :1], 0).shape == (6, 1)
+
+
+def test_with_indices_the_points_may_lie_anywhere():
+    model, a = shaken(small(indices=True)), functions()
+    assert torch.equal(model(a, grid()), model(a, torch.rand_like(grid())))
+    plain = shaken(small())
+    torch.testing.assert_close(
+        model(a, grid()), plain(a, grid() * torch.tensor([5 / 6, 1.0], dtype=torch.float64))
+    )
+
+
+def test_marching_reads_each_frame_off_the_state_after_as_many_steps():
+    model = shaken(small(out_channels=6, frame_channels=2, decoder="marching"))
+    u = model(functions(), grid())
+    assert u.shape == (2, 6, 5, 6)
+    one = shaken(small(out_channels=2, decoder="marching"))
+    one.load_state_dict({**model.state_dict(), "end.times": model.end.times[:1]})
+    torch.testing.assert_close(u[..., :2], one(functions(), grid()))
+    with pytest.raises(ValueError, match="frames of 2 channels, got 3 channels in all"):
+        small(out_channels=3, frame_channels=2, decoder="marching").double()(functions(), grid())
+
+
+@pytest.mark.parametrize(("preset", "count"), [("darcy", 3_749_953), ("navier-stokes", 3_463_489)])
+def test_presets_have_the_parameters_of_the_released_classes(preset, count):
+    published = FactFormer.presets[preset]
+    c_in, c_out = published.channels
+    with torch.device("meta"):
+        model = FactFormer(in_channels=c_in, out_channels=c_out, dim=2, **published.settings)
+    assert model.parameter_count == count == published.parameters
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"width": 12}, "width must be divided by 8, got 12"),
+        ({"heads": 0}, "heads must be at least 1, got 0"),
+        ({"head_features": 3, "multiplier": 1}, "head_features times multiplier must be even"),
+        ({"frame_channels": 1}, "frame_channels needs decoder 'marching', got 'convolution'"),
+        ({"dim": 3}, "dim must be 1 or 2, got 3"),
+    ],
+)
+def test_refuses_impossible_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
