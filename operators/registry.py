@@ -35,6 +35,8 @@ from operators.models.pit_2025 import PiT2025
 from operators.models.transformer import Transformer
 from operators.models.transolver import Transolver
 from operators.models.transolver_plus import TransolverPlus
+from operators.models.u_fno import UFNO
+from operators.models.unet import PlainUNet
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
 from operators.nn.features import FAVOR, RFA
 from operators.nn.nystrom import NYSTROM, through
@@ -146,6 +148,8 @@ register("galerkin-transformer-2d", GalerkinTransformer2d, {"attention": ATTENTI
 register("transformer", Transformer)
 register("fno", FNO)
 register("f-fno", FFNO)
+register("u-fno", UFNO)
+register("unet", PlainUNet)
 register("deeponet", DeepONet)
 register("shift-deeponet", ShiftDeepONet)
 register("ono", ONO)

@@ -12,15 +12,10 @@ from typing import ClassVar, Literal
 
 from torch import nn
 
-from operators.base import Function, Preset, at_least
-from operators.nn.dropout import Dropout
+from operators.base import Preset, at_least
+from operators.nn.fourier import ACTIVATIONS, FourierLayer
 from operators.nn.grids import GridOperator, for_each_axis
-from operators.nn.normalization import BatchNorm, InstanceNorm
-from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
 from operators.nn.tokens import Coordinates
-
-CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 SQUARE = {"modes": 12, "width": 32}
 VORTICITY = {"modes": 12, "width": 20}
@@ -42,47 +37,6 @@ CODE_2021 = "Li et al. (2021), released code of August 2021 (d2152fdf)"
 CODE_PLUS = "Li et al. (2021), released code of 2022"
 CODE_GEO = "Li et al. (2023), Geo-FNO, released code (d499bde7)"
 CODE_CAO = "Cao (2021), released code, four spectral layers"
-
-
-class FourierLayer(nn.Module):
-    """v = N(M I K I u + W u + b) with the spectral convolution K; the activation follows outside.
-
-    Args:
-        dim, width, modes: Axes of the grid, channels of u and v, modes of K; one number, or one for
-            each of two axes.
-        normalization: "batch": N is a batch normalisation; "instance": I is an instance
-            normalisation. Otherwise they are identities.
-        channel_mlp: M at each point; `nn.Identity` for none.
-        initialization, dropout: As in `FNO`.
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        width: int,
-        modes: int | list[int],
-        normalization: Literal["none", "batch", "instance"],
-        channel_mlp: nn.Module,
-        initialization: Literal["uniform", "near-zero"],
-        dropout: float,
-    ) -> None:
-        super().__init__()
-        if isinstance(modes, list):
-            self.convolution = SpectralConv2d(width, width, modes)
-        else:
-            self.convolution = CONVOLUTIONS[dim](width, width, modes)
-        if initialization == "uniform":
-            nn.init.uniform_(self.convolution.weight, 0, 1 / width**2)
-        self.pointwise = nn.Linear(width, width)
-        self.channel_mlp = channel_mlp
-        self.batch_norm = BatchNorm(width) if normalization == "batch" else nn.Identity()
-        self.instance_norm = InstanceNorm() if normalization == "instance" else nn.Identity()
-        self.drop = Dropout(dropout)
-
-    def forward(self, u: Function) -> Function:
-        k = self.convolution(self.drop(self.instance_norm(u)))
-        k = self.channel_mlp(self.instance_norm(k))
-        return self.batch_norm(k + self.pointwise(u))
 
 
 class FNO(GridOperator):
@@ -143,6 +97,7 @@ class FNO(GridOperator):
         ValueError: On impossible sizes, on grids too coarse for the modes, on input of another
             shape than declared, and on channels of u that are no whole frames.
 
+    >>> import torch
     >>> model = FNO()
     >>> model.parameter_count
     549569

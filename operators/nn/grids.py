@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -57,7 +57,7 @@ class GridOperator(Operator):
         in_channels: int,
         out_channels: int,
         dim: int,
-        coordinates: Coordinates,
+        coordinates: Coordinates | Literal["lattice"],
         padding: float | list[float] = 0.0,
         padding_points: int = 0,
         frame_channels: int = 0,

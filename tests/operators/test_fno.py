@@ -8,7 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from operators.base import check_input
-from operators.models.fno import CAO, FIRST, FNO, PLUS, FourierLayer
+from operators.models.fno import CAO, FIRST, FNO, PLUS
+from operators.nn.fourier import FourierLayer
 from operators.nn.resample import interpolated, interpolation
 
 VARIANTS = {

@@ -1,0 +1,91 @@
+r"""A plain U-Net: convolutions on coarser and coarser grids and back, no operator of functions.
+
+References: O. Ronneberger, P. Fischer, T. Brox, U-Net: Convolutional Networks for Biomedical Image
+Segmentation, MICCAI 2015; thuml/Neural-Solver-Library at db942b72.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from operators.base import Preset, at_least
+from operators.nn.grids import GridOperator
+from operators.nn.pointwise import mlp
+from operators.nn.tokens import Coordinates
+from operators.nn.unet import Norm, PooledUNet
+
+_CODE = "Neural-Solver-Library, script of"
+_IN_TIME = {"normalization": "instance"}
+
+
+class PlainUNet(GridOperator):
+    """An MLP at each point, a U-Net, and an MLP at each point: the baseline of operators on grids.
+
+    This is the U-Net of Neural-Solver-Library, whose errors the tables on Darcy, Navier-Stokes and
+    the meshes give: maxima down, bilinear interpolation up, norms and ReLU. The U-Nets of PDEBench
+    and The Well differ from it: tanh in place of ReLU, transposed convolutions up, twice the
+    channels on the coarsest grid, and no MLPs around.
+
+    Convolutions are those of 3 points, not of a length: on a finer grid the same weights are
+    another map. Zeros after the last point of each axis, up to a multiple of 2^levels, are cut off
+    again, as published; so is the missing periodicity of convolutions on periodic grids.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension of the domain, 1 or 2.
+        width: Features at each point, and channels of the finest grid.
+        levels: How often the grid is halved, 4 as published.
+        normalization: After each convolution, over "batch" and grid, or over the grid of each
+            sample, "instance", as published for problems in time.
+        coordinates: "lattice" appends the distances to 8 points along each axis of [0, 1]^dim, as
+            published for Darcy and Navier-Stokes; "raw" x itself; "periodic" cos 2πx and sin 2πx;
+            "none" nothing.
+
+    Points y of the output are met by linear interpolation on boxes. The library's model of point
+    clouds (elasticity) maps them to a grid first and is not this one.
+
+    Raises:
+        ValueError: On impossible settings, and on input of another shape than declared.
+
+    >>> import torch
+    >>> model = PlainUNet(width=8)
+    >>> axis = torch.arange(43) / 43
+    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+    >>> model(torch.randn(2, 43, 43, 1), x).shape
+    torch.Size([2, 43, 43, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset({}, 69_257_473, f"{_CODE} Darcy: 69.3M", dim=2),
+        "navier-stokes": Preset(
+            {"width": 256} | _IN_TIME, 276_964_353, f"{_CODE} Navier-Stokes: 277M", (10, 1), dim=2
+        ),
+        # of meshes: the positions are a, and stand once among the features
+        "airfoil": Preset(
+            {"width": 32, "coordinates": "none"}, 4_331_137, f"{_CODE} airfoils: 4.33M", (2, 1), 2
+        ),
+        "pipe": Preset({"coordinates": "none"}, 69_241_345, f"{_CODE} pipes: 69.2M", (2, 1), 2),
+        # the time is a channel of a; the published model embeds it, by 33,024 parameters more, and
+        # has four outputs, 258 more, and one input fewer, 256 less
+        "plasticity": Preset(
+            {"coordinates": "raw"} | _IN_TIME, 69_241_986, f"{_CODE} plasticity: 69.3M", (2, 2), 2
+        ),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 128,
+        levels: int = 4,
+        normalization: Norm = "batch",
+        coordinates: Literal["lattice"] | Coordinates = "lattice",
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim, coordinates)
+        at_least(1, width=width, levels=levels)
+        self.lift = mlp(self.features, 2 * width, width)
+        self.layers = PooledUNet(dim, width, levels, normalization)
+        self.head = mlp(width, width, out_channels)

@@ -1,0 +1,60 @@
+r"""The layers of Fourier neural operators: K u + W u + b, K a convolution with a learned kernel.
+
+References: Z. Li et al., Fourier Neural Operator for Parametric Partial Differential Equations,
+ICLR 2021, equations (2)-(5).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+from operators.base import Function
+from operators.nn.dropout import Dropout
+from operators.nn.normalization import BatchNorm, InstanceNorm
+from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
+
+CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
+
+
+class FourierLayer(nn.Module):
+    """v = N(M I K I u + W u + b) with the spectral convolution K; the activation follows outside.
+
+    Args:
+        dim, width, modes: Axes of the grid, channels of u and v, modes of K; one number, or one for
+            each of two axes.
+        normalization: "batch": N is a batch normalisation; "instance": I is an instance
+            normalisation. Otherwise they are identities.
+        channel_mlp: M at each point; `nn.Identity` for none.
+        initialization, dropout: As in `operators.models.fno.FNO`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        width: int,
+        modes: int | list[int],
+        normalization: Literal["none", "batch", "instance"],
+        channel_mlp: nn.Module,
+        initialization: Literal["uniform", "near-zero"],
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        if isinstance(modes, list):
+            self.convolution = SpectralConv2d(width, width, modes)
+        else:
+            self.convolution = CONVOLUTIONS[dim](width, width, modes)
+        if initialization == "uniform":
+            nn.init.uniform_(self.convolution.weight, 0, 1 / width**2)
+        self.pointwise = nn.Linear(width, width)
+        self.channel_mlp = channel_mlp
+        self.batch_norm = BatchNorm(width) if normalization == "batch" else nn.Identity()
+        self.instance_norm = InstanceNorm() if normalization == "instance" else nn.Identity()
+        self.drop = Dropout(dropout)
+
+    def forward(self, u: Function) -> Function:
+        k = self.convolution(self.drop(self.instance_norm(u)))
+        k = self.channel_mlp(self.instance_norm(k))
+        return self.batch_norm(k + self.pointwise(u))

@@ -1,0 +1,154 @@
+r"""U-Nets of functions on grids: down to coarser grids and back, with what was there before beside.
+
+A U-Net sees a grid whose axes 2^levels divides; zeros stand after the last points of others, and
+what comes out there is cut off. Convolutions are those of points, not of a length.
+
+References: O. Ronneberger, P. Fischer, T. Brox, U-Net, MICCAI 2015; G. Wen et al., U-FNO, Advances
+in Water Resources 163 (2022), and its code gegewen/ufno at 8315fd7b; thuml/Neural-Solver-Library at
+db942b72.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from operators.base import Function
+
+Norm = Literal["batch", "instance"]
+
+CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+POOLS = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
+NORMS = {
+    "batch": {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d},
+    "instance": {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d, 3: nn.InstanceNorm3d},
+}
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+class UNet(nn.Module):
+    """v = U(u), of functions with `width` channels.
+
+    Args:
+        dim, width: Axes of the grid, and channels of u and v.
+        levels: How often the grid is halved.
+        normalization: After each convolution, of each channel over "batch" and grid, or over the
+            grid of each sample ("instance").
+    """
+
+    def __init__(self, dim: int, width: int, levels: int, normalization: Norm) -> None:
+        super().__init__()
+        self.dim, self.width, self.levels, self.normalization = dim, width, levels, normalization
+
+    def forward(self, u: Function) -> Function:
+        grid = u.shape[1:-1]
+        margins = [0, 0]
+        for n in reversed(grid):
+            margins += [0, -n % 2**self.levels]
+        v = self.coarsened(nn.functional.pad(u, margins).movedim(-1, 1)).movedim(1, -1)
+        return nn.functional.pad(v, [-margin for margin in margins])
+
+    @abstractmethod
+    def coarsened(self, u: Tensor) -> Tensor:
+        """U, channels first, on a grid that can be halved so often."""
+
+    def convolution(
+        self, c_in: int, c_out: int, activation: nn.Module, stride: int = 1
+    ) -> nn.Sequential:
+        """Over 3 points along each axis, without bias, then the norm and an activation."""
+        norm = NORMS[self.normalization][self.dim]
+        return nn.Sequential(
+            CONVOLUTIONS[self.dim](c_in, c_out, 3, stride, padding=1, bias=False),
+            norm(c_out, affine=True),
+            activation,
+        )
+
+
+class StridedUNet(UNet):
+    """Steps of two points down and transposed convolutions up, `width` channels on all grids.
+
+    The activations are LeakyReLU with the slope 0.1; the last convolution, on the finest grid, has
+    neither norm nor activation. This is the U-Net of U-FNO.
+
+    Args:
+        dim, width, levels, normalization: As in `UNet`; published are 3 levels and "batch".
+
+    >>> StridedUNet(2, 4, 3, "batch")(torch.randn(2, 16, 13, 4)).shape
+    torch.Size([2, 16, 13, 4])
+    """
+
+    def __init__(self, dim: int, width: int, levels: int, normalization: Norm) -> None:
+        super().__init__(dim, width, levels, normalization)
+
+        def convolution(stride: int) -> nn.Module:
+            return self.convolution(width, width, nn.LeakyReLU(0.1), stride)
+
+        def up(c_in: int) -> nn.Module:
+            transposed = TRANSPOSED[dim](c_in, width, 4, stride=2, padding=1)
+            return nn.Sequential(transposed, nn.LeakyReLU(0.1))
+
+        further = (nn.Sequential(convolution(2), convolution(1)) for _ in range(levels - 1))
+        self.down = nn.ModuleList([convolution(2), *further])
+        self.up = nn.ModuleList([up(width), *(up(2 * width) for _ in range(levels - 1))])
+        self.out = CONVOLUTIONS[dim](2 * width, width, 3, padding=1)
+
+    def coarsened(self, u: Tensor) -> Tensor:
+        kept = [u]
+        for down in self.down:
+            kept.append(down(kept[-1]))
+        v = kept.pop()
+        for up in self.up:
+            v = torch.cat([kept.pop(), up(v)], 1)
+        return self.out(v)
+
+
+class PooledUNet(UNet):
+    """Maxima of two points down and linear interpolation up, twice the channels at each level.
+
+    Two convolutions on every grid on the way down and on the way up, with ReLU; channels are
+    doubled on all grids but the coarsest. A linear map of the channels ends it. This is the U-Net
+    of Neural-Solver-Library, the widespread one of PyTorch examples.
+
+    Args:
+        dim, width, levels, normalization: As in `UNet`; published are 4 levels.
+
+    >>> PooledUNet(1, 4, 4, "instance")(torch.randn(2, 43, 4)).shape
+    torch.Size([2, 43, 4])
+    """
+
+    def __init__(self, dim: int, width: int, levels: int, normalization: Norm) -> None:
+        super().__init__(dim, width, levels, normalization)
+
+        def two(c_in: int, c: int, c_out: int) -> nn.Module:
+            first = self.convolution(c_in, c, nn.ReLU())
+            return nn.Sequential(first, self.convolution(c, c_out, nn.ReLU()))
+
+        channels = [width * 2**level for level in range(levels)]
+        self.first = two(width, width, width)
+        self.pool = POOLS[dim](2)
+        self.down = nn.ModuleList(
+            two(c, c_next, c_next)
+            for c, c_next in zip(channels, [*channels[1:], channels[-1]], strict=True)
+        )
+        self.up = nn.ModuleList(
+            two(2 * c, c, c_next)
+            for c, c_next in zip(channels[::-1], [*channels[-2::-1], width], strict=True)
+        )
+        self.out = CONVOLUTIONS[dim](width, width, 1)
+
+    def coarsened(self, u: Tensor) -> Tensor:
+        kept = [self.first(u)]
+        for down in self.down:
+            kept.append(down(self.pool(kept[-1])))
+        v = kept.pop()
+        for up in self.up:
+            beside = kept.pop()
+            finer = nn.functional.interpolate(
+                v, beside.shape[2:], mode=LINEAR[self.dim], align_corners=True
+            )
+            v = up(torch.cat([beside, finer], 1))
+        return self.out(v)
