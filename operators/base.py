@@ -62,6 +62,9 @@ class Operator(nn.Module, ABC):
         masks: Whether some of the points may be padding.
         other_points: Whether u can be asked for at other points than those of a.
         presets: Published configurations by name.
+        released_names: What parts of names of published weights are called here, in this order.
+        by_channels: Beginnings of names whose tensors depend on the channels: where published
+            weights have other channels, these start anew.
 
     Raises:
         ValueError: On a dimension that is not among `dims`.
@@ -83,6 +86,8 @@ class Operator(nn.Module, ABC):
     masks: bool = False
     other_points: bool = False
     presets: ClassVar[Mapping[str, Preset]] = {}
+    released_names: ClassVar[tuple[tuple[str, str], ...]] = ()
+    by_channels: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

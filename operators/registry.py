@@ -32,6 +32,7 @@ from operators.models.oformer import OFormer
 from operators.models.ono import ONO
 from operators.models.pit import PiT
 from operators.models.pit_2025 import PiT2025
+from operators.models.scot import ScOT
 from operators.models.transformer import Transformer
 from operators.models.transolver import Transolver
 from operators.models.transolver_plus import TransolverPlus
@@ -171,6 +172,7 @@ register("transolver-plus", TransolverPlus)
 register("oformer", OFormer)
 register("ht-net", HTNet)
 register("factformer", FactFormer)
+register("scot", ScOT)
 register("neuraloperator", NeuralOperatorModel)
 
 

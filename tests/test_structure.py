@@ -26,6 +26,7 @@ LONG = {
     "operators/data/opening.py:open_pairs": "half of it is what its arguments mean",
     "operators/models/ono.py:__init__": "arguments that presets name, and what is impossible",
     "operators/models/pit.py:__init__": "arguments that presets name, and layers in their order",
+    "operators/models/scot.py:__init__": "arguments that presets name, and layers in their order",
     "operators/training/fit.py:fit": "the training loop reads from top to bottom",
     "pipelines/cli/studies.py:benchmark_command": "half of it is its options",
     "pipelines/cli/training.py:_train": "messages in the order in which a run makes progress",

@@ -182,6 +182,8 @@ class Training(Strict):
             the last and the best epoch, for comparison with published tables.
         weights: What points of meshes count in the loss and in the choice of the epoch: their
             "area", or all alike, "points", as published.
+        start: A safetensors file of weights that the training starts from, such as published ones;
+            the run records its SHA-256. By default weights are drawn by the seed.
     """
 
     protocol: Protocol = "validation"
@@ -198,6 +200,7 @@ class Training(Strict):
     loss: LossSpec
     optimizer: OptimizerSpec = AdamOptimizer(name="adam")
     symmetries: Symmetries = Symmetries()
+    start: str | None = None
 
     def settings(self) -> Settings:
         """For `fit`."""
@@ -206,12 +209,14 @@ class Training(Strict):
             optimizer=self.optimizer.build(),
             cycle_momentum=self.optimizer.cycle_momentum,
             augment=self.symmetries.build(),
-            **self.model_dump(exclude={"protocol", "weights", "loss", "optimizer", "symmetries"}),
+            **self.model_dump(
+                exclude={"protocol", "weights", "loss", "optimizer", "symmetries", "start"}
+            ),
         )
 
     @model_serializer(mode="wrap")
     def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without(content(self), weights="area")
+        return _without(content(self), weights="area", start=None)
 
     @property
     def selection_split(self) -> str:

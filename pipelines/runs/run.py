@@ -43,6 +43,7 @@ from operators.training.files import (
 from operators.training.fit import Epoch, fit, read_history
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
+from operators.training.start import StartError, start_from
 from operators.training.step import Acceleration
 from operators.transforms import Extent, Predictor
 from pdegen.domains import Box
@@ -150,6 +151,11 @@ def train(
             f"batch {settings.batch} does not divide among the {ranks.count} processes"
         )
     operator = checked_operator(experiment, pairs)
+    if experiment.training.start is not None:
+        try:
+            declared["start"] = start_from(operator, Path(experiment.training.start))
+        except StartError as error:
+            raise SchemaError(f"training.start: {error}") from None
     check_resolutions(experiment, source, operator)
     source.check_symmetries(settings.augment)
     normalizers = experiment.normalization.of(pairs)

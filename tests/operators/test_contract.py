@@ -64,6 +64,8 @@ SMALL_TOKENS = {"width": 32, "depth": 1, "heads": 4, "feedforward": 64}
 SMALL_GAOT = {"lattice": 16, "radius": 0.3, "channels": 16, "hidden": 16, "kernel_depth": 1,
               "width": 64, "depth": 1, "heads": 4, "scaling": "unit"}  # fmt: skip
 SMALL_CNO = {"width": 8, "levels": 2, "blocks": 1, "neck_blocks": 1, "lift_width": 16}
+SMALL_SCOT = {"size": 16, "patch": 2, "width": 16, "depths": [2, 2], "heads": [2, 4],
+              "skips": [1, 0], "window": 4, "ratio": 2}  # fmt: skip
 LOCAL = {"width": 64, "latent": 32, "encoder_locality": 0.2, "decoder_locality": 0.2}
 POINTS = {"sensor_grid": "points", "sensors": 40}
 SENSORS = {
@@ -263,6 +265,8 @@ CASES = {
     "factformer marching": Case("factformer", {"width": 32, "depth": 2, "heads": 2,
                                                "head_features": 8, "decoder": "marching"},
                                 5e-3, 300),
+    "scot": Case("scot", {**SMALL_SCOT, "time": "none"}, steps=400, reaches=5e-2),
+    "scot timed": Case("scot", SMALL_SCOT, steps=800, reaches=1e-1),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

@@ -1,0 +1,399 @@
+r"""scOT, the multiscale Transformer of shifted windows that is the backbone of Poseidon.
+
+References: M. Herde, B. Raonić, T. Rohner, R. Käppeli, R. Molinaro, E. de Bézenac, S. Mishra,
+Poseidon: Efficient Foundation Models for PDEs, NeurIPS 2024, arXiv:2405.19101; code in
+github.com/camlab-ethz/poseidon. Z. Liu et al., Swin Transformer V2, CVPR 2022, equations (1)-(4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import (
+    MESHES,
+    Function,
+    Mask,
+    Operator,
+    Points,
+    Preset,
+    Targets,
+    at_least,
+    check_input,
+)
+from operators.nn.resample import resized
+from operators.nn.tokens import check_heads, split
+
+Field = Float[Tensor, "batch n n c"]
+Times = Float[Tensor, "batch 1"]
+
+_SIZES = "Herde et al. 2024, table of sizes, and released code"
+_APART = -200.0  # added to scores of pairs that the shift joins: twice -100, as released
+_NAMES = (
+    ("embeddings.patch_embeddings.projection", "patches"),
+    ("embeddings.norm", "norm"),
+    (".layers.", "."),
+    (".self.continuous_position_bias_mlp", ".bias"),
+    (".self.logit_scale", ".scale"),
+    (".self.", "."),
+    ("attention.output.dense", "attention.out"),
+    ("intermediate.dense", "mlp.0"),
+    ("output.dense", "mlp.2"),
+    ("layernorm_before", "norm1"),
+    ("layernorm_after", "norm2"),
+    (".downsample.reduction", ".resize.expand"),
+    (".upsample.upsample", ".resize.expand"),
+    (".upsample.mixup", ".resize.mix"),
+    (".downsample.", ".resize."),
+    (".upsample.", ".resize."),
+    ("patch_recovery.projection", "recovery"),
+    ("patch_recovery.mixup", "mix"),
+    ("residual_blocks", "skips"),
+)
+
+
+class Norm(nn.Module):
+    """γ(t) (u - mean)/deviation + β(t) over the features, γ and β linear in the time t.
+
+    Where nothing depends on t this is a layer normalisation, and with `timed` False it is one.
+    """
+
+    def __init__(self, width: int, timed: bool) -> None:
+        super().__init__()
+        self.timed, self.width = timed, width
+        self.weight = nn.Linear(1, width) if timed else nn.Parameter(torch.ones(width))
+        self.bias = nn.Linear(1, width) if timed else nn.Parameter(torch.zeros(width))
+
+    def forward(self, u: Field, t: Times) -> Field:
+        weight, bias = self.weight, self.bias
+        if isinstance(weight, nn.Linear) and isinstance(bias, nn.Linear):
+            scale, shift = (m(t.to(u))[:, None, None] for m in (weight, bias))
+            return nn.functional.layer_norm(u, (self.width,)) * scale + shift
+        assert isinstance(weight, Tensor)
+        assert isinstance(bias, Tensor)
+        return nn.functional.layer_norm(u, (self.width,), weight, bias)
+
+
+class CosineAttention(nn.Module):
+    """softmax(τ cos(q, k) + 16 sigmoid(B(Δ))) V within windows; τ <= 100 for each head.
+
+    Δ is the difference of places in a window, sign(Δ) log₂(1 + 8 |Δ|/(w - 1)) / 3 along each axis,
+    and B a small MLP.
+
+    Args:
+        width, heads: Features and heads.
+        window: Places w of a window along each axis.
+    """
+
+    def __init__(self, width: int, heads: int, window: int) -> None:
+        super().__init__()
+        self.heads, self.window = heads, window
+        self.scale = nn.Parameter(torch.full((heads, 1, 1), math.log(10)))
+        self.bias = nn.Sequential(nn.Linear(2, 512), nn.ReLU(), nn.Linear(512, heads, bias=False))
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+
+    def biases(self, like: Tensor) -> Float[Tensor, "heads places places"]:
+        """16 sigmoid(B(Δ)) for all pairs of places."""
+        w = self.window
+        away = torch.arange(1 - w, w, device=like.device).to(like) * (8 / max(w - 1, 1))
+        away = away.sign() * torch.log2(away.abs() + 1) / 3
+        table = self.bias(torch.stack(torch.meshgrid(away, away, indexing="ij"), dim=-1))
+        place = torch.arange(w, device=like.device)
+        apart = place[:, None] - place + w - 1  # (w, w)
+        pairs = table[apart[:, None, :, None], apart[None, :, None, :]]  # (w, w, w, w, heads)
+        return 16 * torch.sigmoid(pairs.flatten(0, 1).flatten(1, 2).permute(2, 0, 1))
+
+    def apart(self, counts: int, shift: int, like: Tensor) -> Float[Tensor, "windows 1 p p"]:
+        """What keeps places in a window apart that lie at opposite ends of the grid."""
+        w = self.window
+        place = torch.arange(counts * w, device=like.device)
+        part = (place >= (counts - 1) * w).long() + (place >= counts * w - shift)
+        part = (3 * part[:, None] + part).unflatten(0, (counts, w)).unflatten(2, (counts, w))
+        part = part.transpose(1, 2).flatten(0, 1).flatten(1)  # (windows, places)
+        different = part[:, None, :, None] != part[:, None, None, :]
+        return different.to(like) * _APART
+
+    def forward(self, u: Field, shift: int) -> Field:
+        batch, n, w, width = len(u), u.shape[1], self.window, u.shape[-1]
+        counts = n // w
+        u = u.roll((-shift, -shift), dims=(1, 2)) if shift else u
+        u = u.reshape(batch, counts, w, counts, w, width).transpose(2, 3)
+        u = u.reshape(batch * counts**2, w * w, width)
+        q, k, v = (split(p(u), self.heads) for p in (self.query, self.key, self.value))
+        tau = self.scale.clamp(max=math.log(100)).exp()
+        q = nn.functional.normalize(q, dim=-1) * tau
+        k = nn.functional.normalize(k, dim=-1)
+        scores = self.biases(u)[None]
+        if shift:
+            scores = scores + self.apart(counts, shift, u)
+        # windows beside heads: the scores are the same for all samples
+        scores = scores.expand(counts**2, -1, -1, -1).flatten(0, 1)[None].to(q)
+        q, k, v = (x.reshape(batch, counts**2 * self.heads, *x.shape[2:]) for x in (q, k, v))
+        u = nn.functional.scaled_dot_product_attention(q, k, v, scores, scale=1.0)
+        u = u.reshape(batch, counts, counts, self.heads, w, w, -1)
+        u = u.permute(0, 1, 4, 2, 5, 3, 6).reshape(batch, n, n, width)
+        u = u.roll((shift, shift), dims=(1, 2)) if shift else u
+        return self.out(u)
+
+
+class Block(nn.Module):
+    """u <- u + N₁(attention(u)), u <- u + N₂(MLP(u))."""
+
+    def __init__(
+        self, width: int, heads: int, window: int, shift: int, ratio: int, timed: bool
+    ) -> None:
+        super().__init__()
+        self.shift = shift
+        self.attention = CosineAttention(width, heads, window)
+        self.norm1, self.norm2 = Norm(width, timed), Norm(width, timed)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width)
+        )
+
+    def forward(self, u: Field, t: Times) -> Field:
+        u = u + self.norm1(self.attention(u, self.shift), t)
+        return u + self.norm2(self.mlp(u), t)
+
+
+class Merge(nn.Module):
+    """Four neighbours to one place of twice the features."""
+
+    def __init__(self, width: int, timed: bool) -> None:
+        super().__init__()
+        self.expand = nn.Linear(4 * width, 2 * width, bias=False)
+        self.norm = Norm(2 * width, timed)
+
+    def forward(self, u: Field, t: Times) -> Float[Tensor, "batch m m _"]:
+        parts = [u[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]
+        return self.norm(self.expand(torch.cat(parts, dim=-1)), t)
+
+
+class Unmerge(nn.Module):
+    """One place to four of half the features."""
+
+    def __init__(self, width: int, timed: bool) -> None:
+        super().__init__()
+        self.expand = nn.Linear(width, 2 * width, bias=False)
+        self.norm = Norm(width // 2, timed)
+        self.mix = nn.Linear(width // 2, width // 2, bias=False)
+
+    def forward(self, u: Field, t: Times) -> Float[Tensor, "batch m m _"]:
+        n = u.shape[1]
+        u = self.expand(u).unflatten(-1, (2, 2, -1)).transpose(2, 3)
+        return self.mix(self.norm(u.reshape(len(u), 2 * n, 2 * n, -1), t))
+
+
+class Stage(nn.Module):
+    """Blocks, every second one with shifted windows, and a change of resolution or none."""
+
+    def __init__(self, blocks: list[Block], resize: nn.Module | None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.resize = resize
+
+    def forward(self, u: Field, t: Times) -> Field:
+        for block in self.blocks:
+            u = block(u, t)
+        return u
+
+    def resized(self, u: Field, t: Times) -> Float[Tensor, "batch m m _"]:
+        """On the grid of the next stage, where there is one."""
+        return u if self.resize is None else self.resize(u, t)
+
+
+class ConvNeXt(nn.Module):
+    """u + s ⊙ W₂ GELU(W₁ N(7 x 7 convolution of each feature)), s starting at 1e-6."""
+
+    def __init__(self, width: int, timed: bool) -> None:
+        super().__init__()
+        self.dwconv = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm = Norm(width, timed)
+        self.pwconv1, self.pwconv2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.weight = nn.Parameter(torch.full((width,), 1e-6))
+
+    def forward(self, u: Field, t: Times) -> Field:
+        v = self.norm(self.dwconv(u.movedim(-1, 1)).movedim(1, -1), t)
+        return u + self.weight * self.pwconv2(nn.functional.gelu(self.pwconv1(v)))
+
+
+def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *resized c"]:
+    """The trigonometric interpolant of n points of a period at m points, or its low modes there.
+
+    >>> wave = torch.cos(2 * torch.pi * torch.arange(4) / 4)[None, :, None]
+    >>> fourier_resized(wave, 1, 8)[0, :, 0].round(decimals=4).abs()
+    tensor([1.0000, 0.7071, 0.0000, 0.7071, 1.0000, 0.7071, 0.0000, 0.7071])
+    """
+    n = u.shape[axis]
+    if n == m:
+        return u
+    v = torch.fft.rfft(u.movedim(axis, -1), norm="forward")
+    v = v[..., : min(n, m) // 2 + 1]
+    if n < m and n % 2 == 0:  # alone on the coarse grid, one of a pair on the fine one
+        v = torch.cat([v[..., :-1], v[..., -1:] / 2], dim=-1)
+    return torch.fft.irfft(v, n=m, norm="forward").movedim(-1, axis)
+
+
+class ScOT(Operator):
+    """Patches -> stages of attention in shifted windows, down and up as in a U-Net -> values.
+
+    Every layer normalisation depends on the time t, u(t) = G(a, t). The defaults are those of
+    Poseidon-T. All of it acts on one grid, `size` x `size`: functions on other grids, square or
+    not, are resampled to it and back, as the released code does with square ones; so values
+    converge as the grid is refined, and what `size` does not resolve is lost. Positions are not
+    read: on a mesh the operator acts along the indices.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: 2.
+        size: Points of its grid along each axis.
+        resampling: "fourier", for periodic functions, as published; "linear", between the points.
+        time: Where t is. "channel", the last channel of a, the same at all points, as tasks `time`
+            give it; "one", t = 1, as published for steady problems; "none", plain normalisations.
+        patch: Points of a patch along each axis.
+        width: Features of a patch; each stage doubles them.
+        depths, heads: Blocks and heads of each stage, down and up alike.
+        skips: ConvNeXt blocks between a stage on the way down and the same one on the way up.
+        window: Patches of a window along each axis, or all that there are.
+        ratio: Hidden features of MLPs by those that enter.
+
+    What differs from the released code (commit b8fa28f). Each grid of a stage must consist of whole
+    windows: sizes that the code would pad are refused. Resampling drops the mode that is the
+    highest along both axes to its even part. There is no stochastic depth, which the released
+    scripts set to 0, no residual u - a, and no loss by groups of channels. Norms start with γ of
+    about 0.02 t, as published: the blocks start close to the identity.
+
+    Raises:
+        ValueError: On impossible settings, on input of another shape than declared, and on points
+            y of the output other than those of the input.
+
+    >>> model = ScOT(size=16, width=8, depths=[2, 2], heads=[2, 4], skips=[1, 0], window=2)
+    >>> axis = torch.arange(12) / 12
+    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
+    >>> model(torch.randn(3, 12, 12, 1), x).shape
+    torch.Size([3, 12, 12, 1])
+    """
+
+    dims = (2,)
+    domains = MESHES
+    points_by_sample = True
+    released_names = _NAMES
+    by_channels = ("patches.", "recovery.", "mix.")
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "poseidon-t": Preset({}, 20_774_444, _SIZES, (4, 4), 2),
+        "poseidon-s": Preset({"depths": [8] * 4}, 39_901_076, f"{_SIZES}; no weights", (4, 4), 2),
+        "poseidon-b": Preset({"depths": [8] * 4, "width": 96}, 157_729_988, _SIZES, (4, 4), 2),
+        "poseidon-l": Preset({"depths": [8] * 4, "width": 192}, 628_575_524, _SIZES, (4, 4), 2),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        size: int = 128,
+        resampling: Literal["fourier", "linear"] = "fourier",
+        time: Literal["channel", "one", "none"] = "one",
+        patch: int = 4,
+        width: int = 48,
+        depths: list[int] = [4, 4, 4, 4],  # noqa: B006 - never changed
+        heads: list[int] = [3, 6, 12, 24],  # noqa: B006
+        skips: list[int] = [2, 2, 2, 0],  # noqa: B006
+        window: int = 16,
+        ratio: int = 4,
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim)
+        stages = len(depths)
+        at_least(1, size=size, patch=patch, width=width, window=window, ratio=ratio)
+        if not stages or len(heads) != stages or len(skips) != stages:
+            raise ValueError(
+                "depths, heads and skips need one number for each stage, got "
+                f"{stages}, {len(heads)} and {len(skips)}"
+            )
+        at_least(0, depths=min(depths), skips=min(skips))
+        grids = [size // patch // 2**i for i in range(stages)]
+        if size != patch * grids[-1] * 2 ** (stages - 1) or not grids[-1]:
+            raise ValueError(
+                f"patch * 2^{stages - 1} must divide size, got patch={patch}, size={size}"
+            )
+        windows = [min(window, n) for n in grids]
+        for n, w in zip(grids, windows, strict=True):
+            if n % w:
+                raise ValueError(f"window must divide the grids {grids} of the stages, got {w}")
+        self.size, self.resampling, self.time = size, resampling, time
+        timed = time != "none"
+        self.of_a = in_channels - (time == "channel")
+        self.patches = nn.Conv2d(max(1, self.of_a), width, patch, stride=patch)
+        self.norm = Norm(width, timed)
+
+        def blocks(i: int, shifted: int) -> list[Block]:
+            """Of stage i; where the parity is that of `shifted` windows lie between windows."""
+            features = width * 2**i
+            check_heads(features, heads[i])
+            return [
+                Block(features, heads[i], windows[i], shift, ratio, timed)
+                for j in range(depths[i])
+                for shift in [window // 2 if grids[i] > window and j % 2 == shifted else 0]
+            ]
+
+        def merge(i: int) -> nn.Module | None:
+            return Merge(width * 2**i, timed) if i < stages - 1 else None
+
+        def unmerge(i: int) -> nn.Module | None:
+            return Unmerge(width * 2**i, timed) if i else None
+
+        self.encoder = nn.ModuleList(Stage(blocks(i, 1), merge(i)) for i in range(stages))
+        self.decoder = nn.ModuleList(
+            Stage(blocks(i, depths[i] % 2), unmerge(i)) for i in reversed(range(stages))
+        )
+        self.skips = nn.ModuleList(
+            nn.ModuleList(ConvNeXt(width * 2**i, timed) for _ in range(skips[i]))
+            for i in range(stages)
+        )
+        self.recovery = nn.ConvTranspose2d(width, out_channels, patch, stride=patch)
+        self.mix = nn.Conv2d(out_channels, out_channels, 5, padding=2, bias=False)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                nn.init.normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def resampled(self, u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
+        """u on n1 x n2 points."""
+        if self.resampling == "linear":
+            return resized(u, n1, n2)
+        return fourier_resized(fourier_resized(u, 1, n1), 2, n2)
+
+    def forward(
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch *grid c_out"]:
+        check_input(self, a, x, y, mask)
+        if not self.of_a:
+            raise ValueError("time='channel' needs a channel beside the time, got 1")
+        t = a[:, 0, 0, -1:] if self.time == "channel" else torch.ones_like(a[:, 0, 0, :1])
+        u = self.resampled(a[..., : self.of_a], self.size, self.size)
+        u = self.norm(self.patches(u.movedim(-1, 1)).movedim(1, -1), t)
+        kept: list[Tensor] = []
+        for stage, skip in zip(self.encoder, self.skips, strict=True):
+            assert isinstance(stage, Stage)
+            assert isinstance(skip, nn.ModuleList)
+            v = stage(u, t)
+            u = stage.resized(v + u, t)
+            for block in skip:
+                v = block(v, t)
+            kept.append(v)
+        u = kept.pop()
+        for stage in self.decoder:
+            assert isinstance(stage, Stage)
+            u = stage.resized(stage(u, t), t)
+            u = u + kept.pop() if kept else u
+        u = self.mix(self.recovery(u.movedim(-1, 1))).movedim(1, -1)
+        return self.resampled(u, *a.shape[1:3])

@@ -1,0 +1,53 @@
+"""Trainings that start from the weights of a file: what they record, and what they refuse."""
+
+import hashlib
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from operators.registry import build_operator
+from operators.training.checkpoint import load_checkpoint
+from pdegen.schema import SchemaError
+from pipelines.declared.experiment import load_experiment
+from pipelines.runs.run import RunError, train
+from tests.pipelines.conftest import SMALL
+
+CPU = torch.device("cpu")
+
+
+def experiment(**further):
+    return load_experiment("burgers-quick").with_overrides(
+        {**SMALL, "training.epochs": 1, **{f"training.{k}": v for k, v in further.items()}}
+    )
+
+
+def weights(run):
+    loaded, _ = load_checkpoint(run / "last.safetensors", build_operator)
+    return loaded.operator.state_dict()
+
+
+def test_a_run_starts_from_a_file_and_records_its_digest(store, tmp_path):
+    plain, path, run = tmp_path / "plain", tmp_path / "w.safetensors", tmp_path / "run"
+    train(experiment(), store, plain, CPU)
+    assert (
+        "start" not in json.loads((plain / "run.json").read_text("utf-8"))["experiment"]["training"]
+    )
+    given = {name: tensor.contiguous() for name, tensor in weights(plain).items()}
+    save_file(given, path)
+    begun = experiment(start=str(path), lr=1e-12, seed=7)  # of which no weight moves
+    train(begun, store, run, CPU)
+    for name, tensor in weights(run).items():
+        torch.testing.assert_close(tensor, given[name], rtol=1e-5, atol=1e-7)
+    said = json.loads((run / "run.json").read_text("utf-8"))
+    assert said["start"] == {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "anew": []}
+    assert said["experiment"]["training"]["start"] == str(path)
+
+    save_file({name: tensor + 1 for name, tensor in given.items()}, path)
+    with pytest.raises(RunError, match="holds a run of another start"):
+        train(begun, store, run, CPU, resume=True)
+    path.unlink()
+    with pytest.raises(SchemaError, match=r"training\.start: .*w\.safetensors: No such file"):
+        train(begun, store, tmp_path / "other", CPU)
+    assert not (tmp_path / "other").exists()
