@@ -38,6 +38,7 @@ from operators.models.transolver import Transolver
 from operators.models.transolver_plus import TransolverPlus
 from operators.models.u_fno import UFNO
 from operators.models.unet import PlainUNet
+from operators.models.xd import XD
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
 from operators.nn.features import FAVOR, RFA
 from operators.nn.nystrom import NYSTROM, through
@@ -173,6 +174,7 @@ register("oformer", OFormer)
 register("ht-net", HTNet)
 register("factformer", FactFormer)
 register("scot", ScOT)
+register("xd", XD)
 register("neuraloperator", NeuralOperatorModel)
 
 

@@ -267,6 +267,9 @@ CASES = {
                                 5e-3, 300),
     "scot": Case("scot", {**SMALL_SCOT, "time": "none"}, steps=400, reaches=5e-2),
     "scot timed": Case("scot", SMALL_SCOT, steps=800, reaches=1e-1),
+    "xd": Case("xd", {"width": 12, "depth": 2, "kernel": 5, "size": 32, "head_width": 32}, 1e-2,
+               evaluates=0.05, no_limit="its matrices are of one number of points",
+               on={"cell": {"size": 64}}),
     "neuraloperator": Case(
         "neuraloperator", {"settings": '{"n_modes": 8, "hidden_channels": 16, "n_layers": 2}'},
         no_limit="it appends its own coordinates", foreign=True),

@@ -1,0 +1,223 @@
+r"""XD: convolutions whose Fourier transforms are learned too, as products of sparse matrices.
+
+References: N. Roberts, M. Khodak et al., Rethinking Neural Operations for Diverse Tasks, NeurIPS
+2021, definition 3.1 and section 4; released code mkhodak/relax (f6b5a31), examples/pde. T. Dao et
+al., Kaleidoscope: An Efficient, Learnable Representation for All Structured Linear Maps, ICLR 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from jaxtyping import Complex
+from torch import Tensor, nn
+
+from operators.base import MESHES, Function, Preset, at_least
+from operators.nn.normalization import BatchNorm
+from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real
+
+Spectra = Complex[Tensor, "*any n"]
+
+
+class Butterfly(nn.Module):
+    """A product of log₂ n matrices, each of n/2 blocks of 2 x 2 complex numbers.
+
+    The blocks of a level join entries that are s apart, s = n/2, n/4 ... 1. It starts as the
+    discrete Fourier transform, its frequencies in the order of reversed bits. The inverse has the
+    levels in opposite order, and takes frequencies in the order that the other gives them in.
+
+    Args:
+        n: Rows and columns, a power of two.
+        inverse: Start as the inverse.
+        scale: Factor of each level; 2^-½ makes the product unitary.
+    """
+
+    def __init__(self, n: int, inverse: bool, scale: float) -> None:
+        super().__init__()
+        self.n = n
+        self.steps = [n >> level for level in range(1, n.bit_length())]
+        levels = []
+        for s in self.steps:
+            turn = torch.polar(torch.ones(s).double(), -math.pi * torch.arange(s).double() / s)
+            one = torch.ones_like(turn)
+            block = torch.stack([one, one, turn, -turn], dim=-1).view(s, 2, 2)
+            block = block.mH if inverse else block
+            levels.append((scale * block).repeat(n // (2 * s), 1, 1))
+        if inverse:
+            self.steps, levels = self.steps[::-1], levels[::-1]
+        blocks = torch.view_as_real(torch.stack(levels).resolve_conj())
+        # (level, pair, row, column, re/im); pairs one after another in blocks of 2 s entries
+        self.blocks = nn.Parameter(blocks.to(torch.get_default_dtype()))
+
+    def forward(self, u: Spectra) -> Spectra:
+        """The product with each u, by its matrix where there are more of them than rows."""
+        if u.numel() > self.n**2:
+            return u @ self.through(torch.eye(self.n, dtype=u.dtype, device=u.device))
+        return self.through(u)
+
+    def through(self, u: Spectra) -> Spectra:
+        """The product, level by level; of the rows of the identity, the transposed matrix."""
+        for s, level in zip(self.steps, torch.view_as_complex(self.blocks), strict=True):
+            first, second = u.unflatten(-1, (-1, 2, s)).unbind(-2)  # (*any, n / 2s, s)
+            t = level.view(-1, s, 2, 2)
+            u = torch.stack(
+                [t[..., i, 0] * first + t[..., i, 1] * second for i in (0, 1)], dim=-2
+            ).flatten(-3)
+        return u
+
+
+class Transform(nn.Module):
+    """A butterfly matrix for each axis of the grid, the last axes of an array.
+
+    Args:
+        dim: Axes.
+        n, inverse, scale: Of `Butterfly`.
+    """
+
+    def __init__(self, dim: int, n: int, inverse: bool, scale: float) -> None:
+        super().__init__()
+        self.axes = nn.ModuleList(Butterfly(n, inverse, scale) for _ in range(dim))
+
+    def forward(self, u: Complex[Tensor, "*any"]) -> Complex[Tensor, "*any"]:
+        for axis, butterfly in enumerate(reversed(self.axes), start=1):
+            u = butterfly(u.transpose(-1, -axis)).transpose(-1, -axis)
+        return u
+
+
+class XDConv(nn.Module):
+    """v_o = Re K Σ_i (L w_oi) · (M u_i) with learned matrices K, L, M and kernels w.
+
+    It starts as the circular convolution with w of `size` points, `kernel` of them not zero, w in
+    their middle: K is the inverse Fourier transform, L and M are the transform. Functions of fewer
+    points are followed by zeros.
+
+    Args:
+        dim, width, size, kernel: As in `XD`.
+    """
+
+    def __init__(self, dim: int, width: int, size: int, kernel: int) -> None:
+        super().__init__()
+        self.size, self.kernel = size, kernel
+        bound = (width * kernel**dim) ** -0.5
+        self.weight = nn.Parameter(
+            torch.empty(width, width, *[kernel] * dim).uniform_(-bound, bound)
+        )
+        self.k = Transform(dim, size, True, 0.5**0.5)
+        self.l = Transform(dim, size, False, 1.0)
+        self.m = Transform(dim, size, False, 0.5**0.5)
+
+    def forward(self, u: Function) -> Function:
+        grid, axes = u.shape[1:-1], tuple(range(2, u.ndim))
+        if max(grid) > self.size:
+            raise ValueError(
+                f"size={self.size} is for at most {self.size} points along each axis, "
+                f"got {max(grid)}"
+            )
+        margins = [m for n in reversed(grid) for m in (0, self.size - n)]
+        u = u if u.dtype == torch.float64 else u.float()
+        u_hat = self.m(_complex(nn.functional.pad(u.movedim(-1, 1), margins)))
+        # from the correlation that convolutional layers do to the convolution, its middle first
+        w = nn.functional.pad(self.weight, [0, self.size - self.kernel] * len(grid))
+        w = w.flip(axes).roll([(self.kernel + 1) // 2] * len(grid), axes)
+        products = torch.einsum("bif,oif->bof", u_hat.flatten(2), self.l(_complex(w)).flatten(2))
+        v = self.k(products.unflatten(2, u_hat.shape[2:])).real
+        for axis, n in zip(axes, grid, strict=True):
+            v = v.narrow(axis, 0, n)
+        return v.movedim(1, -1)
+
+
+def _complex(u: Tensor) -> Tensor:
+    return torch.complex(u, torch.zeros_like(u))
+
+
+class XDLayer(nn.Module):
+    """v = N(K u + W u + b) with the operation K and a batch normalisation N."""
+
+    def __init__(self, dim: int, width: int, size: int, kernel: int) -> None:
+        super().__init__()
+        self.operation = XDConv(dim, width, size, kernel)
+        self.pointwise = nn.Linear(width, width)
+        self.norm = BatchNorm(width)
+
+    def forward(self, u: Function) -> Function:
+        return self.norm(self.operation(u) + self.pointwise(u))
+
+
+class XD(FieldOperator):
+    """The network of FNO with XD operations in place of spectral convolutions.
+
+    The matrices K, L, M are of one size, a power of two, so the operator is for grids of at most
+    `size` points along each axis; only on grids of `size` points does it start periodic. It is a
+    network of points: there is no limit of fine grids. Meshes are grids along their indices.
+
+    As the released example for Darcy, with matrices of depth 1, whose butterflies come from a
+    package for CUDA; here they are written in PyTorch. One optimiser trains all weights; the
+    example trains those of K, L, M by SGD at rate 0.1. The form in 1-D is the analogue.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Dimension of the grid, 1 or 2.
+        width: Features at each point.
+        depth: Number of layers.
+        kernel: Points of the kernels along each axis at the start, modes + 1 of FNO; odd.
+        size: Points along each axis that the matrices are for, a power of two.
+        head_width: Hidden features of the network at the end.
+        coordinates: Appended to a: "raw", x; "periodic", cos 2πx and sin 2πx; "none".
+
+    Raises:
+        ValueError: On impossible settings, on grids of more than `size` points, on input of another
+            shape than declared, and on points y of the output other than those of the input.
+
+    >>> model = XD(dim=1, width=8, kernel=5, size=32)
+    >>> model(torch.randn(2, 20, 1), torch.arange(20)[:, None] / 20).shape
+    torch.Size([2, 20, 1])
+    """
+
+    domains = MESHES
+    masks = False
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "burgers": Preset(
+            {"width": 64, "kernel": 17, "size": 2048}, 1_385_665, "the form of 1-D, for 2048 points"
+        ),
+        "darcy": Preset({}, 787_201, "released code, darcyflow.sh, 85 x 85 points", dim=2),
+        "navier-stokes": Preset({"size": 64}, 738_337, "ours: the settings of Darcy", (10, 1), 2),
+        "airfoil": Preset({"size": 256}, 897_825, "ours: the settings of Darcy", (2, 1), 2),
+        "pipe": Preset({"size": 256}, 897_825, "ours: the settings of Darcy", (2, 1), 2),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 32,
+        depth: int = 4,
+        kernel: int = 13,
+        size: int = 128,
+        head_width: int = 128,
+        coordinates: Coordinates = "raw",
+    ) -> None:
+        positions = Positions(coordinates, dim, last=True)
+        super().__init__(in_channels, out_channels, dim, positions)
+        at_least(1, width=width, depth=depth, kernel=kernel, head_width=head_width)
+        at_least(2, size=size)
+        if size & (size - 1) or size < kernel or kernel % 2 == 0:
+            raise ValueError(
+                "size must be a power of two and kernel odd and at most size, "
+                f"got size={size}, kernel={kernel}"
+            )
+        self.embed = nn.Linear(in_channels + positions.count, width)
+        layers: list[nn.Module] = []
+        for _ in range(depth):
+            layers += [XDLayer(dim, width, size, kernel), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+        self.decoder = nn.Sequential(
+            nn.Linear(width, head_width), nn.ReLU(), nn.Linear(head_width, out_channels)
+        )
+
+    def encoded(self, u: Function, mask: Real | None) -> Function:
+        return self.layers(u)

@@ -1,0 +1,105 @@
+"""XD against its released form with matrices written out, in float64."""
+
+import pytest
+import torch
+from torch.nn.functional import conv1d, conv2d, pad
+
+from operators.models.xd import XD, Butterfly, XDConv
+from tests.oracles.plain_xd import bit_reversed, levels, matrix, plain_xd
+
+
+def points(*sizes):
+    axes = [torch.arange(n, dtype=torch.float64) / n for n in sizes]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+
+def small(**settings):
+    """In float64 with weights of order one, so that every term counts."""
+    torch.manual_seed(0)
+    model = XD(**{"dim": 1, "width": 3, "depth": 2, "kernel": 3, "size": 8, "head_width": 6}
+               | settings).double()  # fmt: skip
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("n", [2, 8, 32])
+def test_butterflies_start_as_the_fourier_transform_and_its_inverse(n):
+    unit = 0.5**0.5
+    direct, inverse = (Butterfly(n, i, unit).double() for i in (False, True))
+    dft = torch.fft.fft(torch.eye(n, dtype=torch.complex128), norm="ortho")
+    order = bit_reversed(n)
+    # the blocks are kept in single precision
+    torch.testing.assert_close(matrix(direct), dft[order], rtol=0, atol=1e-6)
+    torch.testing.assert_close(matrix(inverse), dft.mH[:, order], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("inverse", [True, False])
+def test_butterflies_are_products_of_sparse_matrices(inverse):
+    butterfly = Butterfly(16, inverse, 1.0).double()
+    torch.nn.init.normal_(butterfly.blocks)
+    found = levels(butterfly)
+    assert len(found) == 4  # log2(16)
+    for level in found:
+        assert ((level != 0).sum(0) == 2).all()
+        assert ((level != 0).sum(1) == 2).all()
+    for count in (3, 40):  # level by level, and by the matrix
+        u = torch.randn(count, 16, dtype=torch.complex128)
+        torch.testing.assert_close(butterfly(u), u @ matrix(butterfly).T)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_starts_as_the_circular_convolution(dim, kernel):
+    torch.manual_seed(0)
+    operation, u = XDConv(dim, 3, 16, kernel), torch.randn(2, 3, *[16] * dim)
+    around = pad(u, [kernel // 2] * (2 * dim), mode="circular")
+    expected = (conv1d if dim == 1 else conv2d)(around, operation.weight)
+    found = operation(u.movedim(1, -1)).movedim(-1, 1)
+    assert float((found - expected).detach().norm() / expected.detach().norm()) < 1e-5
+
+
+def test_shorter_grids_start_as_the_convolution_with_zeros():
+    operation, u = XDConv(2, 3, 16, 5), torch.randn(2, 3, 11, 9)
+    expected = conv2d(u, operation.weight, padding=2)
+    found = operation(u.movedim(1, -1)).movedim(-1, 1)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("sizes", [(8,), (7,), (8, 8), (5, 7)])
+def test_is_the_released_network_written_out(sizes, training):
+    model, x = small(dim=len(sizes), out_channels=2).train(training), points(*sizes)
+    a = torch.randn(2, *sizes, 1, dtype=torch.float64, requires_grad=True)
+    outputs = [model(a, x), plain_xd(model, a, x)]
+    torch.testing.assert_close(*outputs, rtol=1e-10, atol=1e-10)
+    inputs = [a, *model.parameters()]
+    gradients = [torch.autograd.grad(u.square().sum(), inputs) for u in outputs]
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
+
+
+def test_the_preset_of_darcy_has_the_parameters_of_the_released_example():
+    convolutions, matrices = 4 * 32 * 32 * 13**2, 4 * 3 * 2 * 7 * 64 * 4 * 2
+    others = (3 * 32 + 32) + 4 * (32 * 32 + 32) + 4 * 2 * 32 + (32 * 128 + 128) + (128 + 1)
+    count = XD(**XD.presets["darcy"].settings).parameter_count
+    assert count == convolutions + matrices + others == XD.presets["darcy"].parameters
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 3}, "dim must be 1 or 2, got 3"),
+        ({"size": 12}, "size must be a power of two and kernel odd .* got size=12, kernel=3"),
+        ({"kernel": 4}, "got size=8, kernel=4"),
+        ({"kernel": 9}, "got size=8, kernel=9"),
+    ],
+)
+def test_refuses_impossible_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+def test_refuses_grids_that_are_too_fine():
+    with pytest.raises(ValueError, match="size=8 is for at most 8 points along each axis, got 9"):
+        small()(torch.zeros(1, 9, 1).double(), points(9))
