@@ -253,7 +253,7 @@ CASES = {
             "oformer", {"width": 32, "latent": 32, "heads": 1, "scales": [4.0, 1.0],
                         "resolution": 8.0, "decoder": decoder, "decoder_scale": 2.0,
                         "dropout": 0.0, "embed_dropout": 0.0}, 5e-3, 400,
-            {"coordinates": "periodic"}, elsewhere=True,
+            {"coordinates": "periodic"}, elsewhere=True, longer=3,
         )
         for decoder in ("points", "residual", "marching")
     },
@@ -261,10 +261,10 @@ CASES = {
                               "head_width": 32}, 1e-2, 500, longer=2,
                    no_limit="windows are of points"),
     "factformer": Case("factformer", {"width": 32, "depth": 2, "heads": 2, "head_features": 8},
-                       5e-3, 300, no_limit=CONVOLUTION),
+                       5e-3, 300, no_limit=CONVOLUTION, longer=2),
     "factformer marching": Case("factformer", {"width": 32, "depth": 2, "heads": 2,
                                                "head_features": 8, "decoder": "marching"},
-                                5e-3, 300),
+                                5e-3, 300, longer=2),
     "scot": Case("scot", {**SMALL_SCOT, "time": "none"}, steps=400, reaches=5e-2),
     "scot timed": Case("scot", SMALL_SCOT, steps=800, reaches=1e-1),
     "xd": Case("xd", {"width": 12, "depth": 2, "kernel": 5, "size": 32, "head_width": 32}, 1e-2,
