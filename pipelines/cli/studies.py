@@ -15,6 +15,7 @@ from pdegen.schema import SchemaError
 from pipelines.cli.common import (
     Device,
     Equation,
+    Failed,
     Interrupts,
     On,
     Only,
@@ -116,6 +117,23 @@ def benchmark_command(
             say(shlex.join(words))
         return
     how.benchmark(run, write_benchmark_report)
+
+
+@app.command("break-even")
+def break_even_command(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished benchmark.")],
+) -> None:
+    """Compute again, from the logs of a benchmark's runs, after how many solves operators pay."""
+    from pipelines.reports.benchmark_table import solves
+    from pipelines.studies.logged import break_evens
+
+    off = list[str]()
+    for name, (logged, stated) in break_evens(folder).items():
+        say(f"{name}: {solves(logged)} (table: {solves(stated)})")
+        if logged != stated and not abs(logged - stated) <= 0.1 * stated:
+            off.append(name)
+    if off:
+        raise Failed(f"more than 10 % from the table: {'; '.join(off)}")
 
 
 def _chosen(

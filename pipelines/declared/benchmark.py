@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -17,6 +18,7 @@ from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import file_of
 
+WIDTHS = ("width", "channels")  # what operators call it; the first that one has
 _Values = Annotated[list[Any], Field(min_length=1)]
 
 
@@ -45,7 +47,7 @@ class Benchmark(Strict):
         search: Keys of the experiments -> values to try with seed 0, each with each; every operator
             gets, on every dataset, those with the smallest validation error. The protocol
             "published" has no validation error, and keeps the settings that are declared.
-        widths: The same of the `width` that each operator declares, as factors of it.
+        widths: The same of the width that each operator declares, as factors of it.
         datasets, operators: By the names that the table shows.
         quick: The small version, where there is one.
     """
@@ -69,6 +71,7 @@ class Benchmark(Strict):
             for known, named in (
                 (list(self.datasets), self.quick.datasets),
                 (self.quick.datasets, self.quick.changes),
+                (self.quick.datasets, self.quick.coarser),
             ):
                 for name in (name for name in named if name not in known):
                     raise ValueError(f"quick: no dataset {name!r}: {near(name, known)}")
@@ -82,6 +85,8 @@ class Benchmark(Strict):
         search = f"benchmark {self.name}: a search"
         for name, dataset in self.datasets.items():
             experiment = dataset.load()
+            for overrides in dataset.coarser:
+                experiment.data.load_recipe().with_overrides(overrides)
             own = [case for case in self.cases() if case.dataset == name]
             changed = {case.operator: self.operators[case.operator].overrides for case in own}
             for what, keys in [*changed.items(), (search, self.search)]:
@@ -100,22 +105,24 @@ class Benchmark(Strict):
                 raise SchemaError(
                     f"{search} is by the validation error, the protocol published has none"
                 )
-            for overrides in filter(None, changed.values()):
+            searched = [{key: value} for key, values in self.search.items() for value in values]
+            for overrides in filter(None, [*changed.values(), *searched]):
                 experiment.with_overrides(overrides)
             for case in own:
                 for chosen in self.searched(case):
-                    self.experiment(case, 0, chosen)
+                    self.model(case, chosen)
 
     def searched(self, case: Case) -> list[dict[str, Any]]:
         """What a search tries: settings of the training, and of the model (`model.width`)."""
         if case.protocol == "published" or not (self.search or self.widths):
             return []
         keys = {key: list(values) for key, values in self.search.items()}
-        width = getattr(self.model(case), "width", None)
-        if self.widths and isinstance(width, int):
-            heads = getattr(self.model(case), "heads", 1)  # which divide it
+        model = self.model(case)
+        named = [key for key in WIDTHS if isinstance(getattr(model, key, None), int)]
+        if self.widths and named:
+            width, heads = getattr(model, named[0]), getattr(model, "heads", 1)  # which divide it
             widths = [heads * max(1, round(width * factor / heads)) for factor in self.widths]
-            keys["model.width"] = list(dict.fromkeys(widths))
+            keys[f"model.{named[0]}"] = list(dict.fromkeys(widths))
         return [dict(zip(keys, values, strict=True)) for values in product(*keys.values())]
 
     def cases(self) -> list[Case]:
@@ -133,10 +140,15 @@ class Benchmark(Strict):
         """Whether something is evaluated on other grids than that of training."""
         return any(len(dataset.load().resolutions) > 1 for dataset in self.datasets.values())
 
-    def model(self, case: Case) -> Any:
-        """The declared operator of a case."""
+    def model(self, case: Case, chosen: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        """The declared operator of a case, with what a search found."""
         entry = self.operators[case.operator]
-        return entry.model or entry.models[case.dataset]
+        model: Any = entry.model or entry.models[case.dataset]
+        changed = {k.removeprefix("model."): v for k, v in chosen.items() if k.startswith("model.")}
+        if not changed:
+            return model
+        where = f"{case} with {', '.join(f'{key} {value}' for key, value in changed.items())}"
+        return type(model).parse({**model.model_dump(mode="json"), **changed}, where)
 
     def experiment(self, case: Case, seed: int, chosen: Mapping[str, Any]) -> Experiment:
         """What is trained.
@@ -149,16 +161,13 @@ class Benchmark(Strict):
         Raises:
             SchemaError: On an unknown key or an impossible value.
         """
-        experiment, model = self.datasets[case.dataset].load(), self.model(case)
+        experiment, model = self.datasets[case.dataset].load(), self.model(case, chosen)
         own = {key: value for key, value in chosen.items() if not key.startswith("model.")}
         overrides = {**self.operators[case.operator].overrides, **own}
         if case.protocol:
             overrides["training.protocol"] = case.protocol
         if overrides:
             experiment = experiment.with_overrides(overrides)
-        if changed := {k.removeprefix("model."): v for k, v in chosen.items() if k not in own}:
-            arguments = {**model.model_dump(mode="json"), **changed}
-            model = type(model).parse(arguments, f"{case.operator} with {changed}")
         return experiment.model_copy(
             update={
                 "name": f"{self.name}-{case.dataset}-{slug(case.operator)}",
@@ -226,8 +235,12 @@ class Benchmark(Strict):
                 "summary": f"{self.summary.removesuffix('; for a GPU')}; small version",
             }
         )
-        overrides, changes = self.quick.overrides, self.quick.changes
-        return small.only([], self.quick.datasets)._with(overrides, changes)
+        small, quick = small.only([], self.quick.datasets), self.quick
+        small = small.model_copy(update={"datasets": {
+            name: dataset.model_copy(update={"coarser": quick.coarser.get(name, ())})
+            for name, dataset in small.datasets.items()
+        }})  # fmt: skip
+        return small._with(quick.overrides, quick.changes)
 
     def stores(self, texts: list[str]) -> dict[str, str]:
         """Stores by dataset, from DATASET=STORE.

@@ -11,6 +11,7 @@ from pipelines.declared.experiment import Experiment, Protocol, load_experiment
 from pipelines.declared.registry import ModelSpec
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
+Coarser = Annotated[tuple[dict[str, Any], ...], Field(strict=False)]
 Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near", "deformed"]
 Protocols = Annotated[tuple[Protocol, ...], Field(strict=False)]
 _Points = Annotated[int, Field(strict=False)]  # keys of TOML are strings
@@ -22,11 +23,14 @@ class Dataset(Strict):
     Args:
         experiment, overrides: Data, training, normalisation and resolutions; not the model.
         measure: What the table is of: "l2", or one of `pipelines.runs.score.MEASURES`.
+        coarser: Overrides of the recipe, each of which solves more coarsely: what operators have to
+            beat (`pipelines.studies.solver`).
     """
 
     experiment: str
     overrides: Overrides
     measure: Measure = "l2"
+    coarser: Coarser = ()
 
     def load(self) -> Experiment:
         return load_experiment(self.experiment).with_overrides(self.overrides)
@@ -76,6 +80,7 @@ class Quick(Strict):
         datasets: Which of the datasets.
         overrides: Of their experiments.
         changes: Further overrides, of the experiments of single datasets.
+        coarser: Of single datasets, whose recipes may be others; without them, none.
         operators: In place of those of the table; without them, those.
         seeds, protocols: In place of those of the table, where they are given.
         search: Whether it searches as the table does.
@@ -84,6 +89,7 @@ class Quick(Strict):
     datasets: Annotated[list[str], Field(min_length=1)]
     overrides: Overrides
     changes: Annotated[dict[str, dict[str, Any]], Field(default_factory=dict)]
+    coarser: Annotated[dict[str, Coarser], Field(default_factory=dict)]
     operators: Annotated[dict[str, Entry], Field(default_factory=dict)]
     seeds: Count | None = None
     protocols: Protocols | None = None

@@ -32,7 +32,7 @@ from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
-from pipelines.reports.wording import listed, points, scientific, settings
+from pipelines.reports.wording import duration, listed, points, scientific, settings
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
 from pipelines.runs.score import MEASURES
@@ -57,7 +57,11 @@ _MEANING = (
     "batch, measured alone after all trainings. MiB: peak of what tensors take in it as written "
     "(on a GPU, of all that PyTorch holds, the samples included). GFLOP: matrix products, "
     "attention and convolutions, counted from their shapes. A sample: its prediction, in a batch "
-    "of 16. Training: of one seed. Tuning: the other trainings of the search."
+    "of 16. Training: of one seed. Tuning: the other trainings of the search. Data: the samples of "
+    "the splits train and validation, by the solver on one core. "
+    "Break-even: the number of solves after which data, training and tuning have paid, beside our "
+    "own solver coarsened until its error, that of the labels included, is the operator's; ∞: "
+    "never, for that solver is as fast."
 )
 _LABELS = "labels, by what their solver states"
 _UNSETTLED = 10.0  # loss of the last epoch / smallest loss
@@ -203,7 +207,21 @@ class _Part:
                 " x ".join(searched) + by if searched else "nothing: the same settings for all",
             ),
             ("Seeds", str(benchmark.seeds)),
+            *self._solver(),
         ]
+
+    def _solver(self) -> Facts:
+        """What the break-even is compared with."""
+        cost = self.run.solver(self.dataset)
+        if cost is None:
+            return []
+        first, *coarser = cost.solves
+        words = [f"labels {duration(first.seconds)} a sample"]
+        for one in coarser:
+            own = {key.removeprefix("problem."): value for key, value in one.overrides.items()}
+            spent = f"{duration(one.seconds)}, off by {scientific(one.error)}"
+            words.append(f"{settings(own)}: {spent}")
+        return [("Solver, coarser and coarser", "; ".join(words))]
 
     def _errors(self) -> Section:
         run, benchmark = self.run, self.run.benchmark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from statistics import mean, median
@@ -23,7 +24,8 @@ _COLUMNS: tuple[str, ...] = (
     "dataset", "operator", "protocol", "seeds", "parameters", "mean", "spread", "median", "p95",
     "worst", "label error", "trivial", "epoch", "best on test", "best epoch", "published",
     "ratio to published", "training seconds", "tuning seconds", "inference seconds",
-    "step seconds", "step MiB", "step GFLOP", "chosen", "differs", "failed",
+    "step seconds", "step MiB", "step GFLOP", "data seconds", "break-even", "chosen", "differs",
+    "failed",
 )  # fmt: skip
 ERRORS = (
     "operator", "parameters", "mean error", "median", "95 %", "worst", "epoch",
@@ -31,7 +33,7 @@ ERRORS = (
 )  # fmt: skip
 COSTS = (
     "operator", "parameters", "s / step", "MiB / step", "GFLOP / step", "ms / sample", "training",
-    "tuning",
+    "tuning", "data", "break-even",
 )  # fmt: skip
 
 
@@ -80,6 +82,13 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
             "chosen": json.dumps(first.chosen) if first.chosen else "",
         }
         best = [row.best for row in finished if row.best is not None]
+        solver = run.solver(case.dataset)
+        if solver is not None:
+            line["data seconds"] = solver.data_seconds
+            if solver.comparable:
+                spent = line["training seconds"] + line["tuning seconds"]
+                even = solver.break_even(error_, spent, line["inference seconds"])
+                line["break-even"] = even
         if best:
             line["best on test"] = mean(best)
             line["best epoch"] = " ".join(str(row.best_epoch) for row in finished)
@@ -121,7 +130,18 @@ def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
         *(f"{v:.3g}" if v else "–" for v in [*steps, 1e3 * line["inference seconds"]]),
         duration(line["training seconds"]),
         duration(tuning) if tuning else "",
+        duration(line["data seconds"]) if "data seconds" in line else "",
+        solves(line["break-even"]) if "break-even" in line else "",
     )
+
+
+def solves(number: float) -> str:
+    """A number of solves.
+
+    >>> solves(1234.5), solves(float("inf"))
+    ('1,234', '∞')
+    """
+    return "∞" if math.isinf(number) else f"{number:,.0f}"
 
 
 def without_empty(rows: Facts, header: tuple[str, ...]) -> Table:

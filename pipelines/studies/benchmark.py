@@ -12,9 +12,10 @@ from statistics import mean
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from operators.training.evaluate import predictions
-from operators.training.files import DamagedError, read_json
+from operators.training.files import DamagedError, read_json, write_json
 from operators.training.fit import Epoch, TrainingError, read_history
 from operators.training.step import AS_WRITTEN, Acceleration
 from pdegen.schema import SchemaError
@@ -35,6 +36,7 @@ from pipelines.runs.run import (
 from pipelines.runs.score import Score, measures_of
 from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
+from pipelines.studies.solver import SolverCost, solver_cost
 
 _HOLDING = Holding("benchmark", "benchmark.json")
 _SOME = 16  # test samples, predicted together to measure what a prediction costs
@@ -120,6 +122,34 @@ class BenchmarkRun(Study[Seeded]):
         """Mean error of the test labels, as their store states it; None where it states none."""
         return label_error(self.source(dataset))
 
+    def solver(self, dataset: str) -> SolverCost | None:
+        """What the solver of a dataset was measured to cost; None where it was not."""
+        try:
+            found = SolverCost.model_validate(read_json(self._solver_place(dataset)))
+        except (FileNotFoundError, DamagedError, ValidationError):
+            return None
+        return found if found.made_from == self._solver_digest(dataset) else None
+
+    def _solver_place(self, dataset: str) -> Path:
+        return self.folder / "solvers" / f"{slug(dataset)}.json"
+
+    def _solver_digest(self, dataset: str) -> str:
+        said, source = self.benchmark.datasets[dataset], self.source(dataset)
+        of = [content(source.url), source.experiment.data.resolution, said.coarser, said.measure]
+        return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
+
+    def _measure_solver(self, dataset: str) -> None:
+        said, label = self.benchmark.datasets[dataset], self.label_error(dataset)
+        cost = SolverCost(
+            made_from=self._solver_digest(dataset),
+            provenance=provenance(torch.device("cpu")) | {"threads": 1},
+            **solver_cost(self.source(dataset), said.coarser, said.measure, label),
+        )
+        self.keep_solver(dataset, cost)
+
+    def keep_solver(self, dataset: str, cost: SolverCost) -> None:
+        write_json(self._solver_place(dataset), cost.model_dump(mode="json"))
+
     # what the runner asks
 
     def check(self, device: torch.device) -> None:
@@ -200,6 +230,12 @@ class BenchmarkRun(Study[Seeded]):
                 self._measure(row, how.device)
                 self.keep(part, row)
             progress(f"{part[0]}: {row.step_seconds:.3g} s a step")
+        for dataset, said in self.benchmark.datasets.items() if self.seed is None else ():
+            if said.coarser and self.solver(dataset) is None:
+                with how.waited(self.folder / "claims" / f"{slug(dataset)}--solver"):
+                    if self.solver(dataset) is None:  # others may have measured it meanwhile
+                        self._measure_solver(dataset)
+                progress(f"solver of {dataset}: measured")
 
     def _check(self, case: Case, chosen: Mapping[str, Any], device: torch.device) -> None:
         experiment = self.benchmark.experiment(case, 0, chosen)

@@ -1,0 +1,145 @@
+"""After how many solves an operator has paid, beside our own solver made coarser."""
+
+import csv
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from operators.training.files import read_lines, write_lines
+from pdegen.making.generate import generate
+from pdegen.recipe import load_recipe
+from pipelines.declared.benchmark import Benchmark
+from pipelines.reports.benchmark_report import write_benchmark_report
+from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.solver import Solve, SolverCost, solver_cost
+from tests.pipelines.test_benchmark import CONTENT, CPU, SMALL
+
+RECIPE = {**SMALL, "problem.solver.resolution": 64}
+COARSER = [
+    {"problem.resolution": n, "problem.solver.resolution": n, "problem.initial.modes": n // 2 - 1,
+     "problem.solver.largest_error": 1.0}
+    for n in (32, 24)
+]  # fmt: skip
+
+
+def cost(*solves, label=0.0):
+    return SolverCost(made_from="", label_error=label, samples=100, solves=[
+        Solve(seconds=seconds, error=error) for seconds, error in solves
+    ])  # fmt: skip
+
+
+def test_the_solver_is_coarsened_to_the_error_of_the_operator():
+    known = cost((8.0, 0.0), (4.0, 0.01), (1.0, 0.04))
+    assert known.seconds(0.01) == pytest.approx(4.0)
+    assert known.seconds(0.02) == pytest.approx(2.0)  # half way between their logarithms
+    assert known.seconds(0.5) == 1.0  # the coarsest that was measured
+    assert 4.0 < known.seconds(1e-4) < 8.0
+    off = cost((8.0, 0.0), (4.0, 0.01), (1.0, 0.04), label=0.01)
+    assert off.seconds(0.0) == pytest.approx(8.0)  # no better than its labels
+    assert off.seconds(0.01) == pytest.approx(4.0)  # both are off by √2 0.01
+
+
+def test_a_coarser_solver_that_takes_longer_is_not_taken():
+    known = cost((8.0, 0.0), (2.0, 0.01), (3.0, 0.02), (1.0, 0.04))
+    assert known.seconds(0.02) == pytest.approx(math.sqrt(2.0))
+
+
+def test_an_operator_pays_after_what_was_spent_over_what_it_saves():
+    known = cost((8.0, 0.0), (4.0, 0.01))
+    assert known.data_seconds == 800.0
+    assert known.break_even(0.01, 200.0, 2.0) == pytest.approx((800 + 200) / (4 - 2))
+    assert known.break_even(0.01, 200.0, 4.0) == math.inf
+    assert known.break_even(0.01, 200.0, 5.0) == math.inf
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("even")
+    store = generate(
+        load_recipe("burgers-quick").with_overrides(RECIPE), str(folder / "s.zarr")
+    ).url
+    long = {"train": "splits.train", "validation": "splits.validation", "test": "splits.test",
+            "modes": "problem.initial.modes", "resolution": "problem.resolution"}  # fmt: skip
+    own = {f"data.overrides.{long.get(key, key)}": value for key, value in RECIPE.items()}
+    overrides = {**CONTENT["datasets"]["burgers"]["overrides"], "resolutions": [16], **own}
+    dataset = {"experiment": "benchmark-burgers-quick", "overrides": overrides, "coarser": COARSER}
+    fno = {"FNO": {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}}
+    content = {**CONTENT, "seeds": 1, "datasets": {"burgers": dataset}, "operators": fno}
+    searched = Benchmark.parse({**content, "search": {"training.lr": [1e-3, 1e-2]}}, "small")
+    run = BenchmarkRun(searched, {"burgers": store}, folder / "run")
+    run.run(CPU)
+    write_benchmark_report(run, CPU)
+    return run
+
+
+def test_coarse_solutions_are_compared_with_labels_as_operators_are(finished):
+    solver, source = finished.solver("burgers"), finished.source("burgers")
+    assert solver.samples == 10
+    assert solver.label_error == finished.label_error("burgers")
+    _, first, second = solver.solves
+    assert 0 < first.error < second.error < 1
+    assert all(one.seconds > 0 for one in solver.solves)
+    # twice as many points of a smooth solution hold the label to the error of both solvers
+    finer = {"problem.resolution": 32, "problem.solver.resolution": 128}
+    found = solver_cost(source, [finer], "l2", None)["solves"][1]
+    assert found.error < 1e-3
+
+
+def test_the_table_has_the_break_even_of_its_own_numbers(finished):
+    line = next(csv.DictReader((finished.folder / "table.csv").read_text("utf-8").splitlines()))
+    (row,), solver = finished.rows(), finished.solver("burgers")
+    spent = row.training_seconds + row.tuning_seconds
+    even = solver.break_even(row.mean, spent, row.inference_seconds)
+    assert float(line["break-even"]) == pytest.approx(even)
+    assert float(line["data seconds"]) == pytest.approx(solver.data_seconds)
+    assert "Solver, coarser and coarser" in (finished.folder / "report.md").read_text("utf-8")
+
+
+def test_a_command_finds_the_same_in_the_logs_of_the_runs(finished, pdegen, tmp_path):
+    folder = shutil.copytree(finished.folder, tmp_path / "run")
+    (row,) = (
+        finished.rows()
+    )  # as a solver that takes longer than predictions, whatever this one does
+    table = (folder / "table.csv").read_text("utf-8")
+    slow = finished.solver("burgers").model_copy(update={"solves": [
+        one.model_copy(update={"seconds": one.seconds + 10 * row.inference_seconds})
+        for one in finished.solver("burgers").solves
+    ]})  # fmt: skip
+    run = BenchmarkRun(finished.benchmark, finished.stores, folder)
+    run.keep_solver("burgers", slow)
+    write_benchmark_report(run, CPU)
+    assert (folder / "table.csv").read_text("utf-8") != table
+    outcome = pdegen("break-even", folder)
+    assert outcome.status == 0, outcome.err
+    logged, stated = outcome.out[0].removeprefix("FNO on burgers: ").rstrip(")").split(" (table: ")
+    assert logged == stated != "∞"
+    for path in folder.rglob("history.jsonl"):
+        lines = [{**line, "seconds": line["seconds"] + 1e4} for line in read_lines(path)]
+        write_lines(path, lines)
+    outcome = pdegen("break-even", folder)
+    assert outcome.status == 1
+    assert "more than 10 % from the table: FNO on burgers" in outcome.err[0]
+
+
+def test_a_folder_without_one_is_refused(refused, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "holds no finished benchmark" in refused("break-even", tmp_path / "empty")
+
+
+def test_clouds_and_meshes_are_interpolated_between_their_points():
+    from pipelines.studies.solver import _along
+
+    x, y = np.linspace(0, 1, 9), np.linspace(0, 1, 33)
+    cubic = _along(np.sin(x)[:, None], 0, x, y, 3, False)
+    np.testing.assert_allclose(cubic[:, 0], np.sin(y), atol=1e-5)
+    circle, finer = np.arange(8) / 8, np.arange(32) / 32
+    wave = _along(np.sin(2 * np.pi * circle)[:, None], 0, circle, finer, 3, True)
+    np.testing.assert_allclose(wave[:, 0], np.sin(2 * np.pi * finer), atol=1e-12)
+    back = _along(np.sin(2 * np.pi * finer)[:, None], 0, finer, circle, 3, True)
+    np.testing.assert_allclose(back[:, 0], np.sin(2 * np.pi * circle), atol=1e-12)
+    line = _along(circle[:, None] * 0 + 2.0, 0, circle, finer, 1, True)
+    np.testing.assert_allclose(line, 2.0)
+    assert torch.from_numpy(line).shape == (32, 1)
