@@ -98,4 +98,7 @@ def _key(key: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):  # in a list
+        words = (f"{_key(key)} = {_value(one)}" for key, one in value.items())
+        return f"{{ {', '.join(words)} }}"
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
