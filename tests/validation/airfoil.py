@@ -1,6 +1,7 @@
 """Figures of flows around sections that take minutes: `python -m tests.validation.airfoil WHAT`.
 
-limits: drag, lift and shocks of the NACA 0012 on some grids, with their extrapolation.
+limits: drag, lift and shocks of the NACA 0012 on some grids, then drag and lift where the stream
+    outside has the vortex of the lift, and what all of them extrapolate to.
 designs: how many of the first random sections have a steady flow, and what it takes.
 errors: the stated error of samples beside the one that a grid twice as fine shows.
 statistics: of a store of recipe airfoil, or of one that was imported from the published files.
@@ -13,11 +14,12 @@ statistics: of a store of recipe airfoil, or of one that was imported from the p
 
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from pdegen.equations.airfoil.problem import stated_error
-from pdegen.equations.airfoil.solver import Airfoil, FarStream, FlowError
+from pdegen.equations.airfoil.solver import Airfoil, Euler, FarStream, FlowError, Solution
 from pdegen.recipe import load_recipe
 from pdegen.store.store import open_sealed
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
@@ -37,12 +39,36 @@ def limits(*grids: int) -> None:
             if mach > 0.5:
                 x, upper, lower = pressure_coefficients(euler, solution)
                 row += [shock(x, upper), shock(x, lower) if lower.min() < -0.44 else np.nan]
+            row += _with_vortex(euler, solution) if angle else ()
             found.append(row)
             print(f"Mach {mach:g}, {angle:g} degrees, {n}:", np.round(row, 6), solution.residual,
                   solution.iterations, flush=True)  # fmt: skip
         *_, coarse, fine = np.array(found)
         print("  extrapolated with order 1:", np.round(2 * fine - coarse, 5),
               "with order 2:", np.round((4 * fine - coarse) / 3, 5), flush=True)  # fmt: skip
+
+
+def _with_vortex(euler: Euler, solution: Solution, rounds: int = 3) -> tuple[float, float]:
+    """Drag and lift where the stream outside is that of `vortex`, of the lift that is found."""
+    q = solution.q
+    for _ in range(rounds):
+        outside = vortex(euler.stream, euler.forces(q)[1], euler.mesh.outside)
+        q = replace(euler, outside=outside).solve(q, 1e-5, courant=50.0).q
+    return euler.forces(q)
+
+
+def vortex(stream: FarStream, lift: float, points: np.ndarray) -> np.ndarray:
+    """ρ, u, v of the stream and of a vortex at a quarter of the chord, which turns clockwise with
+    the circulation |u| lift/2, as the flow does far from a section. ρ has the total enthalpy and
+    the entropy of the stream (J. L. Thomas and M. D. Salas, AIAA J. 24 (1986)).
+    """
+    x, y = (points - [0.25, 0.0]).T
+    cos, sin = stream.direction
+    squeezed = x**2 + y**2 - (stream.mach * (y * cos - x * sin)) ** 2
+    turning = stream.speed * lift / 2 * np.sqrt(1 - stream.mach**2) / (2 * np.pi * squeezed)
+    u, v = stream.speed * cos + turning * y, stream.speed * sin - turning * x
+    left = (stream.gamma - 1) / stream.gamma * (stream.enthalpy - (u**2 + v**2) / 2)
+    return np.stack([left ** (1 / (stream.gamma - 1)), u, v], axis=-1)
 
 
 def designs(count: int) -> None:
