@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_of
+from torch import Tensor
 
 from operators.base import Operator
 from operators.training.files import FileError, read
@@ -25,11 +26,18 @@ def renamed(operator: Operator, name: str) -> str:
     return name
 
 
+def _kind(tensor: Tensor) -> str:
+    if tensor.is_floating_point():
+        return "real numbers"
+    return "complex numbers" if tensor.is_complex() else "integers"
+
+
 def start_from(operator: Operator, path: Path) -> dict[str, Any]:
     """Take over the weights of a file: published ones, or those that `state_dict` names.
 
     Tensors that depend on the channels keep their initial numbers where the file has other
-    channels. All others must be there, with their shapes, and nothing else.
+    channels. All others must be there, with their shapes, and nothing else. Finite real numbers
+    of any precision stand for real ones.
 
     Args:
         operator: Whose weights are replaced.
@@ -60,7 +68,7 @@ def start_from(operator: Operator, path: Path) -> dict[str, Any]:
     given = {renamed(operator, name): tensor for name, tensor in tensors.items()}
     expected, kind = operator.state_dict(), type(operator).__name__
     if len(given) < len(tensors) or given.keys() != expected.keys():
-        name = min(given.keys() ^ expected.keys(), default="")
+        name = min(given.keys() ^ expected.keys(), default="one of two names for one tensor")
         what = "is missing" if name in expected else "is not expected"
         raise StartError(f"{path} does not fit {kind} with these settings: {name} {what}")
     anew = [name for name in expected if given[name].shape != expected[name].shape]
@@ -71,8 +79,14 @@ def start_from(operator: Operator, path: Path) -> dict[str, Any]:
                 f"{path} does not fit {kind} with these settings: {name} has shape {got}, "
                 f"expected {wanted}"
             )
+    taken = {name: given[name] for name in expected if name not in anew}
+    for name, tensor in taken.items():
+        if _kind(tensor) != (kind_here := _kind(expected[name])):
+            got = str(tensor.dtype).removeprefix("torch.")
+            raise StartError(f"{path}: {name} has numbers of type {got}, expected {kind_here}")
+        if not tensor.to(expected[name].dtype).isfinite().all():
+            raise StartError(f"{path}: {name} has numbers that are not finite")
     with torch.no_grad():
-        for name, tensor in expected.items():
-            if name not in anew:
-                tensor.copy_(given[name])
+        for name, tensor in taken.items():
+            expected[name].copy_(tensor)
     return {"sha256": hashlib.sha256(data).hexdigest(), "anew": anew}

@@ -151,9 +151,11 @@ def train(
             f"batch {settings.batch} does not divide among the {ranks.count} processes"
         )
     operator = checked_operator(experiment, pairs)
-    if experiment.training.start is not None:
+    if (start := experiment.training.start) is not None:
+        if "://" in start:
+            raise SchemaError(f"training.start: {start} is a URL: a file of this machine is needed")
         try:
-            declared["start"] = start_from(operator, Path(experiment.training.start))
+            declared["start"] = start_from(operator, Path(start))
         except StartError as error:
             raise SchemaError(f"training.start: {error}") from None
     check_resolutions(experiment, source, operator)

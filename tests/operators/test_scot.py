@@ -177,6 +177,21 @@ def test_files_that_do_not_fit_are_refused_and_change_nothing(tmp_path):
         save_file(other.state_dict(), path)  # names of the project are taken too
         with pytest.raises(StartError, match=message):
             start_from(model, path)
+    given = small().state_dict()
+    name, twice = "skips.0.0.dwconv.weight", "encoder.0.blocks.0.mlp.0.bias"
+    for other, message in (
+        ({name: given[name].int()}, f"{name} has numbers of type int32, expected real numbers"),
+        ({name: given[name].cfloat()}, "numbers of type complex64, expected real numbers"),
+        ({name: given[name] * torch.nan}, f"{name} has numbers that are not finite"),
+        ({name: given[name].double() + 1e300}, f"{name} has numbers that are not finite"),
+        (
+            {twice.replace(".0", ".layers.0", 1): given[twice] + 1},
+            "one of two names for one tensor",
+        ),
+    ):
+        save_file(given | other, path)
+        with pytest.raises(StartError, match=message):
+            start_from(model, path)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
     save_file(FNO(width=8, modes=4).state_dict(), path)
