@@ -36,6 +36,7 @@ from operators.nn.tokens import (
     merged,
     split,
 )
+from operators.nn.windows import joined, windows
 
 _EXAMPLES = "GAOT, released examples, which have the same settings in all; the count is not printed"
 _READING = "not published: the settings of the released examples"
@@ -136,10 +137,8 @@ class Processor(nn.Module):
         self, sizes: list[int], patch: int, channels: int, width: int, depth: int, heads: int
     ) -> None:
         super().__init__()
-        dim = len(sizes)
-        self.shape = [n for size in sizes for n in (size // patch, patch)]
-        self.order = [0, *range(1, 2 * dim, 2), *range(2, 2 * dim + 1, 2), 2 * dim + 1]
-        features = patch**dim * channels
+        self.sizes, self.patch = sizes, patch
+        features = patch ** len(sizes) * channels
         self.embed = nn.Linear(features, features)
         same = features == width
         self.into = nn.Identity() if same else nn.Linear(features, width)
@@ -150,7 +149,7 @@ class Processor(nn.Module):
 
     def positions(self, like: Tensor) -> Float[Tensor, "patches features"]:
         """Sines and cosines of the places i of a patch, i / 10000^(j/count) along each axis."""
-        counts = self.shape[::2]
+        counts = [size // self.patch for size in self.sizes]
         axes = [torch.arange(n, device=like.device) for n in counts]
         places = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
         waves = like.shape[-1] // (2 * len(counts))
@@ -159,10 +158,8 @@ class Processor(nn.Module):
         return torch.cat([phase.sin(), phase.cos()], dim=-1).flatten(1)
 
     def forward(self, u: Tokens) -> Tokens:
-        c, counts, batch = u.shape[-1], self.shape[::2], len(u)
-        u = u.reshape(batch, *self.shape, c).permute(self.order)
-        ordered = u.shape  # (batch, patches along each axis, nodes of a patch, c)
-        u = self.embed(u.reshape(batch, math.prod(counts), -1))
+        parts = windows(u.unflatten(1, self.sizes), self.patch)  # (batch, *patches, nodes, c)
+        u = self.embed(parts.flatten(-2).flatten(1, -2))
         u = self.into(u + self.positions(u))
         kept: list[Tensor] = []
         for block in self.first:
@@ -172,8 +169,7 @@ class Processor(nn.Module):
             u = block(u)
         for block in self.last:
             u = block(u, kept.pop())
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return self.outof(u).reshape(ordered).permute(back).reshape(batch, -1, c)
+        return joined(self.outof(u).reshape(parts.shape), self.patch).flatten(1, -2)
 
 
 class GAOT(TokenOperator):

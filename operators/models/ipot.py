@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from operators.base import Preset, at_least
 from operators.nn.cross import CrossAttention
+from operators.nn.pointwise import GEGLU
 from operators.nn.tokens import Positions, Real, TokenOperator, TokenPoints, Tokens, check_heads
 
 # the result times this: published; Adam then learns as if the rate of the last maps were smaller
@@ -49,19 +50,6 @@ class Bands(Positions):
         f = torch.linspace(1, self.resolution / 2, self.bands, dtype=x.dtype, device=x.device)
         angle = math.pi * (x[..., None] * f).flatten(-2)
         return torch.cat([x, torch.sin(angle), torch.cos(angle)], dim=-1)
-
-
-class GatedMLP(nn.Module):
-    """W₂ (v · GELU(w)) + b₂, where [v w] = W₁ LN(u) + b₁."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.first, self.last = nn.Linear(width, 2 * hidden), nn.Linear(hidden, width)
-
-    def forward(self, u: Tokens) -> Tokens:
-        v, w = self.first(self.norm(u)).chunk(2, dim=-1)
-        return self.last(v * nn.functional.gelu(w))
 
 
 class IPOT(TokenOperator):
@@ -139,11 +127,14 @@ class IPOT(TokenOperator):
         self.encode = CrossAttention(width, cross_heads, sources=features)
         self.norm_within = nn.LayerNorm(width)
         self.within = CrossAttention(width, heads)
-        self.mlp = GatedMLP(width, expansion * width)
+        self.norm_mlp, self.mlp = nn.LayerNorm(width), GEGLU(width, expansion * width, width)
         self.depth = depth
         self.norm_query, self.norm_tokens = nn.LayerNorm(p), nn.LayerNorm(width)
         self.decode = CrossAttention(width, cross_heads, queries=p, out=out_channels)
-        self.last = GatedMLP(out_channels, expansion * out_channels) if out_channels > 1 else None
+        self.last = None
+        if out_channels > 1:
+            gated = GEGLU(out_channels, expansion * out_channels, out_channels)
+            self.last = nn.Sequential(nn.LayerNorm(out_channels), gated)
 
     def decoded(
         self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
@@ -152,7 +143,7 @@ class IPOT(TokenOperator):
         z = z + self.encode(self.norm_latents(z), self.norm_input(v), mask)
         for _ in range(self.depth):
             z = z + self.within(self.norm_within(z), z)
-            z = z + self.mlp(z)
+            z = z + self.mlp(self.norm_mlp(z))
         p = self.positions(y)
         q = self.norm_query(p if p.ndim == 3 else p[None])
         u = self.decode(q, self.norm_tokens(z))

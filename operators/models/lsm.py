@@ -31,6 +31,7 @@ from operators.nn.tokens import (
     merged,
     split,
 )
+from operators.nn.windows import joined, windows
 
 _LIBRARY = "Neural-Solver-Library (db942b72)"
 _MESH = {"coordinates": "none", "width": 32}
@@ -88,15 +89,10 @@ class Patches(nn.Module):
         self.block, self.count = block, count
 
     def forward(self, u: Image) -> Image:
-        u = u.movedim(1, -1)
-        batch, *grid, width = u.shape
-        dim, cut = len(grid), [(self.count, n // self.count) for n in grid]
-        parts = u.reshape(batch, *[n for pair in cut for n in pair], width)
-        order = [0, *range(1, 2 * dim, 2), *range(2, 2 * dim + 1, 2), 2 * dim + 1]
-        parts = parts.permute(order)  # (batch, patches, points of a patch, width)
-        found = self.block(parts.flatten(0, dim).flatten(1, dim)).view(parts.shape)
-        back = [order.index(axis) for axis in range(len(order))]
-        return found.permute(back).reshape(u.shape).movedim(-1, 1)
+        sides = [n // self.count for n in u.shape[2:]]
+        parts = windows(u.movedim(1, -1), sides)  # (batch, *patches, points of a patch, width)
+        found = self.block(parts.flatten(0, -3)).view(parts.shape)
+        return joined(found, sides).movedim(-1, 1)
 
 
 class Pyramid(nn.Module):

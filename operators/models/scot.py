@@ -27,7 +27,8 @@ from operators.base import (
     check_input,
 )
 from operators.nn.resample import resized
-from operators.nn.tokens import check_heads, split
+from operators.nn.tokens import check_heads, merged, split
+from operators.nn.windows import joined, windows
 
 Field = Float[Tensor, "batch n n c"]
 Times = Float[Tensor, "batch 1"]
@@ -122,11 +123,10 @@ class CosineAttention(nn.Module):
         return different.to(like) * _APART
 
     def forward(self, u: Field, shift: int) -> Field:
-        batch, n, w, width = len(u), u.shape[1], self.window, u.shape[-1]
-        counts = n // w
+        batch, w = len(u), self.window
+        counts = u.shape[1] // w
         u = u.roll((-shift, -shift), dims=(1, 2)) if shift else u
-        u = u.reshape(batch, counts, w, counts, w, width).transpose(2, 3)
-        u = u.reshape(batch * counts**2, w * w, width)
+        u = windows(u, w).flatten(0, 2)
         q, k, v = (split(p(u), self.heads) for p in (self.query, self.key, self.value))
         tau = self.scale.clamp(max=math.log(100)).exp()
         q = nn.functional.normalize(q, dim=-1) * tau
@@ -138,8 +138,8 @@ class CosineAttention(nn.Module):
         scores = scores.expand(counts**2, -1, -1, -1).flatten(0, 1)[None].to(q)
         q, k, v = (x.reshape(batch, counts**2 * self.heads, *x.shape[2:]) for x in (q, k, v))
         u = nn.functional.scaled_dot_product_attention(q, k, v, scores, scale=1.0)
-        u = u.reshape(batch, counts, counts, self.heads, w, w, -1)
-        u = u.permute(0, 1, 4, 2, 5, 3, 6).reshape(batch, n, n, width)
+        u = merged(u.reshape(batch * counts**2, self.heads, w * w, -1))
+        u = joined(u.unflatten(0, (batch, counts, counts)), w)
         u = u.roll((shift, shift), dims=(1, 2)) if shift else u
         return self.out(u)
 
@@ -186,9 +186,7 @@ class Unmerge(nn.Module):
         self.mix = nn.Linear(width // 2, width // 2, bias=False)
 
     def forward(self, u: Field, t: Times) -> Float[Tensor, "batch m m _"]:
-        n = u.shape[1]
-        u = self.expand(u).unflatten(-1, (2, 2, -1)).transpose(2, 3)
-        return self.mix(self.norm(u.reshape(len(u), 2 * n, 2 * n, -1), t))
+        return self.mix(self.norm(joined(self.expand(u).unflatten(-1, (4, -1)), 2), t))
 
 
 class Stage(nn.Module):

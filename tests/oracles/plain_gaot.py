@@ -77,7 +77,8 @@ class PlainGAOT:
 
     def patches(self, u):
         """Patches of the lattice, one after another, and the places of their nodes."""
-        counts, patch = self.model.processor.shape[::2], self.model.processor.shape[1]
+        patch = self.model.processor.patch
+        counts = [n // patch for n in self.model.processor.sizes]
         nodes = torch.arange(u.shape[1]).view([n * patch for n in counts])
         places = torch.cartesian_prod(*map(torch.arange, counts)).view(-1, len(counts))
         index = torch.stack(
@@ -123,7 +124,7 @@ class PlainGAOT:
         u = self.scales(0, m.encoder, affine(m.lift, a), x, nodes)
         u, index = self.patches(u)
         u = affine(m.processor.embed, u)
-        u = u + self.positions(m.processor.shape[::2], u)
+        u = u + self.positions([n // m.processor.patch for n in m.processor.sizes], u)
         wide = not isinstance(m.processor.into, torch.nn.Identity)
         u = affine(m.processor.into, u) if wide else u
         kept = []

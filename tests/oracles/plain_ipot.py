@@ -11,8 +11,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from operators.models.ipot import IPOT, GatedMLP
+from operators.models.ipot import IPOT
 from operators.nn.cross import CrossAttention
+from operators.nn.pointwise import GEGLU
 
 
 class PlainAttention(nn.Module):
@@ -63,10 +64,12 @@ class PlainGated(nn.Module):
         v, gates = self.both(self.norm(u)).chunk(2, dim=-1)
         return self.last(v * nn.functional.gelu(gates))
 
-    def copy_from(self, mlp: GatedMLP) -> None:
-        """Take over the weights of an MLP of the project."""
-        self.norm.load_state_dict(mlp.norm.state_dict())
-        self.both.load_state_dict(mlp.first.state_dict())
+    def copy_from(self, norm: nn.Module, mlp: GEGLU) -> None:
+        """Take over the weights of an MLP of the project, whose gates come first."""
+        self.norm.load_state_dict(norm.state_dict())
+        self.both.load_state_dict(
+            {name: v.roll(len(v) // 2, dims=0) for name, v in mlp.first.state_dict().items()}
+        )
         self.last.load_state_dict(mlp.last.state_dict())
 
 
@@ -118,7 +121,7 @@ class PlainIPOT(nn.Module):
         self.latents.copy_(model.latents)
         self.encode.copy_from(model.encode, model.norm_latents, model.norm_input)
         self.within.copy_from(model.within, model.norm_within, nn.Identity())
-        self.mlp.copy_from(model.mlp)
+        self.mlp.copy_from(model.norm_mlp, model.mlp)
         self.decode.copy_from(model.decode, model.norm_query, model.norm_tokens)
         if model.last is not None:
-            self.last.copy_from(model.last)
+            self.last.copy_from(*model.last)
