@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from operators.base import Preset, at_least
@@ -43,6 +43,7 @@ _THIRTY = f"{_PAPER}, table 6, 10 million; hidden features of the MLPs are not p
 _PIPE = _SMALL | {"coordinates": "none"}
 
 Values = Float[Tensor, "batch n width"]
+OfSources = Bool[Tensor, "batch m"]  # False at padding
 Sources = Float[Tensor, "batch m width"]
 
 
@@ -65,7 +66,9 @@ class LinearAttention(nn.Module):
         )
         self.out = nn.Linear(width, width)
 
-    def forward(self, u: Values, source: Sources | None = None, mask: Real | None = None) -> Values:
+    def forward(
+        self, u: Values, source: Sources | None = None, mask: OfSources | None = None
+    ) -> Values:
         """The values at u; `mask` is False where the source is padding."""
         s = u if source is None else source
         maps = ((self.query, u), (self.key, s), (self.value, s))
@@ -116,7 +119,7 @@ class Layer(nn.Module):
         target: Float[Tensor, "batch n k"],
         source: Float[Tensor, "batch m k"],
         f: Sources,
-        mask: Real | None,
+        mask: OfSources | None,
     ) -> Values:
         """Σᵢ μᵢ ψ̂ᵢ ⟨ψ̂ᵢ, f⟩ with the values of ψ̂ at the points of output and of f (eq. 15)."""
         coefficients = source.mT @ f  # (batch, k, width)
@@ -173,7 +176,7 @@ class QueryLayer(Layer):
         x: Float[Tensor, "batch m q"],
         g: Sources,
         f: Sources,
-        mask: Real | None = None,
+        mask: OfSources | None = None,
         of_target: Real | None = None,
     ) -> tuple[Values, Values]:
         """The streams at y from those at x, and from the features of the points.

@@ -1,20 +1,13 @@
 """Every operator on every domain that it declares; what it does not declare, it refuses."""
 
-import re
-from pathlib import Path
-
 import pytest
 import torch
 
 from operators.base import check_domain, check_input
 from operators.models.deeponet import DeepONet
-from operators.models.fno import FNO
-from operators.models.ipot import IPOT
-from operators.models.lno import LNO
-from operators.models.ono import ONO
 from operators.models.pit import PiT
 from pdegen.domains import Box, Cloud, Curvilinear, NodalGrid, PeriodicGrid
-from pipelines.declared.models import MODELS, parse_model
+from pipelines.declared.models import parse_model
 from tests.operators.test_contract import ALL, CASES
 
 # no axis is as long as another; sensors of DeepONet, 16 or 12 along each, are among the points
@@ -177,51 +170,22 @@ def test_shapes_of_clouds_masks_and_output_points_are_checked():
         check_input(model, a, x.expand(3, -1, -1), x)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        lambda: PiT(dim=2, width=8, depth=1, latent=4, decoder_locality=50.0),
-        lambda: ONO(dim=2, width=8, heads=2, depth=2, attention="linear", queries=True),
-        lambda: DeepONet(dim=2, sensors=40, sensor_grid="points"),
-        lambda: LNO(dim=2, width=8, heads=2, depth=1, latents=4),
-        lambda: IPOT(dim=2, width=8, heads=2, depth=2, latents=4, bands=2),
-    ],
-    ids=["pit", "ono", "deeponet", "lno", "ipot"],
-)
-def test_each_sample_can_be_asked_at_points_of_its_own(model):
-    torch.manual_seed(0)
-    model = model().double().eval()
-    a, x = torch.randn(3, 40, 1).double(), torch.rand(3, 40, 2).double()
-    y = torch.rand(3, 7, 2).double()
-    found = model(a, x, y)
-    alone = torch.stack([model(a[i : i + 1], x[i], y[i])[0] for i in range(3)])
-    torch.testing.assert_close(found, alone)
+def asked_elsewhere():
+    for label, dim in ALL:
+        model = built(label, dim, "cloud")
+        if "cloud" in model.domains and model.points_by_sample and model.other_points:
+            yield pytest.param(label, dim, id=f"{label}-{dim}")
+
+
+@pytest.mark.parametrize(("label", "dim"), list(asked_elsewhere()))
+def test_each_sample_can_be_asked_at_points_of_its_own(label, dim):
+    """Padding of its input has no influence on that, either."""
+    model, x = made(label, dim, "cloud"), points("cloud by sample", dim)
+    a, y = torch.randn(3, 40, 1).double(), torch.rand(3, 7, dim).double()
+    counts = COUNTS if model.masks else (40,) * 3
+    mask = torch.arange(40) < torch.tensor(counts)[:, None] if model.masks else None
+    model = settled(model, a, x, y, mask)
+    found = model(a, x, y, mask)
+    alone = [model(a[i : i + 1, :n], x[i, :n], y[i])[0] for i, n in enumerate(counts)]
+    torch.testing.assert_close(found, torch.stack(alone), rtol=1e-8, atol=1e-9)
     assert model(a, x[0], y[0]).shape == (3, 7, 1)
-
-
-def test_fno_does_not_interpolate_between_meshes():
-    x = points("curvilinear by sample", 2).float()
-    model = FNO(dim=2, modes=4, width=8)
-    with pytest.raises(ValueError, match="between boxes alone: y must be None"):
-        model(torch.zeros(*x.shape[:-1], 1), x, x)
-
-
-def test_sensors_that_are_all_points_are_counted():
-    model = DeepONet(dim=2, sensors=40, sensor_grid="points")
-    with pytest.raises(ValueError, match="there must be 40 sensors, got 39"):
-        model(torch.zeros(1, 39, 1), torch.zeros(39, 2))
-
-
-def test_the_documentation_has_the_domains_of_every_operator():
-    """docs/operators.md, the table under "Domains"."""
-    text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text("utf-8")
-    section = text.split("\n## Domains\n")[1].split("\n## ")[0]
-    rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", section, re.M))
-    assert rows.keys() == MODELS.keys()
-    for name, declared in MODELS.items():
-        operator = declared.operator
-        claims = [kind in operator.domains for kind in ("periodic", "curvilinear", "cloud")]
-        claims += [operator.points_by_sample, operator.masks, operator.other_points]
-        found = [cell.split(" ")[0] == "yes" for cell in rows[name].split(" | ")[1:]]
-        assert found == claims, name
-        assert rows[name].split(" | ")[0] == ", ".join(map(str, operator.dims)), name

@@ -175,6 +175,20 @@ def test_different_meshes_of_a_batch_equal_one_by_one(attention):
     torch.testing.assert_close(found, alone, rtol=1e-10, atol=1e-10)
 
 
+def test_padding_does_not_scale_the_domain():
+    model = shaken(small(scaling="sample"))
+    x, a = cloud(40, 2, 3), torch.randn(3, 40, 1, dtype=torch.float64)
+    counts = torch.tensor([40, 33, 17])
+    mask = torch.arange(40) < counts[:, None]
+    y = cloud(40, 2, 3).flip(1)
+    for points in (None, y):
+        found = model(a, torch.where(mask[..., None], x, 9.0), points, mask)
+        for i, n in enumerate(counts):
+            at = None if points is None else y[i]
+            alone = model(a[i : i + 1, :n], x[i, :n], at)[0]
+            torch.testing.assert_close(found[i, : len(alone)], alone, rtol=1e-10, atol=1e-10)
+
+
 def test_scaled_coordinates_do_not_see_place_and_size_of_the_domain():
     model = shaken(small(scaling="sample"))
     x, y, a = cloud(40), cloud(9), torch.randn(2, 40, 1, dtype=torch.float64)

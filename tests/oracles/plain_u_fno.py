@@ -119,14 +119,18 @@ def plain_u_fno(model: UFNO, features: Tensor, points: list[int]) -> Tensor:
     u = features.movedim(-1, 1)
     u = linear(u, model.lift) if isinstance(model.lift, nn.Linear) else perceptron(u, model.lift)
     u = padded(u, points)
-    for layer in model.layers:
-        if not isinstance(layer, (FourierLayer, UFourierLayer)):
-            u = torch.relu(u) if isinstance(layer, nn.ReLU) else F.gelu(u)
-            continue
+    layers = [one for one in model.layers if isinstance(one, (FourierLayer, UFourierLayer))]
+    # GELU between the layers of the library, ReLU after each layer of the released code
+    library = isinstance(layers[-1].u_net, PooledUNet)
+    for layer in layers:
         fourier = layer if isinstance(layer, FourierLayer) else layer.fourier
         v = spectral(u, fourier.convolution.weight, fourier.convolution.modes)
         v = v + linear(u, fourier.pointwise)
         u = v + plain_u_net(layer.u_net, u) if isinstance(layer, UFourierLayer) else v
+        if not library:
+            u = torch.relu(u)
+        elif layer is not layers[-1]:
+            u = F.gelu(u)
     return perceptron(u[inside], model.head).movedim(1, -1)
 
 
