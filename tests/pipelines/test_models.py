@@ -72,8 +72,8 @@ def test_one_number_for_each_axis_of_the_plane_can_be_declared(own):
 
 
 def test_a_dimension_that_it_is_not_for_is_refused():
-    with pytest.raises(ValueError, match="is for domains of dimension 1, the data have 2"):
-        parse_model({"name": "galerkin-transformer"}).build(1, 1, 2)
+    with pytest.raises(ValueError, match="is for domains of dimension 2, the data have 1"):
+        parse_model({"name": "galerkin-transformer-2d"}).build(1, 1, 1)
 
 
 def test_checkpoints_of_before_say_no_dimension():
@@ -99,9 +99,9 @@ def test_a_declaration_is_tried_once_however_often_it_is_read(monkeypatch):
             raise ValueError("heads must divide the width")
         return torch.nn.Identity()
 
-    monkeypatch.setattr(MODELS["galerkin-transformer"], "build", build)
+    monkeypatch.setattr(MODELS["galerkin-transformer-2d"], "build", build)
     monkeypatch.setattr(models, "_REFUSALS", {})
-    good, bad = ({"name": "galerkin-transformer", "heads": heads} for heads in (4, 3))
+    good, bad = ({"name": "galerkin-transformer-2d", "heads": heads} for heads in (4, 3))
     for _ in range(3):
         parse_model(good)
         with pytest.raises(SchemaError, match="heads must divide the width"):
