@@ -100,8 +100,8 @@ class UFNO(GridOperator):
     clouds (elasticity) maps them to a grid first and is not this one.
 
     Raises:
-        ValueError: On impossible settings, on grids too coarse for the modes, and on input of
-            another shape than declared.
+        ValueError: On impossible settings, on grids too coarse for the modes, and, with
+            normalization "instance", for the levels, and on input of another shape than declared.
 
     >>> import torch
     >>> model = UFNO(width=8, modes=4)

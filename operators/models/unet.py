@@ -46,7 +46,8 @@ class PlainUNet(GridOperator):
     clouds (elasticity) maps them to a grid first and is not this one.
 
     Raises:
-        ValueError: On impossible settings, and on input of another shape than declared.
+        ValueError: On impossible settings, with normalization "instance" on grids of at most
+            2^levels points along each axis, and on input of another shape than declared.
 
     >>> import torch
     >>> model = PlainUNet(width=8)

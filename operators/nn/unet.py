@@ -46,6 +46,11 @@ class UNet(nn.Module):
 
     def forward(self, u: Function) -> Function:
         grid = u.shape[1:-1]
+        if self.normalization == "instance" and max(grid) <= 2**self.levels:
+            raise ValueError(
+                f'normalization "instance" with levels={self.levels} needs an axis of more than '
+                f"{2**self.levels} points, got {max(grid)}"
+            )
         margins = [0, 0]
         for n in reversed(grid):
             margins += [0, -n % 2**self.levels]
