@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from operators.models.fno import FNO
-from operators.models.scot import Norm, ScOT, fourier_resized
+from operators.models.scot import CosineAttention, Norm, ScOT, fourier_resized
 from operators.training.start import StartError, renamed, start_from
 from tests.oracles.plain_scot import PlainScOT
 
@@ -131,6 +132,18 @@ def test_functions_on_other_grids_are_resampled_and_back(resampling):
     inner = model.resampled(a, 16, 16)
     expected = model.resampled(model(inner, points(16, 16)), 24, 10)
     torch.testing.assert_close(model(a, points(24, 10)), expected)
+
+
+def test_cosines_are_multiplied_by_at_most_a_hundred():
+    attention, u = shaken(CosineAttention(4, 2, 4)), torch.randn(1, 8, 8, 4, dtype=torch.float64)
+
+    def values(tau):
+        with torch.no_grad():
+            attention.scale.fill_(math.log(tau))
+            return attention(u, 0)
+
+    assert torch.equal(values(1000), values(100))
+    assert not torch.allclose(values(50), values(100))
 
 
 def released_file(path, model, **changed):
