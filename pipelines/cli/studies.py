@@ -91,7 +91,7 @@ def benchmark_command(
     from pipelines.reports.benchmark_report import write_benchmark_report
 
     how = _How(workers, device, resume, overwrite, scheduler)
-    benchmark = load_benchmark(name)
+    benchmark = load_benchmark(name, sound=False)
     if isinstance(benchmark, Profile):
         if only or on or seeds or data or set_ or workers > 1 or seed is not None or cells:
             raise SchemaError(
@@ -141,7 +141,9 @@ def _chosen(
 ) -> "Benchmark":
     """The part of a benchmark that the options select, with their settings."""
     small = benchmark.quickly() if quick else benchmark
-    return small.only(only or [], on or []).with_overrides(parsed(set_))
+    chosen = small.only(only or [], on or [])
+    chosen.check()  # what is not chosen need not be
+    return chosen.with_overrides(parsed(set_))
 
 
 def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:

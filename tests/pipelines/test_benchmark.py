@@ -90,7 +90,9 @@ def test_shipped_benchmarks_are_possible(name):
         for entry in benchmark.operators.values():
             assert experiment.with_overrides(entry.overrides).training.epochs > 0
     if benchmark.quick is not None:
-        assert benchmark.quickly().datasets.keys() <= benchmark.datasets.keys()
+        small = benchmark.quickly()
+        small.check()
+        assert small.datasets.keys() <= benchmark.datasets.keys()
 
 
 def test_every_training_is_a_row(finished):
@@ -362,6 +364,15 @@ def test_widths_stay_multiples_of_the_heads():
     wide, none = map(searched.searched, searched.cases())
     assert wide == [{"model.width": 16}, {"model.width": 24}]
     assert none == [{}]  # it declares no width
+
+
+def test_heads_that_do_not_divide_a_width_and_heads_of_levels_may_be_searched():
+    levels = {"name": "scot", "width": 24, "depths": [2, 2], "heads": [4, 8], "skips": [1, 0]}
+    operators = {"F": {"model": {"name": "factformer", "width": 16, "heads": 3}},
+                 "S": {"model": {**levels, "size": 32, "patch": 2}}}  # fmt: skip
+    searched = declared(operators=operators, widths=[0.5, 1.0])
+    ways = [[one["model.width"] for one in searched.searched(case)] for case in searched.cases()]
+    assert ways == [[8, 16], [12, 24]]
 
 
 def test_both_protocols_stand_side_by_side(stores, tmp_path):
