@@ -73,7 +73,6 @@ def test_the_command_prints_the_report_and_writes_the_tables(made):
     ("store", "model", "settings", "message"),
     [
         ("burgers", "galerkin-transformer-2d", [], "for domains of dimension 2, the data have 1"),
-        ("darcy", "galerkin-transformer", [], "for domains of dimension 1, the data have 2"),
         ("burgers", "fno", ["modes=17"], "17 modes need a grid of at least 34 points"),
         ("darcy", "galerkin-transformer-2d", [], "12 modes need a grid of at least 24 points"),
         ("darcy", "deeponet", ["sensors=7", 'sensor_grid="periodic"'], "7 sensors on a grid"),
