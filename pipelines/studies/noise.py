@@ -159,7 +159,8 @@ class NoiseStudy(Study[Cell]):
             name = part.method.replace(" ", "-")
         else:
             name = f"model-{part.method:g}-seed-{part.seed}"
-        return self.folder / "cells" / f"{name}-at-{part.at:g}.json"
+        at = "" if part.at is None else f"-at-{part.at:g}"
+        return self.folder / "cells" / f"{name}{at}.json"
 
     def digest(self, part: Cell) -> str:
         assert part.at is not None

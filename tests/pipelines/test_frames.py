@@ -38,7 +38,7 @@ from pipelines.runs.data import Source
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import evaluate, evaluate_run, train
 from pipelines.runs.score import Score, measures_of
-from pipelines.studies.benchmark import BenchmarkRun, baselines
+from pipelines.studies.benchmark import BenchmarkRun
 from tests.once import once
 from tests.pdegen.foreign.files import mat73
 from tests.pipelines.command import Outcome, history
@@ -375,7 +375,7 @@ def test_a_table_is_of_the_measure_that_a_dataset_names(store: str, tmp_path: Pa
     assert row.measures["unseen"] == pytest.approx(np.mean(main.measures["unseen"]))
     assert row.measures["block"] == pytest.approx(main.mean)
     assert "l2" not in row.measures
-    found = baselines(run.training_of(row), "seen")
+    found = run.trivial("NS")
     assert found["identity, the last state that is known"] == pytest.approx(
         np.mean(trivial["identity"].measures["seen"])
     )
