@@ -6,9 +6,11 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -44,3 +46,18 @@ def until(
             said = [path.read_text("utf-8", "replace")[-2000:] for path in folder.glob("*.out")]
             raise RuntimeError("a server does not run:\n" + "\n".join(said))
         time.sleep(0.1)
+
+
+@contextmanager
+def moto() -> Iterator[int]:
+    """The port of an S3 server in a process of its own."""
+    (port,) = free_ports(1)
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        (Path(folder) / "moto.out").open("wb") as out,
+        subprocess.Popen(words, stdout=out, stderr=out) as process,
+    ):
+        until(lambda: answers(port), [process], Path(folder))
+        yield port
+        process.terminate()

@@ -14,7 +14,6 @@ import boto3
 import numpy as np
 import pytest
 import xarray as xr
-from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from operators.data import read_pairs
@@ -24,6 +23,7 @@ from pdegen.making.verify import repair, verify
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects
 from pdegen.store.store import Store, StoreError
+from tests.daemons import moto
 from tests.pdegen.conftest import SMALL
 from tests.stores import faults, interrupted, objects_of
 
@@ -64,11 +64,8 @@ class Line:
 @pytest.fixture(scope="module")
 def line():
     """A line to an S3 server, whose credentials are in the environment."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    _, port = server.get_host_and_port()
-    line = Line(port)
-    with pytest.MonkeyPatch.context() as patch:
+    with moto() as port, pytest.MonkeyPatch.context() as patch:
+        line = Line(port)
         for name, value in {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{line.port}",
             "AWS_ACCESS_KEY_ID": "someone",
@@ -80,7 +77,6 @@ def line():
             patch.setenv(name, value)
         boto3.client("s3").create_bucket(Bucket="data")
         yield line
-    server.stop()
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Stores on S3 while requests fail, answers are lost, and servers differ."""
 
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,7 @@ from pdegen.making.generate import RecipeJob, generate
 from pdegen.making.verify import repair
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects, UrlError
-from tests.daemons import answers, free_ports, until
+from tests.daemons import moto
 from tests.faults import KINDS, Faults, faults
 from tests.pdegen.test_s3 import stored
 from tests.radosgw import radosgw
@@ -30,20 +28,6 @@ NAME, SECRET = "someone", "something"
 SLOW = pytest.mark.slow
 WAITING = pytest.param("late", marks=SLOW)  # clients wait for each such answer
 PATIENCE = {"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}}  # seconds
-
-
-@contextmanager
-def moto() -> Iterator[int]:
-    (port,) = free_ports(1)
-    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        (Path(folder) / "moto.out").open("wb") as out,
-        subprocess.Popen(words, stdout=out, stderr=out) as process,
-    ):
-        until(lambda: answers(port), [process], Path(folder))
-        yield port
-        process.terminate()
 
 
 @contextmanager
