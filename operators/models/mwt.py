@@ -70,10 +70,10 @@ class FourierKernels(nn.Module):
 
     def forward(self, d: Function, s: Function) -> tuple[Function, Function]:
         n = d.shape[1]
-        l = min(len(self.to_means), n // 2 + 1)  # noqa: E741
-        hat = line_modes(torch.cat([d, s], dim=-1), l)
-        details = complex_products(hat, self.to_details[:l])
-        means = complex_products(hat[..., : d.shape[-1]], self.to_means[:l])
+        modes = min(len(self.to_means), n // 2 + 1)
+        hat = line_modes(torch.cat([d, s], dim=-1), modes)
+        details = complex_products(hat, self.to_details[:modes])
+        means = complex_products(hat[..., : d.shape[-1]], self.to_means[:modes])
         u, v = line_of(torch.cat([details, means], dim=-1), n).chunk(2, dim=-1)
         return u, v
 

@@ -15,7 +15,8 @@ from operators.models.f_fno import FFNO, WeightNormalized
 
 def affine(u: Tensor, layer: WeightNormalized) -> Tensor:
     """Weight normalisation: rows of the direction over their norms, times the lengths."""
-    rows = [g * v / v.square().sum().sqrt() for g, v in zip(layer.length, layer.weight)]  # noqa: B905
+    pairs = zip(layer.length, layer.weight, strict=True)
+    rows = [g * v / v.square().sum().sqrt() for g, v in pairs]
     return u @ torch.stack(rows).T + layer.bias
 
 

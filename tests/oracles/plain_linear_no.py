@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from operators.models.linear_no import LinearNO, LinearPhysicsAttention
+from operators.models.linear_no import LinearPhysicsAttention
+from tests.oracles.plain_transolver import PlainTransolver
 
 
 class PlainLinearAttention(nn.Module):
@@ -41,48 +42,7 @@ class PlainLinearAttention(nn.Module):
         self.project.load_state_dict(attention.project.convolution.state_dict())
 
 
-class PlainLinearNO(nn.Module):
-    """On squares, with distances to a lattice of points."""
+class PlainLinearNO(PlainTransolver):
+    """The frame of Transolver with this attention."""
 
-    def __init__(
-        self, width: int, depth: int, heads: int, slices: int, feedforward: int, lattice: int
-    ) -> None:
-        super().__init__()
-        self.lattice = lattice
-        self.embed = nn.Sequential(
-            nn.Linear(1 + lattice**2, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
-        )
-        self.placeholder = nn.Parameter(torch.zeros(width))
-        self.attentions = nn.ModuleList(
-            PlainLinearAttention(width, heads, slices) for _ in range(depth)
-        )
-        self.mlps = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, feedforward), nn.GELU(), nn.Linear(feedforward, width))
-            for _ in range(depth)
-        )
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * depth + 1))
-        self.last = nn.Linear(width, 1)
-
-    def forward(self, a: Tensor, x: Tensor) -> Tensor:
-        axis = torch.linspace(0, 1, self.lattice, dtype=x.dtype)
-        points = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1).view(-1, 2)
-        distances = torch.sqrt(((x[..., None, :] - points) ** 2).sum(-1))
-        u = torch.cat([distances.expand(len(a), -1, -1, -1), a], dim=-1)
-        u = self.embed(u) + self.placeholder
-        for i, (attention, mlp) in enumerate(zip(self.attentions, self.mlps, strict=True)):
-            u = attention(self.norms[2 * i](u)) + u
-            u = mlp(self.norms[2 * i + 1](u)) + u
-        return self.last(self.norms[-1](u))
-
-    @torch.no_grad()
-    def copy_from(self, model: LinearNO) -> None:
-        """Take over the weights of a model of the project."""
-        self.embed.load_state_dict(model.embed.state_dict())
-        self.placeholder.copy_(model.placeholder)
-        for i, block in enumerate(model.blocks):
-            self.attentions[i].copy_from(block.attention)
-            self.mlps[i].load_state_dict(block.mlp.state_dict())
-            self.norms[2 * i].load_state_dict(block.norm1.state_dict())
-            self.norms[2 * i + 1].load_state_dict(block.norm2.state_dict())
-        self.norms[-1].load_state_dict(model.decoder[0].state_dict())
-        self.last.load_state_dict(model.decoder[1].state_dict())
+    attention = PlainLinearAttention

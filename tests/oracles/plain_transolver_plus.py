@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from operators.models.transolver_plus import EideticAttention, TransolverPlus
+from operators.models.transolver_plus import EideticAttention
+from tests.oracles.plain_transolver import PlainFrame
 
 
 class PlainEideticAttention(nn.Module):
@@ -50,44 +51,10 @@ class PlainEideticAttention(nn.Module):
         self.offset.copy_(attention.offset[None])
 
 
-class PlainTransolverPlus(nn.Module):
+class PlainTransolverPlus(PlainFrame):
     """From features [x, a] of points to values there."""
 
-    def __init__(
-        self, features: int, out_channels: int, width: int, depth: int, heads: int, slices: int,
-        feedforward: int,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.embed = nn.Sequential(
-            nn.Linear(features, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
-        )
-        self.placeholder = nn.Parameter(torch.zeros(width))
-        self.attentions = nn.ModuleList(
-            PlainEideticAttention(width, heads, slices) for _ in range(depth)
-        )
-        self.mlps = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, feedforward), nn.GELU(), nn.Linear(feedforward, width))
-            for _ in range(depth)
-        )
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * depth + 1))
-        self.last = nn.Linear(width, out_channels)
+    attention = PlainEideticAttention
 
     def forward(self, features: Tensor, noisy: bool) -> Tensor:
-        u = self.embed(features) + self.placeholder
-        for i, (attention, mlp) in enumerate(zip(self.attentions, self.mlps, strict=True)):
-            u = attention(self.norms[2 * i](u), noisy) + u
-            u = mlp(self.norms[2 * i + 1](u)) + u
-        return self.last(self.norms[-1](u))
-
-    @torch.no_grad()
-    def copy_from(self, model: TransolverPlus) -> None:
-        """Take over the weights of a model of the project."""
-        self.embed.load_state_dict(model.embed.state_dict())
-        self.placeholder.copy_(model.placeholder)
-        for i, block in enumerate(model.blocks):
-            self.attentions[i].copy_from(block.attention)
-            self.mlps[i].load_state_dict(block.mlp.state_dict())
-            self.norms[2 * i].load_state_dict(block.norm1.state_dict())
-            self.norms[2 * i + 1].load_state_dict(block.norm2.state_dict())
-        self.norms[-1].load_state_dict(model.decoder[0].state_dict())
-        self.last.load_state_dict(model.decoder[1].state_dict())
+        return self.values(features, noisy)
