@@ -60,4 +60,7 @@ def moto() -> Iterator[int]:
     ):
         until(lambda: answers(port), [process], Path(folder))
         yield port
+        if process.poll() is not None:
+            said = (Path(folder) / "moto.out").read_text("utf-8", "replace")[-2000:]
+            raise RuntimeError(f"the server ended with status {process.returncode}:\n{said}")
         process.terminate()
