@@ -8,14 +8,13 @@ thuml/Neural-Solver-Library for the sizes and for clouds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import interpolate, pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from operators.base import MESHES, Function, Mask, Points, Preset, Targets, at_least, check_input
 from operators.nn.nonuniform import Deformation, NonuniformConv, Transform
@@ -31,6 +30,7 @@ from operators.nn.tokens import (
     merged,
     split,
 )
+from operators.nn.unet import Norm, PooledUNet
 from operators.nn.windows import joined, windows
 
 _LIBRARY = "Neural-Solver-Library (db942b72)"
@@ -95,79 +95,8 @@ class Patches(nn.Module):
         return joined(found, sides).movedim(-1, 1)
 
 
-class Pyramid(nn.Module):
-    """A U-Net: two convolutions on each level, blocks on patches where levels are joined.
-
-    The grid is filled up with zeros to as many points along each axis as patches divide, and cut
-    off again.
-
-    Args:
-        dim: Axes of the grid.
-        width: Features on the first level; twice as many on each further one, except the last.
-        levels: Grids, each with half the points along each axis.
-        patches: Along each axis, on the first level; half as many on each further one.
-        heads, tokens, basis: Of `SpectralBlock`.
-        normalization: "batch" or "instance".
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        width: int,
-        levels: int,
-        patches: int,
-        heads: int,
-        tokens: int,
-        basis: int,
-        normalization: Literal["batch", "instance"],
-    ) -> None:
-        super().__init__()
-        kind = nn.Conv1d if dim == 1 else nn.Conv2d
-        batch_norm = nn.BatchNorm1d if dim == 1 else nn.BatchNorm2d
-
-        def convolutions(*widths: int) -> nn.Module:
-            layers: list[nn.Module] = []
-            for c, d in pairwise(widths):
-                norm = batch_norm(d) if normalization == "batch" else nn.GroupNorm(d, d)
-                layers += [kind(c, d, 3, padding=1, bias=False), norm, nn.ReLU()]
-            return nn.Sequential(*layers)
-
-        widths = [width * 2 ** min(i, levels - 2) for i in range(levels)]
-        self.patches = patches
-        self.mode = "linear" if dim == 1 else "bilinear"
-        self.pool = nn.MaxPool1d(2) if dim == 1 else nn.MaxPool2d(2)
-        self.down = nn.ModuleList(
-            convolutions(c, d, d) for c, d in zip([width, *widths], widths, strict=False)
-        )
-        self.blocks = nn.ModuleList(
-            Patches(SpectralBlock(c, heads, tokens, basis), patches // 2**i)
-            for i, c in enumerate(widths)
-        )
-        self.up = nn.ModuleList(
-            convolutions(2 * c, c, d) for c, d in zip(widths[:-1], [width, *widths], strict=False)
-        )
-        self.out = nn.Linear(width, width)
-
-    def forward(self, u: Function) -> Function:
-        grid = u.shape[1:-1]
-        u = pad(u.movedim(-1, 1), self.margins(grid))
-        levels = []
-        for i, layers in enumerate(self.down):
-            u = layers(self.pool(u) if i else u)
-            levels.append(u)
-        u = self.blocks[-1](levels.pop())
-        for i in reversed(range(len(levels))):
-            u = interpolate(u, levels[i].shape[2:], mode=self.mode, align_corners=True)
-            u = self.up[i](torch.cat([self.blocks[i](levels[i]), u], dim=1))
-        return self.out(u[(..., *map(slice, grid))].movedim(1, -1))
-
-    def margins(self, grid: Sequence[int]) -> list[int]:
-        """Zeros before and after each axis, the last one first, as `pad` wants them."""
-        return [side for n in reversed(grid) for side in (0, -n % self.patches)]
-
-
 class LSM(TokenOperator):
-    """MLP of the positions and a, a pyramid of spectral blocks on the grid, an MLP.
+    """MLP of the positions and a, a U-Net with spectral blocks on each of its grids, an MLP.
 
     The defaults are the settings of the Darcy example in the released benchmark library. On boxes
     and meshes the grid is that of the points. With `latent` points lie anywhere: Fourier sums of
@@ -187,8 +116,9 @@ class LSM(TokenOperator):
         in_channels, out_channels: Channels of a and of u.
         dim: Dimension of the domain, 1 or 2.
         width: Features of a point.
-        levels: Grids of the pyramid.
-        patches: Along each axis; 2^(levels - 1) must divide them.
+        levels: Grids of the U-Net, each with half the points of the one before along each axis.
+        patches: Along each axis of the finest grid, half as many on each further one;
+            2^(levels - 1) must divide them. Zeros fill up grids that they do not divide.
         heads: Heads of the blocks; must divide the width.
         tokens: Latent tokens of each head in each patch.
         basis: Frequencies of the transition.
@@ -256,7 +186,7 @@ class LSM(TokenOperator):
         heads: int = 8,
         tokens: int = 4,
         basis: int = 12,
-        normalization: Literal["batch", "instance"] = "batch",
+        normalization: Norm = "batch",
         coordinates: Coordinates = "raw",
         latent: int = 0,
         modes: int = 12,
@@ -272,7 +202,12 @@ class LSM(TokenOperator):
         if patches % 2 ** (levels - 1):
             raise ValueError(f"2^(levels - 1) must divide patches, got {levels=}, {patches=}")
         self.embed = mlp(in_channels + positions.count, 2 * width, width)
-        self.pyramid = Pyramid(dim, width, levels, patches, heads, tokens, basis, normalization)
+        blocks = [
+            Patches(SpectralBlock(c, heads, tokens, basis), patches // 2**i)
+            for i in range(levels)
+            for c in [width * 2 ** min(i, levels - 2)]
+        ]
+        self.pyramid = PooledUNet(dim, width, levels - 1, normalization, blocks, patches)
         self.head = mlp(width, 2 * width, out_channels)
         self.grid = [latent] * dim
         if latent:

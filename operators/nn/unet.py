@@ -1,7 +1,8 @@
 r"""U-Nets of functions on grids: down to coarser grids and back, with what was there before beside.
 
-A U-Net sees a grid whose axes 2^levels divides; zeros stand after the last points of others, and
-what comes out there is cut off. Convolutions are those of points, not of a length.
+A U-Net sees a grid whose axes 2^levels, or another `multiple`, divides; zeros stand after the last
+points of others, and what comes out there is cut off. Convolutions are those of points, not of a
+length.
 
 References: O. Ronneberger, P. Fischer, T. Brox, U-Net, MICCAI 2015; G. Wen et al., U-FNO, Advances
 in Water Resources 163 (2022), and its code gegewen/ufno at 8315fd7b; thuml/Neural-Solver-Library at
@@ -11,6 +12,7 @@ db942b72.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -38,24 +40,27 @@ class UNet(nn.Module):
         levels: How often the grid is halved.
         normalization: After each convolution, of each channel over "batch" and grid, or over the
             grid of each sample ("instance").
+        multiple: What divides the axes of the grid; 0, 2^levels.
     """
 
-    def __init__(self, dim: int, width: int, levels: int, normalization: Norm) -> None:
+    def __init__(
+        self, dim: int, width: int, levels: int, normalization: Norm, multiple: int = 0
+    ) -> None:
         super().__init__()
         self.dim, self.width, self.levels, self.normalization = dim, width, levels, normalization
+        self.multiple = multiple or 2**levels
 
     def forward(self, u: Function) -> Function:
-        grid = u.shape[1:-1]
-        if self.normalization == "instance" and max(grid) <= 2**self.levels:
+        margins = [-n % self.multiple for n in u.shape[1:-1]]
+        longest = max(n + margin for n, margin in zip(u.shape[1:-1], margins, strict=True))
+        if self.normalization == "instance" and longest == 2**self.levels:
             raise ValueError(
                 f'normalization "instance" with levels={self.levels} needs an axis of more than '
-                f"{2**self.levels} points, got {max(grid)}"
+                f"{longest} points, got {max(u.shape[1:-1])}"
             )
-        margins = [0, 0]
-        for n in reversed(grid):
-            margins += [0, -n % 2**self.levels]
-        v = self.coarsened(nn.functional.pad(u, margins).movedim(-1, 1)).movedim(1, -1)
-        return nn.functional.pad(v, [-margin for margin in margins])
+        outside = [0, 0, *(side for margin in reversed(margins) for side in (0, margin))]
+        v = self.coarsened(nn.functional.pad(u, outside).movedim(-1, 1)).movedim(1, -1)
+        return nn.functional.pad(v, [-side for side in outside])
 
     @abstractmethod
     def coarsened(self, u: Tensor) -> Tensor:
@@ -119,14 +124,24 @@ class PooledUNet(UNet):
     of Neural-Solver-Library, the widespread one of PyTorch examples.
 
     Args:
-        dim, width, levels, normalization: As in `UNet`; published are 4 levels.
+        dim, width, levels, normalization, multiple: As in `UNet`; published are 4 levels.
+        beside: What passes where the ways down and up are joined, one module for each of the
+            `levels + 1` grids, the finest first, channels first; without them all is passed on.
 
     >>> PooledUNet(1, 4, 4, "instance")(torch.randn(2, 43, 4)).shape
     torch.Size([2, 43, 4])
     """
 
-    def __init__(self, dim: int, width: int, levels: int, normalization: Norm) -> None:
-        super().__init__(dim, width, levels, normalization)
+    def __init__(
+        self,
+        dim: int,
+        width: int,
+        levels: int,
+        normalization: Norm,
+        beside: Sequence[nn.Module] = (),
+        multiple: int = 0,
+    ) -> None:
+        super().__init__(dim, width, levels, normalization, multiple)
 
         def two(c_in: int, c: int, c_out: int) -> nn.Module:
             first = self.convolution(c_in, c, nn.ReLU())
@@ -143,17 +158,19 @@ class PooledUNet(UNet):
             two(2 * c, c, c_next)
             for c, c_next in zip(channels[::-1], [*channels[-2::-1], width], strict=True)
         )
+        self.beside = nn.ModuleList(beside or [nn.Identity()] * (levels + 1))
         self.out = CONVOLUTIONS[dim](width, width, 1)
 
     def coarsened(self, u: Tensor) -> Tensor:
         kept = [self.first(u)]
         for down in self.down:
             kept.append(down(self.pool(kept[-1])))
+        kept = [beside(u) for beside, u in zip(self.beside, kept, strict=True)]
         v = kept.pop()
         for up in self.up:
-            beside = kept.pop()
+            u = kept.pop()
             finer = nn.functional.interpolate(
-                v, beside.shape[2:], mode=LINEAR[self.dim], align_corners=True
+                v, u.shape[2:], mode=LINEAR[self.dim], align_corners=True
             )
-            v = up(torch.cat([beside, finer], 1))
+            v = up(torch.cat([u, finer], 1))
         return self.out(v)

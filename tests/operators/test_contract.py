@@ -239,7 +239,7 @@ CASES = {
     "flare": Case("flare", {"width": 32, "depth": 1, "heads": 4, "latents": 16, "mlp_depth": 1},
                   5e-3, 600, shifts=NONE, longer=3),
     "lsm": Case("lsm", {"width": 16, "levels": 3, "patches": 4, "heads": 4, "basis": 6,
-                        "normalization": "instance"}, no_limit=CONVOLUTION),
+                        "normalization": "instance"}, no_limit=CONVOLUTION, longer=2),
     "lsm batch norm": Case("lsm", {"width": 16, "levels": 3, "patches": 4, "heads": 4},
                            evaluates=0.1, no_limit=CONVOLUTION),
     "lsm latent": Case("lsm", {"width": 16, "levels": 3, "patches": 4, "heads": 4, "basis": 6,

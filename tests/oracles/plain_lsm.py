@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from operators.models.lsm import LSM, Pyramid, SpectralBlock
+from operators.models.lsm import LSM, SpectralBlock
+from operators.nn.unet import PooledUNet
 from tests.oracles.plain_geofno import completed, multiplied, on_grid, plain_deformation, wave
 
 
-def at_points(u: Tensor, layer: torch.nn.Linear) -> Tensor:
+def at_points(u: Tensor, layer: torch.nn.Module) -> Tensor:
     """A linear map over channels, the first axis after the batch."""
-    v = torch.einsum("oi,bi...->bo...", layer.weight, u)
+    v = torch.einsum("oi,bi...->bo...", layer.weight.flatten(1), u)
     return v + layer.bias.reshape(1, -1, *[1] * (u.ndim - 2))
 
 
@@ -58,13 +59,13 @@ def blocks(u: Tensor, block: SpectralBlock, count: int) -> Tensor:
     return out
 
 
-def convolutions(u: Tensor, layers: torch.nn.Sequential) -> Tensor:
+def double(u: Tensor, layers: torch.nn.Sequential) -> Tensor:
+    """Two convolutions, each with its norm and ReLU."""
     convolve = F.conv1d if u.ndim == 3 else F.conv2d
-    for i in (0, 3):
-        u = convolve(u, layers[i].weight, padding=1)
-        norm = layers[i + 1]
+    for convolution, norm, _ in layers:
+        u = convolve(u, convolution.weight, padding=1)
         axes = tuple(range(2, u.ndim))
-        if isinstance(norm, torch.nn.GroupNorm):
+        if isinstance(norm, torch.nn.InstanceNorm1d | torch.nn.InstanceNorm2d):
             mean, variance = u.mean(axes, True), u.var(axes, correction=0, keepdim=True)
         else:
             mean, variance = u.mean((0, *axes), True), u.var((0, *axes), correction=0, keepdim=True)
@@ -73,24 +74,24 @@ def convolutions(u: Tensor, layers: torch.nn.Sequential) -> Tensor:
     return u
 
 
-def pyramid(u: Tensor, model: Pyramid) -> Tensor:
+def pyramid(u: Tensor, model: PooledUNet) -> Tensor:
     grid = u.shape[2:]
-    filled = [-(-n // model.patches) * model.patches for n in grid]
+    filled = [-(-n // model.multiple) * model.multiple for n in grid]
     v = torch.zeros(*u.shape[:2], *filled, dtype=u.dtype)
     inside = (..., *map(slice, grid))
     v[inside] = u
     pool, mode = (F.max_pool1d, "linear") if u.ndim == 3 else (F.max_pool2d, "bilinear")
-    levels = [convolutions(v, model.down[0])]
-    for layers in model.down[1:]:
-        levels.append(convolutions(pool(levels[-1], 2), layers))
+    levels = [double(v, model.first)]
+    for layers in model.down:
+        levels.append(double(pool(levels[-1], 2), layers))
     joined = [
-        blocks(v, patches.block, model.patches // 2**i)
-        for i, (v, patches) in enumerate(zip(levels, model.blocks, strict=True))
+        blocks(v, patches.block, model.multiple // 2**i)
+        for i, (v, patches) in enumerate(zip(levels, model.beside, strict=True))
     ]
-    v = joined[-1]
-    for i in range(len(levels) - 2, -1, -1):
+    v = joined.pop()
+    for layers in model.up:
         v = F.interpolate(v, scale_factor=2, mode=mode, align_corners=True)
-        v = convolutions(torch.cat([joined[i], v], 1), model.up[i])
+        v = double(torch.cat([joined.pop(), v], 1), layers)
     return at_points(v, model.out)[inside]
 
 
