@@ -375,11 +375,17 @@ def _named(row: Row) -> str:
 
 
 def learning(run: BenchmarkRun, found: Mapping[str, list[Row]], watched: str, name: str) -> Picture:
-    """Errors of the watched samples after each epoch."""
-    scores = {of: [epoch.score for epoch in run.history(own[0])] for of, own in found.items()}
-    series = {of: (range(1, len(score) + 1), score) for of, score in scores.items()}
-    figure = charts.curves(series, "epoch", f"relative L² error, {watched}", markers=False)
-    return picture(figure, name, "Learning curves, seed 0.")
+    """Errors of the watched samples after each epoch: the mean over the seeds, and their range."""
+    series, bands, seeds = {}, {}, max(map(len, found.values()))
+    for of, own in found.items():
+        scores = np.array([[epoch.score for epoch in run.history(row)] for row in own])
+        series[of] = range(1, scores.shape[1] + 1), scores.mean(axis=0).tolist()
+        if len(own) > 1:
+            bands[of] = scores.min(axis=0).tolist(), scores.max(axis=0).tolist()
+    words = f"relative L² error, {watched}"
+    figure = charts.curves(series, "epoch", words, bands=bands, markers=False)
+    over = f"the mean over {seeds} seeds, and the range from the smallest to the largest"
+    return picture(figure, name, f"Learning curves, {over if seeds > 1 else 'seed 0'}.")
 
 
 def _jacobian(predictor: Predictor, pairs: Pairs) -> np.ndarray:

@@ -55,6 +55,7 @@ def curves(
     *,
     ticks: Mapping[int, str] | None = None,
     spreads: Sequence[Sequence[float]] | None = None,
+    bands: Mapping[str, tuple[Sequence[float], Sequence[float]]] | None = None,
     markers: bool = True,
     trained: float | None = None,
     log: bool = False,
@@ -66,6 +67,7 @@ def curves(
         x, y: What the axes show.
         ticks: Places with labels, in place of those that matplotlib finds.
         spreads: Of the values of each curve.
+        bands: Name -> smallest and largest values, between which the curve lies.
         markers: Whether values are marked.
         trained: A place that a dotted line marks.
         log: Whether places are on a logarithmic axis.
@@ -78,6 +80,8 @@ def curves(
         look = {"color": ink, "label": name, "lw": 1.1, "ms": 4, "marker": marker}
         error = None if spreads is None or not any(spreads[i]) else spreads[i]
         axes.errorbar(places, values, error, ls=_DASHES[i % 4], capsize=2, **look)
+        if bands and name in bands:
+            axes.fill_between(places, *bands[name], color=ink, alpha=0.18, lw=0)
     axes.set(xlabel=x, ylabel=y)
     if trained is not None:
         axes.axvline(trained, color=QUIET, lw=0.9, ls=":")
@@ -86,7 +90,8 @@ def curves(
     if ticks is not None:
         axes.set_xticks(list(ticks), list(ticks.values()), minor=False)
         axes.set_xticks([], minor=True)
-    logarithmic(axes, "y", np.concatenate([values for _, values in series.values()]))
+    ends = [values for pair in (bands or {}).values() for values in pair]
+    logarithmic(axes, "y", np.concatenate([*(values for _, values in series.values()), *ends]))
     _legend(axes)
     return figure
 

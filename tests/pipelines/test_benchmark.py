@@ -24,12 +24,13 @@ from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import names as shipped
 from pipelines.measure.cost import Cost
+from pipelines.reports import benchmark_report as report_module
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import line_of
 from pipelines.reports.fields import Look
 from pipelines.reports.profile_report import write_profile_report
 from pipelines.reports.sheets import Functions
-from pipelines.reports.study_charts import predictions_in_panels
+from pipelines.reports.study_charts import curves, predictions_in_panels
 from pipelines.reports.wording import scientific
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import RunError, evaluate
@@ -431,6 +432,26 @@ def test_the_report_has_the_table_in_three_forms(finished):
         assert word in html
         assert word in text or word == "smaller"
     assert len(list((finished.folder / "pictures").glob("burgers-*.svg"))) == 5
+
+
+def test_learning_curves_have_a_band_over_the_seeds(finished, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(report_module.charts, "curves", lambda *a, **k: drawn.append((a, k)))
+    monkeypatch.setattr(report_module, "picture", lambda figure, name, caption: caption)
+    found = {"FNO": finished.rows()[:2], "one seed": finished.rows()[:1]}
+    caption = report_module.learning(finished, found, "validation", "learning")
+    assert "mean over 2 seeds" in caption
+    scores = np.array([[e.score for e in finished.history(row)] for row in found["FNO"]])
+    [((series, *_), said)] = drawn
+    assert said["bands"] == {"FNO": (scores.min(0).tolist(), scores.max(0).tolist())}
+    assert series["FNO"] == (range(1, 3), scores.mean(0).tolist())
+
+
+def test_a_band_lies_between_its_ends():
+    figure = curves({"a": ([1, 2], [2.0, 4.0])}, "x", bands={"a": ([1.0, 3.0], [3.0, 5.0])})
+    [area] = figure.axes[0].collections[-1].get_paths()
+    corners = {tuple(corner) for corner in area.vertices.tolist()}
+    assert corners == {(1, 1), (1, 3), (2, 3), (2, 5)}
 
 
 def test_the_report_reads_predictions_that_are_kept(finished, monkeypatch):
