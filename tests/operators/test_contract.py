@@ -33,6 +33,7 @@ class Case:
         refines: Whether values converge as the grid is refined; else why not, in `no_limit`.
         shifts: Settings with which it commutes with shifts of a periodic grid; None if it never
             does, as attention to landmarks and fixed sensors cannot.
+        ordered: Why values change with the order of the points of a cloud; else they do not.
         elsewhere: Whether it predicts at other points than those of the input.
         on: Further settings by the kind of domain.
         foreign: Whether it is of another package, which is left out where a test says so.
@@ -48,6 +49,7 @@ class Case:
     evaluates: float | None = None
     no_limit: str = ""
     shifts: dict | None = None
+    ordered: str = ""
     elsewhere: bool = False
     on: dict = field(default_factory=dict)
     foreign: bool = False
@@ -146,19 +148,20 @@ CASES = {
     "unet": Case("unet", {"width": 12, "levels": 2}, 5e-3, evaluates=0.1, no_limit=CONVOLUTION,
                  elsewhere=True),
     "deeponet": Case("deeponet", {"sensors": 16, "basis": 64, "width": 64, "activation": "gelu"},
-                     3e-3, 400, no_limit="the sensors are fixed", elsewhere=True, longer=2,
-                     on=SENSORS),
+                     3e-3, 400, no_limit="the sensors are fixed", ordered="so are the sensors",
+                     elsewhere=True, longer=2, on=SENSORS),
     "shift-deeponet": Case("shift-deeponet", {"sensors": 16, "basis": 16, "width": 64,
                                               "trunk_width": 16, "branch_depth": 2,
                                               "trunk_depth": 2, "coordinates": "fourier"},
                            6e-3, 500, {"harmonics": 1}, 2e-2, no_limit="the sensors are fixed",
-                           elsewhere=True, longer=4, on=SENSORS),
+                           ordered="so are the sensors", elsewhere=True, longer=4, on=SENSORS),
     "ono": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                         "attention": "linear"}, 1e-2, 600, {"coordinates": "periodic"},
                 reaches=2e-2, evaluates=0.1),
     "ono nystrom": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                                 "attention": "nystrom", "landmarks": 8}, 1e-2, 600,
                         {"coordinates": "periodic"}, reaches=2e-2, evaluates=0.1,
+                        ordered="landmarks are means of consecutive points",
                         no_limit="a convolution of 33 points is not that of a length",
                         longer=2),
     "ono galerkin": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
@@ -198,6 +201,7 @@ CASES = {
                                          "stride": 2, "normalization": "instance", "scale": 0.05,
                                          "encoder_locality": 20.0, "decoder_locality": 30.0},
                             3e-3, 400, reaches=3e-2, elsewhere=True,
+                            ordered="latent are every second one",
                             no_limit="every second point is another mesh"),
     "transolver": Case("transolver", {**SMALL_TOKENS, "slices": 16}, 5e-3, 1000,
                        no_limit=CONVOLUTION, longer=2,

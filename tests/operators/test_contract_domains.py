@@ -170,6 +170,18 @@ def test_shapes_of_clouds_masks_and_output_points_are_checked():
         check_input(model, a, x.expand(3, -1, -1), x)
 
 
+@pytest.mark.parametrize(
+    ("label", "dim"), [one for one in ALL if "cloud" in built(*one, "cloud").domains]
+)
+def test_a_permutation_of_the_points_permutes_the_values(label, dim):
+    """Or the table says why not."""
+    model, x, a = made(label, dim, "cloud"), points("cloud", dim), torch.randn(2, 40, 1).double()
+    model, order = settled(model, a, x), torch.randperm(40)
+    found, expected = model(a[:, order], x[order]), model(a, x)[:, order]
+    same = torch.allclose(found, expected, rtol=1e-8, atol=1e-9)
+    assert same == (not CASES[label].ordered)
+
+
 def asked_elsewhere():
     for label, dim in ALL:
         model = built(label, dim, "cloud")

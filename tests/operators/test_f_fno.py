@@ -7,6 +7,7 @@ import torch
 
 from operators.models.f_fno import FFNO, FactorizedConvolution, WeightNormalized
 from operators.nn.spectral import SpectralConv1d
+from tests.operators.drawn import shaken
 from tests.oracles.plain_f_fno import plain_f_fno
 
 dims = pytest.mark.parametrize("dim", [1, 2])
@@ -21,15 +22,6 @@ def points(*sizes, last=1.0):
 def small(**settings):
     torch.manual_seed(0)
     return FFNO(**{"width": 6, "depth": 3, "modes": 5, "factor": 2, "head_width": 7} | settings)
-
-
-def shaken(model):
-    """The model in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return model.double()
 
 
 def same(model, found, expected):
@@ -120,7 +112,7 @@ def test_commutes_with_translations_of_periodic_grids(dim, shared):
 @dims
 @pytest.mark.parametrize("settings", [{}, {"coordinates": "none", "padding": 0.25}])
 def test_coordinates_or_padding_break_the_symmetry_of_translations(settings, dim):
-    model = shaken(small(dim=dim, **settings))
+    model = shaken(small(dim=dim, **settings), 0.3)
     x = points(*(14, 17)[:dim])
     a = torch.randn(3, *x.shape[:-1], 1, dtype=torch.float64)
     assert (model(a.roll(5, 1), x) - model(a, x).roll(5, 1)).abs().max() > 1e-2
@@ -176,7 +168,7 @@ def test_shared_weights_act_in_every_layer_once_kept():
 
 @dims
 def test_band_limited_periodic_input_has_one_output_on_all_resolutions(dim):
-    model = shaken(small(dim=dim, coordinates="periodic"))
+    model = shaken(small(dim=dim, coordinates="periodic"), 0.3)
 
     def values(n):
         x = points(*[n] * dim)

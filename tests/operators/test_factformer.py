@@ -4,16 +4,8 @@ import pytest
 import torch
 
 from operators.models.factformer import FactFormer, along, line
+from tests.operators.drawn import shaken
 from tests.oracles.plain_factformer import plain_factformer
-
-
-def shaken(module):
-    """The module in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double()
 
 
 def small(**settings):

@@ -6,37 +6,14 @@ import pytest
 import torch
 
 from operators.models.flare import FLARE, LatentRouting
+from tests.operators.drawn import cloud, graded, shaken
 from tests.oracles.plain_flare import PlainFLARE
 
 SIZES = {"width": 12, "depth": 2, "heads": 3, "latents": 5, "mlp_depth": 2}
 
 
-def shaken(model):
-    """In float64, with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double()
-
-
 def small(**settings):
     return shaken(FLARE(**SIZES | settings))
-
-
-def cloud(batch=2, n=9, channels=1):
-    torch.manual_seed(2)
-    a = torch.randn(batch, n, channels, dtype=torch.float64)
-    return a, torch.rand(batch, n, 2, dtype=torch.float64)
-
-
-def graded(model):
-    """A copy whose weights are the gradients."""
-    found = copy.deepcopy(model)
-    with torch.no_grad():
-        for mine, theirs in zip(found.parameters(), model.parameters(), strict=True):
-            mine.copy_(theirs.grad)
-    return found
 
 
 def test_is_the_released_operator_with_its_gradients():
@@ -78,13 +55,6 @@ def test_the_matrix_among_points_has_the_rank_of_the_latent_tokens():
         matrix = routing(torch.eye(8, dtype=torch.float64)[None])[0]  # the values are unit vectors
     torch.testing.assert_close(matrix.sum(dim=1), torch.ones(8, dtype=torch.float64))
     assert int(torch.linalg.matrix_rank(matrix)) == 3
-
-
-def test_a_permutation_of_the_points_permutes_the_values():
-    model = small()
-    a, x = cloud()
-    order = torch.randperm(9)
-    torch.testing.assert_close(model(a[:, order], x[:, order]), model(a, x)[:, order])
 
 
 def test_all_points_given_twice_change_nothing():

@@ -11,6 +11,7 @@ from operators.base import check_input
 from operators.models.fno import CAO, FIRST, FNO, PLUS
 from operators.nn.fourier import FourierLayer
 from operators.nn.resample import interpolated, interpolation
+from tests.operators.drawn import shaken
 
 VARIANTS = {
     "2021": {},
@@ -41,18 +42,6 @@ def some(dim, channels=1, batch=3):
 def small(**settings):
     torch.manual_seed(0)
     return FNO(**{"width": 6, "depth": 3, "modes": 5, "head_width": 7} | settings)
-
-
-def shaken(model):
-    """The model in float64 with weights and statistics of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-        for name, buffer in model.named_buffers():
-            if "running" in name:
-                buffer.add_(torch.rand_like(buffer))
-    return model.double()
 
 
 @pytest.mark.parametrize("name", FNO.presets)

@@ -11,6 +11,7 @@ from operators.models.galerkin import GalerkinTransformer
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX
 from operators.nn.features import FAVOR, RFA, random_features
 from operators.nn.nystrom import NYSTROM, through
+from tests.operators.drawn import shaken
 from tests.oracles import plain_galerkin_lite
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
 
@@ -22,15 +23,6 @@ KINDS = {
 
 def points(n, dtype=torch.float64):
     return torch.arange(n, dtype=dtype)[:, None] / n
-
-
-def shaken(model):
-    """The model in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double()
 
 
 def small(**settings):

@@ -12,6 +12,7 @@ from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX
 from operators.nn.features import FAVOR, RFA
 from operators.nn.nystrom import NYSTROM
 from operators.nn.resample import interpolated
+from tests.operators.drawn import shaken
 from tests.oracles.plain_galerkin2d import (
     PlainGalerkinTransformer2d,
     released_ratio,
@@ -44,15 +45,6 @@ def nodes(n):
 
 def cells(n):
     return square((torch.arange(n, dtype=torch.float64) + 0.5) / n)
-
-
-def shaken(model):
-    """The model in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double()
 
 
 def small(**settings):

@@ -8,6 +8,7 @@ import torch
 from operators.base import check_input
 from operators.models.gaot import GAOT
 from operators.nn.neighbours import Lattice, ends, of_queries, standardized, statistics, summed
+from tests.operators.drawn import shaken
 from tests.oracles.plain_gaot import PlainGAOT, neighbours
 
 VARIANTS = [
@@ -16,15 +17,6 @@ VARIANTS = [
     {"lattice": [8, 4], "radius": 0.5, "scales": [0.5, 1.0], "depth": 4, "width": 24},
     {"dim": 1, "lattice": 12, "radius": 0.04, "patch": 4, "depth": 1},
 ]
-
-
-def shaken(module):
-    """The module in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double()
 
 
 def small(**settings):

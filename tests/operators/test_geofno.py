@@ -8,19 +8,11 @@ import torch
 from operators.models.fno import FNO
 from operators.models.geofno import GeoFNO
 from operators.nn.nonuniform import Deformation, NonuniformConv, frequencies, waves
+from tests.operators.drawn import shaken
 from tests.oracles.plain_geofno import plain_deformation, plain_geofno
 
 transforms = pytest.mark.parametrize("transform", ["mean", "sum"])
 dims = pytest.mark.parametrize("dim", [1, 2])
-
-
-def shaken(module):
-    """In float64, with weights of order one so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double()
 
 
 def small(**settings):

@@ -5,16 +5,8 @@ import torch
 from torch.nn.functional import gelu
 
 from operators.models.gnot import GNOT, Experts, normalized
+from tests.operators.drawn import shaken
 from tests.oracles.plain_gnot import plain_gnot
-
-
-def shaken(module):
-    """The module in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double()
 
 
 def small(**settings):

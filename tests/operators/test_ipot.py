@@ -1,11 +1,10 @@
 """IPOT against the released code in other words, and what its queries are made of."""
 
-import copy
-
 import pytest
 import torch
 
 from operators.models.ipot import IPOT
+from tests.operators.drawn import cloud, graded
 from tests.oracles.plain_ipot import PlainIPOT
 
 SIZES = {"dim": 2, "width": 12, "depth": 2, "heads": 3, "cross_heads": 2, "latents": 5,
@@ -22,26 +21,11 @@ def small(**settings):
     return model.double()
 
 
-def cloud(batch=2, n=9, channels=1):
-    torch.manual_seed(2)
-    a = torch.randn(batch, n, channels, dtype=torch.float64)
-    return a, torch.rand(batch, n, 2, dtype=torch.float64)
-
-
 def plain(model, channels):
     found = PlainIPOT(channels, **SIZES).double()
     for parameter in found.parameters():
         torch.nn.init.zeros_(parameter)
     found.copy_from(model)
-    return found
-
-
-def graded(model):
-    """A copy whose weights are the gradients."""
-    found = copy.deepcopy(model)
-    with torch.no_grad():
-        for mine, theirs in zip(found.parameters(), model.parameters(), strict=True):
-            mine.copy_(theirs.grad)
     return found
 
 
@@ -88,13 +72,6 @@ def test_depth_is_how_often_the_block_acts():
     for mine, theirs in zip(one.parameters(), two.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     assert not torch.allclose(one(a, x), two(a, x), rtol=1e-3)
-
-
-def test_a_permutation_of_the_points_permutes_the_values():
-    model = small()
-    a, x = cloud()
-    order = torch.randperm(9)
-    torch.testing.assert_close(model(a[:, order], x[:, order]), model(a, x)[:, order])
 
 
 def test_is_known_at_points_where_the_input_is_not():

@@ -7,18 +7,10 @@ import torch
 
 from operators.models.linear_no import LinearNO, LinearPhysicsAttention
 from operators.models.transolver import Transolver
+from tests.operators.drawn import graded, shaken
 from tests.oracles.plain_linear_no import PlainLinearNO
 
 SIZES = {"width": 12, "depth": 2, "heads": 3, "slices": 5, "feedforward": 10, "lattice": 3}
-
-
-def shaken(model):
-    """In float64, with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double()
 
 
 def small(**settings):
@@ -31,15 +23,6 @@ def square(n1=6, n2=5):
     axes = (torch.arange(n, dtype=torch.float64) / n for n in (n1, n2))
     x = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
     return torch.randn(2, n1, n2, 1, dtype=torch.float64), x
-
-
-def graded(model):
-    """A copy whose weights are the gradients."""
-    found = copy.deepcopy(model)
-    with torch.no_grad():
-        for mine, theirs in zip(found.parameters(), model.parameters(), strict=True):
-            mine.copy_(theirs.grad)
-    return found
 
 
 def test_is_the_operator_of_the_paper_with_its_gradients():

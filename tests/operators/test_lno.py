@@ -7,6 +7,7 @@ import torch
 
 from operators.base import check_input
 from operators.models.lno import LNO
+from tests.operators.drawn import cloud, graded
 from tests.oracles.plain_lno import PlainLNO
 
 SIZES = {"width": 12, "depth": 2, "heads": 3, "latents": 5, "mlp_depth": 2}
@@ -20,12 +21,6 @@ def small(**settings):
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
     return model.double()
-
-
-def cloud(batch=2, n=9, channels=1):
-    torch.manual_seed(2)
-    a = torch.randn(batch, n, channels, dtype=torch.float64)
-    return a, torch.rand(batch, n, 2, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -47,15 +42,6 @@ def test_is_the_released_operator_with_its_gradients(shared, coordinates):
         torch.testing.assert_close(mine.detach(), theirs.grad, rtol=1e-10, atol=1e-10)
 
 
-def graded(model):
-    """A copy whose weights are the gradients."""
-    found = copy.deepcopy(model)
-    with torch.no_grad():
-        for mine, theirs in zip(found.parameters(), model.parameters(), strict=True):
-            mine.copy_(theirs.grad)
-    return found
-
-
 @pytest.mark.parametrize(
     ("channels", "settings", "count"),
     [
@@ -71,13 +57,6 @@ def test_number_of_parameters(channels, settings, count):
     with torch.device("meta"):
         model = LNO(in_channels=channels[0], out_channels=channels[1], **settings)
     assert model.parameter_count == count
-
-
-def test_a_permutation_of_the_points_permutes_the_values():
-    model = small()
-    a, x = cloud()
-    order = torch.randperm(9)
-    torch.testing.assert_close(model(a[:, order], x[:, order]), model(a, x)[:, order])
 
 
 def test_is_known_at_points_where_the_input_is_not():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from operators.models.lsm import LSM, SpectralBlock
+from tests.operators.drawn import shaken
 from tests.oracles.plain_lsm import block_of_patch, plain_lsm
 
 VARIANTS = {
@@ -13,14 +14,6 @@ VARIANTS = {
     "latent": {"latent": 12, "modes": 4, "transform": "sum", "deformation_width": 8},
 }
 variants = pytest.mark.parametrize("variant", VARIANTS)
-
-
-def shaken(module):
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return module.double()
 
 
 def small(**settings):

@@ -6,6 +6,7 @@ import torch
 from operators.models.oformer import OFormer, RotaryAttention, normed
 from operators.nn.pointwise import GEGLU
 from operators.nn.rotary import RandomWaves, rotated
+from tests.operators.drawn import shaken
 from tests.oracles.plain_oformer import plain_oformer
 
 # the structures of the released scripts, Darcy flow, Burgers, Navier-Stokes
@@ -16,15 +17,6 @@ RESIDUAL = {
 }  # fmt: skip
 MARCHING = {"heads": 1, "scales": [3.0, 1.0, 1.0], "decoder": "marching", "decoder_depth": 2}
 STRUCTURES = [POINTS, RESIDUAL, MARCHING]
-
-
-def shaken(module):
-    """The module in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double().eval()
 
 
 def small(**settings):
@@ -47,7 +39,7 @@ def functions(n=9, channels=1, batch=2):
 @pytest.mark.parametrize("structure", STRUCTURES, ids=["points", "residual", "marching"])
 @pytest.mark.parametrize("dim", [1, 2])
 def test_is_the_released_operator_written_out_with_its_gradients(structure, dim):
-    model = shaken(small(dim=dim, in_channels=2, out_channels=2, **structure))
+    model = shaken(small(dim=dim, in_channels=2, out_channels=2, **structure)).eval()
     a, x, y = functions(channels=2), cloud(dim=dim), cloud(5, dim)
     found, expected = model(a, x, y), plain_oformer(model, a, x, y)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
@@ -84,11 +76,11 @@ def test_the_fastest_pair_turns_by_the_rate_and_the_next_ones_slower():
 
 
 def test_shifts_of_all_points_change_what_reads_coordinates_and_nothing_else():
-    model = shaken(small(coordinates="none", **POINTS))
+    model = shaken(small(coordinates="none", **POINTS)).eval()
     a, x = functions(), cloud()
     torch.testing.assert_close(model.encoded(a, x), model.encoded(a, x + 0.7))
     v = torch.cat([a, x.expand(2, -1, -1)], dim=-1)
-    model = shaken(small(**POINTS))
+    model = shaken(small(**POINTS)).eval()
     torch.testing.assert_close(model.encoded(v, x), model.encoded(v, x + 0.7))
     mute = torch.cat([torch.ones(12), torch.zeros(2)])  # what the head sees of y
     model.query.register_forward_pre_hook(lambda _, given: (given[0] * 0,))
@@ -99,7 +91,7 @@ def test_shifts_of_all_points_change_what_reads_coordinates_and_nothing_else():
 
 
 def test_points_may_be_permuted_and_each_is_asked_on_its_own():
-    model = shaken(small(**POINTS))
+    model = shaken(small(**POINTS)).eval()
     a, x, y = functions(), cloud(), cloud(6)
     order = torch.randperm(9)
     torch.testing.assert_close(model(a[:, order], x[order], y), model(a, x, y))
@@ -108,8 +100,8 @@ def test_points_may_be_permuted_and_each_is_asked_on_its_own():
 
 
 def test_marching_reads_each_frame_off_the_state_after_as_many_steps():
-    whole = shaken(small(out_channels=6, frame_channels=2, **MARCHING))
-    one = shaken(small(out_channels=2, **MARCHING))
+    whole = shaken(small(out_channels=6, frame_channels=2, **MARCHING)).eval()
+    one = shaken(small(out_channels=2, **MARCHING)).eval()
     one.load_state_dict(whole.state_dict())
     a, x = functions(), cloud()
     u = whole(a, x)
@@ -146,7 +138,7 @@ def test_queries_are_sines_and_cosines_of_waves_that_are_not_learned():
 
 
 def test_a_gated_mlp_multiplies_halves():
-    module = shaken(GEGLU(3, 5, 2))
+    module = shaken(GEGLU(3, 5, 2)).eval()
     u = torch.randn(4, 3, dtype=torch.float64)
     v = u @ module.first.weight.T + module.first.bias
     v = torch.nn.functional.gelu(v[:, :5]) * v[:, 5:]

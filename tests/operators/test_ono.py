@@ -11,6 +11,7 @@ from operators.models.ono import ONO, LinearAttention
 from operators.nn.eigenfunctions import Normalized, Orthonormal
 from operators.nn.nystrom import NystromAttention
 from operators.training.step import Watch
+from tests.operators.drawn import shaken
 from tests.oracles.plain_ono import PlainONO
 
 ATTENTIONS = ["linear", "galerkin", "nystrom"]
@@ -23,15 +24,6 @@ def points(n, dtype=torch.float64):
 def square(n1, n2, dtype=torch.float64):
     axes = ((torch.arange(n, dtype=dtype) + 0.5) / n for n in (n1, n2))
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-
-
-def shaken(module):
-    """In float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double()
 
 
 def small(**settings):

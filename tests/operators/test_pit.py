@@ -19,6 +19,7 @@ from operators.nn.position import (
     SquaredDistance,
     neighbours,
 )
+from tests.operators.drawn import shaken
 
 PLAIN, TORUS = SquaredDistance(False, 1.0), SquaredDistance(True, 0.25)
 ATTENTIONS = ["position", "self-position", "self-a", "self-b"]
@@ -35,15 +36,6 @@ def square(n, dtype=torch.float64, start=0.0):
 
 def grid(dim, n, dtype=torch.float64):
     return line(n, dtype) if dim == 1 else square(n, dtype)
-
-
-def shaken(module):
-    """The module in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double()
 
 
 def small(**settings):

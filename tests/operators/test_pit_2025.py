@@ -5,17 +5,14 @@ import torch
 
 from operators.models.pit_2025 import PiT2025
 from operators.nn.normalization import InstanceNorm
+from tests.operators.drawn import shaken
 from tests.oracles.plain_pit_2025 import plain
 
 
-def shaken(**settings):
+def small(**settings):
     torch.manual_seed(0)
-    model = PiT2025(**{"width": 8, "depth": 2, "latent": 6, "encoder_locality": 21.0,
-                       "decoder_locality": 13.0} | settings).double()  # fmt: skip
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
+    return shaken(PiT2025(**{"width": 8, "depth": 2, "latent": 6, "encoder_locality": 21.0,
+                             "decoder_locality": 13.0} | settings))  # fmt: skip
 
 
 def lattice(dim, n, ends=False):
@@ -50,7 +47,7 @@ def compared(model, a, x, y, alone):
     ids=["burgers", "sod", "darcy", "vorticity"],
 )
 def test_on_grids_it_is_the_released_operator_written_out(dim, settings, latent):
-    model = shaken(**settings)
+    model = small(**settings)
     # of points at one distance, rounding would decide which are neighbours in the released code
     x = lattice(dim, 11) + 0.01 * torch.rand(*[11] * dim, dim, dtype=torch.float64)
     a, rows = torch.randn(3, *[11] * dim, 1, dtype=torch.float64), x.flatten(0, -2)
@@ -64,7 +61,7 @@ def test_on_grids_it_is_the_released_operator_written_out(dim, settings, latent)
 
 
 def test_on_clouds_of_their_own_it_is_the_released_operator_of_elasticity():
-    model = shaken(dim=2, in_channels=3, latent="output", periodic=False)
+    model = small(dim=2, in_channels=3, latent="output", periodic=False)
     x, a = irregular(3, 29), torch.randn(3, 29, 3, dtype=torch.float64)
     alone = [plain(model, torch.cat([p, v], -1), p, p, p, None) for p, v in zip(x, a, strict=True)]
     compared(model, a, x, None, alone)
@@ -72,7 +69,7 @@ def test_on_clouds_of_their_own_it_is_the_released_operator_of_elasticity():
 
 def test_from_an_outline_to_a_mesh_it_is_the_released_operator_of_airfoils():
     """Every second point of the mesh, in both directions, is a latent one."""
-    model = shaken(
+    model = small(
         dim=2, in_channels=2, out_channels=4, heads=1, latent="output", stride=2, periodic=False,
         coordinates="none",
     )  # fmt: skip
@@ -102,7 +99,7 @@ def test_the_count_is_the_sum_of_its_parts():
 
 def test_a_scale_stands_for_longer_coordinates():
     """Of shock tubes, within [-5, 5] there; here within [0, 1]."""
-    short, long = shaken(periodic=False, scale=0.01), shaken(periodic=False)
+    short, long = small(periodic=False, scale=0.01), small(periodic=False)
     x, y = lattice(1, 11).squeeze(-1), lattice(1, 7).squeeze(-1)
     weights = [
         model.down.scores(s * x[:, None], s * y[:, None]).softmax(-1)

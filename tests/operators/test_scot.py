@@ -12,21 +12,13 @@ from safetensors.torch import save_file
 from operators.models.fno import FNO
 from operators.models.scot import CosineAttention, Norm, ScOT, fourier_resized
 from operators.training.start import StartError, renamed, start_from
+from tests.operators.drawn import shaken
 from tests.oracles.plain_scot import PlainScOT
 
 # of a Poseidon-T that the released code made: names and shapes of all its tensors
 RELEASED = json.loads((Path(__file__).parents[1] / "data" / "poseidon_t.json").read_text("utf-8"))
 SMALL = {"size": 16, "patch": 2, "width": 4, "depths": [3, 2], "heads": [2, 1], "skips": [2, 1],
          "window": 4, "ratio": 4, "time": "channel"}  # fmt: skip
-
-
-def shaken(module):
-    """The module in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double()
 
 
 def small(**settings):

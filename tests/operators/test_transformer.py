@@ -8,6 +8,7 @@ import torch
 
 from operators.base import check_input
 from operators.models.transformer import Transformer
+from tests.operators.drawn import shaken
 from tests.oracles.plain_operators import PlainTransformer
 
 ATTENTIONS = ["softmax", "efficient", "galerkin"]
@@ -16,15 +17,6 @@ SMALL = {"width": 12, "depth": 2, "heads": 2, "feedforward": 16, "modes": 4, "de
 
 def small(**settings):
     return Transformer(**SMALL | settings)
-
-
-def shaken(model):
-    """The model in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double()
 
 
 def points(dim, n=10):

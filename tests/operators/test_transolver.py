@@ -10,6 +10,7 @@ from torch.nn.functional import gelu, layer_norm
 from operators.base import check_input
 from operators.models.transolver import PhysicsAttention, Transolver
 from operators.nn.pointwise import Convolution
+from tests.operators.drawn import shaken
 from tests.oracles.plain_transolver import PlainTransolver
 
 VARIANTS = [
@@ -23,15 +24,6 @@ def points(n, dim=1, dtype=torch.float64, kind="periodic"):
     j = torch.arange(n, dtype=dtype)
     axis = {"periodic": j / n, "cell": (j + 0.5) / n, "nodal": j / (n - 1)}[kind]
     return torch.stack(torch.meshgrid(*[axis] * dim, indexing="ij"), dim=-1)
-
-
-def shaken(module):
-    """The module in float64 with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double()
 
 
 def small(**settings):

@@ -7,37 +7,14 @@ import pytest
 import torch
 
 from operators.models.transolver_plus import EideticAttention, TransolverPlus, gumbel
+from tests.operators.drawn import cloud, graded, shaken
 from tests.oracles.plain_transolver_plus import PlainTransolverPlus
 
 SIZES = {"width": 12, "depth": 2, "heads": 3, "slices": 5, "feedforward": 10}
 
 
-def shaken(model):
-    """In float64, with weights of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double()
-
-
 def small(**settings):
     return shaken(TransolverPlus(**SIZES | settings))
-
-
-def cloud(batch=2, n=9, channels=1):
-    torch.manual_seed(2)
-    a = torch.randn(batch, n, channels, dtype=torch.float64)
-    return a, torch.rand(batch, n, 2, dtype=torch.float64)
-
-
-def graded(model):
-    """A copy whose weights are the gradients."""
-    found = copy.deepcopy(model)
-    with torch.no_grad():
-        for mine, theirs in zip(found.parameters(), model.parameters(), strict=True):
-            mine.copy_(theirs.grad)
-    return found
 
 
 @pytest.mark.parametrize("noisy", [False, True])
@@ -145,13 +122,6 @@ def test_number_of_parameters():
     ends = linear(3, 2 * width) + linear(2 * width, width) + width + 2 * width + linear(width, 1)
     with torch.device("meta"):
         assert TransolverPlus().parameter_count == 8 * block + ends
-
-
-def test_a_permutation_of_the_points_permutes_predictions():
-    model = small().eval()
-    a, x = cloud()
-    order = torch.randperm(9)
-    torch.testing.assert_close(model(a[:, order], x[:, order]), model(a, x)[:, order])
 
 
 @pytest.mark.parametrize("orthogonal", [True, False])

@@ -7,6 +7,7 @@ from operators.models.fno import FNO
 from operators.models.u_fno import UFNO, UFourierLayer
 from operators.nn.tokens import Positions
 from operators.nn.unet import PooledUNet, StridedUNet
+from tests.operators.drawn import shaken
 from tests.oracles.plain_u_fno import plain_u_fno, plain_u_net
 
 dims = pytest.mark.parametrize("dim", [1, 2])
@@ -22,18 +23,6 @@ def points(*sizes):
 def small(**settings):
     torch.manual_seed(0)
     return UFNO(**{"width": 6, "depth": 1, "u_depth": 2, "modes": 4, "head_width": 7} | settings)
-
-
-def shaken(model):
-    """The model in float64 with weights and statistics of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-        for name, buffer in model.named_buffers():
-            if "running" in name:
-                buffer.add_(torch.rand_like(buffer))
-    return model.double()
 
 
 def same(model, found, expected):

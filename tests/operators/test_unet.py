@@ -5,24 +5,13 @@ import torch
 
 from operators.models.unet import PlainUNet
 from operators.nn.tokens import Positions
+from tests.operators.drawn import shaken
 from tests.oracles.plain_u_fno import plain_unet
 
 
 def points(*sizes):
     axes = [torch.linspace(0, 1, n, dtype=torch.float64) for n in sizes]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-
-
-def shaken(model):
-    """The model in float64 with weights and statistics of order one, so that every term counts."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-        for name, buffer in model.named_buffers():
-            if "running" in name:
-                buffer.add_(torch.rand_like(buffer))
-    return model.double()
 
 
 def small(**settings):
