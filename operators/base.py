@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from pdegen.domains import Box, Domain
 Function = Float[Tensor, "batch *grid c"]
 Points = Float[Tensor, "*grid dim"] | Float[Tensor, "batch *grid dim"]
 Targets = Float[Tensor, "... dim"]  # their own grid, after the axis of samples where x has one
+Blocks = Iterable[Float[Tensor, "_ *grid c"]]  # of functions, as many in each as it likes
 Mask = Bool[Tensor, "batch *grid"]
 
 BOXES = frozenset({"periodic", "cell", "nodal"})
@@ -127,6 +128,18 @@ class Operator(nn.Module, ABC):
 
         Returns:
             Output function values u(y), shape (batch, *target_grid, out_channels).
+        """
+
+    def adapt(self, u: Blocks, y: Points) -> None:
+        """Take what the operator needs of training targets, once, before training.
+
+        Most operators need nothing. What is taken belongs into buffers, which checkpoints save.
+        Where each sample has points of its own, nothing is given.
+
+        Args:
+            u: All targets of the training samples as the operator is to give them, in blocks,
+                which may be overwritten by those after them.
+            y: Their points, shape (*target_grid, dim).
         """
 
     @property

@@ -32,6 +32,7 @@ from operators.models.oformer import OFormer
 from operators.models.ono import ONO
 from operators.models.pit import PiT
 from operators.models.pit_2025 import PiT2025
+from operators.models.pod_deeponet import PODDeepONet
 from operators.models.scot import ScOT
 from operators.models.transformer import Transformer
 from operators.models.transolver import Transolver
@@ -154,6 +155,7 @@ register("u-fno", UFNO)
 register("unet", PlainUNet)
 register("deeponet", DeepONet)
 register("shift-deeponet", ShiftDeepONet)
+register("pod-deeponet", PODDeepONet)
 register("ono", ONO)
 register("pit", PiT)
 register("pit-2025", PiT2025)

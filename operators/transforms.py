@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from operators.base import Operator
+from operators.base import Blocks, Operator
+from operators.data.pairs import Samples
 from operators.data.task import Map, Task
 from pdegen.domains import Box, Cloud, Curvilinear, Domain
 
 Function = Float[Tensor, "batch *grid c"]
-Blocks = Iterable[Float[Tensor, "_ *grid c"]]  # of functions, as many in each as it likes
 
 MAP = Map()
 _PART = 2**20  # numbers of a block that are copied to float64 at a time
@@ -344,6 +344,16 @@ class Predictor(nn.Module):
         own = [v is not None and v.ndim == a.ndim for v in (x, y)]
         shared = [None if by_sample else v for by_sample, v in zip(own, (x, y), strict=True)]
         return self.on(*shared)(a, x if own[0] else None, y if own[1] else None, mask, steps)
+
+    def adapt(self, pairs: Samples) -> None:
+        """Let the operator take what it needs of training samples: see `Operator.adapt`."""
+        one = pairs.one_step
+        y = one.x if one.y is None else one.y
+        if y is None:  # each sample has points of its own
+            return
+        u = [one.targets] if isinstance(one.targets, Tensor) else one.targets
+        placed = y if self.extent is None else self.extent(y)
+        self.operator.adapt((self.target(block.to(y.device), y) for block in u), placed)
 
     def on(self, x: Tensor | None, y: Tensor | None = None) -> Callable[..., Tensor]:
         """(a, x, y, mask) -> u for inputs at the points x; what depends on the points alone is

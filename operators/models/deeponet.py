@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -32,38 +31,27 @@ from operators.base import (
     at_least,
     check_input,
 )
+from operators.nn.sensors import (
+    ACTIVATIONS,
+    Activation,
+    Branch,
+    SensorGrid,
+    at_sensors,
+    branch_net,
+    linear,
+    mlp,
+    sensor_count,
+)
 from operators.nn.tokens import TokenPoints, flattened, mesh
 
-Activation = Literal["tanh", "relu", "gelu", "silu"]
 Coordinates = Literal["raw", "periodic", "fourier"]
-SensorGrid = Literal["periodic", "cells", "ends", "points"]
 
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 _BRANCH = {"sensors": 29, "sensor_grid": "ends", "branch": "convolution", "branch_depth": 1}
 _DARCY = _BRANCH | {"trunk_depth": 3, "activation": "relu", "coordinates": "raw"}
 _POINTS = {"sensor_grid": "points", "activation": "gelu", "coordinates": "fourier", "harmonics": 4}
 _MESH = _POINTS | {"indices": True}
 _OURS = "not published: the widths of the Burgers example, chosen here"
 AT_ONCE = 2**27  # hidden values of a trunk in memory, half a gigabyte in float32
-
-
-def linear(c_in: int, c_out: int, gain: float = 1.0, offset: float = 0.0) -> nn.Linear:
-    """A linear layer whose weights start Glorot-normal with a gain, its biases as `offset`."""
-    layer = nn.Linear(c_in, c_out)
-    nn.init.xavier_normal_(layer.weight, gain)
-    nn.init.constant_(layer.bias, offset)
-    return layer
-
-
-def mlp(
-    sizes: Sequence[int], activation: Activation, gain: float = 1.0, offset: float = 0.0
-) -> nn.Sequential:
-    """Linear layers with an activation between them; gain and offset are those of the last."""
-    *hidden, last = pairwise(sizes)
-    layers: list[nn.Module] = []
-    for pair in hidden:
-        layers += [linear(*pair), ACTIVATIONS[activation]()]
-    return nn.Sequential(*layers, linear(*last, gain, offset))
 
 
 def feature_count(coordinates: Coordinates, harmonics: int, dim: int) -> int:
@@ -86,78 +74,6 @@ def features(
     angle = (wave * y[..., None] * k).flatten(-2)  # (*points, dim harmonics)
     waves = [angle.cos(), angle.sin()]
     return torch.cat(waves if coordinates == "periodic" else [y, *waves], dim=-1)
-
-
-def at_sensors(
-    a: Function, x: Points, sensors: int, sensor_grid: SensorGrid
-) -> Float[Tensor, "batch ... c_in"]:
-    """The values of a at its sensors, `sensors` points along each axis of the grid x.
-
-    Raises:
-        ValueError: Where the grid x does not have the sensors among its points.
-    """
-    if sensor_grid == "points":
-        a = a.flatten(1, -2)
-        if a.shape[1] != sensors:
-            raise ValueError(
-                f"the branch reads a at all points, of which there must be {sensors} sensors, got "
-                f"{a.shape[1]}"
-            )
-        return a
-    refined = False
-    for axis, n in enumerate(x.shape[:-1]):
-        if n == sensors:
-            continue
-        refined = True
-        if sensor_grid == "ends":
-            stride, rest = divmod(n - 1, sensors - 1)
-            start, rule = 0, f"r * {sensors - 1} + 1 points"
-        else:
-            stride, rest = divmod(n, sensors)
-            start, rule = 0, f"r * {sensors} points"
-            if sensor_grid == "cells":
-                # a coarse centre is a fine one where a coarse cell has a fine one in its middle
-                start, rule = stride // 2, f"{rule}, r odd"
-                rest = rest or stride % 2 == 0
-        if rest or not stride:
-            raise ValueError(
-                f"{sensors} sensors on a grid of kind {sensor_grid!r} lie on grids of {rule} "
-                f"along each axis, got {n}"
-            )
-        chosen = torch.arange(start, n, stride, device=a.device)
-        a, x = a.index_select(axis + 1, chosen), x.index_select(axis, chosen)
-    if refined and sensor_grid != "ends":
-        offset = 0.5 if sensor_grid == "cells" else 0.0
-        line = (torch.arange(sensors, dtype=x.dtype, device=x.device) + offset) / sensors
-        lines = torch.meshgrid([line] * x.shape[-1], indexing="ij")
-        # the values of x are read here: one wait for the device, one graph break of torch.compile
-        if not torch.allclose(x, torch.stack(lines, dim=-1), rtol=0, atol=0.01 / sensors):
-            raise ValueError(
-                f"sensors on a grid of kind {sensor_grid!r} lie at (j + {offset}) / {sensors}, "
-                "the grid x of the input has no points there"
-            )
-    return a
-
-
-def convolutions(
-    in_channels: int, channels: int, sensors: int, dim: int, activation: Activation
-) -> tuple[list[nn.Module], int]:
-    """Two convolutions of 5 points a side, each halving the grid; and the values they end with.
-
-    Raises:
-        ValueError: Where there are too few sensors for them.
-    """
-    left = ((sensors - 3) // 2 - 3) // 2
-    if left < 1:
-        raise ValueError(f"the convolution branch needs at least 13 sensors, got {sensors}")
-    convolution = nn.Conv1d if dim == 1 else nn.Conv2d
-    layers: list[nn.Module] = []
-    for c_in, c_out in pairwise((in_channels, channels, 2 * channels)):
-        layer = convolution(c_in, c_out, 5, stride=2)
-        nn.init.xavier_uniform_(layer.weight)
-        nn.init.zeros_(layer.bias)  # pyright: ignore[reportArgumentType] - it has one
-        layers += [layer, ACTIVATIONS[activation]()]
-    return [*layers, nn.Flatten()], 2 * channels * left**dim
 
 
 class SensorOperator(Operator):
@@ -186,7 +102,7 @@ class SensorOperator(Operator):
         self.sensors, self.basis, self.harmonics = sensors, basis, harmonics
         self.sensor_grid: SensorGrid = sensor_grid
         self.coordinates: Coordinates = coordinates
-        self.values = in_channels * (sensors if sensor_grid == "points" else sensors**dim)
+        self.values = in_channels * sensor_count(sensors, sensor_grid, dim)
         self.seen = feature_count(coordinates, harmonics, dim)
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
@@ -287,7 +203,7 @@ class DeepONet(SensorOperator):
         sensors: int = 128,
         sensor_grid: SensorGrid = "periodic",
         basis: int = 128,
-        branch: Literal["mlp", "convolution"] = "mlp",
+        branch: Branch = "mlp",
         width: int = 128,
         branch_depth: int = 3,
         trunk_depth: int = 2,
@@ -304,15 +220,10 @@ class DeepONet(SensorOperator):
             if sensor_grid != "points":
                 raise ValueError(f'indices need sensors on "points", got {sensor_grid!r}')
             self.indices, self.domains, self.other_points = True, MESHES, False
-        first, values = list[nn.Module]([nn.Flatten()]), self.values
-        if branch == "convolution":
-            if sensor_grid == "points":
-                raise ValueError('the convolution branch needs sensors on a grid, got "points"')
-            first, values = convolutions(in_channels, channels, sensors, dim, activation)
-        hidden = [width] * branch_depth
-        self.branch = nn.Sequential(
-            *first, *mlp([values, *hidden, basis * out_channels], activation)
-        )
+        self.branch = branch_net(
+            branch, in_channels, sensors, sensor_grid, dim, channels,
+            [width] * branch_depth, basis * out_channels, activation,
+        )  # fmt: skip
         self.trunk = nn.Sequential(
             *mlp([self.seen, *[width] * trunk_depth, basis], activation), ACTIVATIONS[activation]()
         )

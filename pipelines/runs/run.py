@@ -164,6 +164,10 @@ def train(
     about = source.boundary(pairs), source.task, Extent.of(pairs.domain)
     predictor = Predictor(operator, *normalizers, *about)
     predictor = predictor.to(device)
+    try:
+        predictor.adapt(pairs)
+    except ValueError as error:
+        raise SchemaError(f"model {experiment.model.name}: {error}") from None
     model = operator_description(experiment, pairs)
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
     if ranks.first:  # which alone writes

@@ -75,6 +75,18 @@ SENSORS = {
     "nodal": {"sensor_grid": "ends", "sensors": 12},
     "cloud": POINTS,
 }
+POD = {"sensors": 16, "basis": 8, "width": 64, "branch_depth": 2, "activation": "gelu"}
+# POD-DeepONet is of one number of points: of the domains of test_contract_domains.py, here
+POD_ON, POD_ON_2D = (
+    {
+        "periodic": {"points": periodic, "branch": "mlp"},
+        "cell": {"points": cell, "branch": "mlp", "sensor_grid": "cells", "sensors": 12},
+        "nodal": {"points": nodal, "branch": "mlp", "sensor_grid": "ends", "sensors": 12},
+        "curvilinear": {"branch": "mlp", "sensor_grid": "points", "sensors": mesh},
+        "cloud": {"branch": "mlp", **POINTS},
+    }
+    for periodic, cell, nodal, mesh in ((32, 36, 23, 18), (32 * 16, 36 * 12, 23 * 12, 18 * 12))
+)
 CONVOLUTION = "a convolution of 3 x 3 points is not that of a length"
 
 CASES = {
@@ -155,6 +167,11 @@ CASES = {
                                               "trunk_depth": 2, "coordinates": "fourier"},
                            6e-3, 500, {"harmonics": 1}, 2e-2, no_limit="the sensors are fixed",
                            ordered="so are the sensors", elsewhere=True, longer=4, on=SENSORS),
+    "pod-deeponet": Case("pod-deeponet", POD, 5e-3, 400, {"sensors": 32, "basis": 7},
+                         no_limit="the modes are of one grid", on=POD_ON, only=(1,)),
+    "pod-deeponet convolution": Case(
+        "pod-deeponet", {**POD, "branch": "convolution", "channels": 8}, 5e-3, 400, {"basis": 7},
+        no_limit="the modes are of one grid", on=POD_ON_2D, only=(2,)),
     "ono": Case("ono", {"width": 32, "depth": 2, "heads": 4, "eigenfunctions": 8,
                         "attention": "linear"}, 1e-2, 600, {"coordinates": "periodic"},
                 reaches=2e-2, evaluates=0.1),
@@ -321,6 +338,8 @@ def made(label, dim, dtype=torch.float64, channels=(1, 1), **settings):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
+    x = points(dim, dtype=torch.float32)
+    model.adapt([torch.randn(20, *x.shape[:-1], channels[1])], x)
     # ONO keeps its covariance in float64 in a model of float32, as it is built
     return model if dtype == torch.float32 else model.to(dtype)
 
@@ -519,6 +538,7 @@ def test_it_overfits_eight_samples(label, dim):
     a = (wave * (1 + phase.reshape(8, *[1] * dim)))[..., None]
     u = a.square()
     u = u - 0.5 * u.flatten(1).mean(1).reshape(8, *[1] * (dim + 1))
+    model.adapt([u], x)
     optimizer = torch.optim.Adam(model.parameters(), lr=case.lr)
     steps = case.steps if dim == 1 else case.longer * case.steps
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

@@ -9,7 +9,8 @@ from torch import nn
 
 from operators.base import check_input
 from operators.models import deeponet
-from operators.models.deeponet import DeepONet, ShiftDeepONet, at_sensors, features
+from operators.models.deeponet import DeepONet, ShiftDeepONet, features
+from operators.nn.sensors import at_sensors
 from tests.oracles.plain_operators import PlainDeepONet
 
 BOTH = [DeepONet, ShiftDeepONet]

@@ -1,0 +1,140 @@
+"""Values of functions at fixed sensors, and networks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Function, Points
+
+Activation = Literal["tanh", "relu", "gelu", "silu"]
+Branch = Literal["mlp", "convolution"]
+SensorGrid = Literal["periodic", "cells", "ends", "points"]
+
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
+
+
+def linear(c_in: int, c_out: int, gain: float = 1.0, offset: float = 0.0) -> nn.Linear:
+    """A linear layer whose weights start Glorot-normal with a gain, its biases as `offset`."""
+    layer = nn.Linear(c_in, c_out)
+    nn.init.xavier_normal_(layer.weight, gain)
+    nn.init.constant_(layer.bias, offset)
+    return layer
+
+
+def mlp(
+    sizes: Sequence[int], activation: Activation, gain: float = 1.0, offset: float = 0.0
+) -> nn.Sequential:
+    """Linear layers with an activation between them; gain and offset are those of the last."""
+    *hidden, last = pairwise(sizes)
+    layers: list[nn.Module] = []
+    for pair in hidden:
+        layers += [linear(*pair), ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers, linear(*last, gain, offset))
+
+
+def at_sensors(
+    a: Function, x: Points, sensors: int, sensor_grid: SensorGrid
+) -> Float[Tensor, "batch ... c_in"]:
+    """The values of a at its sensors, `sensors` points along each axis of the grid x.
+
+    Raises:
+        ValueError: Where the grid x does not have the sensors among its points.
+    """
+    if sensor_grid == "points":
+        a = a.flatten(1, -2)
+        if a.shape[1] != sensors:
+            raise ValueError(
+                f"the branch reads a at all points, of which there must be {sensors} sensors, got "
+                f"{a.shape[1]}"
+            )
+        return a
+    refined = False
+    for axis, n in enumerate(x.shape[:-1]):
+        if n == sensors:
+            continue
+        refined = True
+        if sensor_grid == "ends":
+            stride, rest = divmod(n - 1, sensors - 1)
+            start, rule = 0, f"r * {sensors - 1} + 1 points"
+        else:
+            stride, rest = divmod(n, sensors)
+            start, rule = 0, f"r * {sensors} points"
+            if sensor_grid == "cells":
+                # a coarse centre is a fine one where a coarse cell has a fine one in its middle
+                start, rule = stride // 2, f"{rule}, r odd"
+                rest = rest or stride % 2 == 0
+        if rest or not stride:
+            raise ValueError(
+                f"{sensors} sensors on a grid of kind {sensor_grid!r} lie on grids of {rule} "
+                f"along each axis, got {n}"
+            )
+        chosen = torch.arange(start, n, stride, device=a.device)
+        a, x = a.index_select(axis + 1, chosen), x.index_select(axis, chosen)
+    if refined and sensor_grid != "ends":
+        offset = 0.5 if sensor_grid == "cells" else 0.0
+        line = (torch.arange(sensors, dtype=x.dtype, device=x.device) + offset) / sensors
+        lines = torch.meshgrid([line] * x.shape[-1], indexing="ij")
+        # the values of x are read here: one wait for the device, one graph break of torch.compile
+        if not torch.allclose(x, torch.stack(lines, dim=-1), rtol=0, atol=0.01 / sensors):
+            raise ValueError(
+                f"sensors on a grid of kind {sensor_grid!r} lie at (j + {offset}) / {sensors}, "
+                "the grid x of the input has no points there"
+            )
+    return a
+
+
+def convolutions(
+    in_channels: int, channels: int, sensors: int, dim: int, activation: Activation
+) -> tuple[list[nn.Module], int]:
+    """Two convolutions of 5 points a side, each halving the grid; and the values they end with.
+
+    Raises:
+        ValueError: Where there are too few sensors for them.
+    """
+    left = ((sensors - 3) // 2 - 3) // 2
+    if left < 1:
+        raise ValueError(f"the convolution branch needs at least 13 sensors, got {sensors}")
+    convolution = nn.Conv1d if dim == 1 else nn.Conv2d
+    layers: list[nn.Module] = []
+    for c_in, c_out in pairwise((in_channels, channels, 2 * channels)):
+        layer = convolution(c_in, c_out, 5, stride=2)
+        nn.init.xavier_uniform_(layer.weight)
+        nn.init.zeros_(layer.bias)  # pyright: ignore[reportArgumentType] - it has one
+        layers += [layer, ACTIVATIONS[activation]()]
+    return [*layers, nn.Flatten()], 2 * channels * left**dim
+
+
+def sensor_count(sensors: int, sensor_grid: SensorGrid, dim: int) -> int:
+    """How many sensors there are of so many along each axis, or of so many points."""
+    return sensors if sensor_grid == "points" else sensors**dim
+
+
+def branch_net(
+    branch: Branch,
+    in_channels: int,
+    sensors: int,
+    sensor_grid: SensorGrid,
+    dim: int,
+    channels: int,
+    hidden: Sequence[int],
+    outputs: int,
+    activation: Activation,
+) -> nn.Sequential:
+    """The map from values at sensors, shape (batch, c_in, *sensors), to coefficients.
+
+    Raises:
+        ValueError: Where convolutions have no grid of sensors, or too small a one.
+    """
+    first = list[nn.Module]([nn.Flatten()])
+    values = in_channels * sensor_count(sensors, sensor_grid, dim)
+    if branch == "convolution":
+        if sensor_grid == "points":
+            raise ValueError('the convolution branch needs sensors on a grid, got "points"')
+        first, values = convolutions(in_channels, channels, sensors, dim, activation)
+    return nn.Sequential(*first, *mlp([values, *hidden, outputs], activation))
