@@ -61,7 +61,7 @@ _MEANING = (
     "the splits train and validation, by the solver on one core. "
     "Break-even: the number of solves after which data, training and tuning have paid, beside our "
     "own solver coarsened until its error, that of the labels included, is the operator's; ∞: "
-    "never, for that solver is as fast."
+    "never, for that solver is as fast, or a predictor that does not learn is as accurate."
 )
 _LABELS = "labels, by what their solver states"
 _UNSETTLED = 10.0  # loss of the last epoch / smallest loss
@@ -195,12 +195,14 @@ class _Part:
         number = max(len(benchmark.searched(case)) for case in self.run.cases)
         by = f"; {number} trainings of each operator, by the validation error of seed 0"
         splits = open_sealed(store).said.splits.items()
+        training = experiment.training.model_dump(mode="json", exclude_none=True)
+        training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
         inputs, targets = map(listed, experiment.variables)
         grid = points(data.resolution, self.run.source(self.dataset).streamed("test").domain)
         return [
             *of_data(store, f"{inputs} → {targets} on {grid} points"),
             ("Samples", ", ".join(f"{name} {stop - start}" for name, (start, stop) in splits)),
-            ("Training", settings(experiment.training.model_dump(mode="json", exclude_none=True))),
+            ("Training", settings(training)),
             ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
             (
                 "Searched",

@@ -87,8 +87,9 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
             line["data seconds"] = solver.data_seconds
             if solver.comparable:
                 spent = line["training seconds"] + line["tuning seconds"]
-                even = solver.break_even(error_, spent, line["inference seconds"])
-                line["break-even"] = even
+                line["break-even"] = solver.break_even(
+                    error_, spent, line["inference seconds"], line["trivial"]
+                )
         if best:
             line["best on test"] = mean(best)
             line["best epoch"] = " ".join(str(row.best_epoch) for row in finished)

@@ -6,6 +6,7 @@ import csv
 import math
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from operators.training.files import DamagedError, read_json
 from operators.training.fit import read_history
@@ -50,12 +51,18 @@ def _logged(run: BenchmarkRun, case: Case) -> float:
     if solver is None or not rows:
         raise RunError(f"{run.folder}: the measurements of {case} are not there")
     own = [run.training_of(row).folder for row in rows]
-    summaries = [read_json(folder / "scores.json")["results"][0] for folder in own]
-    error = mean(mean(Score.of(summary).measured(said.measure)) for summary in summaries)
+    scores = [read_json(folder / "scores.json") for folder in own]
+    error = mean(_error(score["results"][0], said.measure) for score in scores)
+    if error >= min(_error(summary, said.measure) for summary in scores[0]["trivial"]):
+        return math.inf
     spent = mean(map(_seconds, own)) + mean(_searched(run, case, row) for row in rows)
     saved = solver.seconds(error) - mean(row.inference_seconds for row in rows)
     data = solver.samples * solver.solves[0].seconds
     return (data + spent) / saved if saved > 0 else math.inf
+
+
+def _error(summary: dict[str, Any], measure: str) -> float:
+    return mean(Score.of(summary).measured(measure))
 
 
 def _seconds(folder: Path) -> float:

@@ -92,7 +92,9 @@ class SolverCost(BaseModel):
                 return slow * (fast / slow) ** max(0.0, share)
         return best[-1][1]
 
-    def break_even(self, error: float, spent: float, inference: float) -> float:
+    def break_even(
+        self, error: float, spent: float, inference: float, trivial: float = math.inf
+    ) -> float:
         """Number of solves after which an operator has paid; infinite where it never does.
 
         N = (T_data + T_training + T_tuning) / (t_solver(ε) - t_inference)
@@ -101,11 +103,13 @@ class SolverCost(BaseModel):
             error: Mean test error of the operator.
             spent: Seconds of training and tuning.
             inference: Seconds of a prediction.
+            trivial: Error of the best predictor that does not learn; it costs nothing, so an
+                operator that is not better never pays.
 
         References:
             arXiv 2605.15399; the errors of labels are ours.
         """
-        saved = self.seconds(error) - inference
+        saved = self.seconds(error) - inference if error < trivial else 0.0
         return (self.data_seconds + spent) / saved if saved > 0 else math.inf
 
 

@@ -13,7 +13,11 @@ from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pipelines.declared.benchmark import Benchmark
 from pipelines.reports.benchmark_report import write_benchmark_report
-from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.reports.benchmark_table import line_of
+from pipelines.runs.baselines import MEAN
+from pipelines.studies import logged
+from pipelines.studies.benchmark import BenchmarkRun, row_case
+from pipelines.studies.logged import break_evens
 from pipelines.studies.solver import Solve, SolverCost, solver_cost
 from tests.pipelines.test_benchmark import CONTENT, CPU, SMALL
 
@@ -51,6 +55,8 @@ def test_an_operator_pays_after_what_was_spent_over_what_it_saves():
     known = cost((8.0, 0.0), (4.0, 0.01))
     assert known.data_seconds == 800.0
     assert known.break_even(0.01, 200.0, 2.0) == pytest.approx((800 + 200) / (4 - 2))
+    assert known.break_even(0.01, 200.0, 2.0, trivial=0.011) == known.break_even(0.01, 200.0, 2.0)
+    assert known.break_even(0.01, 200.0, 2.0, trivial=0.01) == math.inf  # nothing is cheaper
     assert known.break_even(0.01, 200.0, 4.0) == math.inf
     assert known.break_even(0.01, 200.0, 5.0) == math.inf
 
@@ -64,7 +70,12 @@ def finished(tmp_path_factory):
     long = {"train": "splits.train", "validation": "splits.validation", "test": "splits.test",
             "modes": "problem.initial.modes", "resolution": "problem.resolution"}  # fmt: skip
     own = {f"data.overrides.{long.get(key, key)}": value for key, value in RECIPE.items()}
-    overrides = {**CONTENT["datasets"]["burgers"]["overrides"], "resolutions": [16], **own}
+    overrides = {
+        **CONTENT["datasets"]["burgers"]["overrides"],
+        "resolutions": [16],
+        **own,
+        "training.epochs": 20,
+    }
     dataset = {"experiment": "benchmark-burgers-quick", "overrides": overrides, "coarser": COARSER}
     fno = {"FNO": {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}}
     content = {**CONTENT, "seeds": 1, "datasets": {"burgers": dataset}, "operators": fno}
@@ -92,7 +103,8 @@ def test_the_table_has_the_break_even_of_its_own_numbers(finished):
     line = next(csv.DictReader((finished.folder / "table.csv").read_text("utf-8").splitlines()))
     (row,), solver = finished.rows(), finished.solver("burgers")
     spent = row.training_seconds + row.tuning_seconds
-    even = solver.break_even(row.mean, spent, row.inference_seconds)
+    trivial = min(finished.trivial("burgers").values())
+    even = solver.break_even(row.mean, spent, row.inference_seconds, trivial)
     assert float(line["break-even"]) == pytest.approx(even)
     assert float(line["data seconds"]) == pytest.approx(solver.data_seconds)
     assert "Solver, coarser and coarser" in (finished.folder / "report.md").read_text("utf-8")
@@ -122,6 +134,14 @@ def test_a_command_finds_the_same_in_the_logs_of_the_runs(finished, pdegen, tmp_
     outcome = pdegen("break-even", folder)
     assert outcome.status == 1
     assert "more than 10 % from the table: FNO on burgers" in outcome.err[0]
+
+
+def test_what_is_no_better_than_the_trivial_predictor_never_pays(finished, monkeypatch):
+    (row,) = finished.rows()
+    monkeypatch.setattr(BenchmarkRun, "trivial", lambda *_: {MEAN: row.mean})
+    assert line_of(finished, row_case(row), [row])["break-even"] == math.inf
+    monkeypatch.setattr(logged, "_error", lambda *_: 0.5)  # of both
+    assert {even for even, _ in break_evens(finished.folder).values()} == {math.inf}
 
 
 def test_a_folder_without_one_is_refused(refused, tmp_path):
