@@ -26,6 +26,7 @@ from operators.nn.tokens import check_heads
 Values = Float[Tensor, "batch n width"]
 Points = Float[Tensor, "n p"] | Float[Tensor, "batch n p"]
 Real = Bool[Tensor, "batch n"] | None  # False at padding
+Heads = Float[Tensor, "batch h n _"]  # of [p +] d/h features
 
 
 class Projections(nn.Module):
@@ -92,6 +93,14 @@ class Attention(nn.Module):
     def forward(self, u: Values, x: Points, mask: Real = None) -> Values:
         if self.as_one_map and x.ndim == 2 and mask is None:
             return self._as_one_map(u, x)
+        y = self.mapped(*self.of_heads(u, x, mask), mask)
+        y = y.transpose(1, 2).flatten(2)
+        if not self.inside:
+            y = torch.cat([x.expand(len(y), -1, -1), y], dim=-1)
+        return self.out(y)
+
+    def of_heads(self, u: Values, x: Points, mask: Real = None) -> tuple[Heads, Heads, Heads]:
+        """Q, K and V, normalised and with the coordinates as the map takes them."""
         q, k, v = (self._head(u, which) for which in range(3))
         over = (mask,) if isinstance(self.norm_key, InstanceHeadNorm) else ()
         k = self.norm_key(k, *over)
@@ -102,14 +111,12 @@ class Attention(nn.Module):
         if self.inside:
             z = x[..., None, :].expand(*k.shape[:3], -1)  # (batch, n, h, p)
             q, k, v = (torch.cat([z, y], dim=-1) for y in (q, k, v))
-        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+    def mapped(self, q: Heads, k: Heads, v: Heads, mask: Real = None) -> Heads:
+        """What the map makes of them: Q (KᵀV)/n, for GALERKIN."""
         drop = keep if idle(self.drop) else self.drop
-        real = None if mask is None else mask[:, None, :, None]
-        y = self.map(q, k, v, drop, real)  # (batch, h, n, [p +] d/h)
-        y = y.transpose(1, 2).flatten(2)
-        if not self.inside:
-            y = torch.cat([x.expand(len(y), -1, -1), y], dim=-1)
-        return self.out(y)
+        return self.map(q, k, v, drop, None if mask is None else mask[:, None, :, None])
 
     def added(self, u: Values, x: Points, mask: Real = None) -> Values:
         """u + attention(u)."""

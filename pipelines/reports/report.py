@@ -10,7 +10,7 @@ import torch
 
 from operators.data import InTime
 from pdegen.domains import Box, Domain
-from pipelines.reports import bodies, charts, trajectories
+from pipelines.reports import attention, bodies, charts, trajectories
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.facts import distinct, facts
 from pipelines.reports.figures import picture
@@ -68,6 +68,7 @@ def _report(run: FinishedRun) -> Report:
             _score_section(run),
             _learning_section(run),
             _prediction_section(run),
+            *attention.sections(run),
             _cost_section(run),
             _provenance_section(run),
             _reproduction_section(run),

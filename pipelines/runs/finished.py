@@ -19,6 +19,7 @@ from operators.training.checkpoint import CheckpointError, check_checkpoint, loa
 from operators.training.evaluate import errors_of, predictions
 from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
+from operators.transforms import Predictor
 from pdegen.equations.registry import sources
 from pdegen.schema import SchemaError
 from pdegen.store.store import Store, open_sealed
@@ -50,8 +51,8 @@ class Scores(BaseModel):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run, its store, predictions of the first reported checkpoint on test, and the
-    mean of the training targets."""
+    """A finished run, its store, predictions of the first reported checkpoint on test, the mean of
+    the training targets, and what reads the checkpoint."""
 
     experiment: Experiment
     scores: Scores
@@ -60,6 +61,7 @@ class FinishedRun:
     pairs: Pairs
     prediction: torch.Tensor
     mean: torch.Tensor
+    predictor: Callable[[], Predictor]
 
     @property
     def published(self) -> bool:
@@ -209,13 +211,15 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
         )
     pairs = Source(url, experiment).noisy("test")
 
+    def predictor() -> Predictor:
+        return load_checkpoint(checkpoint, build_operator)[0]
+
     def predict() -> torch.Tensor:
-        predictor, _ = load_checkpoint(checkpoint, build_operator)
-        return predictions(predictor.to(device), pairs.to(device))
+        return predictions(predictor().to(device), pairs.to(device))
 
     prediction = kept_predictions(path, checkpoint, pairs, predict)
     mean = kept_mean(path, pairs.source, lambda: Source(url, experiment).asked("train"))
-    return FinishedRun(experiment, scores, history, store, pairs, prediction, mean)
+    return FinishedRun(experiment, scores, history, store, pairs, prediction, mean, predictor)
 
 
 def _score_at(history: list[Epoch], epoch: int) -> float | None:

@@ -273,7 +273,7 @@ def test_pictures_are_beside_the_markdown_and_labelled(
 ) -> None:
     run, _ = request.getfixturevalue(kind)
     links = re.findall(r"!\[(.+)\]\((.+)\)", (run / "report.md").read_text("utf-8"))
-    expected = 5 if kind == "published" else 4  # with the errors at its times
+    expected = 7 if kind == "published" else 6  # with the errors at its times
     assert len(links) == expected
     assert all((run / link).read_text("utf-8").startswith("<svg") for _, link in links)
     labels = [value for name, value in page(run).attributes if name == "aria-label"]

@@ -1,0 +1,92 @@
+"""What layers of attention see and give: their latent functions, and the spectra of their heads.
+
+References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, Figure 13.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.nn.encoder import EncoderLayer, Heads, Points, Real, Values
+
+Spectrum = Float[Tensor, "*batch r"]
+
+
+@dataclass(frozen=True)
+class Latent:
+    """One layer at one input. Columns of `after` are values of functions at the n points.
+
+    Args:
+        before, after: Features before and after the layer, shape (batch, n, width).
+        added: What attention adds to the former.
+        heads: What the map gives in each head, Q (KᵀV)/n for Galerkin attention, shape
+            (batch, heads, n, d).
+    """
+
+    before: Values
+    after: Values
+    added: Values
+    heads: Heads
+
+    @property
+    def spectra(self) -> Float[Tensor, "batch h r"]:
+        """Singular values of what each head gives, `spectrum` of the heads."""
+        return spectrum(self.heads)
+
+
+def spectrum(z: Float[Tensor, "*batch n d"]) -> Spectrum:
+    """Singular values of the columns of z as functions, with the inner product ⟨f, g⟩ = Σ f g / n.
+
+    >>> x = torch.arange(64) / 64 * 2 * torch.pi
+    >>> spectrum(torch.stack([3 * torch.sin(x), torch.cos(x)], -1)) * 2**0.5
+    tensor([3.0000, 1.0000])
+    """
+    return torch.linalg.svdvals(z) / math.sqrt(z.shape[-2])
+
+
+def effective_rank(s: Spectrum) -> Float[Tensor, " *batch"]:
+    """exp(-Σ p log p) with the shares p = s²/Σs²: r for r equal singular values.
+
+    >>> effective_rank(torch.tensor([2.0, 2.0, 2.0, 0.0]))
+    tensor(3.)
+    """
+    p = s.square() / s.square().sum(-1, keepdim=True)
+    return torch.special.entr(p).sum(-1).exp()
+
+
+def latents(model: nn.Module, call: Callable[[], object]) -> list[Latent]:
+    """The layers with attention of a model, in order, the first time that a call goes through them.
+
+    Args:
+        model: Whose layers are those of `operators.nn.encoder`; others have none.
+        call: Evaluates the model.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, EncoderLayer)]
+    layers = [layer for layer in layers if layer.attention is not None]
+    seen: dict[nn.Module, tuple[Values, Points, Real, Values]] = {}
+
+    def see(layer: nn.Module, inputs: tuple[Values, Points] | tuple[Values, Points, Real],
+            after: Values) -> None:  # fmt: skip
+        u, x, mask = inputs if len(inputs) == 3 else (*inputs, None)
+        seen.setdefault(layer, (u, x, mask, after))
+
+    handles = [layer.register_forward_hook(see) for layer in layers]
+    try:
+        with torch.no_grad():
+            call()
+            return [_latent(layer, *seen[layer]) for layer in layers if layer in seen]
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _latent(layer: EncoderLayer, u: Values, x: Points, mask: Real, after: Values) -> Latent:
+    assert layer.attention is not None
+    heads = layer.attention.mapped(*layer.attention.of_heads(u, x, mask), mask)
+    return Latent(u, after, layer.attention(u, x, mask), heads)
