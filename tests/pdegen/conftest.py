@@ -7,6 +7,7 @@ import pytest
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.store import Store
+from tests.s3 import served
 
 collect_ignore_glob = ["toys/*.py"]  # equations of users: to import one registers it
 
@@ -46,3 +47,15 @@ def finished(small, tmp_path_factory):
 def store(finished, tmp_path):
     """A copy of it, to be changed."""
     return Store(str(shutil.copytree(finished.url, tmp_path / "store.zarr")))
+
+
+@pytest.fixture(scope="module")
+def line():
+    """A line to an S3 server."""
+    with served() as line:
+        yield line
+
+
+@pytest.fixture
+def url(line, request):
+    return f"s3://data/{request.node.name}.zarr"

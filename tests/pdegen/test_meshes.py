@@ -9,7 +9,7 @@ from pdegen.recipe import load_recipe
 from tests.pdegen.conftest import MESHES
 from tests.pdegen.scheduler import scheduler_of
 from tests.pdegen.test_engines import mpirun
-from tests.pdegen.test_s3 import line, stored, url  # noqa: F401 - fixtures
+from tests.s3 import stored
 from tests.stores import interrupted, objects_of
 
 
@@ -51,7 +51,7 @@ def test_resumed_is_the_same_bytes_as_uninterrupted(recipe, made, tmp_path):
     assert objects_of(generate(recipe, place, workers=1, resume=True)) == objects_of(made)
 
 
-def test_s3_holds_the_same_bytes(recipe, made, url):  # noqa: F811
+def test_s3_holds_the_same_bytes(recipe, made, url):
     generate(recipe, url, workers=2)
     assert stored(url) == objects_of(made)
 

@@ -19,8 +19,8 @@ from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects, UrlError
 from tests.daemons import moto
 from tests.faults import KINDS, Faults, faults
-from tests.pdegen.test_s3 import stored
 from tests.radosgw import radosgw
+from tests.s3 import stored
 from tests.stores import faults as found
 from tests.stores import interrupted, objects_of
 
