@@ -118,7 +118,51 @@ def _overview(parts: Sequence[_Part]) -> Section:
         known = (part.references.get(name) for part in parts)
         rows.append((name, *("" if value is None else scientific(value) for value in known)))
     header = ("operator", *(part.dataset for part in parts))
-    return Section("All datasets: mean errors", tables=(Table(rows, header),))
+    pictures = (_against_costs(parts),) if any(part.found for part in parts) else ()
+    return Section("All datasets: mean errors", tables=(Table(rows, header),), pictures=pictures)
+
+
+def times_the_smallest(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Geometric mean of value / smallest one of a dataset, over the datasets that have the name.
+
+    >>> times_the_smallest([{"a": 1.0, "b": 4.0}, {"a": 2.0, "b": 2.0}, {"b": 5.0}])
+    {'a': 1.0, 'b': 1.5874010519681994}
+    """
+    ratios: dict[str, list[float]] = {}
+    for of in filter(None, values):
+        for name, value in of.items():
+            ratios.setdefault(name, []).append(value / min(of.values()))
+    return {name: float(np.prod(of) ** (1 / len(of))) for name, of in ratios.items()}
+
+
+def _against_costs(parts: Sequence[_Part]) -> Picture:
+    """Errors against costs, both in multiples of the smallest on each dataset."""
+    errors = times_the_smallest([part.means for part in parts])
+    errors = dict(sorted(errors.items(), key=lambda item: item[1]))
+    means = [
+        {**part.means, MEAN: part.references[MEAN]} for part in parts if MEAN in part.references
+    ]
+    costs = {
+        f"{what}, over the smallest": times_the_smallest([
+            {name: mean(getattr(row, key) for row in own) for name, own in part.found.items()}
+            for part in parts
+        ])
+        for what, key in (("parameters", "parameters"), ("training time", "training_seconds"))
+    }  # fmt: skip
+    counts = {name: sum(name in part.found for part in parts) for name in errors}
+    several = sum(bool(part.found) for part in parts)
+    named = {n: n if counts[n] == several else f"{n} ({counts[n]} of {several})" for n in errors}
+    figure = charts.errors_against_costs(
+        {what: {named[n]: value for n, value in of.items()} for what, of in costs.items()},
+        {named[n]: value for n, value in errors.items()},
+        times_the_smallest(means)[MEAN],
+        "mean error, over the smallest",
+    )
+    caption = (
+        "Errors against costs: each over the smallest that an operator has on the dataset, the "
+        "geometric mean over the datasets."
+    )
+    return picture(figure, "all-costs", caption)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,10 @@ def curves(
 
 @styled
 def errors_against_costs(
-    costs: Mapping[str, Mapping[str, float]], errors: Mapping[str, float], baseline: float
+    costs: Mapping[str, Mapping[str, float]],
+    errors: Mapping[str, float],
+    baseline: float,
+    y: str = MEAN_ERROR,
 ) -> Figure:
     """A panel for each cost; operators are numbered in the order of `errors`.
 
@@ -106,6 +109,7 @@ def errors_against_costs(
         costs: What it is -> operator -> its value.
         errors: Operator -> mean relative L² error.
         baseline: The error of the mean of the training targets.
+        y: What the errors are.
     """
     figure = Figure(figsize=(WIDE, max(4.2, 0.3 + 0.165 * (len(errors) + 1))))
     axes = figure.subplots(1, len(costs), sharey=True)
@@ -121,7 +125,7 @@ def errors_against_costs(
         axis.set(xlabel=what)
         logarithmic(axis, "x", np.array(list(values.values())))
         logarithmic(axis, "y", np.array([*errors.values(), baseline]))
-    axes[0].set(ylabel=MEAN_ERROR)
+    axes[0].set(ylabel=y)
     _legend(axes[-1])
     return figure
 

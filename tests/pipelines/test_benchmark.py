@@ -6,6 +6,7 @@ import json
 import shutil
 import tomllib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from pipelines.reports.profile_report import write_profile_report
 from pipelines.reports.sheets import Functions
 from pipelines.reports.study_charts import curves, predictions_in_panels
 from pipelines.reports.wording import scientific
+from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import RunError, evaluate
 from pipelines.studies import benchmark as module
@@ -39,6 +41,7 @@ from pipelines.studies import profile as profile_module
 from pipelines.studies import runner
 from pipelines.studies.benchmark import BenchmarkRun, row_case
 from pipelines.studies.profile import ProfileRun
+from pipelines.studies.row import Row
 
 CPU = torch.device("cpu")
 SMALL = {"samples": 12, "shard": 5, "resolution": 32, "modes": 31, "train": 8, "validation": 2,
@@ -445,6 +448,28 @@ def test_learning_curves_have_a_band_over_the_seeds(finished, monkeypatch):
     [((series, *_), said)] = drawn
     assert said["bands"] == {"FNO": (scores.min(0).tolist(), scores.max(0).tolist())}
     assert series["FNO"] == (range(1, 3), scores.mean(0).tolist())
+
+
+def test_all_datasets_are_drawn_in_multiples_of_the_smallest(monkeypatch):
+    def part(means, seconds):
+        found = {
+            name: [Row(errors=[mean], parameters=10, training_seconds=seconds[name])]
+            for name, mean in means.items()
+        }
+        return SimpleNamespace(means=means, found=found, references={MEAN: 8.0})
+
+    drawn = []
+    monkeypatch.setattr(report_module.charts, "errors_against_costs", lambda *a: drawn.append(a))
+    monkeypatch.setattr(report_module, "picture", lambda figure, name, caption: name)
+    parts = [part({"b": 4.0, "a": 2.0}, {"a": 3.0, "b": 1.0}), part({"a": 1.0}, {"a": 7.0})]
+    parts.append(SimpleNamespace(means={}, found={}, references={}))
+    assert report_module._against_costs(parts) == "all-costs"
+    [(costs, errors, baseline, _)] = drawn
+    assert errors == {"a": 1.0, "b (1 of 2)": 2.0}
+    assert list(errors) == ["a", "b (1 of 2)"]
+    assert costs["parameters, over the smallest"] == {"a": 1.0, "b (1 of 2)": 1.0}
+    assert costs["training time, over the smallest"]["a"] == pytest.approx(3**0.5)
+    assert baseline == pytest.approx((4 * 8) ** 0.5)
 
 
 def test_a_band_lies_between_its_ends():
