@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from pdegen.store.store import open_sealed
 from pipelines.declared.benchmark import Case, slug
 from pipelines.declared.experiment import Experiment
 from pipelines.reports import study_charts as charts
+from pipelines.reports.benchmark_pictures import against_costs, learning
 from pipelines.reports.benchmark_table import (
     COSTS,
     ERRORS,
@@ -118,51 +119,9 @@ def _overview(parts: Sequence[_Part]) -> Section:
         known = (part.references.get(name) for part in parts)
         rows.append((name, *("" if value is None else scientific(value) for value in known)))
     header = ("operator", *(part.dataset for part in parts))
-    pictures = (_against_costs(parts),) if any(part.found for part in parts) else ()
+    made = [(part.found, part.references[MEAN]) for part in parts if part.found]
+    pictures = (against_costs(made),) if made else ()
     return Section("All datasets: mean errors", tables=(Table(rows, header),), pictures=pictures)
-
-
-def times_the_smallest(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Geometric mean of value / smallest one of a dataset, over the datasets that have the name.
-
-    >>> times_the_smallest([{"a": 1.0, "b": 4.0}, {"a": 2.0, "b": 2.0}, {"b": 5.0}])
-    {'a': 1.0, 'b': 1.5874010519681994}
-    """
-    ratios: dict[str, list[float]] = {}
-    for of in filter(None, values):
-        for name, value in of.items():
-            ratios.setdefault(name, []).append(value / min(of.values()))
-    return {name: float(np.prod(of) ** (1 / len(of))) for name, of in ratios.items()}
-
-
-def _against_costs(parts: Sequence[_Part]) -> Picture:
-    """Errors against costs, both in multiples of the smallest on each dataset."""
-    errors = times_the_smallest([part.means for part in parts])
-    errors = dict(sorted(errors.items(), key=lambda item: item[1]))
-    means = [
-        {**part.means, MEAN: part.references[MEAN]} for part in parts if MEAN in part.references
-    ]
-    costs = {
-        f"{what}, over the smallest": times_the_smallest([
-            {name: mean(getattr(row, key) for row in own) for name, own in part.found.items()}
-            for part in parts
-        ])
-        for what, key in (("parameters", "parameters"), ("training time", "training_seconds"))
-    }  # fmt: skip
-    counts = {name: sum(name in part.found for part in parts) for name in errors}
-    several = sum(bool(part.found) for part in parts)
-    named = {n: n if counts[n] == several else f"{n} ({counts[n]} of {several})" for n in errors}
-    figure = charts.errors_against_costs(
-        {what: {named[n]: value for n, value in of.items()} for what, of in costs.items()},
-        {named[n]: value for n, value in errors.items()},
-        times_the_smallest(means)[MEAN],
-        "mean error, over the smallest",
-    )
-    caption = (
-        "Errors against costs: each over the smallest that an operator has on the dataset, the "
-        "geometric mean over the datasets."
-    )
-    return picture(figure, "all-costs", caption)
 
 
 @dataclass(frozen=True)
@@ -418,20 +377,6 @@ class _Part:
 def _named(row: Row) -> str:
     words = [row.operator, row.protocol and f"protocol {row.protocol}", f"seed {row.seed}"]
     return ", ".join(filter(None, words))
-
-
-def learning(run: BenchmarkRun, found: Mapping[str, list[Row]], watched: str, name: str) -> Picture:
-    """Errors of the watched samples after each epoch: the mean over the seeds, and their range."""
-    series, bands, seeds = {}, {}, max(map(len, found.values()))
-    for of, own in found.items():
-        scores = np.array([[epoch.score for epoch in run.history(row)] for row in own])
-        series[of] = range(1, scores.shape[1] + 1), scores.mean(axis=0).tolist()
-        if len(own) > 1:
-            bands[of] = scores.min(axis=0).tolist(), scores.max(axis=0).tolist()
-    words = f"relative L² error, {watched}"
-    figure = charts.curves(series, "epoch", words, bands=bands, markers=False)
-    over = f"the mean over {seeds} seeds, and the range from the smallest to the largest"
-    return picture(figure, name, f"Learning curves, {over if seeds > 1 else 'seed 0'}.")
 
 
 def _jacobian(predictor: Predictor, pairs: Pairs) -> np.ndarray:

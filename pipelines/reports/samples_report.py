@@ -12,7 +12,7 @@ import torch
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.reports import study_charts as charts
-from pipelines.reports.benchmark_report import learning
+from pipelines.reports.benchmark_pictures import learning
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables

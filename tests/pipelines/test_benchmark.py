@@ -6,7 +6,6 @@ import json
 import shutil
 import tomllib
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import names as shipped
 from pipelines.measure.cost import Cost
-from pipelines.reports import benchmark_report as report_module
+from pipelines.reports import benchmark_pictures as drawing
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import line_of
 from pipelines.reports.fields import Look
@@ -33,7 +32,6 @@ from pipelines.reports.profile_report import write_profile_report
 from pipelines.reports.sheets import Functions
 from pipelines.reports.study_charts import curves, predictions_in_panels
 from pipelines.reports.wording import scientific
-from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import RunError, evaluate
 from pipelines.studies import benchmark as module
@@ -439,10 +437,10 @@ def test_the_report_has_the_table_in_three_forms(finished):
 
 def test_learning_curves_have_a_band_over_the_seeds(finished, monkeypatch):
     drawn = []
-    monkeypatch.setattr(report_module.charts, "curves", lambda *a, **k: drawn.append((a, k)))
-    monkeypatch.setattr(report_module, "picture", lambda figure, name, caption: caption)
+    monkeypatch.setattr(drawing.charts, "curves", lambda *a, **k: drawn.append((a, k)))
+    monkeypatch.setattr(drawing, "picture", lambda figure, name, caption: caption)
     found = {"FNO": finished.rows()[:2], "one seed": finished.rows()[:1]}
-    caption = report_module.learning(finished, found, "validation", "learning")
+    caption = drawing.learning(finished, found, "validation", "learning")
     assert "mean over 2 seeds" in caption
     scores = np.array([[e.score for e in finished.history(row)] for row in found["FNO"]])
     [((series, *_), said)] = drawn
@@ -451,19 +449,17 @@ def test_learning_curves_have_a_band_over_the_seeds(finished, monkeypatch):
 
 
 def test_all_datasets_are_drawn_in_multiples_of_the_smallest(monkeypatch):
-    def part(means, seconds):
-        found = {
+    def rows(means, seconds):
+        return {
             name: [Row(errors=[mean], parameters=10, training_seconds=seconds[name])]
             for name, mean in means.items()
         }
-        return SimpleNamespace(means=means, found=found, references={MEAN: 8.0})
 
     drawn = []
-    monkeypatch.setattr(report_module.charts, "errors_against_costs", lambda *a: drawn.append(a))
-    monkeypatch.setattr(report_module, "picture", lambda figure, name, caption: name)
-    parts = [part({"b": 4.0, "a": 2.0}, {"a": 3.0, "b": 1.0}), part({"a": 1.0}, {"a": 7.0})]
-    parts.append(SimpleNamespace(means={}, found={}, references={}))
-    assert report_module._against_costs(parts) == "all-costs"
+    monkeypatch.setattr(drawing.charts, "errors_against_costs", lambda *a: drawn.append(a))
+    monkeypatch.setattr(drawing, "picture", lambda figure, name, caption: name)
+    first = rows({"b": 4.0, "a": 2.0}, {"a": 3.0, "b": 1.0}), 8.0
+    assert drawing.against_costs([first, (rows({"a": 1.0}, {"a": 7.0}), 8.0)]) == "all-costs"
     [(costs, errors, baseline, _)] = drawn
     assert errors == {"a": 1.0, "b (1 of 2)": 2.0}
     assert list(errors) == ["a", "b (1 of 2)"]
