@@ -163,6 +163,8 @@ class BenchmarkRun(Study[Seeded]):
         check_place(self.benchmark.name, self.folder, resume, overwrite)
         if resume:
             self.check_device(device)
+        if self.seed is not None and (self.folder / _HOLDING.file).exists():
+            return  # a part of what the folder declares
         declared = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}
         _HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
 

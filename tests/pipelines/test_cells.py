@@ -133,6 +133,9 @@ def test_every_row_has_a_command_and_the_last_one_writes_the_table(
     quietly(*words, "--resume")
     table = csv.DictReader((tmp_path / "run/table.csv").read_text("utf-8").splitlines())
     assert {line["operator"]: line["seeds"] for line in table} == {"FNO": "2", "DeepONet": "2"}
+    whole = (tmp_path / "run/benchmark.json").read_text("utf-8")
+    quietly(*commands[2][1:])  # of one operator
+    assert (tmp_path / "run/benchmark.json").read_text("utf-8") == whole
 
 
 @pytest.mark.parametrize(
