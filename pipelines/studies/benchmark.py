@@ -163,10 +163,9 @@ class BenchmarkRun(Study[Seeded]):
         check_place(self.benchmark.name, self.folder, resume, overwrite)
         if resume:
             self.check_device(device)
-        if self.seed is not None and (self.folder / _HOLDING.file).exists():
-            return  # a part of what the folder declares
-        declared = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}
-        _HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
+        if self.seed is None or not (self.folder / _HOLDING.file).exists():  # else a part of that
+            declared = {**self.benchmark.model_dump(mode="json"), "stores": dict(self.stores)}
+            _HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
 
     def stages(self) -> Sequence[Sequence[Seeded]]:
         """By seed, in one stage: the search of the first is for all, who wait for it."""
@@ -209,8 +208,7 @@ class BenchmarkRun(Study[Seeded]):
             row.tuning_seconds = self._tuning_seconds(case, row.chosen)
             training = self.training(case, seed, row.chosen)
             training.run(how)
-            measure = self.benchmark.datasets[case.dataset].measure
-            _evaluate(row, training, measure, how.device)
+            _evaluate(row, training, self.benchmark.datasets[case.dataset].measure, how.device)
             if how.apart:
                 self._measure(row, how.device)
         except TrainingError as error:
