@@ -57,7 +57,9 @@ class TrainedModel:
         """The same on a device."""
         return replace(self, predictor=self.predictor.to(device))
 
-    def predict(self, a: _Values, x: Any, y: Any = None, mask: Any = None) -> _Values:
+    def predict(
+        self, a: _Values, x: Any, y: Any = None, mask: Any = None, weight: Any = None
+    ) -> _Values:
         """u = G(a) for input functions on any points that the operator takes, in float32.
 
         Args:
@@ -66,6 +68,8 @@ class TrainedModel:
                 by sample.
             y: Positions where u is asked for, in the same way; by default x.
             mask: Which points each sample has, shape (batch, *grid); by default all.
+            weight: Quadrature weights of the points, shape (*grid) or (batch, *grid), of which
+                operators with `quadrature` make use; by default all points count alike.
 
         Returns:
             Values of u, shape (batch, *target_grid, c_out), of the kind of `a`.
@@ -87,15 +91,18 @@ class TrainedModel:
         points = torch.as_tensor(x, device=self.device).float()
         targets = None if y is None else torch.as_tensor(y, device=self.device).float()
         masks = None if mask is None else torch.as_tensor(mask, device=self.device).bool()
+        weights = None if weight is None else torch.as_tensor(weight, device=self.device).float()
         by_sample = points.ndim == values.ndim
         size = min(50, max(1, _POINTS // max(1, math.prod(values.shape[1:-1]))))
         parts = []
         for rows in (slice(k, k + size) for k in range(0, len(values), size)):
             here, there = (v[rows] if by_sample and v is not None else v for v in (points, targets))
             kept = () if masks is None else (masks[rows],)
+            own = weights is not None and weights.ndim == values.ndim - 1
+            count = weights[rows] if own and weights is not None else weights
             with torch.no_grad(), AS_WRITTEN.products():
                 part = values[rows].to(self.device, torch.float32)
-                parts.append(self.predictor(part, here, there, *kept))
+                parts.append(self.predictor(part, here, there, *kept, weight=count))
         found: Any = torch.cat(parts)
         return found.cpu().numpy() if isinstance(a, np.ndarray) else found.to(values.device)
 

@@ -17,6 +17,7 @@ Points = Float[Tensor, "*grid dim"] | Float[Tensor, "batch *grid dim"]
 Targets = Float[Tensor, "... dim"]  # their own grid, after the axis of samples where x has one
 Blocks = Iterable[Float[Tensor, "_ *grid c"]]  # of functions, as many in each as it likes
 Mask = Bool[Tensor, "batch *grid"]
+Weight = Float[Tensor, " *grid"] | Float[Tensor, " batch *grid"]
 
 BOXES = frozenset({"periodic", "cell", "nodal"})
 MESHES = BOXES | {"curvilinear"}
@@ -62,6 +63,8 @@ class Operator(nn.Module, ABC):
         points_by_sample: Whether the points may differ from sample to sample.
         masks: Whether some of the points may be padding.
         other_points: Whether u can be asked for at other points than those of a.
+        weights: Whether `forward` has an argument `weight`: the quadrature weights of the points,
+            shape (*grid) or (batch, *grid); None where all points count alike.
         presets: Published configurations by name.
         released_names: What parts of names of published weights are called here, in this order.
         by_channels: Beginnings of names whose tensors depend on the channels: where published
@@ -86,6 +89,7 @@ class Operator(nn.Module, ABC):
     points_by_sample: bool = False
     masks: bool = False
     other_points: bool = False
+    weights: bool = False
     presets: ClassVar[Mapping[str, Preset]] = {}
     released_names: ClassVar[tuple[tuple[str, str], ...]] = ()
     by_channels: ClassVar[tuple[str, ...]] = ()

@@ -12,12 +12,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from operators.base import Blocks, Operator
-from operators.data.pairs import Samples
-from operators.data.task import Map, Task
+from operators.data import Map, Samples, Task
 from pdegen.domains import Box, Cloud, Curvilinear, Domain
 
 Function = Float[Tensor, "batch *grid c"]
-
+Places = tuple[Tensor | None, ...]  # x, y and the mask where there is one
 MAP = Map()
 _PART = 2**20  # numbers of a block that are copied to float64 at a time
 
@@ -331,6 +330,7 @@ class Predictor(nn.Module):
         y: Float[Tensor, "*target_points dim"] | None = None,
         mask: Bool[Tensor, " batch *grid"] | None = None,
         steps: int = 1,
+        weight: Tensor | None = None,
     ) -> Float[Tensor, "batch *target_grid c"]:
         """u(y).
 
@@ -340,24 +340,24 @@ class Predictor(nn.Module):
             y: Points to ask for, in the same way; None for x.
             mask: Which points a sample has, shape (batch, *grid); None for all.
             steps: Applications of the operator, whose outputs are side by side.
+            weight: Quadrature weights of the points, for operators that take them.
         """
-        own = [v is not None and v.ndim == a.ndim for v in (x, y)]
-        shared = [None if by_sample else v for by_sample, v in zip(own, (x, y), strict=True)]
-        return self.on(*shared)(a, x if own[0] else None, y if own[1] else None, mask, steps)
+        each = [(None, v) if v is not None and v.ndim == a.ndim else (v, None) for v in (x, y)]
+        shared, own = zip(*each, strict=True)
+        return self.on(*shared)(a, *own, mask, steps, weight=weight)
 
     def adapt(self, pairs: Samples) -> None:
         """Let the operator take what it needs of training samples: see `Operator.adapt`."""
         one = pairs.one_step
         y = one.x if one.y is None else one.y
-        if y is None:  # each sample has points of its own
-            return
-        u = [one.targets] if isinstance(one.targets, Tensor) else one.targets
-        placed = y if self.extent is None else self.extent(y)
-        self.operator.adapt((self.target(block.to(y.device), y) for block in u), placed)
+        if y is not None:  # else each sample has points of its own
+            u = [one.targets] if isinstance(one.targets, Tensor) else one.targets
+            placed = y if self.extent is None else self.extent(y)
+            self.operator.adapt((self.target(block.to(y.device), y) for block in u), placed)
 
     def on(self, x: Tensor | None, y: Tensor | None = None) -> Callable[..., Tensor]:
-        """(a, x, y, mask) -> u for inputs at the points x; what depends on the points alone is
-        found once.
+        """(a, x, y, mask, ..., weight) -> u for inputs at the points x; what depends on the points
+        alone is found once.
 
         Args:
             x, y: Points that samples share; None where each has its own, which is then given with
@@ -370,8 +370,8 @@ class Predictor(nn.Module):
             fixed = self.boundary.on(tuple(x.shape[:-1]), x)
         shared_x, shared_y = self._placed(x), self._placed(y)
 
-        def applied(places: tuple[Tensor | None, ...], a: Tensor) -> Tensor:
-            u = self.operator((a - mean) / std, *places)
+        def applied(operator: Callable[..., Tensor], places: Places, a: Tensor) -> Tensor:
+            u = operator((a - mean) / std, *places)
             u = u * target_std + target_mean
             if self.boundary is None or places[1] is not None:
                 return u
@@ -385,11 +385,14 @@ class Predictor(nn.Module):
             mask: Tensor | None = None,
             steps: int = 1,
             truth: Tensor | None = None,
+            weight: Tensor | None = None,
         ) -> Tensor:
             positions = shared_x if own_x is None else self._placed(own_x)
             asked = shared_y if own_y is None else self._placed(own_y)
             places = (positions, asked) if mask is None else (positions, asked, mask)
-            return self.task.march(partial(applied, places), a, steps, truth)
+            weighted = self.operator.weights and weight is not None
+            operator = partial(self.operator, weight=weight) if weighted else self.operator
+            return self.task.march(partial(applied, operator, places), a, steps, truth)
 
         return predicted
 

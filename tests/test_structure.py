@@ -16,7 +16,6 @@ LONG = {
     "pdegen/store/store.py": "reading, writing and inspecting share what they know of a shard",
     "operators/data/variables.py": "from bytes of a shard to rows of a batch, in one pass",
     "operators/data/task.py": "three tasks that share how they cut examples of samples",
-    "operators/models/deeponet.py": "DeepONet and shift-DeepONet share sensors and trunk",
     "pipelines/cli/stores.py": "one function for each command, most of it options",
     "pipelines/declared/experiment.py": "the tables of one file, one after another",
     "pipelines/runs/run.py": "one run from its claim to its scores",

@@ -20,6 +20,7 @@ from operators.base import (
     Points,
     Preset,
     Targets,
+    Weight,
     check_input,
 )
 from operators.nn.attention import GALERKIN, AttentionKind
@@ -97,6 +98,10 @@ class GalerkinTransformer(Operator):
         gain, diagonal: η and δ of the initial projections, Xavier(η) + δI; 1 and 0 are the usual
             initial weights, those of the baseline in Table 8.
         eps: Added to the variance in layer norms.
+        quadrature: Sums over points have the quadrature weights of the data: (1/n) KᵀV becomes
+            KᵀWV, W the diagonal mass matrix of trace 1, and instance norms are weighted alike.
+            On points of any density attention then approximates its integral. For attention
+            GALERKIN and FOURIER. Points of a box count alike.
 
     Raises:
         ValueError: On impossible sizes, on input of another shape than declared, and on points y
@@ -177,10 +182,14 @@ class GalerkinTransformer(Operator):
         gain: float = 1e-2,
         diagonal: float = 1e-2,
         eps: float = 1e-5,
+        quadrature: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, dim)
         self.positions = Positions(coordinates, dim, last=True)
         self.input_coordinates = input_coordinates
+        if quadrature and not (attention and attention.weights):
+            raise ValueError("quadrature needs the attention galerkin or fourier")
+        self.weights = quadrature
         positions = self.positions.count
         self.masks = decoder == "pointwise" and (attention is None or attention.masks)
         if decoder == "spectral":
@@ -205,12 +214,30 @@ class GalerkinTransformer(Operator):
         )
 
     def forward(
-        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
+        self,
+        a: Function,
+        x: Points,
+        y: Targets | None = None,
+        mask: Mask | None = None,
+        weight: Weight | None = None,
     ) -> Float[Tensor, "batch *grid c_out"]:
         check_input(self, a, x, y, mask)
         p = flattened(self.positions(x), x.ndim == a.ndim)
         u = self.embed(self.positions.beside(a, x) if self.input_coordinates else a).flatten(1, -2)
         real = None if mask is None else mask.flatten(1)
+        if weight is not None:
+            weight = self._checked(weight, a).to(u.dtype)
+            real = weight if real is None else weight * real
         for layer in self.encoder:
             u = layer(u, p, real)
         return self.decoder(u.unflatten(1, a.shape[1:-1]))
+
+    def _checked(self, weight: Tensor, a: Tensor) -> Float[Tensor, "_ n"]:
+        """Weights of the points, with an axis of samples."""
+        if not self.weights:
+            raise ValueError("quadrature weights are for quadrature=true")
+        shapes = a.shape[1:-1], a.shape[:-1]
+        if weight.shape not in shapes:
+            expected = " or ".join(str(tuple(shape)) for shape in shapes)
+            raise ValueError(f"expected weights of shape {expected}, got {tuple(weight.shape)}")
+        return weight.reshape(-1, a[0, ..., 0].numel())

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 Heads = Float[Tensor, "batch heads n d"]
 Sources = Float[Tensor, "batch heads m d"]
-Real = Bool[Tensor, "batch 1 m 1"] | None  # False at sources that are padding
+# False at sources that are padding, or the quadrature weights of the sources, 0 there
+Real = Bool[Tensor, "batch 1 m 1"] | Float[Tensor, "_ 1 m 1"] | None
 Drop = Callable[[Tensor], Tensor]
 AttentionMap = Callable[[Heads, Sources, Sources, Drop, Real], Heads]
 
@@ -31,8 +32,14 @@ def keep(matrix: Tensor) -> Tensor:
     return matrix
 
 
-def real(k: Sources, mask: Real) -> tuple[Sources, int | Int[Tensor, "batch 1 1 1"]]:
-    """k with zeros at padding, and the number of other points."""
+def real(
+    k: Sources, mask: Real
+) -> tuple[Sources, int | Int[Tensor, "batch 1 1 1"] | Float[Tensor, "_ 1 1 1"]]:
+    """k with zeros at padding, and the number of other points; or k times weights, and their sum.
+
+    The mean KᵀV / n over points becomes KᵀWV / ΣW, which on points of any density
+    approximates the same integral.
+    """
     return (k, k.shape[-2]) if mask is None else (k * mask, mask.sum(dim=-2, keepdim=True))
 
 
@@ -112,27 +119,31 @@ class AttentionKind:
         coordinates: "inside", as features of Q, K and V; "after", as features of what the map
             gives, once for all heads.
         masks: Whether the map leaves padding out.
+        weights: Whether it takes quadrature weights in place of a mask.
     """
 
     make: Callable[[int], AttentionMap]
     normalizes_query: bool
     coordinates: Literal["inside", "after"] = "inside"
     masks: bool = True
+    weights: bool = False
 
 
-def formula(apply: AttentionMap, normalizes_query: bool, masks: bool = True) -> AttentionKind:
+def formula(
+    apply: AttentionMap, normalizes_query: bool, masks: bool = True, weights: bool = False
+) -> AttentionKind:
     """The kind whose map is one function, for all numbers of features."""
-    return AttentionKind(partial(_same, apply), normalizes_query, masks=masks)
+    return AttentionKind(partial(_same, apply), normalizes_query, masks=masks, weights=weights)
 
 
 def _same(apply: AttentionMap, features: int) -> AttentionMap:
     return apply  # not a lambda, so that a model can be pickled
 
 
-GALERKIN = formula(galerkin, normalizes_query=False)
+GALERKIN = formula(galerkin, normalizes_query=False, weights=True)
 LINEAR = formula(linear, normalizes_query=False)
 EFFICIENT = formula(efficient, normalizes_query=False)
-FOURIER = formula(fourier, normalizes_query=True)
+FOURIER = formula(fourier, normalizes_query=True, weights=True)
 SOFTMAX = formula(softmax, normalizes_query=True)
 
 
@@ -191,14 +202,17 @@ class InstanceHeadNorm(HeadNorm):
     """
 
     def forward(
-        self, x: Float[Tensor, "batch n h d"], mask: Bool[Tensor, "batch n"] | None = None
+        self,
+        x: Float[Tensor, "batch n h d"],
+        mask: Bool[Tensor, "batch n"] | Float[Tensor, "_ n"] | None = None,
     ) -> Float[Tensor, "batch n h d"]:
         if mask is None:
             variance, mean = torch.var_mean(x, dim=1, correction=0, keepdim=True)
             return (x - mean) * torch.rsqrt(variance + self.eps) * self.weight + self.bias
-        padding, n = ~mask[..., None, None], mask.sum(1)[:, None, None, None]
-        x = x - x.masked_fill(padding, 0).sum(1, keepdim=True) / n
-        variance = x.masked_fill(padding, 0).square().sum(1, keepdim=True) / n
+        mask = mask[..., None, None]
+        n = mask.sum(1, keepdim=True)
+        x = x - (x * mask).sum(1, keepdim=True) / n
+        variance = (x.square() * mask).sum(1, keepdim=True) / n
         return x * torch.rsqrt(variance + self.eps) * self.weight + self.bias
 
 

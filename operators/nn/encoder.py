@@ -25,7 +25,8 @@ from operators.nn.tokens import check_heads
 
 Values = Float[Tensor, "batch n width"]
 Points = Float[Tensor, "n p"] | Float[Tensor, "batch n p"]
-Real = Bool[Tensor, "batch n"] | None  # False at padding
+# False at padding, or quadrature weights, 0 there
+Real = Bool[Tensor, "batch n"] | Float[Tensor, "_ n"] | None
 Heads = Float[Tensor, "batch h n _"]  # of [p +] d/h features
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from operators.data import Batch, Samples
 from operators.norms import relative_error
 from operators.training.step import AS_WRITTEN
+from pdegen.domains import Box
 
 _POINTS = 2**18  # evaluated at a time: bounds the memory on fine grids
 
@@ -72,7 +73,8 @@ def _predicted(
             with torch.no_grad(), AS_WRITTEN.products():
                 steps = part.u.shape[-1] // pairs.channels[1]
                 more = {} if steps == 1 else {"steps": steps}
-                p = predictor(part.a, *positions(part, pairs), **more)
+                weight = quadrature_of(predictor, part, pairs)
+                p = predictor(part.a, *positions(part, pairs), **weight, **more)
             yield p, part
     finally:
         predictor.train(training)
@@ -83,3 +85,20 @@ def positions(batch: Batch, pairs: Samples) -> tuple[Tensor | None, ...]:
     shared = zip((batch.x, batch.y), (pairs.x, pairs.y), strict=True)
     points = [common if own is None else own for own, common in shared]
     return (*points, *(() if batch.mask is None else (batch.mask,)))
+
+
+def quadrature_of(model: nn.Module, batch: Batch, pairs: Samples) -> dict[str, Tensor]:
+    """The argument `weight` of an operator or predictor that takes it: of the batch, or shared.
+
+    Raises:
+        ValueError: Where nobody knows the weights of the points of a mesh or a cloud.
+    """
+    weight = pairs.weight if batch.weight is None else batch.weight
+    taken = getattr(getattr(model, "operator", model), "weights", False)
+    if not taken or (weight is None and isinstance(pairs.domain, Box)):
+        return {}
+    if weight is None:
+        raise ValueError(
+            "quadrature needs weights of the points: here they have none, or count alike"
+        )
+    return {"weight": weight}

@@ -160,7 +160,7 @@ class Step:
                 channels = predictor.operator.out_channels
                 steps = u.shape[-1] // channels
                 seen, truth = task.disturbed(a, channels, mask), u if forced else None
-                prediction = predict(seen, x, y, mask, steps, truth).to(u.dtype)
+                prediction = predict(seen, x, y, mask, steps, truth, weight).to(u.dtype)
             same = shared_y is None and y is None
             found = weights(weight, mask if same else None, u)
             weighted = () if found is None else (found,)

@@ -28,6 +28,7 @@ _REFUSALS: dict[tuple[type, str], str | None] = {}
 _LATER = {
     "deeponet": ("indices",),
     "fno": ("frame_channels", "frame_padding", "indices"),
+    "galerkin-transformer": ("quadrature",),
     "ono": ("query_time", "normalization"),
     "pit": ("indices",),
 }

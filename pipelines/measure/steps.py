@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from operators.data import Batch, Pairs, Samples
+from operators.data.pairs import quadrature
 from operators.training.memory import keep_memory
 from operators.training.step import Acceleration, Step
 from operators.transforms import Predictor
@@ -36,12 +37,14 @@ def random_pairs(experiment: Experiment, device: torch.device) -> Pairs:
             replace(grid, n=max(grid.least, round(grid.n * of_first))) for grid in domain.grids
         ))  # fmt: skip
     shape = (count, *domain.shape)
-    moves = {"x": torch.rand(*shape, domain.dim)} if domain.moves else {}
+    moves = {"x": torch.rand(*shape, domain.dim), "weight": torch.ones(shape)}
+    own = moves if domain.moves else {}
     return Pairs(
-        x=None if moves else torch.tensor(domain.points, dtype=torch.float32), y=None,
+        x=None if own else torch.tensor(domain.points, dtype=torch.float32), y=None,
         samples=np.arange(count), domain=domain, source={"url": "random functions"},
         a=torch.rand(*shape, channels[data.input]) + 1,
-        u=torch.randn(*shape, channels[data.target]), own=moves,
+        u=torch.randn(*shape, channels[data.target]), own=own,
+        weight=quadrature(domain),
     ).to(device)  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from scipy.interpolate import interpn
 
 from operators.nn.latent import Latent, effective_rank, latents, spectrum
-from operators.training.evaluate import positions
+from operators.training.evaluate import positions, quadrature_of
 from pdegen.domains import Box, Domain, Grid, NodalGrid
 from pdegen.numerics.sturm_liouville import Line, SturmLiouville, Walls, principal_cosines
 from pipelines.declared.physics import physics_of
@@ -85,7 +85,8 @@ def agreement(u: np.ndarray, eigenfunctions: np.ndarray) -> tuple[float, np.ndar
 def _layers(run: FinishedRun, i: int) -> list[Latent]:
     predictor, part = run.predictor(), run.pairs.one(i)
     steps = part.u.shape[-1] // run.pairs.channels[1]
-    return latents(predictor, lambda: predictor(part.a, *positions(part, run.pairs), steps=steps))
+    points, weight = positions(part, run.pairs), quadrature_of(predictor, part, run.pairs)
+    return latents(predictor, lambda: predictor(part.a, *points, steps=steps, **weight))
 
 
 def _place(run: FinishedRun, i: int, n: int) -> Domain | None:

@@ -29,7 +29,7 @@ from operators.training.checkpoint import (
     check_fit,
     load_checkpoint,
 )
-from operators.training.evaluate import errors_of, positions, scores
+from operators.training.evaluate import errors_of, positions, quadrature_of, scores
 from operators.training.files import (
     LOCK,
     PARTIAL,
@@ -284,7 +284,8 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
             settings.augment.check(pairs.points)
         check_domain(operator, pairs.domain, padded=first.mask is not None)
         with torch.no_grad():
-            found = operator.eval()(first.a, *positions(first, pairs))
+            quadrature = quadrature_of(operator, first, pairs)
+            found = operator.eval()(first.a, *positions(first, pairs), **quadrature)
             weights = first.weights(pairs.weight, pairs.y)
             u = first.u[..., : operator.out_channels]  # of the first step
             _check_output(operator, found, first.a, u)
@@ -316,7 +317,8 @@ def check_resolutions(experiment: Experiment, source: Source, operator: Operator
             first = pairs.first()
             with torch.no_grad(), torch.random.fork_rng():
                 a = first.a[..., : operator.in_channels]  # of the first step
-                operator.eval()(a, *positions(first, pairs))
+                quadrature = quadrature_of(operator, first, pairs)
+                operator.eval()(a, *positions(first, pairs), **quadrature)
         except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
             if isinstance(error, RuntimeError) and is_out_of_memory(
                 error

@@ -102,6 +102,9 @@ CASES = {
         "galerkin-transformer", {**SMALL_GT, "normalization": "instance", "decoder": "pointwise"},
         1e-2, 800, reaches=0.1, shifts=NONE,  # less stable, as the paper says
     ),
+    "galerkin-transformer quadrature": Case(
+        "galerkin-transformer", {**SMALL_GT, "quadrature": True}, shifts=NONE, only=(1,),
+    ),
     "galerkin-transformer pointwise": Case(
         "galerkin-transformer", {**SMALL_GT, "decoder": "pointwise"}, 1e-2, 800, shifts=NONE,
     ),

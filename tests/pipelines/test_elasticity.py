@@ -5,18 +5,26 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.image import imread
 from safetensors.torch import load_file
 
+from operators.api import load_model
+from operators.registry import build_operator
+from operators.training.checkpoint import load_checkpoint
+from operators.training.evaluate import predictions
 from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
 from pdegen.store.store import Store, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import functions_in
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
+from pipelines.runs.data import Source
 from pipelines.runs.reproduction import toml
+from pipelines.runs.run import train
 from tests.pipelines.command import call, quietly
 from tests.pipelines.conftest import CPU
 from tests.stores import resealed, with_attributes
@@ -127,3 +135,22 @@ def test_a_report_draws_the_part_and_the_curves_that_a_store_names(sheets, run, 
     drawn = (copy / "pictures/along.svg").read_text("utf-8")
     assert "median: sample" in drawn
     assert "Drawn are x" not in (run / "report.md").read_text("utf-8")
+
+
+def test_quadrature_is_recorded_and_needs_weights(sheets, tmp_path):
+    of = Experiment.on_store(sheets, "galerkin-transformer")
+    declared = of.with_overrides(
+        {"model.decoder": "pointwise", "model.quadrature": True, "width": 8, "depth": 1,
+         "feedforward": 8, "epochs": 1}
+    )  # fmt: skip
+    train(declared, sheets, tmp_path / "run", CPU)
+    predictor, said = load_checkpoint(tmp_path / "run" / "last.safetensors", build_operator)
+    assert said["operator"]["model"]["quadrature"]
+    assert predictor.operator.weights
+    pairs = Source(sheets, declared).asked("test")
+    all = next(pairs.parts(len(pairs)))
+    u = load_model(tmp_path / "run" / "last.safetensors").predict(all.a, all.x, weight=all.weight)
+    torch.testing.assert_close(u, predictions(predictor, pairs), rtol=1e-5, atol=1e-6)
+    with pytest.raises(SchemaError, match="quadrature needs weights of the points: here they"):
+        train(declared.with_overrides({"weights": "points"}), sheets, tmp_path / "other", CPU)
+    assert not (tmp_path / "other").exists()

@@ -214,6 +214,7 @@ def test_only_keys_of_the_model_in_hand_are_offered():
 @pytest.mark.parametrize(
     ("model", "later"),
     [
+        ({"name": "galerkin-transformer"}, {"quadrature": True}),
         ({"name": "fno"}, {"frame_channels": 1, "frame_padding": 6}),
         ({"name": "ono", "queries": True}, {"query_time": True}),
         ({"name": "ono"}, {"normalization": "batch"}),
