@@ -129,11 +129,14 @@ def _called(
     equations: Sequence[EquationFile],
     argument: Any,
 ) -> Any:
-    """A call in a worker process, which knows the equations of this one."""
+    """A call in a worker process, which knows the equations of this one; None once it is to halt,
+    for nobody reads that, and Dask would log an error for each."""
     if halt.exists():
-        raise Stopped("the study was stopped")
+        return None
     for source in equations:
         source.run()
     if threads is not None:
         torch.set_num_threads(threads)
-    return call(argument, halt.exists)
+    with suppress(Stopped):
+        return call(argument, halt.exists)
+    return None

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import time
 
 import pytest
 
+from operators.training.fit import Stopped
 from pdegen.equations import registry
 from pdegen.equations.registry import find, load_file
 from pipelines.runs.folder import RunError
-from pipelines.studies.processes import Processes
+from pipelines.studies.processes import Processes, _called
 
 EQUATION = """
 from typing import Literal
@@ -50,3 +52,32 @@ def test_results_come_as_they_are_ready_and_a_killed_call_ends_all(tmp_path, mon
         assert dict(processes([2, 3, "told-to-workers"])) == {2: 4, 3: 9, "told-to-workers": True}
         with pytest.raises(RunError, match="a training was killed, perhaps for want of memory"):
             dict(processes([-1]))
+
+
+def waits(begun, stop):
+    """A call that lasts until it is to stop."""
+    begun.touch()
+    while not stop():
+        time.sleep(0.05)
+    raise Stopped("in a worker")
+
+
+def test_a_stop_ends_calls_that_run_and_those_that_wait(tmp_path):
+    begun = tmp_path / "begun"
+    with (
+        Processes(waits, 1, begun.exists, folder=tmp_path) as processes,
+        pytest.raises(Stopped, match="the study was stopped"),
+    ):
+        list(processes([begun] * 5))
+
+
+def test_calls_that_stop_are_no_errors_which_dask_would_log(tmp_path):
+    begun, halt = tmp_path / "begun", tmp_path / "halt"
+    halt.touch()
+    assert _called(waits, halt, None, (), begun) is None
+    assert not begun.exists()
+
+    def stopped(_, stop):
+        raise Stopped("in a worker")
+
+    assert _called(stopped, tmp_path / "none", None, (), begun) is None
