@@ -146,6 +146,9 @@ class Operator(nn.Module, ABC):
             y: Their points, shape (*target_grid, dim).
         """
 
+    def check_samples(self, count: int) -> None:
+        """Raise ValueError unless `adapt` can do with so many training samples."""
+
     @property
     def parameter_count(self) -> int:
         """Number of trainable real numbers; a complex weight counts as two."""

@@ -58,11 +58,7 @@ def pod(
     ([1.0, 1.0, 2.0], 0, '1.000')
     """
     samples, points = u.shape
-    if modes > (most := min(samples - 1, points)):
-        raise ValueError(
-            f"basis must be at most {most} for {samples} training samples of {points} values, got "
-            f"{modes}"
-        )
+    _check_modes(modes, samples, points)
     u = u.double()
     mean = u.mean(0)
     u = u - mean
@@ -72,6 +68,14 @@ def pod(
     basis = torch.linalg.qr(u.T @ vectors if few else vectors).Q.T
     largest = basis.gather(1, basis.abs().argmax(1, keepdim=True))
     return mean, basis * (largest.sign() * math.sqrt(points))
+
+
+def _check_modes(modes: int, samples: int, points: int) -> None:
+    if modes > (most := min(samples - 1, points)):
+        raise ValueError(
+            f"basis must be at most {most} for {samples} training samples of {points} values, got "
+            f"{modes}"
+        )
 
 
 class PODDeepONet(Operator):
@@ -158,6 +162,9 @@ class PODDeepONet(Operator):
         self.register_buffer("mean", torch.full((n, out_channels), math.nan))
         self.register_buffer("modes", torch.full((basis, n, out_channels), math.nan))
         self.register_buffer("places", torch.full((n, dim), math.nan))
+
+    def check_samples(self, count: int) -> None:
+        _check_modes(self.basis, count, self.mean.numel())
 
     @torch.no_grad()
     def adapt(self, u: Blocks, y: Points) -> None:

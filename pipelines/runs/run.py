@@ -298,6 +298,16 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
     return operator
 
 
+def check_training(experiment: Experiment, source: Source, device: torch.device) -> None:
+    """Raise ValueError where the operator of an experiment cannot be trained on the data."""
+    pairs = source.task.training(source.streamed("train"))
+    operator = checked_operator(experiment, pairs)
+    if experiment.data.stream is not None:
+        pairs = source.training(device)
+    if experiment.training.start is None:  # which brings what `adapt` would find
+        operator.check_samples(len(pairs.one_step))
+
+
 def _check_output(operator: Operator, found: object, a: Tensor, u: Tensor) -> None:
     """Raise ValueError where the operator gives other functions for `a` than ones like `u`."""
     shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__

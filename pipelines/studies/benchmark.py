@@ -27,7 +27,7 @@ from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding, RunError
 from pipelines.runs.label_error import label_error
 from pipelines.runs.run import (
-    checked_operator,
+    check_training,
     evaluate_run,
     provenance,
     scored,
@@ -244,10 +244,8 @@ class BenchmarkRun(Study[Seeded]):
             source.streamed("test", resolution)
         try:
             self._check_measure(case, source)
-            if experiment.data.stream is not None:
-                source.training(device)
-            checked_operator(experiment, source.task.training(source.streamed("train")))
-        except SchemaError as error:
+            check_training(experiment, source, device)
+        except ValueError as error:
             raise SchemaError(f"{case}: {error}") from error
 
     def _check_measure(self, case: Case, source: Source) -> None:

@@ -72,6 +72,17 @@ def test_weights_to_start_from_bring_their_modes(store, tmp_path):
         train(experiment(**{"training.start": str(path)}), store, tmp_path / "other", CPU)
 
 
+def test_a_study_of_too_few_samples_is_refused_before_it_trains(refused, store):
+    plain = {k: v for k, v in SMALL.items() if not k.startswith("model.")}
+    sets = {**plain, "training.batch": 4, "training.epochs": 1, "resolutions": [16]}
+    sets |= {f"model.{key}": value for key, value in MODEL.items()}
+    words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+    words += ["--set", "model.basis=4"]
+    line = refused("study", "samples", "burgers-quick", "--samples", "8,4", "--data", store, *words)
+    assert "4 samples" in line
+    assert "basis must be at most 3 for 4 training samples of 16 values, got 4" in line
+
+
 @pytest.mark.parametrize(
     ("model", "further", "message"),
     [
