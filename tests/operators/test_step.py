@@ -132,6 +132,7 @@ def test_a_compiled_step_is_the_step_as_written(monkeypatch):
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
+@pytest.mark.filterwarnings("ignore:.*_prims_common:FutureWarning")  # and calls
 @pytest.mark.slow  # a minute of compilation
 def test_a_step_of_fused_kernels_is_the_step_as_written():
     expected, _, _ = trained(small(), AS_WRITTEN)
