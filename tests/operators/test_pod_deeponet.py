@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from operators.data import open_pairs
+from operators.data import Rollout, open_pairs
 from operators.models.pod_deeponet import PODDeepONet, pod
 from operators.transforms import Extent, Normalizer, Predictor
+from tests.operators.test_task import POINTS, smooth
 from tests.oracles.plain_pod_deeponet import PlainPODDeepONet, components
 
 
@@ -73,6 +74,7 @@ def test_modes_are_orthonormal_and_all_of_them_give_the_samples_back(samples, po
     mean, modes = pod(u, min(samples - 1, points))
     products = modes @ modes.T / points
     torch.testing.assert_close(products, torch.eye(len(modes)).double(), rtol=0, atol=1e-12)
+    assert torch.equal(modes.amax(1), modes.abs().amax(1))  # signs do not depend on the solver
     coefficients = (u - mean) @ modes.T / points
     torch.testing.assert_close(mean + coefficients @ modes, u, rtol=0, atol=1e-12)
     variances = coefficients.square().sum(0)
@@ -162,3 +164,14 @@ def test_streamed_targets_give_the_modes_of_those_in_memory(store):
     torch.testing.assert_close(found[0][2], resident.x / 2)
     mean, _ = pod(target(resident.targets, resident.x).flatten(1), 5)
     torch.testing.assert_close(found[0][0].flatten().double(), mean, rtol=1e-4, atol=1e-5)
+
+
+def test_a_rollout_has_the_modes_of_single_steps():
+    pairs, found = smooth(), []
+    for steps in (1, 3):
+        model = PODDeepONet(in_channels=4, out_channels=2, sensors=POINTS, basis=3)
+        one = Normalizer.identity(1)
+        Predictor(model, one, one).adapt(Rollout(history=2, steps=steps).training(pairs))
+        found.append(model.modes)
+    assert found[0].isfinite().all()
+    assert torch.equal(*found)

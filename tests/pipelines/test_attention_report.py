@@ -1,13 +1,20 @@
 """What reports say of attention: functions beside those of the equation, spectra, agreement."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 
+from operators.nn.latent import Latent, latents
+from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box, NodalGrid
 from pdegen.numerics.sturm_liouville import Line, SturmLiouville
 from pipelines.reports import attention
 from pipelines.reports.attention import agreement
-from tests.pipelines.conftest import SMALL, a_run
+from pipelines.runs.finished import read_finished
+from tests.operators.test_quadrature import pairs, small
+from tests.pipelines.conftest import CPU, SMALL, a_run
 
 
 def test_features_that_span_the_eigenfunctions_agree_with_them():
@@ -61,6 +68,25 @@ def test_of_darcy_they_are_those_of_the_sample(darcy):
     assert "the 7 x 7 points that attention sees" in text
 
 
+def test_the_coefficient_and_the_prediction_are_of_the_median_sample(darcy):
+    run = read_finished(*darcy, CPU)
+    first, second = (attention._eigenfunctions(run, i, run.pairs.domain)[0] for i in (0, 1))
+    assert np.abs(first - second).max() > 1e-6
+    errors = run.errors(run.prediction)[:, 0]
+    median = run.pairs.samples[np.argsort(errors)[(len(errors) - 1) // 2]]
+    assert f"Test sample {median}, the median" in section(darcy[0])
+
+
+def test_the_table_is_of_what_attention_adds_and_of_the_features_after_it():
+    e = torch.eye(4)[None, :, :3]
+    scale = torch.tensor([2.0, 1.0, 0.0])
+    layer = Latent(before=4 * e, after=e * scale, added=e, heads=e[:, None])
+    found = None, np.eye(4)[:, :1]
+    [row] = attention._table([layer], found).rows
+    assert row == ("1", "0.25", "3.0 of 3", "1.6 of 3", "0.800", "1.000", "0°", "0°")
+    assert attention._leading(layer.after[0].numpy(), 2)[1] == pytest.approx([0.8, 0.2])
+
+
 def test_of_the_inverse_problem_they_are_those_of_the_laplacian(inverse):
     assert "−Δ with zero values at the walls" in section(inverse[0])
 
@@ -74,3 +100,13 @@ def test_without_attention_there_is_no_section(tmp_path_factory):
 def test_a_coarse_grid_lies_between_the_same_points():
     grid = attention._coarse(Box.cell(16).grids[0], 5)
     assert grid.x == pytest.approx(np.linspace(1 / 32, 31 / 32, 5))
+
+
+def test_layers_are_seen_with_the_weights_of_the_points():
+    one, data = Normalizer.identity(1), pairs()
+    predictor, sample = Predictor(small(dim=2).float(), one, one), data.one(2)
+    found = attention._layers(SimpleNamespace(pairs=data, predictor=lambda: predictor), 2)
+    places = sample.a, sample.x
+    for weight, same in ((sample.weight, True), (None, False)):
+        expected = latents(predictor, lambda weight=weight: predictor(*places, weight=weight))
+        assert torch.equal(found[-1].heads, expected[-1].heads) == same

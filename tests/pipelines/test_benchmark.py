@@ -6,6 +6,7 @@ import json
 import shutil
 import tomllib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import names as shipped
 from pipelines.measure.cost import Cost
 from pipelines.reports import benchmark_pictures as drawing
+from pipelines.reports import benchmark_report
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import line_of
 from pipelines.reports.fields import Look
@@ -32,6 +34,7 @@ from pipelines.reports.profile_report import write_profile_report
 from pipelines.reports.sheets import Functions
 from pipelines.reports.study_charts import curves, predictions_in_panels
 from pipelines.reports.wording import scientific
+from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
 from pipelines.runs.run import RunError, evaluate
 from pipelines.studies import benchmark as module
@@ -466,6 +469,19 @@ def test_all_datasets_are_drawn_in_multiples_of_the_smallest(monkeypatch):
     assert costs["parameters, over the smallest"] == {"a": 1.0, "b (1 of 2)": 1.0}
     assert costs["training time, over the smallest"]["a"] == pytest.approx(3**0.5)
     assert baseline == pytest.approx((4 * 8) ** 0.5)
+
+
+def test_a_dataset_on_which_nothing_finished_is_in_the_table_alone(monkeypatch):
+    drawn, rows = [], {"FNO": [Row(errors=[2.0])]}
+    monkeypatch.setattr(benchmark_report, "against_costs", drawn.append)
+    full, empty = (
+        SimpleNamespace(dataset=name, found=found, references={MEAN: 4.0})
+        for name, found in (("a", rows), ("b", {}))
+    )
+    section = benchmark_report._overview([full, empty])
+    assert drawn == [[(rows, 4.0)]]
+    assert section.tables[0].rows[0][::2] == ("FNO", "")
+    assert benchmark_report._overview([empty]).pictures == ()
 
 
 def test_a_band_lies_between_its_ends():

@@ -149,8 +149,11 @@ def test_quadrature_is_recorded_and_needs_weights(sheets, tmp_path):
     assert predictor.operator.weights
     pairs = Source(sheets, declared).asked("test")
     all = next(pairs.parts(len(pairs)))
-    u = load_model(tmp_path / "run" / "last.safetensors").predict(all.a, all.x, weight=all.weight)
-    torch.testing.assert_close(u, predictions(predictor, pairs), rtol=1e-5, atol=1e-6)
+    # in several blocks
+    a, x, weight = (v.repeat_interleave(20, 0) for v in (all.a, all.x, all.weight))
+    u = load_model(tmp_path / "run" / "last.safetensors").predict(a, x, weight=weight)
+    expected = predictions(predictor, pairs).repeat_interleave(20, 0)
+    torch.testing.assert_close(u, expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(SchemaError, match="quadrature needs weights of the points: here they"):
         train(declared.with_overrides({"weights": "points"}), sheets, tmp_path / "other", CPU)
     assert not (tmp_path / "other").exists()
