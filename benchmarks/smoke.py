@@ -39,6 +39,7 @@ OPERATORS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
     "fno": (2, {"width": 16, "depth": 2, "modes": 6}),
     "deeponet": (1, {"sensors": 64}),
     "shift-deeponet": (1, {"sensors": 64, "basis": 16, "width": 32, "trunk_width": 16}),
+    "pod-deeponet": (1, {"sensors": 64, "basis": 2}),
     "ono": (2, {**_SMALL, "eigenfunctions": 8, "attention": "linear"}),
     "pit": (1, {"width": 32, "heads": 4, "depth": 2, "latent": 16}),
     "transolver": (2, {**_SMALL, "slices": 16, "feedforward": 64}),
@@ -95,6 +96,7 @@ def tried(name: str, way: Acceleration, near: float, device: torch.device, loss:
     operator = parse_model({"name": name, **settings}).build(1, 1, dim)
     a, u, x = (v.to(device) for v in functions(POINTS[dim], 4, dim))
     predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1)).to(device)
+    predictor.operator.adapt([u], x)
     step = Step(predictor.train(), x, None, RelativeL2(), 1.0, acceleration=way)
     found = float(step(Batch(a, u), seed=0))
     gradient = torch.stack([p.grad.norm() for p in step.parameters if p.grad is not None])
