@@ -243,7 +243,7 @@ CASES = {
     # its only nonlinear maps of values are those over the lattice, of 16 nodes an axis
     "gaot": Case("gaot", SMALL_GAOT, 5e-3, 500, {"radius": 0.2}, 5e-2, longer=2, elsewhere=True),
     "gaot dot": Case("gaot", {**SMALL_GAOT, "attention": "dot", "scales": [1.0, 1.5],
-                              "scale_weights": True}, 5e-3, 500, {"radius": 0.2}, 5e-2, longer=2,
+                              "scale_weights": True}, 5e-3, 800, {"radius": 0.2}, 5e-2, longer=2,
                      elsewhere=True),
     "cno": Case("cno", SMALL_CNO, 1e-2, evaluates=0.05, no_limit=CONVOLUTION, longer=2),
     "cno fourier": Case("cno", {**SMALL_CNO, "size": 16, "resampling": "fourier",
