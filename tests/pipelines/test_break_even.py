@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.training.files import read_lines, write_lines
+from operators.training.files import read_json, read_lines, write_json, write_lines
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pipelines.declared.benchmark import Benchmark
@@ -142,6 +142,39 @@ def test_what_is_no_better_than_the_trivial_predictor_never_pays(finished, monke
     assert line_of(finished, row_case(row), [row])["break-even"] == math.inf
     monkeypatch.setattr(logged, "_error", lambda *_: 0.5)  # of both
     assert {even for even, _ in break_evens(finished.folder).values()} == {math.inf}
+
+
+@pytest.mark.parametrize("best", [0, 1])
+def test_the_best_predictor_without_learning_is_the_one_to_be_better_than(
+    finished, monkeypatch, tmp_path, best
+):
+    (row,) = finished.rows()
+    others = [2 * row.mean, 2 * row.mean]
+    others[best] = row.mean / 2  # better than the operator; the other one is worse
+    monkeypatch.setattr(BenchmarkRun, "trivial", lambda *_: dict(zip("ab", others, strict=True)))
+    line = line_of(finished, row_case(row), [row])
+    assert line["trivial"] == row.mean / 2
+    assert line["break-even"] == math.inf
+    folder = shutil.copytree(finished.folder, tmp_path / "run")
+    solver = finished.solver("burgers")
+    slow = [
+        one.model_copy(update={"seconds": 1e3 * (3 - k)}) for k, one in enumerate(solver.solves)
+    ]
+    run = BenchmarkRun(finished.benchmark, finished.stores, folder)
+    run.keep_solver("burgers", solver.model_copy(update={"solves": slow}))
+    (kept,) = folder.rglob("scores.json")  # of the training that was chosen
+    scores = read_json(kept)
+    result = scores["results"][0]
+    scores["trivial"] = [_scaled(result, 2.0), _scaled(result, 2.0)]
+    write_json(kept, scores)
+    assert all(math.isfinite(even) for even, _ in break_evens(folder).values())
+    scores["trivial"][best] = _scaled(result, 0.5)
+    write_json(kept, scores)
+    assert {even for even, _ in break_evens(folder).values()} == {math.inf}
+
+
+def _scaled(summary, factor):
+    return {**summary, "errors": [factor * error for error in summary["errors"]]}
 
 
 def test_a_folder_without_one_is_refused(refused, tmp_path):

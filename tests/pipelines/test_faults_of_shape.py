@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,17 +18,25 @@ from operators.data.store import SealedStore
 from operators.data.variables import StoredVariable
 from operators.norms import relative_l2
 from operators.training.files import read_json
+from operators.training.step import AS_WRITTEN
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
+from pdegen.store.variables import function
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.physics import domain_of
-from pipelines.measure.steps import random_pairs
+from pipelines.measure.steps import Steps, random_pairs
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
 from pipelines.runs.baselines import MEAN, TRIVIAL
 from pipelines.runs.data import Source
-from pipelines.runs.run import evaluate_run, train, trivial_scores
+from pipelines.runs.run import (
+    check_resolutions,
+    checked_operator,
+    evaluate_run,
+    train,
+    trivial_scores,
+)
 from tests.pipelines.conftest import SMALL
 from tests.pipelines.shapes import a_store
 
@@ -190,3 +199,69 @@ def test_the_baseline_of_a_mesh_has_its_weights(tmp_path: Path) -> None:
     found = {TRIVIAL[score.checkpoint]: score.mean for score in scores}
     assert found[MEAN] == pytest.approx(expected, rel=1e-6)
     assert float(relative_l2(mean.expand_as(u), u).mean()) != pytest.approx(expected, rel=1e-3)
+
+
+def weighted_experiment(url: str) -> Experiment:
+    """An operator whose sums over points have the quadrature weights of the data."""
+    model = {"decoder": "pointwise", "quadrature": True, "width": 8, "depth": 1, "feedforward": 8,
+             "dropout": 0.0}  # fmt: skip
+    return Experiment.on_store(url, "galerkin-transformer").with_overrides(
+        {f"model.{key}": value for key, value in model.items()}
+    )
+
+
+@pytest.mark.parametrize("moving", [False, True])
+def test_a_measured_step_has_the_weights_of_the_points(moving: bool, tmp_path: Path) -> None:
+    ring = Curvilinear((6, 8), 2) if moving else Curvilinear.of(mesh())
+    own = {"positions": STRETCHED} if moving else {}
+    url = a_store(str(tmp_path / "data.zarr"), ring, **own)
+    experiment = weighted_experiment(url)
+    pairs = Source(url, experiment).training(CPU)
+    torch.manual_seed(0)
+    steps, batch = Steps(experiment, pairs, AS_WRITTEN), next(pairs.parts(4))
+    weight = pairs.weight if batch.weight is None else batch.weight
+    assert weight is not None
+    with torch.no_grad():
+        x = pairs.x if batch.x is None else batch.x
+        predictor = steps.predictor
+        expected, plain = predictor(batch.a, x, weight=weight), predictor(batch.a, x)
+        loss = experiment.training.settings().loss
+        value = loss(expected, batch.u, batch.a, weight.expand(batch.u.shape[:-1]))
+        dropped = loss(plain, batch.u, batch.a)
+    assert float(value) != pytest.approx(float(dropped), rel=1e-5)
+    torch.testing.assert_close(steps(batch), value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("moving", [False, True])
+def test_random_functions_to_measure_a_step_have_weights(moving: bool) -> None:
+    ring = Curvilinear((6, 8), 2) if moving else Curvilinear.of(mesh())
+    fields = [function(ring, "a", "input", "a"), function(ring, "u", "target", "u")]
+    problem = SimpleNamespace(domain=ring, variables=lambda: fields)
+    data = SimpleNamespace(
+        input="a", target="u", resolution=6, load_recipe=lambda: SimpleNamespace(problem=problem)
+    )
+    experiment: Any = SimpleNamespace(data=data, training=SimpleNamespace(batch=2))
+    pairs = random_pairs(experiment, CPU)
+    if moving:
+        assert pairs.weight is None
+        assert torch.equal(pairs.own["weight"], torch.ones(4, 6, 8))
+    else:
+        assert pairs.weight is not None
+        exact = torch.tensor(ring.weights / ring.weights.mean(), dtype=torch.float32)
+        torch.testing.assert_close(pairs.weight, exact)
+
+
+def test_other_resolutions_are_checked_with_the_weights_of_their_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = a_store(str(tmp_path / "data.zarr"), Curvilinear.of(mesh()))
+    experiment = weighted_experiment(url)
+    source = Source(url, experiment)
+    operator = checked_operator(experiment, source.clean("train"))
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        operator, "forward", lambda a, *_, weight=None, **__: seen.append(weight) or a
+    )
+    check_resolutions(experiment, source, operator)
+    (weight,) = seen
+    assert torch.equal(weight, source.clean("test").weight)
