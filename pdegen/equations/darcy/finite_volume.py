@@ -16,7 +16,7 @@ from pdegen.equations.darcy import kernels
 from pdegen.equations.darcy.interface import InterfaceSolver
 from pdegen.equations.darcy.operator import Diffusion, Faces
 from pdegen.equations.darcy.poisson import Poisson
-from pdegen.numerics.conjugate_gradients import conjugate_gradients
+from pdegen.numerics.conjugate_gradients import Linear, conjugate_gradients
 from pdegen.numerics.device import Array, constant, first
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.sines import by_fft, by_products
@@ -77,7 +77,13 @@ class FiniteVolume:
         """u at the cell centres. See `solve`."""
         return self.solve(a, f, walls).u
 
-    def solve(self, a: Array, f: Array | float = 1.0, walls: Array | float = 0.0) -> Solution:
+    def solve(
+        self,
+        a: Array,
+        f: Array | float = 1.0,
+        walls: Array | float = 0.0,
+        start: Array | None = None,
+    ) -> Solution:
         """Solve for a batch of coefficients.
 
         Args:
@@ -85,10 +91,13 @@ class FiniteVolume:
             f: Source: a number, (n, n) or (batch, n, n).
             walls: Values on the walls: a number, or (4, n) at the centres of the outer faces of
                 x = 0, x = 1, y = 0, y = 1.
+            start: Values that the iterations start from, shape (batch, n, n), such as a prediction;
+                by default 0. The residual is relative to b all the same.
 
         Raises:
             ValueError: On another shape.
-            SolveError: On a coefficient that is not positive, or a residual above `rtol`.
+            SolveError: On a coefficient that is not positive, a start that is not finite, or a
+                residual above `rtol`.
         """
         n = self.grid.n
         if a.ndim != 3 or tuple(a.shape[1:]) != (n, n):
@@ -96,12 +105,14 @@ class FiniteVolume:
         check_positive(a)
         operator = Diffusion(a, self.faces)
         b = operator.right_hand_side(f, walls)
+        start = None if start is None else _checked(start, b)
         if is_numpy_namespace(array_namespace(a)):
-            samples = [self._sample(a[i], b[i]) for i in range(len(a))]
+            starts = [None] * len(a) if start is None else start
+            samples = [self._sample(a[i], b[i], starts[i]) for i in range(len(a))]
             u, residual, iterations = zip(*samples, strict=True)
             solution = Solution(np.stack(u), np.array(residual), np.array(iterations))
         else:
-            solution = self._on_device(operator, b)
+            solution = self._on_device(operator, b, start)
         row = first(~(solution.residual <= self.rtol))
         if row is not None:
             raise SolveError(
@@ -117,14 +128,18 @@ class FiniteVolume:
         return Poisson(self.grid, self.fft)
 
     def _sample(
-        self, a: Float[np.ndarray, "n n"], b: Float[np.ndarray, "n n"]
+        self,
+        a: Float[np.ndarray, "n n"],
+        b: Float[np.ndarray, "n n"],
+        start: Float[np.ndarray, "n n"] | None,
     ) -> tuple[Float[np.ndarray, "n n"], float, int]:
         """u, residual and iterations of one sample."""
         harmonic = self.faces == "harmonic"
         if kernels.crossing_faces(a) < _PIECEWISE * a.size:
-            u, iterations = InterfaceSolver(self._poisson, harmonic, self.limit)(a, b, self.rtol)
+            solver = InterfaceSolver(self._poisson, harmonic, self.limit)
+            u, iterations = solver(a, b, self.rtol, start)
         else:
-            u, iterations = self._smooth(a, b)
+            u, iterations = self._smooth(a, b, start)
         residual = _relative_residual(a, harmonic, b, u)
         if not residual <= self.rtol:
             u, iterations = direct_solve(Diffusion(a[None], self.faces), b), 0
@@ -132,7 +147,10 @@ class FiniteVolume:
         return u, residual, iterations
 
     def _smooth(
-        self, a: Float[np.ndarray, "n n"], b: Float[np.ndarray, "n n"]
+        self,
+        a: Float[np.ndarray, "n n"],
+        b: Float[np.ndarray, "n n"],
+        start: Float[np.ndarray, "n n"] | None,
     ) -> tuple[Float[np.ndarray, "n n"], int]:
         scale, zero, au = 1 / np.sqrt(a), np.zeros_like(b), np.empty_like(b)
 
@@ -143,12 +161,25 @@ class FiniteVolume:
         def preconditioner(r: np.ndarray) -> np.ndarray:
             return (scale * self._poisson(scale * r[0]))[None]
 
-        u, iterations = conjugate_gradients(
-            operator, preconditioner, b[None], 0.5 * self.rtol, self.limit
-        )
+        given = None if start is None else start[None]
+        u, iterations = self._iterated(operator, preconditioner, b[None], given)
         return u[0], int(iterations[0])
 
-    def _on_device(self, operator: Diffusion, b: Array) -> Solution:
+    def _iterated(
+        self, operator: Linear, preconditioner: Linear, b: Array, start: Array | None
+    ) -> tuple[Array, Array]:
+        """u and the iterations of each sample; from a start far off they go on with the residual
+        computed anew, for its first rounding may be above the tolerance."""
+        u, iterations = conjugate_gradients(
+            operator, preconditioner, b, 0.5 * self.rtol, self.limit, start
+        )
+        if start is None or b.shape[0] == 0:
+            return u, iterations
+        left = self.limit - int(array_namespace(b).max(iterations))
+        u, more = conjugate_gradients(operator, preconditioner, b, 0.9 * self.rtol, left, u)
+        return u, iterations + more
+
+    def _on_device(self, operator: Diffusion, b: Array, start: Array | None) -> Solution:
         """The whole batch at once, with sines along both axes."""
         xp = array_namespace(b)
         sines = (by_fft if self.fft else by_products)(self.grid, b)
@@ -165,9 +196,7 @@ class FiniteVolume:
             z = sines.backward(hat)
             return z if scale is None else scale * z
 
-        u, iterations = conjugate_gradients(
-            operator, preconditioner, b, 0.5 * self.rtol, self.limit
-        )
+        u, iterations = self._iterated(operator, preconditioner, b, start)
         return Solution(u, operator.relative_residual(u, b), iterations)
 
 
@@ -182,6 +211,18 @@ def check_positive(a: Array) -> None:
         raise SolveError(
             row, f"the coefficient must be positive and finite, got {low:g} to {high:g}"
         )
+
+
+def _checked(start: Array, b: Array) -> Array:
+    """A start in float64, 0 where b is: the solution is known there."""
+    xp = array_namespace(b)
+    if tuple(start.shape) != tuple(b.shape):
+        raise ValueError(f"expected a start of shape {tuple(b.shape)}, got {tuple(start.shape)}")
+    row = first(~xp.all(xp.isfinite(start), axis=(1, 2)))
+    if row is not None:
+        raise SolveError(row, "the start is not finite")
+    driven = xp.any(b != 0, axis=(1, 2), keepdims=True)
+    return xp.where(driven, xp.astype(start, b.dtype), xp.zeros_like(b))
 
 
 def direct_solve(operator: Diffusion, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

@@ -43,34 +43,45 @@ class InterfaceSolver:
     limit: int
 
     def __call__(
-        self, a: Float[np.ndarray, "n n"], b: Float[np.ndarray, "n n"], rtol: float
+        self,
+        a: Float[np.ndarray, "n n"],
+        b: Float[np.ndarray, "n n"],
+        rtol: float,
+        start: Float[np.ndarray, "n n"] | None = None,
     ) -> tuple[Float[np.ndarray, "n n"], int]:
         """u, whose residual is at most rtol ‖b‖ if the iterations suffice, and their number.
+
+        From a start u₀ it solves for the correction, A (u - u₀) = b - A u₀.
 
         Args:
             a: Coefficient.
             b: Right-hand side, with h² and the values at walls in it.
             rtol: Relative tolerance.
+            start: u₀; by default 0.
         """
         poisson = self.poisson
-        start, columns, values, first, second, jump1, jump2 = interface_graph(
+        rows, columns, values, first, second, jump1, jump2 = interface_graph(
             a, crossing_faces(a), self.harmonic
         )
         size = float(np.linalg.norm(b))
         u, r, z, iterations = np.zeros_like(b), b, np.empty(len(columns)), 0
+        if start is not None:
+            u, r = start.copy(), np.empty_like(b)
+            if residual(a, self.harmonic, b, u, r) <= (rtol * size) ** 2:
+                return u, 0
         for _ in range(3):  # once; again only where rounding left more than the tolerance
             hat = poisson.transformed(r / a)
             work = hat.copy()
             tridiagonal_solves(work, poisson.pivots)
-            evaluate(start, columns, poisson.sines, work, z)
+            evaluate(rows, columns, poisson.sines, work, z)
             on_interface = np.zeros_like(z)
             add_jumps(first, second, -jump1, -jump2, z, on_interface)
             charges, count = interface_cg(
-                start, columns, values, first, second, jump1, jump2,
+                rows, columns, values, first, second, jump1, jump2,
                 poisson.sines, poisson.pivots, on_interface, 0.5 * rtol * size,
                 self.limit - iterations,
             )  # fmt: skip
-            add_transformed(start, columns, charges, poisson.sines, hat)
+            add_transformed(rows, columns, charges, poisson.sines, hat)
             u += poisson.from_transformed(hat)
             iterations += count
             r = np.empty_like(b)
