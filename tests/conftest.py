@@ -35,6 +35,7 @@ install_import_hook(
         "pdegen.equations.darcy.operator",
         "pdegen.equations.darcy.poisson",
         "pdegen.equations.darcy.published",
+        "pdegen.inverse.observation",
         "pdegen.sampling.noise",
         "pdegen.store.store",
         "pdegen.making.generate",

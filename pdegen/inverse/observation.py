@@ -1,0 +1,210 @@
+"""What is observed of a field: linear maps with their transposes, and the misfit to noisy data.
+
+Arrays are (*batch, n1, n2), of NumPy or of another namespace of the array API; PyTorch's own
+derivatives go through.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from array_api_compat import array_namespace
+from jaxtyping import Bool, Float
+
+from pdegen.domains import CellGrid
+from pdegen.numerics.device import Array, constant
+
+
+@runtime_checkable
+class Observation(Protocol):
+    """A linear map H."""
+
+    def __call__(self, u: Array, /) -> Array:
+        """H u of fields (*batch, n1, n2)."""
+        ...
+
+    def transposed(self, d: Array, /) -> Array:
+        """Hᵀ d, fields again."""
+        ...
+
+
+@dataclass(frozen=True)
+class Separable:
+    """H u = X u Yᵀ: the same along each line of an axis.
+
+    Args:
+        x, y: X and Y.
+
+    >>> halves = Separable(averages(4, 2), averages(4, 2))
+    >>> halves(np.arange(16.0).reshape(4, 4)).tolist()
+    [[2.5, 4.5], [10.5, 12.5]]
+    """
+
+    x: Float[np.ndarray, "m1 n1"]
+    y: Float[np.ndarray, "m2 n2"]
+
+    def __call__(self, u: Float[Array, "*batch n1 n2"]) -> Float[Array, "*batch m1 m2"]:
+        return _like(self.x, u) @ u @ _like(self.y.T, u)
+
+    def transposed(self, d: Float[Array, "*batch m1 m2"]) -> Float[Array, "*batch n1 n2"]:
+        """Hᵀ d = Xᵀ d Y."""
+        return _like(self.x.T, d) @ d @ _like(self.y, d)
+
+
+@dataclass(frozen=True)
+class Sensors:
+    """H u = the values at some points, in C order.
+
+    Args:
+        seen: Which points have a sensor.
+
+    Raises:
+        ValueError: If there are none.
+
+    >>> sensors = Sensors(np.array([[True, False], [False, True]]))
+    >>> sensors(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [1.0, 4.0]
+    >>> sensors.transposed(np.array([5.0, 6.0])).tolist()
+    [[5.0, 0.0], [0.0, 6.0]]
+    """
+
+    seen: Bool[np.ndarray, "n1 n2"]
+
+    def __post_init__(self) -> None:
+        if not self.seen.any():
+            raise ValueError(f"a mask of shape {self.seen.shape} has no sensor")
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        return np.flatnonzero(self.seen)
+
+    @cached_property
+    def _sources(self) -> np.ndarray:
+        """Which datum each point has; one after the last for those that have none."""
+        sources = np.full(self.seen.size, len(self._places))
+        sources[self._places] = np.arange(len(self._places))
+        return sources
+
+    def __call__(self, u: Float[Array, "*batch n1 n2"]) -> Float[Array, "*batch sensors"]:
+        flat = array_namespace(u).reshape(u, (*u.shape[:-2], self.seen.size))
+        return flat[..., constant(self._places, u)]
+
+    def transposed(self, d: Float[Array, "*batch sensors"]) -> Float[Array, "*batch n1 n2"]:
+        """Hᵀ d: the data at their points, 0 elsewhere."""
+        xp = array_namespace(d)
+        padded = xp.concat([d, xp.zeros_like(d[..., :1])], axis=-1)
+        return xp.reshape(
+            padded[..., constant(self._sources, d)], (*d.shape[:-1], *self.seen.shape)
+        )
+
+
+@dataclass(frozen=True)
+class After:
+    """H u = second(first(u)): sensors among averages.
+
+    >>> both = After(Separable(averages(4, 2), averages(4, 2)), Sensors(np.eye(2, dtype=bool)))
+    >>> both(np.arange(16.0).reshape(4, 4)).tolist()
+    [2.5, 12.5]
+    """
+
+    first: Observation
+    second: Observation
+
+    def __call__(self, u: Array) -> Array:
+        return self.second(self.first(u))
+
+    def transposed(self, d: Array) -> Array:
+        """Hᵀ d, the transposes in the other order."""
+        return self.first.transposed(self.second.transposed(d))
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """½ mean ((H u - d)/σ)², one number for each field; its mean is ½ where u is true.
+
+    Args:
+        observation: H.
+        data: d, (*batch, *observed).
+        deviation: σ > 0 of their noise, a number or an array that broadcasts to d.
+        axes: How many axes an observed field has.
+
+    Raises:
+        ValueError: If a σ is not positive.
+
+    >>> misfit = Misfit(Sensors(np.eye(2, dtype=bool)), np.zeros(2), deviation=0.5, axes=1)
+    >>> float(misfit(np.ones((2, 2))))
+    2.0
+    """
+
+    observation: Observation
+    data: Array
+    deviation: Array | float
+    axes: int = 2
+
+    def __post_init__(self) -> None:
+        xp = array_namespace(self.data)
+        least: Array = xp.min(xp.zeros_like(self.data) + self.deviation)
+        if not least > 0:
+            raise ValueError("the deviation of the noise must be positive")
+
+    @property
+    def _count(self) -> int:
+        return math.prod(self.data.shape[-self.axes :])
+
+    def residual(self, u: Float[Array, "*batch n1 n2"]) -> Array:
+        """(H u - d)/σ."""
+        return (self.observation(u) - self.data) / self.deviation
+
+    def __call__(self, u: Float[Array, "*batch n1 n2"]) -> Float[Array, " *batch"]:
+        squares = self.residual(u) ** 2
+        axes = tuple(range(-self.axes, 0))
+        return 0.5 * array_namespace(u).mean(squares, axis=axes)
+
+    def gradient(self, u: Float[Array, "*batch n1 n2"]) -> Float[Array, "*batch n1 n2"]:
+        """With respect to u: Hᵀ ((H u - d)/σ²)/m for m data."""
+        weighted = self.residual(u) / self.deviation
+        return self.observation.transposed(weighted) / self._count
+
+    def curvature(self, du: Float[Array, "*batch n1 n2"]) -> Float[Array, "*batch n1 n2"]:
+        """The second derivative times du: Hᵀ (H du/σ²)/m."""
+        weighted = self.observation(du) / self.deviation / self.deviation
+        return self.observation.transposed(weighted) / self._count
+
+
+def interpolation(grid: CellGrid, x: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m n"]:
+    """From cell centres, and zeros on the walls, to the points x of [0, 1], linearly.
+
+    Raises:
+        ValueError: On a point outside.
+
+    >>> interpolation(CellGrid(2), np.array([0.125, 0.5])).tolist()
+    [[0.5, 0.0], [0.5, 0.5]]
+    """
+    if not bool(np.all((x >= 0) & (x <= 1))):
+        raise ValueError(f"points must be in [0, 1], got {x}")
+    knots = np.concatenate([[0.0], grid.x, [1.0]])
+    hats: list[np.ndarray] = [np.interp(x, knots, row) for row in np.eye(len(knots))[1:-1]]
+    return np.stack(hats, axis=1)
+
+
+def averages(n: int, m: int) -> Float[np.ndarray, "m n"]:
+    """From n cells of an axis to their means over m cells: the weights are shares of overlap, so
+    n need not be a multiple of m, and the integral is kept.
+
+    >>> (3 * averages(3, 2)).round(12).tolist()
+    [[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]]
+    """
+    fine, coarse = np.arange(n + 1) / n, np.arange(m + 1) / m
+    low = np.maximum(coarse[:-1, None], fine[:-1])
+    high = np.minimum(coarse[1:, None], fine[1:])
+    return np.maximum(high - low, 0) * m
+
+
+def _like(matrix: np.ndarray, values: Array) -> Array:
+    """Where values are, and of their type."""
+    xp = array_namespace(values)
+    return xp.astype(constant(matrix, values), values.dtype, copy=False)

@@ -1,0 +1,128 @@
+"""Observations: transposes, exact values, and the misfit with its derivatives."""
+
+import numpy as np
+import pytest
+import torch
+
+from pdegen.domains import CellGrid
+from pdegen.inverse.observation import (
+    After,
+    Misfit,
+    Sensors,
+    Separable,
+    averages,
+    interpolation,
+)
+
+N = 13
+POINTS = np.array([0.0, 0.02, 0.3, 0.5, 0.55, 0.97])
+AVERAGES = Separable(averages(N, 5), averages(N, 4))
+SEEN = np.random.default_rng(0).random((5, 4)) < 0.4
+OBSERVATIONS = {
+    "interpolation": Separable(interpolation(CellGrid(N), POINTS), np.eye(N)),
+    "averages": AVERAGES,
+    "sensors": Sensors(np.random.default_rng(0).random((N, N)) < 0.2),
+    "sensors among averages": After(AVERAGES, Sensors(SEEN)),
+}
+RNG = np.random.default_rng(1)
+U, DU = RNG.standard_normal((2, 2, 3, N, N))
+each = pytest.mark.parametrize("name", OBSERVATIONS)
+
+
+def data(name, u=U):
+    return RNG.standard_normal(OBSERVATIONS[name](u).shape)
+
+
+def axes(name):
+    return OBSERVATIONS[name](U[0, 0]).ndim
+
+
+@each
+def test_the_transpose_is_the_transpose(name):
+    observation, d = OBSERVATIONS[name], data(name)
+    back = observation.transposed(d)
+    assert back.shape == U.shape
+    over = tuple(range(2, d.ndim))
+    np.testing.assert_allclose((observation(U) * d).sum(over), (U * back).sum((2, 3)), rtol=1e-12)
+
+
+@each
+def test_tensors_are_observed_as_arrays_are(name):
+    observation, d = OBSERVATIONS[name], data(name)
+    for dtype, tolerance in ((torch.float64, 1e-13), (torch.float32, 1e-5)):
+        found = observation(torch.from_numpy(U).to(dtype))
+        back = observation.transposed(torch.from_numpy(d).to(dtype))
+        assert found.dtype == back.dtype == dtype
+        np.testing.assert_allclose(found, observation(U), rtol=0, atol=tolerance)
+        np.testing.assert_allclose(back, observation.transposed(d), rtol=0, atol=tolerance)
+
+
+def test_interpolation_is_exact_for_what_is_linear_between_the_walls():
+    roof = np.minimum(CellGrid(10).x, 1 - CellGrid(10).x)
+    x = np.array([0.0, 0.01, 0.2, 0.25, 0.449, 0.551, 0.98, 1.0])
+    np.testing.assert_allclose(
+        interpolation(CellGrid(10), x) @ roof, np.minimum(x, 1 - x), atol=1e-15
+    )
+
+
+@pytest.mark.parametrize(("n", "m"), [(43, 15), (12, 4), (5, 5), (4, 7)])
+def test_averages_keep_the_integral_and_constants(n, m):
+    weights = averages(n, m)
+    np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-13)
+    np.testing.assert_allclose(weights.sum(0), m / n, rtol=1e-13)
+    x = (np.arange(n) + 0.5) / n
+    steps = np.repeat(x, m).reshape(m, n).mean(1)  # m fine cells in each of n, n in each of m
+    np.testing.assert_allclose(weights @ x, steps, rtol=1e-12)
+
+
+def test_sensors_see_their_points_in_order():
+    sensors = OBSERVATIONS["sensors"]
+    np.testing.assert_array_equal(sensors(U)[1, 2], U[1, 2][sensors.seen])
+
+
+@each
+@pytest.mark.parametrize("deviation", ["number", "array"])
+def test_the_misfit_is_a_parabola_with_its_gradient_and_curvature(name, deviation):
+    d = data(name)
+    sigma = 0.3 if deviation == "number" else RNG.uniform(0.1, 1, d.shape)
+    misfit = Misfit(OBSERVATIONS[name], d, sigma, axes(name))
+    over = (2, 3)
+    expected = misfit(U) + (misfit.gradient(U) * DU).sum(over)
+    expected += 0.5 * (misfit.curvature(DU) * DU).sum(over)
+    assert misfit(U).shape == U.shape[:2]
+    np.testing.assert_allclose(misfit(U + DU), expected, rtol=1e-12)
+
+
+@each
+def test_the_misfit_of_the_truth_is_a_half(name):
+    sigma, shape = 0.01, OBSERVATIONS[name](U[0, 0]).shape
+    u = np.broadcast_to(U[0, 0], (400, N, N))
+    noise = sigma * np.random.default_rng(2).standard_normal((400, *shape))
+    misfit = Misfit(OBSERVATIONS[name], OBSERVATIONS[name](u) + noise, sigma, axes(name))
+    # of at least 3,200 squares, whose mean deviates by √(2/3200) = 0.025
+    assert misfit(u).mean() == pytest.approx(0.5, abs=0.06)
+
+
+@each
+def test_pytorch_differentiates_the_misfit(name):
+    misfit = Misfit(OBSERVATIONS[name], torch.from_numpy(data(name)), 0.3, axes(name))
+    u = torch.from_numpy(U).requires_grad_()
+    misfit(u).sum().backward()
+    np.testing.assert_allclose(u.grad, misfit.gradient(u.detach()), rtol=1e-12, atol=1e-14)
+
+
+def test_a_mask_without_sensors_is_refused():
+    with pytest.raises(ValueError, match=r"a mask of shape \(3, 3\) has no sensor"):
+        Sensors(np.zeros((3, 3), bool))
+
+
+@pytest.mark.parametrize("deviation", [0.0, -1.0, np.nan, np.array([1.0, 0.0])])
+def test_a_deviation_that_is_not_positive_is_refused(deviation):
+    with pytest.raises(ValueError, match="the deviation of the noise must be positive"):
+        Misfit(Sensors(np.eye(2, dtype=bool)), np.zeros(2), deviation, 1)
+
+
+@pytest.mark.parametrize("x", [-0.1, 1.1, np.nan])
+def test_points_outside_are_refused(x):
+    with pytest.raises(ValueError, match=r"points must be in \[0, 1\]"):
+        interpolation(CellGrid(4), np.array([0.5, x]))
