@@ -2,8 +2,8 @@
 
     python -m benchmarks.darcy [PART ...]
 
-Parts are solvers, grids, jobs, iterations and transforms; by default all but transforms, which
-takes minutes: it measures where FFTs take less time than products.
+Parts are solvers, grids, jobs, iterations, adjoint and transforms; by default all but transforms,
+which takes minutes: it measures where FFTs take less time than products.
 """
 
 from __future__ import annotations
@@ -195,6 +195,44 @@ def contrasts(n: int = 211) -> dict[str, int]:
     }
 
 
+def adjoint() -> dict[str, Any]:
+    """Times over that of one solve: of u with a gradient, less u; of a gradient alone; of factors
+    with u, and of a gradient with them, alone and as one of 64. The number differentiated is
+    ½ Σ u²; `error` is the largest difference of its gradient from that with factors."""
+    found: dict[str, Any] = {}
+    for n in (43, 85, SMALL):
+        smooth = 3 + 9 / (1 + np.exp(-3 * PUBLISHED(CellGrid(n), 0, [0])))
+        for kind, a in {"two-phase": two_phase(n, 1), "smooth": smooth}.items():
+            found[f"{n}, {kind}"] = _gradients(FiniteVolume(CellGrid(n), rtol=RTOL), a)
+    return found
+
+
+def _gradients(solver: FiniteVolume, a: np.ndarray) -> dict[str, float]:
+    at, direct = solver.linearise(a), solver.linearise(a, factorised=True)
+    v = at.u
+    iterated = {
+        "solve": partial(solver, a),
+        "u and gradient": lambda: solver.linearise(a).vjp(v),
+        "gradient": partial(at.vjp, v),
+    }
+    factorised = {
+        "factors and u": partial(solver.linearise, a, factorised=True),
+        "gradient by factors": partial(direct.vjp, v),
+        "one of 64 gradients by factors": partial(direct.vjp, np.repeat(v[None], 64, axis=0)),
+    }
+    timed = partial(interleaved, rounds=7, clock=time.thread_time)
+    seconds = timed(iterated, repeats=max(1, 4 * SMALL // solver.grid.n)) | timed(factorised)
+    ratios = {name: ratio(seconds, name, "solve") for name in (*iterated, *factorised)[1:]}
+    ratios["one of 64 gradients by factors"] /= 64
+    gradient = direct.vjp(v)
+    return {
+        "solve, ms": milliseconds(seconds["solve"]),
+        "u and gradient, less u": rounded(ratios.pop("u and gradient") - 1),
+        **{name: rounded(one) for name, one in ratios.items()},
+        "error": rounded(float(abs(at.vjp(v) - gradient).max() / abs(gradient).max())),
+    }
+
+
 PARTS: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "solvers": ("one 421 x 421 sample, residual 1e-8, one core", lambda: one_sample(421)),
     "grids": ("one sample by grid, residual 1e-8, one core", grids),
@@ -203,6 +241,7 @@ PARTS: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
         "iterations",
         lambda: {"by grid": growth(), "by contrast, 211 x 211": contrasts()},
     ),
+    "adjoint": ("gradients over one solve, residual 1e-8, one core", adjoint),
     "transforms": ("sines of a field forth and back, with sweeps between", transforms),
 }
 
@@ -210,7 +249,7 @@ PARTS: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="Interface Darcy, solved in several ways.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
-    words = parser.parse_args().parts or ["solvers", "grids", "jobs", "iterations"]
+    words = parser.parse_args().parts or ["solvers", "grids", "jobs", "iterations", "adjoint"]
     if unknown := [word for word in words if word not in PARTS]:
         parser.error(f"unknown part {unknown[0]}: {', '.join(PARTS)}")
     figures = {}

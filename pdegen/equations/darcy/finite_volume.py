@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
@@ -13,6 +14,7 @@ from jaxtyping import Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy import kernels
+from pdegen.equations.darcy.adjoint import Linearised
 from pdegen.equations.darcy.interface import InterfaceSolver
 from pdegen.equations.darcy.operator import Diffusion, Faces
 from pdegen.equations.darcy.poisson import Poisson
@@ -20,6 +22,9 @@ from pdegen.numerics.conjugate_gradients import Linear, conjugate_gradients
 from pdegen.numerics.device import Array, constant, first
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.sines import by_fft, by_products
+
+Inverse = Callable[..., tuple[np.ndarray, float, int]]  # of b, and of a start
+Iterated = Callable[[np.ndarray, float, np.ndarray | None], tuple[np.ndarray, int]]
 
 _PIECEWISE = 1 / 8  # faces at a jump for each cell, below which a is piecewise constant
 
@@ -99,24 +104,68 @@ class FiniteVolume:
             SolveError: On a coefficient that is not positive, a start that is not finite, or a
                 residual above `rtol`.
         """
-        n = self.grid.n
-        if a.ndim != 3 or tuple(a.shape[1:]) != (n, n):
-            raise ValueError(f"expected a of shape (batch, {n}, {n}), got {tuple(a.shape)}")
-        check_positive(a)
-        operator = Diffusion(a, self.faces)
+        operator = self._operator(a)
         b = operator.right_hand_side(f, walls)
         start = None if start is None else _checked(start, b)
         if is_numpy_namespace(array_namespace(a)):
             starts = [None] * len(a) if start is None else start
-            samples = [self._sample(a[i], b[i], starts[i]) for i in range(len(a))]
+            samples = [self._inverse(a[i])(b[i], starts[i]) for i in range(len(a))]
             u, residual, iterations = zip(*samples, strict=True)
             solution = Solution(np.stack(u), np.array(residual), np.array(iterations))
         else:
-            solution = self._on_device(operator, b, start)
+            solution = self._inverse_on_device(operator)(b, start)
+        return self._solved(solution)
+
+    def linearise(
+        self,
+        a: Array,
+        f: Array | float = 1.0,
+        walls: Array | float = 0.0,
+        factorised: bool = False,
+    ) -> Linearised:
+        """u(a) and its derivatives, each by one more solve.
+
+        Args:
+            a, f, walls: As `solve` takes them.
+            factorised: Whether A is factorised once, which takes as long as several solves; each
+                derivative then takes a part of one, and several at once a smaller part
+                (`python -m benchmarks.darcy adjoint`). NumPy only.
+
+        Raises:
+            ValueError: On another shape, or where tensors are to be factorised.
+            SolveError: As `solve` does; each derivative may raise it too.
+        """
+        operator = self._operator(a)
+        on_device = not is_numpy_namespace(array_namespace(a))
+        if on_device and factorised:
+            raise ValueError("factorised=True takes NumPy arrays, got a tensor")
+        if on_device:
+            solve = self._inverse_on_device(operator)
+        elif factorised:
+            solve = self._factorised(operator)
+        else:
+            solve = self._inverses(operator)
+
+        def inverse(b: Array) -> Array:
+            flat = array_namespace(b).reshape(b, (-1, *b.shape[2:]))  # (directions * batch, n, n)
+            return self._solved(solve(flat), b.shape[1]).u.reshape(b.shape)
+
+        b = operator.right_hand_side(f, walls)
+        return Linearised(operator, inverse(b[None])[0], walls, inverse)
+
+    def _operator(self, a: Array) -> Diffusion:
+        n = self.grid.n
+        if a.ndim != 3 or tuple(a.shape[1:]) != (n, n):
+            raise ValueError(f"expected a of shape (batch, {n}, {n}), got {tuple(a.shape)}")
+        check_positive(a)
+        return Diffusion(a, self.faces)
+
+    def _solved(self, solution: Solution, batch: int | None = None) -> Solution:
+        """The same, or the error of the first sample above `rtol`; rows may repeat a batch."""
         row = first(~(solution.residual <= self.rtol))
         if row is not None:
             raise SolveError(
-                row,
+                row if batch is None else row % batch,
                 f"the residual is {float(solution.residual[row]):.1e} after "
                 f"{int(solution.iterations[row])} iterations, above rtol = {self.rtol:g}: "
                 "use a larger limit or rtol",
@@ -127,32 +176,30 @@ class FiniteVolume:
     def _poisson(self) -> Poisson:
         return Poisson(self.grid, self.fft)
 
-    def _sample(
-        self,
-        a: Float[np.ndarray, "n n"],
-        b: Float[np.ndarray, "n n"],
-        start: Float[np.ndarray, "n n"] | None,
-    ) -> tuple[Float[np.ndarray, "n n"], float, int]:
-        """u, residual and iterations of one sample."""
+    def _inverse(self, a: Float[np.ndarray, "n n"]) -> Inverse:
+        """u, residual and iterations by right-hand sides of one sample."""
         harmonic = self.faces == "harmonic"
-        if kernels.crossing_faces(a) < _PIECEWISE * a.size:
-            solver = InterfaceSolver(self._poisson, harmonic, self.limit)
-            u, iterations = solver(a, b, self.rtol, start)
+        crossing = kernels.crossing_faces(a)
+        if crossing < _PIECEWISE * a.size:
+            iterated = InterfaceSolver(self._poisson, a, crossing, harmonic, self.limit)
         else:
-            u, iterations = self._smooth(a, b, start)
-        residual = _relative_residual(a, harmonic, b, u)
-        if not residual <= self.rtol:
-            u, iterations = direct_solve(Diffusion(a[None], self.faces), b), 0
-            residual = _relative_residual(a, harmonic, b, u)
-        return u, residual, iterations
+            iterated = self._smooth(a)
 
-    def _smooth(
-        self,
-        a: Float[np.ndarray, "n n"],
-        b: Float[np.ndarray, "n n"],
-        start: Float[np.ndarray, "n n"] | None,
-    ) -> tuple[Float[np.ndarray, "n n"], int]:
-        scale, zero, au = 1 / np.sqrt(a), np.zeros_like(b), np.empty_like(b)
+        def inverse(
+            b: np.ndarray, start: np.ndarray | None = None
+        ) -> tuple[np.ndarray, float, int]:
+            u, iterations = iterated(b, self.rtol, start)
+            residual = _relative_residual(a, harmonic, b, u)
+            if not residual <= self.rtol:
+                u, iterations = direct_solve(Diffusion(a[None], self.faces), b), 0
+                residual = _relative_residual(a, harmonic, b, u)
+            return u, residual, iterations
+
+        return inverse
+
+    def _smooth(self, a: Float[np.ndarray, "n n"]) -> Iterated:
+        scale = 1 / np.sqrt(a)
+        zero, au = np.zeros_like(scale), np.empty_like(scale)
 
         def operator(u: np.ndarray) -> np.ndarray:
             kernels.residual(a, self.faces == "harmonic", zero, -u[0], au)
@@ -161,43 +208,84 @@ class FiniteVolume:
         def preconditioner(r: np.ndarray) -> np.ndarray:
             return (scale * self._poisson(scale * r[0]))[None]
 
-        given = None if start is None else start[None]
-        u, iterations = self._iterated(operator, preconditioner, b[None], given)
-        return u[0], int(iterations[0])
+        def iterated(
+            b: np.ndarray, rtol: float, start: np.ndarray | None
+        ) -> tuple[np.ndarray, int]:
+            given = None if start is None else start[None]
+            u, iterations = self._iterated(operator, preconditioner, b[None], rtol, given)
+            return u[0], int(iterations[0])
+
+        return iterated
 
     def _iterated(
-        self, operator: Linear, preconditioner: Linear, b: Array, start: Array | None
+        self, operator: Linear, preconditioner: Linear, b: Array, rtol: float, start: Array | None
     ) -> tuple[Array, Array]:
         """u and the iterations of each sample; from a start far off they go on with the residual
         computed anew, for its first rounding may be above the tolerance."""
         u, iterations = conjugate_gradients(
-            operator, preconditioner, b, 0.5 * self.rtol, self.limit, start
+            operator, preconditioner, b, 0.5 * rtol, self.limit, start
         )
         if start is None or b.shape[0] == 0:
             return u, iterations
         left = self.limit - int(array_namespace(b).max(iterations))
-        u, more = conjugate_gradients(operator, preconditioner, b, 0.9 * self.rtol, left, u)
+        u, more = conjugate_gradients(operator, preconditioner, b, 0.9 * rtol, left, u)
         return u, iterations + more
 
-    def _on_device(self, operator: Diffusion, b: Array, start: Array | None) -> Solution:
-        """The whole batch at once, with sines along both axes."""
-        xp = array_namespace(b)
-        sines = (by_fft if self.fft else by_products)(self.grid, b)
-        values = constant(self._poisson.eigenvalues, b)
+    def _inverses(self, operator: Diffusion) -> Callable[[np.ndarray], Solution]:
+        """Those of all samples, for right-hand sides (directions * batch, n, n)."""
+        each = [self._inverse(a) for a in operator.a]
+
+        def solve(b: np.ndarray) -> Solution:
+            samples = [each[i % len(each)](b[i]) for i in range(len(b))]
+            u, residual, iterations = zip(*samples, strict=True)
+            return Solution(np.stack(u), np.array(residual), np.array(iterations))
+
+        return solve
+
+    def _factorised(self, operator: Diffusion) -> Callable[[np.ndarray], Solution]:
+        """The same by sparse LU, whose residual is rounding; all directions of a sample at once."""
+        a, harmonic = operator.a, self.faces == "harmonic"
+        each = [factors(operator, row) for row in range(len(a))]
+
+        def solve(b: np.ndarray) -> Solution:
+            u, count = np.empty_like(b), len(each)
+            for row, lu in enumerate(each):
+                columns = b[row::count].reshape(-1, a[row].size).T
+                u[row::count] = lu.solve(columns).T.reshape(-1, *a.shape[1:])
+            residual = [
+                _relative_residual(a[i % count], harmonic, b[i], u[i]) for i in range(len(b))
+            ]
+            return Solution(u, np.array(residual), np.zeros(len(b), np.int64))
+
+        return solve
+
+    def _inverse_on_device(self, operator: Diffusion) -> Callable[..., Solution]:
+        """All samples at once, with sines along both axes."""
+        a = operator.a
+        xp = array_namespace(a)
+        sines = (by_fft if self.fft else by_products)(self.grid, a)
+        values = constant(self._poisson.eigenvalues, a)
         weights = 1 / (values[:, None] + values)
-        smooth = _crossing_faces(operator.a) >= _PIECEWISE * self.grid.n**2
+        smooth = _crossing_faces(a) >= _PIECEWISE * self.grid.n**2
         scale = None
         if bool(xp.any(smooth)):
-            scale = xp.where(smooth[:, None, None], 1 / xp.sqrt(operator.a), xp.ones_like(b))
+            scale = xp.where(smooth[:, None, None], 1 / xp.sqrt(a), xp.ones_like(a))
 
-        def preconditioner(r: Array) -> Array:
-            hat = sines.forward(r if scale is None else scale * r)
-            hat *= weights
-            z = sines.backward(hat)
-            return z if scale is None else scale * z
+        def solve(b: Array, start: Array | None = None) -> Solution:
+            times = b.shape[0] // max(1, a.shape[0])  # directions
+            here = operator if times == 1 else Diffusion(xp.tile(a, (times, 1, 1)), self.faces)
+            factor = scale if scale is None or times == 1 else xp.tile(scale, (times, 1, 1))
 
-        u, iterations = self._iterated(operator, preconditioner, b, start)
-        return Solution(u, operator.relative_residual(u, b), iterations)
+            def preconditioner(r: Array) -> Array:
+                hat = sines.forward(r if factor is None else factor * r)
+                hat *= weights
+                z = sines.backward(hat)
+                return z if factor is None else factor * z
+
+            u, iterations = self._iterated(here, preconditioner, b, self.rtol, start)
+            return Solution(u, here.relative_residual(u, b), iterations)
+
+        return solve
 
 
 def check_positive(a: Array) -> None:
@@ -226,12 +314,17 @@ def _checked(start: Array, b: Array) -> Array:
 
 
 def direct_solve(operator: Diffusion, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """u with A u = b for the first sample, by sparse LU (symmetric mode, minimum degree)."""
-    factors = scipy.sparse.linalg.splu(
-        operator.matrix(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,
+    """u with A u = b for the first sample."""
+    return factors(operator).solve(b.ravel()).reshape(b.shape)
+
+
+def factors(operator: Diffusion, row: int = 0) -> Any:
+    """The sparse LU of one sample (symmetric mode, minimum degree, columns one by one, which is
+    faster than in panels for so few entries in each)."""
+    return scipy.sparse.linalg.splu(
+        operator.matrix(row), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, panel_size=1,
         options={"SymmetricMode": True},
     )  # fmt: skip
-    return factors.solve(b.ravel()).reshape(b.shape)
 
 
 def _relative_residual(a: np.ndarray, harmonic: bool, b: np.ndarray, u: np.ndarray) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
@@ -10,7 +11,6 @@ from jaxtyping import Float
 from pdegen.equations.darcy.kernels import (
     add_jumps,
     add_transformed,
-    crossing_faces,
     evaluate,
     interface_cg,
     interface_graph,
@@ -18,6 +18,10 @@ from pdegen.equations.darcy.kernels import (
     tridiagonal_solves,
 )
 from pdegen.equations.darcy.poisson import Poisson
+
+Graph = tuple[
+    np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,19 +36,28 @@ class InterfaceSolver:
     beside one tridiagonal sweep. The number of iterations does not depend on the mesh, and hardly
     on the contrast.
 
+    What depends on a alone is kept from one right-hand side to the next.
+
     Args:
         poisson: L⁻¹ on the grid.
+        a: Coefficient.
+        crossing: How many faces lie between cells of different values (`crossing_faces`).
         harmonic: Whether faces have the harmonic mean of their cells, or the arithmetic one.
         limit: Largest number of iterations.
     """
 
     poisson: Poisson
+    a: Float[np.ndarray, "n n"]
+    crossing: int
     harmonic: bool
     limit: int
 
+    @cached_property
+    def _graph(self) -> Graph:
+        return interface_graph(self.a, self.crossing, self.harmonic)
+
     def __call__(
         self,
-        a: Float[np.ndarray, "n n"],
         b: Float[np.ndarray, "n n"],
         rtol: float,
         start: Float[np.ndarray, "n n"] | None = None,
@@ -54,15 +67,12 @@ class InterfaceSolver:
         From a start u₀ it solves for the correction, A (u - u₀) = b - A u₀.
 
         Args:
-            a: Coefficient.
             b: Right-hand side, with h² and the values at walls in it.
             rtol: Relative tolerance.
             start: u₀; by default 0.
         """
-        poisson = self.poisson
-        rows, columns, values, first, second, jump1, jump2 = interface_graph(
-            a, crossing_faces(a), self.harmonic
-        )
+        a, poisson = self.a, self.poisson
+        rows, columns, values, first, second, jump1, jump2 = self._graph
         size = float(np.linalg.norm(b))
         u, r, z, iterations = np.zeros_like(b), b, np.empty(len(columns)), 0
         if start is not None:

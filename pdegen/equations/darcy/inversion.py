@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.inverse.observation import Misfit, Separable, interpolation
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,9 @@ class TotalVariation:
             )
 
     @cached_property
-    def interpolation(self) -> Float[np.ndarray, "m n"]:
-        """From cell centres, and zeros on the walls, to the points x, linearly."""
-        knots = np.concatenate([[0.0], self.grid.x, [1.0]])
-        hats: list[np.ndarray] = [np.interp(self.x, knots, row) for row in np.eye(len(knots))[1:-1]]
-        return np.stack(hats, axis=1)
+    def _observation(self) -> Separable:
+        matrix = interpolation(self.grid, self.x)
+        return Separable(matrix, matrix)
 
     @cached_property
     def _solver(self) -> FiniteVolume:
@@ -102,14 +101,11 @@ class TotalVariation:
         deviation: Float[np.ndarray, "m m"],
     ) -> tuple[float, Float[np.ndarray, "n n"]]:
         """Its value, and its gradient with respect to the cells of a."""
-        p, solver = self.interpolation, self._solver
-        u = solver(a[None], self.source)[0]
-        misfit: np.ndarray = (p @ u @ p.T - d) / deviation
-        drive = p.T @ (misfit / deviation) @ p / misfit.size
-        adjoint = solver(a[None], drive * self.grid.n**2)[0]
-        gradient = -_sensitivity(a, u, adjoint)
+        at = self._solver.linearise(a[None], self.source)
+        misfit = Misfit(self._observation, d, deviation)
+        gradient = at.vjp(misfit.gradient(at.u))[0]
         variation, slope = self._variation(a)
-        value = 0.5 * float(np.mean(misfit**2)) + self.weight * variation
+        value = float(misfit(at.u)[0]) + self.weight * variation
         return value, gradient + self.weight * slope
 
     def _variation(self, a: Float[np.ndarray, "n n"]) -> tuple[float, Float[np.ndarray, "n n"]]:
@@ -123,18 +119,3 @@ class TotalVariation:
         gradient[1:] += x[:-1]
         gradient[:, 1:] += y[:, :-1]
         return float(h * (size - 1e-2).sum()), h * gradient / height
-
-
-def _sensitivity(
-    a: Float[np.ndarray, "n n"], u: Float[np.ndarray, "n n"], v: Float[np.ndarray, "n n"]
-) -> Float[np.ndarray, "n n"]:
-    """vᵀ (∂A/∂a_i) u for every cell i, A the harmonic finite volume operator."""
-    result = np.zeros_like(a)
-    for axis in (0, 1):
-        a_, u_, v_, out = (np.moveaxis(w, axis, 0) for w in (a, u, v, result))
-        product = np.diff(u_, axis=0) * np.diff(v_, axis=0) * 2 / (a_[1:] + a_[:-1]) ** 2
-        out[:-1] += a_[1:] ** 2 * product
-        out[1:] += a_[:-1] ** 2 * product
-        out[0] += 2 * u_[0] * v_[0]  # the walls
-        out[-1] += 2 * u_[-1] * v_[-1]
-    return result

@@ -97,6 +97,78 @@ def residual(
 
 
 @_jit
+def face_slope(v: float, w: float, harmonic: bool) -> float:
+    """The derivative of `face` by v."""
+    return 2 * w * w / (v + w) ** 2 if harmonic else 0.5
+
+
+@_jit
+def face_change(v: float, w: float, dv: float, dw: float, harmonic: bool) -> float:
+    """What the coefficient on a face changes by, to first order."""
+    return face_slope(v, w, harmonic) * dv + face_slope(w, v, harmonic) * dw
+
+
+@_jit
+def tangent(
+    a: np.ndarray, harmonic: bool, da: np.ndarray, u: np.ndarray, walls: np.ndarray,
+    out: np.ndarray,
+) -> None:  # fmt: skip
+    """out = -(∂(A u - b)/∂a) da; walls, (4, n), are u on x = 0, x = 1, y = 0, y = 1."""
+    n, m = a.shape
+    for i in range(n):
+        for j in range(m):
+            v, w, d = a[i, j], u[i, j], da[i, j]
+            s = 0.0
+            if i > 0:
+                s += face_change(v, a[i - 1, j], d, da[i - 1, j], harmonic) * (u[i - 1, j] - w)
+            else:
+                s += 2 * d * (walls[0, j] - w)
+            if i + 1 < n:
+                s += face_change(v, a[i + 1, j], d, da[i + 1, j], harmonic) * (u[i + 1, j] - w)
+            else:
+                s += 2 * d * (walls[1, j] - w)
+            if j > 0:
+                s += face_change(v, a[i, j - 1], d, da[i, j - 1], harmonic) * (u[i, j - 1] - w)
+            else:
+                s += 2 * d * (walls[2, i] - w)
+            if j + 1 < m:
+                s += face_change(v, a[i, j + 1], d, da[i, j + 1], harmonic) * (u[i, j + 1] - w)
+            else:
+                s += 2 * d * (walls[3, i] - w)
+            out[i, j] = s
+
+
+@_jit
+def sensitivity(
+    a: np.ndarray, harmonic: bool, v: np.ndarray, u: np.ndarray, walls: np.ndarray,
+    out: np.ndarray,
+) -> None:  # fmt: skip
+    """out = -(∂(A u - b)/∂a)ᵀ v, the transpose of `tangent`."""
+    n, m = a.shape
+    for i in range(n):
+        for j in range(m):
+            c, w, z = a[i, j], u[i, j], v[i, j]
+            s = 0.0
+            if i > 0:
+                s += face_slope(c, a[i - 1, j], harmonic) * (u[i - 1, j] - w) * (z - v[i - 1, j])
+            else:
+                s += 2 * (walls[0, j] - w) * z
+            if i + 1 < n:
+                s += face_slope(c, a[i + 1, j], harmonic) * (u[i + 1, j] - w) * (z - v[i + 1, j])
+            else:
+                s += 2 * (walls[1, j] - w) * z
+            if j > 0:
+                s += face_slope(c, a[i, j - 1], harmonic) * (u[i, j - 1] - w) * (z - v[i, j - 1])
+            else:
+                s += 2 * (walls[2, i] - w) * z
+            if j + 1 < m:
+                s += face_slope(c, a[i, j + 1], harmonic) * (u[i, j + 1] - w) * (z - v[i, j + 1])
+            else:
+                s += 2 * (walls[3, i] - w) * z
+            out[i, j] = s
+
+
+@_jit
 def tridiagonal_solves(hat: np.ndarray, pivots: np.ndarray) -> None:
     """Solve (T + λ_k) w = hat[:, k] for every k in place, T = tridiag(-1, d, -1) along axis 0.
 

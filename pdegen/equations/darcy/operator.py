@@ -65,15 +65,24 @@ class Diffusion:
         au[:, :, 1:] += through
         return au
 
+    @cached_property
+    def face_slopes(self) -> tuple[Array, Array, Array, Array]:
+        """Derivatives of the coefficients on inner faces across x by those of the cells before
+        and after them, and across y."""
+        a = self.a
+        return *self._slopes(a[:, :-1], a[:, 1:]), *self._slopes(a[:, :, :-1], a[:, :, 1:])
+
+    def _slopes(self, v: Array, w: Array) -> tuple[Array, Array]:
+        if self.faces == "arithmetic":
+            half = array_namespace(v).full_like(v, 0.5)
+            return half, half
+        square = (v + w) ** 2
+        return 2 * w * w / square, 2 * v * v / square
+
     def fluxes(self, u: Array, walls: Array | float = 0.0) -> tuple[Array, Array]:
         """Through the faces in the direction of x and of y: -h a_f ∂u/∂n."""
-        xp = array_namespace(u)
-        west, east, south, north = _at_walls(walls, u)
-        u_x, u_y = xp.concat([west, u, east], axis=1), xp.concat([south, u, north], axis=2)
-        return (
-            -self.faces_x * (u_x[:, 1:] - u_x[:, :-1]),
-            -self.faces_y * (u_y[:, :, 1:] - u_y[:, :, :-1]),
-        )
+        x, y = jumps(u, walls)
+        return -self.faces_x * x, -self.faces_y * y
 
     def right_hand_side(self, f: Array | float = 1.0, walls: Array | float = 0.0) -> Array:
         """b with A u = b: h² f, and what the values at the walls drive in."""
@@ -114,22 +123,35 @@ def five_point_matrix(
     return scipy.sparse.csc_array(matrix)
 
 
-def outflow(through_x: Array, through_y: Array) -> Array:
-    """What leaves each cell through its four faces."""
-    return through_x[:, 1:] - through_x[:, :-1] + through_y[:, :, 1:] - through_y[:, :, :-1]
-
-
-def _at_walls(walls: Array | float, u: Array) -> tuple[Array, Array, Array, Array]:
-    """Values on x = 0, x = 1, of shape (batch, 1, n), and y = 0, y = 1, (batch, n, 1)."""
+def jumps(
+    u: Float[Array, "*batch n n"], walls: Array | float = 0.0
+) -> tuple[Float[Array, "*batch n1 n"], Float[Array, "*batch n n1"]]:
+    """From cell to cell, in the direction of x and of y; the outermost are to the walls."""
     xp = array_namespace(u)
-    batch, n = u.shape[:2]
+    n, batch = u.shape[-1], u.shape[:-2]
+    g = wall_values(walls, u)
+    west, east = (xp.broadcast_to(side, (*batch, 1, n)) for side in (g[0], g[1]))
+    south, north = (xp.broadcast_to(side[:, None], (*batch, n, 1)) for side in (g[2], g[3]))
+    u_x, u_y = xp.concat([west, u, east], axis=-2), xp.concat([south, u, north], axis=-1)
+    return u_x[..., 1:, :] - u_x[..., :-1, :], u_y[..., 1:] - u_y[..., :-1]
+
+
+def outflow(
+    through_x: Float[Array, "*batch n1 n"], through_y: Float[Array, "*batch n n1"]
+) -> Float[Array, "*batch n n"]:
+    """What leaves each cell through its four faces."""
+    x = through_x[..., 1:, :] - through_x[..., :-1, :]
+    return x + through_y[..., 1:] - through_y[..., :-1]
+
+
+def wall_values(walls: Array | float, u: Float[Array, "*batch n n"]) -> Float[Array, "4 n"]:
+    """Values on x = 0, x = 1, y = 0, y = 1.
+
+    Raises:
+        ValueError: If they are neither a number nor of this shape.
+    """
+    xp, n = array_namespace(u), u.shape[-1]
     g = xp.asarray(walls, dtype=u.dtype, device=u.device)
     if g.ndim and tuple(g.shape) != (4, n):
         raise ValueError(f"walls are a number or of shape (4, {n}), got {tuple(g.shape)}")
-    g = xp.broadcast_to(g, (4, n))
-    return (
-        xp.broadcast_to(g[0], (batch, 1, n)),
-        xp.broadcast_to(g[1], (batch, 1, n)),
-        xp.broadcast_to(g[2][:, None], (batch, n, 1)),
-        xp.broadcast_to(g[3][:, None], (batch, n, 1)),
-    )
+    return xp.broadcast_to(g, (4, n))
