@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pdegen.domains import CellGrid
+from pdegen.equations.darcy import differentiable
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
@@ -157,3 +158,83 @@ def test_an_adjoint_that_does_not_converge_names_its_sample():
     at = FiniteVolume(CellGrid(N), limit=3).linearise(torch.from_numpy(a), f=0.0)
     with pytest.raises(SolveError, match=r"sample 1 of the batch: the residual is .* after 3 iter"):
         at.vjp(torch.from_numpy(V * [[[[0]]], [[[1]]]]))  # of the second direction
+
+
+# PyTorch
+
+
+def tensor(kind="smooth", dtype=torch.float64):
+    return torch.from_numpy(COEFFICIENTS[kind]).to(dtype).requires_grad_()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which PyTorch imports
+@pytest.mark.parametrize("faces", ["harmonic", "arithmetic"])
+@pytest.mark.parametrize("shape", [(), (4, 4), (2, 4, 4)])
+def test_pytorch_agrees_that_these_are_the_derivatives(shape, faces):
+    rng = np.random.default_rng(1)
+    a = torch.from_numpy(rng.uniform(1, 3, (2, 4, 4))).requires_grad_()
+    f = torch.from_numpy(np.asarray(rng.uniform(1, 3, shape))).requires_grad_()
+    small = FiniteVolume(CellGrid(4), faces, rtol=1e-14)
+    assert torch.autograd.gradcheck(
+        lambda a, f: differentiable.solve(small, a, f, 0.5), (a, f), check_forward_ad=True
+    )
+
+
+def test_pytorch_gets_the_gradients_of_linearise():
+    a, f = tensor("two-phase"), torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    u = differentiable.solve(solver(), a, f)
+    at = linearised("two-phase", "iterated", f=2.0)
+    np.testing.assert_array_equal(u.detach(), at.u)
+    u.backward(torch.from_numpy(V[0]))
+    np.testing.assert_array_equal(a.grad, at.vjp(V[0]))
+    assert float(f.grad) == pytest.approx(at.gradients(V[0]).f.sum())
+
+
+def test_a_source_that_is_a_number_is_solved_with():
+    u = differentiable.solve(solver(), tensor(), 3.0)
+    np.testing.assert_allclose(u.detach(), 3 * solver()(COEFFICIENTS["smooth"]), rtol=1e-10)
+
+
+def test_single_precision_is_rounded_at_the_ends_alone():
+    a, f = tensor("two-phase", torch.float32), torch.ones(N, N, requires_grad=True)
+    u = differentiable.solve(solver(), a, f)
+    u.sum().backward()
+    assert u.dtype == a.grad.dtype == f.grad.dtype == torch.float32
+    assert (a.grad.shape, f.grad.shape) == (a.shape, f.shape)
+    at = linearised("two-phase", "iterated")
+    np.testing.assert_array_equal(a.grad, at.vjp(np.ones_like(at.u)).astype(np.float32))
+
+
+def test_what_needs_no_derivative_gets_none():
+    a = tensor()
+    f = torch.ones(N, N, dtype=torch.float64)
+    differentiable.solve(solver(), a.detach(), f.requires_grad_()).sum().backward()
+    assert (a.grad, f.grad.shape) == (None, (N, N))
+    assert not differentiable.solve(solver(), a.detach()).requires_grad
+
+
+def test_tensors_of_the_cpu_are_solved_in_their_memory(monkeypatch):
+    seen, linearise = [], FiniteVolume.linearise
+
+    def spy(self, a, f, walls):
+        seen.append(a)
+        return linearise(self, a, f, walls)
+
+    monkeypatch.setattr(FiniteVolume, "linearise", spy)
+    a = tensor()
+    differentiable.solve(solver(), a)
+    assert isinstance(seen[0], np.ndarray)
+    assert seen[0].ctypes.data == a.data_ptr()
+
+
+def test_a_coefficient_that_is_laid_out_otherwise_is_solved():
+    a = tensor()
+    u = differentiable.solve(solver(), a.mT)
+    np.testing.assert_allclose(u.detach().mT, solver()(COEFFICIENTS["smooth"]), rtol=1e-10)
+
+
+def test_a_second_derivative_is_refused():
+    a = tensor()
+    u = differentiable.solve(solver(), a)
+    with pytest.raises(RuntimeError, match="no second derivative: call backward without create_gr"):
+        torch.autograd.grad(u.sum(), a, create_graph=True)
