@@ -1,0 +1,127 @@
+"""A continuous field from values at the centres of cells, and its exact integrals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from pdegen.numerics.device import Array, constant, zeros
+
+_NORMS = (1.0, 1 / 3, 1 / 5)  # ½ ∫ P² over [-1, 1] of the Legendre polynomials of degree 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Biquadratic:
+    """v in H¹₀((0,1)²): biquadratic on each cell, continuous, 0 on the walls.
+
+    Args:
+        nodes: Values at corners, midpoints of faces and centres of the n x n cells, shape
+            (batch, 2n+1, 2n+1), indexed [x, y].
+    """
+
+    nodes: Array
+
+    @classmethod
+    def of(cls, a: Array, p: Array) -> Biquadratic:
+        """The reconstruction p_h of values p at the centres, for a coefficient that is constant on
+        each cell.
+
+        On a face it takes (a₁p₁ + a₂p₂)/(a₁ + a₂), where the fluxes from both centres are equal,
+        and at a corner Σ a p / Σ a of its four cells. So it has its kinks where the solution has
+        them, and of a laminate they are exact.
+
+        Args:
+            a: Positive coefficients, shape (batch, n, n).
+            p: Values at the centres, shape (batch, n, n).
+
+        >>> a, p = np.array([[[3.0, 1.0]] * 2]), np.ones((1, 2, 2))
+        >>> Biquadratic.of(a, p).nodes[0].astype(int).tolist()[1:-1]
+        [[0, 1, 1, 1, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0]]
+        """
+        n = p.shape[1]
+        nodes, ap = zeros((p.shape[0], 2 * n + 1, 2 * n + 1), p), a * p
+        nodes[:, 1::2, 1::2] = p
+        nodes[:, 2:-1:2, 1::2] = (ap[:, 1:] + ap[:, :-1]) / (a[:, 1:] + a[:, :-1])
+        nodes[:, 1::2, 2:-1:2] = (ap[:, :, 1:] + ap[:, :, :-1]) / (a[:, :, 1:] + a[:, :, :-1])
+        nodes[:, 2:-1:2, 2:-1:2] = _around_corners(ap) / _around_corners(a)
+        return cls(nodes)
+
+    @property
+    def centres(self) -> Array:
+        """Its values at the centres of the cells, shape (batch, n, n)."""
+        return self.nodes[:, 1::2, 1::2]
+
+    def on_finer(self, factor: int) -> Biquadratic:
+        """The same function on cells that are finer by a factor."""
+        if factor == 1:
+            return self
+        v, x = self.nodes, np.arange(2 * factor) / factor - 1
+        basis = constant(np.stack([x * (x - 1) / 2, 1 - x**2, x * (x + 1) / 2]), v)
+        xp = array_namespace(v)
+        for axis in (1, 2):
+            v = xp.moveaxis(v, axis, -1)
+            parts = xp.stack([v[..., :-1:2], v[..., 1::2], v[..., 2::2]], axis=-1) @ basis
+            inner = xp.reshape(parts, (*parts.shape[:2], -1))
+            v = xp.moveaxis(xp.concat([inner, v[..., -1:]], axis=-1), -1, axis)
+        return Biquadratic(v)
+
+    @cached_property
+    def means(self) -> Array:
+        """Mean values of the cells, shape (batch, n, n)."""
+        return _legendre(_legendre(self.nodes, 1)[0], 2)[0]
+
+    @cached_property
+    def squared_gradient(self) -> Array:
+        """∫ |∇v|² over each cell, shape (batch, n, n)."""
+        total = 0.0
+        for axis in (1, 2):
+            for norm, slope in zip(_NORMS, _slopes(self.nodes, axis), strict=False):
+                total = total + norm * _squares(_legendre(slope, 3 - axis))
+        return total
+
+    def energy(self, a: Array) -> Array:
+        """∫ a |∇v|² of each sample, for coefficients of the cells."""
+        return _sum(a * self.squared_gradient)
+
+    @property
+    def squared_norm(self) -> Array:
+        """∫ v² of each sample."""
+        columns, n = _legendre(self.nodes, 1), self.nodes.shape[1] // 2
+        squares = (_squares(_legendre(column, 2)) for column in columns)
+        return _sum(sum(norm * s for norm, s in zip(_NORMS, squares, strict=True))) / n**2
+
+
+def _around_corners(c: Array) -> Array:
+    return c[:, 1:, 1:] + c[:, 1:, :-1] + c[:, :-1, 1:] + c[:, :-1, :-1]
+
+
+def _squares(coefficients: Iterable[Array]) -> Array:
+    """Mean square over a cell of Σ c_k P_k."""
+    return sum(norm * c**2 for norm, c in zip(_NORMS, coefficients, strict=True))
+
+
+def _sum(v: Array) -> Array:
+    return array_namespace(v).sum(v, axis=(1, 2))
+
+
+def _parts(v: Array, axis: int) -> tuple[Array, Array, Array]:
+    """Values at the lower ends, the middles and the upper ends of the cells along an axis."""
+    before = (slice(None),) * axis
+    lower, middle = v[(*before, slice(None, -1, 2))], v[(*before, slice(1, None, 2))]
+    return lower, middle, v[(*before, slice(2, None, 2))]
+
+
+def _legendre(v: Array, axis: int) -> tuple[Array, Array, Array]:
+    """Coefficients of P₀, P₁, P₂ of the parabolas through the nodes of each cell."""
+    lower, middle, upper = _parts(v, axis)
+    return (lower + 4 * middle + upper) / 6, (upper - lower) / 2, (lower - 2 * middle + upper) / 3
+
+
+def _slopes(v: Array, axis: int) -> tuple[Array, Array]:
+    """Coefficients of P₀, P₁ of h ∂v."""
+    lower, middle, upper = _parts(v, axis)
+    return upper - lower, 2 * (lower - 2 * middle + upper)
