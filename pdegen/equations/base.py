@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 
 from pdegen.domains import Domain
+from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import loaded, restored, source_of, word_of
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, to_numpy, torch
@@ -95,6 +96,18 @@ class Problem(Strict):
             weight: Of the regularisation.
         """
         return None
+
+    def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
+        """What can be proved of predictions of a variable, and how they are polished.
+
+        Args:
+            inputs: The variables that it is predicted from.
+            target: The variable.
+
+        Raises:
+            SchemaError: If there is nothing; says why.
+        """
+        raise SchemaError(f"{self.word} offers no bound of errors and no polishing")
 
     @abstractmethod
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:

@@ -174,18 +174,25 @@ def predict_command(
     split: Split = "test",
     noise: Level = None,
     device: Device = "cpu",
+    bound: Annotated[
+        bool, typer.Option("--bound", help="Write a guaranteed bound of each error beside it.")
+    ] = False,
+    polish: Annotated[
+        float | None,
+        typer.Option(metavar="RTOL", help="Solve from each prediction to this residual, too."),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the predictions of a checkpoint on a split, as a Zarr group that xarray opens."""
     from pipelines.runs.predict import predict
     from pipelines.runs.run import check_device
 
-    say(
-        predict(
-            checkpoint, data, out, check_device(device), split=split, resolution=resolution,
-            level=noise, overwrite=overwrite,
-        )
+    found = predict(
+        checkpoint, data, out, check_device(device), split=split, resolution=resolution,
+        level=noise, bound=bound, polish=polish, overwrite=overwrite,
     )  # fmt: skip
+    for line in (found.out, *found.said):
+        say(line)
 
 
 def _print_score(summary: dict[str, Any]) -> None:

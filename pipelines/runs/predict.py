@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,17 @@ from operators.training.evaluate import errors
 from pdegen.domains import Box
 from pdegen.foreign.replacing import replacing
 from pipelines.runs.folder import RunError, check_folder
+from pipelines.runs.guaranteed import Guaranteed, check_tolerance
 from pipelines.runs.run import CheckpointError, opened, provenance
 
 FORMAT = "pdegen-predictions"
+
+
+class Predictions(NamedTuple):
+    """Where they are, and what is to be said of their bounds."""
+
+    out: Path
+    said: tuple[str, ...]
 
 
 def predict(
@@ -36,8 +44,10 @@ def predict(
     split: str = "test",
     resolution: int | None = None,
     level: float | None = None,
+    bound: bool = False,
+    polish: float | None = None,
     overwrite: bool = False,
-) -> Path:
+) -> Predictions:
     """Write what a checkpoint predicts of a split of a store.
 
     The group appears whole, and what it replaces is there until then (`pdegen.foreign.replacing`).
@@ -50,16 +60,22 @@ def predict(
         split: Of the store.
         resolution: Points of each axis; by default all.
         level: Noise level of the inputs; by default as trained.
+        bound: Whether to write a bound of the error of each prediction, which the equation proves.
+        polish: Relative residual that the solver takes each prediction to; by default none.
         overwrite: Whether predictions that are there may be replaced.
 
     Raises:
+        SchemaError: If the equation offers no bound or no polishing of these predictions.
+        SampleError: If a prediction has no bound, or does not reach the tolerance.
         RunError: If something is in the way at `out`.
         ForeignError: If another process writes there.
         CheckpointError: If the checkpoint is none, or does not fit the data.
         DataError: If the store cannot be read as asked.
     """
     _check(out, overwrite)
+    check_tolerance(polish)
     predictor, description, pairs = opened(checkpoint, store, device, split, resolution, level)
+    guaranteed = Guaranteed.of(pairs) if bound or polish is not None else None
     found: list[Tensor] = []
     places: list[Tensor] = []
 
@@ -87,12 +103,15 @@ def predict(
         source=pairs.source,
         provenance=provenance(device),
     )
+    said: tuple[str, ...] = ()
+    if guaranteed is not None:
+        dataset, said = guaranteed.added(dataset, bound, polish, device)
     with replacing(out) as written, warnings.catch_warnings():
         _check(out, overwrite)  # again: predicting took a while
         # zarr warns that readers other than zarr-python may ignore this part; they may
         warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
         dataset.to_zarr(written, mode="w-", zarr_format=3, consolidated=True)
-    return out
+    return Predictions(out, said)
 
 
 def _dataset(pairs: Samples, values: np.ndarray, positions: np.ndarray) -> xr.Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # solvers are imported where they are built: their compiler t
     from pdegen.equations.darcy.finite_element import FiniteElement
     from pdegen.equations.darcy.finite_volume import FiniteVolume, Solution
     from pdegen.equations.darcy.published import PublishedScheme
+    from pdegen.equations.guarantee import Guarantee
 
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
@@ -243,6 +245,23 @@ class Darcy(Problem):
         if phases is None:
             return None
         return TotalVariation(CellGrid(n), x, phases, weight, source=self.source)
+
+    def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
+        method = self.solver
+        if (*inputs,) != ("a",) or target != "u":
+            raise SchemaError(
+                "darcy bounds and polishes u predicted from a, "
+                f"got {target} from {', '.join(inputs)}"
+            )
+        if not isinstance(method, FiniteVolumeMethod) or method.faces != "harmonic":
+            raise SchemaError(
+                "darcy bounds and polishes by problem.solver.method finite-volume with harmonic "
+                f"faces, got {method.method}{' with arithmetic ones' * hasattr(method, 'faces')}"
+            )
+        from pdegen.equations.darcy.guarantee import PressureGuarantee
+
+        solver = method.build(method.refinement * self.resolution)
+        return PressureGuarantee(self.grid, self.source, solver)
 
     @property
     def needed(self) -> int:
