@@ -26,12 +26,15 @@ class Normalizer(nn.Module):
 
     One value for each channel, or for each point and channel. The latter have the coordinates of
     their points with them: on another box they are interpolated linearly, and other points of a
-    mesh or a cloud are refused.
+    mesh or a cloud are refused. Where each sample has a mesh of its own with the same nodes, they
+    are those of the nodes, by their numbers. Meshes of other sizes are then refused: nodes between
+    these have positions that no interpolation of the means knows to within their deviations.
 
     Args:
         mean, std: Shape (c,) or (*grid, c); std > 0.
         axes: Coordinates along each axis of a box; none for one value for each channel.
         points: Positions of the points of a mesh or a cloud, in place of `axes`.
+        nodes: Whether the points are nodes of meshes that differ by sample, in place of both.
 
     Raises:
         ValueError: If a deviation is not positive, or they are not of one kind.
@@ -46,10 +49,12 @@ class Normalizer(nn.Module):
         std: Float[Tensor, "*grid c"],
         axes: Sequence[Float[Tensor, " _"]] = (),
         points: Float[Tensor, "*grid dim"] | None = None,
+        nodes: bool = False,
     ) -> None:
         super().__init__()
+        self.nodes: tuple[int, ...] = tuple(mean.shape[:-1]) if nodes else ()
         kinds = {(v.dtype, tuple(v.shape)) for v in (mean, std)}
-        grid = map(len, axes) if points is None else points.shape[:-1]
+        grid = self.nodes or (map(len, axes) if points is None else points.shape[:-1])
         if kinds != {(torch.float32, (*grid, *mean.shape[-1:]))}:
             raise ValueError(
                 f"a normaliser is of float32, on its axes {[len(axis) for axis in axes]}, got "
@@ -85,7 +90,7 @@ class Normalizer(nn.Module):
     def pointwise(
         cls,
         values: Function | Blocks,
-        x: Float[Tensor, "*grid dim"],
+        x: Float[Tensor, "*grid dim"] | None,
         eps: float | None = None,
         box: bool = True,
     ) -> Normalizer:
@@ -93,7 +98,7 @@ class Normalizer(nn.Module):
 
         Args:
             values: Training samples, all or in blocks, which are read once.
-            x: Their coordinates.
+            x: Their coordinates; None for nodes of meshes that differ by sample.
             eps: Added to the deviations, which may be 0 at some points. By default, for each
                 channel, a thousandth of their root mean square, so that no unit of measurement
                 matters; the published code has 1e-5, which for the pressure of Darcy flow is a
@@ -101,37 +106,49 @@ class Normalizer(nn.Module):
             box: Whether the points are those of a box.
         """
         found = _moments(values) if isinstance(values, Tensor) else _running_moments(values)
-        mean, std = (v.to(x.device) for v in found)
+        mean, std = found if x is None else (v.to(x.device) for v in found)
         added = 1e-3 * std.flatten(0, -2).square().mean(0).sqrt() if eps is None else eps
-        axes, points = (axes_of(x), None) if box else ((), x)
-        return cls(mean.float(), (std + added).float(), axes, points)
+        axes, points = (axes_of(x), None) if box and x is not None else ((), x)
+        return cls(mean.float(), (std + added).float(), axes, points, nodes=x is None)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor], name: str) -> Normalizer:
         """The normaliser whose tensors `name.mean`, ... a state dictionary holds."""
         axes = [state[key] for key in sorted(state) if key.startswith(f"{name}.axis")]
-        return cls(state[f"{name}.mean"], state[f"{name}.std"], axes, state.get(f"{name}.points"))
+        mean, points = state[f"{name}.mean"], state.get(f"{name}.points")
+        nodes = mean.ndim > 1 and points is None and not axes
+        return cls(mean, state[f"{name}.std"], axes, points, nodes)
 
     def at(self, x: Float[Tensor, "*grid dim"] | None) -> tuple[Tensor, Tensor]:
-        """Mean and deviation at the points x, or of each channel.
+        """Mean and deviation at the points x, or of each channel, or of each node.
 
         Raises:
             ValueError: If they are of points, and x is None or has points that they lack.
         """
         return self._at(self.mean, x), self._at(self.std, x)
 
-    def forward(self, v: Function, x: Float[Tensor, "*grid dim"]) -> Function:
+    def check(self, grid: tuple[int, ...]) -> None:
+        """Raise ValueError where functions on this grid are not on the nodes that are known."""
+        if self.nodes and grid != self.nodes:
+            raise ValueError(
+                f"pointwise normalisation by node is of meshes of {_by(self.nodes)} nodes, "
+                f"got {_by(grid)}"
+            )
+
+    def forward(self, v: Function, x: Float[Tensor, "*grid dim"] | None) -> Function:
         """From physical to normalised values at the points x."""
+        self.check(tuple(v.shape[1:-1]))
         mean, std = self.at(x)
         return (v - mean) / std
 
-    def inverse(self, v: Function, x: Float[Tensor, "*grid dim"]) -> Function:
+    def inverse(self, v: Function, x: Float[Tensor, "*grid dim"] | None) -> Function:
         """From normalised to physical values at the points x."""
+        self.check(tuple(v.shape[1:-1]))
         mean, std = self.at(x)
         return v * std + mean
 
     def _at(self, values: Tensor, x: Tensor | None) -> Tensor:
-        if values.ndim == 1:
+        if values.ndim == 1 or self.nodes:
             return values
         if x is None:
             raise ValueError("pointwise normalisation needs points that all samples share")
@@ -148,6 +165,10 @@ class Normalizer(nn.Module):
                 weights = _linear_interpolation(own, axis)
                 values = (values.movedim(number, -1) @ weights.T).movedim(-1, number)
         return values
+
+
+def _by(grid: tuple[int, ...]) -> str:
+    return " x ".join(map(str, grid))
 
 
 def _moments(values: Function) -> tuple[Tensor, Tensor]:
@@ -371,6 +392,13 @@ class Predictor(nn.Module):
         shared_x, shared_y = self._placed(x), self._placed(y)
 
         def applied(operator: Callable[..., Tensor], places: Places, a: Tensor) -> Tensor:
+            self.input.check(tuple(a.shape[1:-1]))
+            if self.target.nodes and places[1] is not None:
+                raise ValueError(
+                    "pointwise normalisation by node is of the nodes: no other points y may be "
+                    "asked for"
+                )
+            self.target.check(tuple(a.shape[1:-1]))
             u = operator((a - mean) / std, *places)
             u = u * target_std + target_mean
             if self.boundary is None or places[1] is not None:

@@ -16,7 +16,7 @@ from operators.training.fit import MakeOptimizer, adam
 from operators.training.soap import SOAP
 from operators.training.step import Augmentation, Loss
 from operators.transforms import Normalizer
-from pdegen.domains import Box
+from pdegen.domains import Box, Cloud
 from pdegen.sampling.noise import Noise
 from pdegen.schema import Count, NonNegative, SchemaError, Strict
 from pipelines.declared.models import model_union
@@ -130,7 +130,8 @@ class Normalization(Strict):
     """`operators.transforms.Normalizer` of inputs and of targets, from the training samples.
 
     Args:
-        input, target: One mean and deviation for each channel ("scalar"), or for each point too.
+        input, target: One mean and deviation for each channel ("scalar"), or for each point too:
+            for each node, where samples have meshes of their own with the same nodes.
         eps: Added to pointwise deviations; the default is a thousandth of their mean square root.
             1e-5 is the published value.
     """
@@ -143,7 +144,8 @@ class Normalization(Strict):
         """The normalisers of inputs and of targets.
 
         Raises:
-            SchemaError: If points differ by sample, or there is a channel without deviation.
+            SchemaError: If samples share neither points nor nodes, or there is a channel without
+                deviation.
         """
         one = pairs.one_step
         return self._of(self.input, one, "a"), self._of(self.target, one, "u")
@@ -151,12 +153,12 @@ class Normalization(Strict):
     def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
         values = _present(pairs, which)
         if scaling == "pointwise":
-            if pairs.x is None or pairs.masked:
+            if not _same_nodes(pairs, which):
                 raise SchemaError(
-                    f"normalization: pointwise needs points that all samples share, those "
+                    f"normalization: pointwise needs points or nodes that all samples share, those "
                     f"of {pairs.source.get('url')} differ: use scalar"
                 )
-            x = pairs.points if which == "a" else pairs.target_points
+            x = pairs.x if which == "a" or pairs.y is None else pairs.y
             made = partial(Normalizer.pointwise, values, x, self.eps, isinstance(pairs.domain, Box))
         elif scaling == "scalar":
             made = partial(Normalizer.of, values)
@@ -166,10 +168,22 @@ class Normalization(Strict):
             return made()
         except ValueError as error:
             key = "input" if which == "a" else "target"
+            other = ", or normalization.eps" if scaling == "pointwise" else ""
             raise SchemaError(
                 f"normalization.{key}: a channel of the training samples of "
-                f"{pairs.source.get('url')} has the same value everywhere: use none"
+                f"{pairs.source.get('url')} has the same value everywhere: use none{other}"
             ) from error
+
+
+def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
+    """Whether all samples have the same points, or meshes of the same nodes: the grid, or the
+    cells, say which node is which. Points of clouds have no order."""
+    if pairs.masked:
+        return False
+    if pairs.x is not None:
+        return True
+    meshed = not isinstance(pairs.domain, Cloud) or pairs.domain.cells is not None
+    return meshed and (which == "a" or pairs.first().y is None)
 
 
 def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:

@@ -158,12 +158,12 @@ def train(
             declared["start"] = start_from(operator, Path(start))
         except StartError as error:
             raise SchemaError(f"training.start: {error}") from None
-    check_resolutions(experiment, source, operator)
     source.check_symmetries(settings.augment)
     normalizers = experiment.normalization.of(pairs)
     about = source.boundary(pairs), source.task, Extent.of(pairs.domain)
     predictor = Predictor(operator, *normalizers, *about)
     predictor = predictor.to(device)
+    check_resolutions(experiment, source, predictor)
     try:
         predictor.adapt(pairs)
     except ValueError as error:
@@ -318,8 +318,9 @@ def _check_output(operator: Operator, found: object, a: Tensor, u: Tensor) -> No
         )
 
 
-def check_resolutions(experiment: Experiment, source: Source, operator: Operator) -> None:
-    """Raise SchemaError where the operator cannot be evaluated on a grid of the experiment."""
+def check_resolutions(experiment: Experiment, source: Source, predictor: Predictor) -> None:
+    """Raise SchemaError where a predictor cannot be evaluated on a grid of the experiment."""
+    operator = predictor.operator
     place = next(operator.parameters()).device
     for resolution in experiment.resolutions:
         try:
@@ -329,6 +330,10 @@ def check_resolutions(experiment: Experiment, source: Source, operator: Operator
                 a = first.a[..., : operator.in_channels]  # of the first step
                 quadrature = quadrature_of(operator, first, pairs)
                 operator.eval()(a, *positions(first, pairs), **quadrature)
+                predictor.input(a, pairs.x)
+                predictor.target(
+                    first.u[..., : operator.out_channels], pairs.x if pairs.y is None else pairs.y
+                )
         except (ValueError, RuntimeError) as error:  # such as a grid too coarse for the modes
             if isinstance(error, RuntimeError) and is_out_of_memory(
                 error

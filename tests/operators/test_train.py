@@ -424,6 +424,18 @@ def test_checkpoint_keeps_pointwise_normalisers_and_what_vanishes(plane_store, t
         assert bool(predicted[:, 0].any()) != vanishes
 
 
+def test_a_checkpoint_keeps_normalisers_by_node(tmp_path):
+    x = torch.rand(4, 5, 2) + 0.1 * torch.rand(9, 4, 5, 2)
+    a, u = x[..., :1], torch.randn(9, 4, 5, 1)
+    model = Predictor(Affine(), Normalizer.pointwise(a, None), Normalizer.pointwise(u, None))
+    saving_checkpoint(tmp_path / "model.safetensors", model, {"operator": {}})()
+    loaded, _ = load_checkpoint(tmp_path / "model.safetensors", Affine)
+    assert_same(loaded.state_dict(), model.state_dict())
+    assert torch.equal(loaded(a, x), model(a, x))
+    with pytest.raises(ValueError, match="by node is of meshes of 4 x 5 nodes, got 4 x 4"):
+        loaded(a[:, :, 1:], x[:, :, 1:])
+
+
 def test_a_checkpoint_of_data_with_another_dimension_is_refused(plane_store, test_pairs):
     pairs = read_pairs(plane_store, "train", 7)
     check_fit(on_square(pairs), pairs)

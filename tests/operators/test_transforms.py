@@ -161,6 +161,76 @@ def test_predictor_normalises_at_the_points_of_input_and_of_target():
     torch.testing.assert_close(Predictor(Constant(), input, target)(a, POINTS, y), expected)
 
 
+def meshes(samples=20):
+    """Positions of nodes of meshes that differ by sample a little, and channels u."""
+    torch.manual_seed(4)
+    x = 40 * torch.rand(5, 4, 2) + 0.01 * torch.randn(samples, 5, 4, 2)
+    x[:, 0] = x[:1, 0]  # nodes that do not move
+    return x, 7.0 + torch.randn(samples, 5, 4, 1)
+
+
+def test_by_node_the_moments_are_those_over_meshes_that_differ():
+    x, _ = meshes()
+    normalizer = Normalizer.pointwise(x, None)
+    exact = x.numpy().astype(np.float64)
+    std = exact.std(axis=0, ddof=0)
+    eps = 1e-3 * np.sqrt(np.square(std).mean(axis=(0, 1)))
+    np.testing.assert_allclose(normalizer.mean, exact.mean(axis=0), rtol=1e-7)
+    np.testing.assert_allclose(normalizer.std, std + eps, rtol=1e-6)
+    found = normalizer(x, None)
+    expected = (exact - normalizer.mean.numpy()) / normalizer.std.numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert not found[:, 0].any()
+    torch.testing.assert_close(normalizer.inverse(found, None), x)
+    parts = Normalizer.pointwise(x.split(7), None)
+    torch.testing.assert_close(parts.std, normalizer.std, rtol=1e-6, atol=0)
+    assert torch.equal(parts.mean, normalizer.mean)
+
+
+class Placed(Operator):
+    """u(y) = 1 + a₁² + y₁, with derivatives in a."""
+
+    in_channels, out_channels, dim = 2, 1, 2
+
+    def forward(self, a, x, y=None):
+        return 1 + a[..., :1].square() + (x if y is None else y)[..., :1]
+
+
+def test_by_node_an_operator_sees_positions_as_they_are():
+    """Channels alone are normalised: neighbours, and derivatives along x, stay what they are."""
+    x, u = meshes()
+    input, target = Normalizer.pointwise(x, None), Normalizer.pointwise(u, None)
+    predictor, a = Predictor(Placed(), input, target), x.clone().requires_grad_()
+    found = predictor(a, x)
+    inner = (x - input.mean) / input.std
+    expected = (1 + inner[..., :1].square() + x[..., :1]) * target.std + target.mean
+    torch.testing.assert_close(found, expected)
+    (slope,) = torch.autograd.grad(found.sum(), a)
+    by_hand = 2 * inner[..., :1] / input.std[..., :1] * target.std
+    torch.testing.assert_close(slope, torch.cat([by_hand, torch.zeros_like(by_hand)], -1))
+    one = predictor(x, x[0])  # points that all share, such as those of one mesh
+    torch.testing.assert_close(one[:1], expected[:1])
+
+
+def test_by_node_other_meshes_and_points_are_refused():
+    x, u = meshes()
+    input, target = Normalizer.pointwise(x, None), Normalizer.pointwise(u, None)
+    one = Normalizer.identity(1)
+    words = r"by node is of meshes of 5 x 4 nodes, got 5 x 1"
+    for normal in (input, input.inverse):
+        with pytest.raises(ValueError, match=words):
+            normal(x[:, :, :1], None)
+    with pytest.raises(ValueError, match=words):  # else the only column would be repeated
+        Predictor(Placed(), input, one)(x[:, :, :1], x[:, :, :1])
+    with pytest.raises(ValueError, match=words):
+        Predictor(Placed(), Normalizer.identity(2), target)(x[:, :, :1], x[:, :, :1])
+    for y in (x, x[0]):  # the same points, but nobody knows that
+        with pytest.raises(ValueError, match="by node is of the nodes: no other points y"):
+            Predictor(Placed(), input, target)(x, x, y)
+    free = Predictor(Placed(), input, one)  # inputs alone are by node
+    assert torch.equal(free(x, x, x), free(x, x))
+
+
 def test_what_vanishes_is_zero_on_the_outermost_points_alone():
     normalizer = Normalizer(torch.tensor([0.2]), torch.tensor([3.0]))
     a, x = fields()[..., :1], square(NodalGrid(9).x)

@@ -24,7 +24,7 @@ from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
 from pipelines.runs.reproduction import toml
-from pipelines.runs.run import train
+from pipelines.runs.run import evaluate_run, train
 from tests.pipelines.command import call, quietly
 from tests.pipelines.conftest import CPU
 from tests.stores import resealed, with_attributes
@@ -157,3 +157,30 @@ def test_quadrature_is_recorded_and_needs_weights(sheets, tmp_path):
     with pytest.raises(SchemaError, match="quadrature needs weights of the points: here they"):
         train(declared.with_overrides({"weights": "points"}), sheets, tmp_path / "other", CPU)
     assert not (tmp_path / "other").exists()
+
+
+def test_cells_say_which_node_is_which(sheets, tmp_path):
+    """Moments are over the sheets at each node; the checkpoint alone predicts with them."""
+    of = Experiment.on_store(sheets, "transolver")
+    declared = of.with_overrides(
+        {"model.projection": "linear", "model.coordinates": "raw", "width": 8, "heads": 1,
+         "depth": 1, "slices": 4, "epochs": 1, "normalization.input": "pointwise",
+         "normalization.target": "pointwise"}
+    )  # fmt: skip
+    train(declared, sheets, tmp_path / "run", CPU)
+    evaluate_run(declared, sheets, tmp_path / "run", CPU)
+    path = tmp_path / "run" / "last.safetensors"
+    predictor, _ = load_checkpoint(path, build_operator)
+    source = Source(sheets, declared)
+    learnt, test = source.clean("train"), source.asked("test")
+    for normal, values in ((predictor.input, learnt.a), (predictor.target, learnt.u)):
+        std = values.double().std(0, correction=0)
+        eps = 1e-3 * std.square().mean(0).sqrt()
+        torch.testing.assert_close(normal.mean, values.double().mean(0).float())
+        torch.testing.assert_close(normal.std, (std + eps).float())
+    all = next(test.parts(len(test)))
+    u = load_model(path).predict(all.a, all.x)
+    inner = predictor.operator((all.a - predictor.input.mean) / predictor.input.std, all.x)
+    torch.testing.assert_close(u, inner * predictor.target.std + predictor.target.mean)
+    with pytest.raises(ValueError, match="by node is of meshes of 108 nodes, got 107"):
+        load_model(path).predict(all.a[:, 1:], all.x[:, 1:])

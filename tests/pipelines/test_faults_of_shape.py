@@ -13,18 +13,20 @@ import pytest
 import torch
 from scipy.spatial import Delaunay
 
-from operators.data import DataError
+from operators.data import DataError, Pairs
 from operators.data.store import SealedStore
 from operators.data.variables import StoredVariable
 from operators.norms import relative_l2
 from operators.training.files import read_json
 from operators.training.step import AS_WRITTEN
+from operators.transforms import Predictor
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
 from pdegen.store.variables import function
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.physics import domain_of
+from pipelines.declared.registry import Normalization
 from pipelines.measure.steps import Steps, random_pairs
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
@@ -257,11 +259,75 @@ def test_other_resolutions_are_checked_with_the_weights_of_their_points(
     url = a_store(str(tmp_path / "data.zarr"), Curvilinear.of(mesh()))
     experiment = weighted_experiment(url)
     source = Source(url, experiment)
-    operator = checked_operator(experiment, source.clean("train"))
+    pairs = source.clean("train")
+    operator = checked_operator(experiment, pairs)
+    predictor = Predictor(operator, *experiment.normalization.of(pairs))
     seen: list[Any] = []
     monkeypatch.setattr(
         operator, "forward", lambda a, *_, weight=None, **__: seen.append(weight) or a
     )
-    check_resolutions(experiment, source, operator)
+    check_resolutions(experiment, source, predictor)
     (weight,) = seen
     assert torch.equal(weight, source.clean("test").weight)
+
+
+BY_NODE = dict.fromkeys(("normalization.input", "normalization.target"), "pointwise")
+
+
+@pytest.mark.parametrize("which", ["input", "target"])
+@pytest.mark.parametrize("counts", [True, False])
+def test_nodes_of_clouds_are_not_known_to_be_the_same(
+    which: str, counts: bool, tmp_path: Path
+) -> None:
+    """Neither of clouds of different sizes, nor of points that no cells join."""
+    further = {"counts": np.arange(19, 31)} if counts else {}
+    url = a_store(str(tmp_path / "data.zarr"), Cloud((30,), 2), positions=PLACES, **further)
+    experiment = Experiment.on_store(url, "geo-fno").with_overrides(
+        {f"normalization.{which}": "pointwise"}
+    )
+    words = "^normalization: pointwise needs points or nodes that all samples share, those of .*"
+    with pytest.raises(SchemaError, match=words + " differ: use scalar$"):
+        train(experiment, url, tmp_path / "run", CPU)
+    assert not (tmp_path / "run").exists()
+
+
+def test_clouds_of_different_sizes_with_cells_have_no_common_nodes(tmp_path: Path) -> None:
+    cells = Delaunay(PLACES[0]).simplices
+    url = a_store(
+        str(tmp_path / "data.zarr"), Cloud((30,), 2, None, cells), positions=PLACES,
+        counts=np.arange(19, 31),
+    )  # fmt: skip
+    experiment = Experiment.on_store(url, "geo-fno").with_overrides(BY_NODE)
+    with pytest.raises(SchemaError, match="pointwise needs points or nodes that all samples share"):
+        train(experiment, url, tmp_path / "run", CPU)
+
+
+@pytest.mark.parametrize("which", ["input", "target"])
+def test_another_resolution_of_a_mesh_is_refused_before_training(
+    which: str, tmp_path: Path
+) -> None:
+    r, angle = np.meshgrid(np.linspace(1, 2, 7), np.linspace(0, 1.5, 9), indexing="ij")
+    ring = np.stack([r * np.cos(angle), r * np.sin(angle)], axis=-1)
+    moved = np.stack([ring * (1 + 0.1 * k) for k in range(12)])
+    url = a_store(str(tmp_path / "data.zarr"), Curvilinear((7, 9), 2), positions=moved)
+    experiment = Experiment.on_store(url, "pit").with_overrides(
+        {"epochs": 1, "width": 8, "heads": 1, "latent": 8, "depth": 1,
+         f"normalization.{which}": "pointwise"}
+    )  # fmt: skip
+    train(experiment, url, tmp_path / "run", CPU)
+    two = experiment.with_overrides({"resolutions": [7, 4]})
+    with pytest.raises(SchemaError, match="by node is of meshes of 7 x 9 nodes, got 4 x 5"):
+        train(two, url, tmp_path / "other", CPU)
+    assert not (tmp_path / "other").exists()
+
+
+def test_targets_at_points_of_their_own_have_no_nodes() -> None:
+    ring, places = Curvilinear((6, 8), 2), torch.rand(4, 6, 8, 2)
+    pairs = Pairs(
+        x=None, y=None, samples=np.arange(4), domain=ring, source={"url": "rings"},
+        a=torch.rand(4, 6, 8, 1), u=torch.rand(4, 6, 8, 1), own={"x": places, "y": places / 2},
+    )  # fmt: skip
+    input, _ = Normalization(input="pointwise").of(pairs)
+    assert input.nodes == (6, 8)
+    with pytest.raises(SchemaError, match="those of rings differ: use scalar"):
+        Normalization(target="pointwise").of(pairs)
