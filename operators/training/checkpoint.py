@@ -21,10 +21,11 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor
 
 from operators.base import Operator
+from operators.boundary import Boundary
 from operators.data import Map, Samples
 from operators.data.task import described
 from operators.training.files import FileError, read, write
-from operators.transforms import Boundary, Extent, Normalizer, Predictor
+from operators.transforms import Extent, Normalizer, Predictor
 
 _KEY = "operators"
 FORMAT_VERSION = 2

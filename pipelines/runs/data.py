@@ -10,10 +10,10 @@ import numpy as np
 import psutil
 import torch
 
+from operators.boundary import Boundary
 from operators.data import Channel, Pairs, Passes, Samples, StreamedPairs, Task, open_pairs
 from operators.symmetries import CircleSymmetries, SquareSymmetries
 from operators.training.step import Augmentation
-from operators.transforms import Boundary
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise import pointwise_deviation
 from pdegen.schema import SchemaError

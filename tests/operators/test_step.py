@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.base import Operator
+from operators.boundary import Boundary
 from operators.data import Batch
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
@@ -19,7 +20,7 @@ from operators.symmetries import CircleSymmetries
 from operators.training import step as step_module
 from operators.training.fit import Settings, TrainingError, fit
 from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
-from operators.transforms import Boundary, Normalizer, Predictor
+from operators.transforms import Normalizer, Predictor
 
 CPU = torch.device("cpu")
 RECORDED = replace(AS_WRITTEN, graphed=True)

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from operators.base import Operator
+from operators.boundary import Boundary
 from operators.data import read_pairs
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
@@ -24,7 +25,6 @@ from operators.training.evaluate import predictions, scores
 from operators.training.fit import Settings, Stopped, TrainingError, fit, read_history
 from operators.training.soap import SOAP
 from operators.transforms import (
-    Boundary,
     Normalizer,
     Predictor,
 )

@@ -6,9 +6,9 @@ import torch
 from scipy.interpolate import RegularGridInterpolator
 
 from operators.base import Operator
+from operators.boundary import Boundary
 from operators.symmetries import CircleSymmetries, SquareSymmetries
 from operators.transforms import (
-    Boundary,
     Normalizer,
     Predictor,
 )

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from operators.boundary import Boundary
 from operators.data import Pairs, Samples, StreamedPairs
 from operators.training.fit import Stopped
-from operators.transforms import Boundary
 from pdegen.domains import Box
 from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
