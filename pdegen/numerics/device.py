@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
+from jaxtyping import Complex, Float
 
 Array = Any  # NumPy, or of another namespace of the array API standard such as torch on a GPU
 
@@ -42,6 +43,45 @@ def constant(values: np.ndarray, like: Array) -> Array:
 def to_numpy(values: Array) -> np.ndarray:
     """Values where NumPy can read them; NumPy arrays as they are."""
     return values if isinstance(values, np.ndarray) else values.cpu().numpy()
+
+
+def detached(values: Array) -> Array:
+    """Without PyTorch's record of how they were computed; NumPy arrays as they are."""
+    return values if isinstance(values, np.ndarray) else values.detach()
+
+
+def recorded(values: Array) -> bool:
+    """Whether PyTorch records what is computed with them, for derivatives."""
+    return not isinstance(values, np.ndarray) and bool(values.requires_grad)
+
+
+def multiplied(v: Array, factor: Array) -> Array:
+    """v times a factor; v is written over, unless PyTorch records it, for derivatives need it.
+
+    >>> v = np.array([1.0, 2.0])
+    >>> multiplied(v, np.array([3.0, 4.0])) is v, v.tolist()
+    (True, [3.0, 8.0])
+    """
+    if recorded(v):
+        return v * factor
+    v *= factor
+    return v
+
+
+def divided(v: Array, divisor: Array) -> Array:
+    """v over a divisor; v is written over as by `multiplied`."""
+    if recorded(v):
+        return v / divisor
+    v /= divisor
+    return v
+
+
+def scaled(v: Complex[Array, "*batch k"], factor: Float[Array, " k"]) -> Complex[Array, "*batch k"]:
+    """v times real numbers, without the products with imaginary parts that are 0."""
+    if recorded(v):  # a view of another type has no derivative
+        return torch().view_as_complex(torch().view_as_real(v) * factor[:, None])
+    xp = array_namespace(v)
+    return (v.view(xp.float64) * xp.repeat(factor, 2)).view(xp.complex128)
 
 
 def singular(like: Array) -> type[Exception]:

@@ -17,7 +17,15 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Bool, Complex, Float
 
-from pdegen.numerics.device import Array, blocks, constant, first, reuse_memory, to_numpy
+from pdegen.numerics.device import (
+    Array,
+    blocks,
+    constant,
+    detached,
+    first,
+    reuse_memory,
+    to_numpy,
+)
 from pdegen.numerics.etdrk import Step, Symbol
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.torus import Torus
@@ -52,6 +60,10 @@ class Trajectory:
 @dataclass(frozen=True)
 class Semilinear:
     """v' = L v + N(v) for the modes v of one or several functions on a torus.
+
+    PyTorch's derivatives go through the solution by v₀, and through integrals; the steps are those
+    that the tolerance asks for, and error estimates have no derivative. Each step keeps a few
+    states for `backward`.
 
     Args:
         torus: Where they live.
@@ -113,8 +125,9 @@ class Semilinear:
     ) -> tuple[Array, Array, Array, Array]:
         if self.here.nonlinear is None:
             return self._exact(v0, finer, frames, rows)
-        w0 = self.torus.finer.padded(v0) if finer is None else finer
-        coarsest, coarse = (self.here.march(v0, frames.times, self.dt, k)[0] for k in (-2, -1))
+        start = detached(v0)  # errors have no derivative
+        w0 = self.torus.finer.padded(start) if finer is None else detached(finer)
+        coarsest, coarse = (self.here.march(start, frames.times, self.dt, k)[0] for k in (-2, -1))
         change = _norms(self.torus, coarse - coarsest)
         return self._stepped(v0, w0, frames, rows, coarse, change)
 
@@ -142,13 +155,14 @@ class Semilinear:
         """
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.here.march(v0, times, self.dt, halvings, self.watched)
-        size, off = _norms(self.torus, v), _norms(self.torus, v - coarse)
+        solved = detached(v)
+        size, off = _norms(self.torus, solved), _norms(self.torus, solved - coarse)
         in_time = off / (_contraction(change, off) - 1)
         in_time = _relative(in_time, size) + np.finfo(float).eps * frames.begun
         in_space = xp.full_like(in_time, math.inf)
         unseen = ~self._misses(in_time, frames)
         # where 2h is too long for the finer torus, h may not be
-        for more, states in enumerate((coarse, v)):
+        for more, states in enumerate((coarse, solved)):
             if bool(xp.any(unseen)):
                 finer, same = self.torus.finer, halvings - 1 + more
                 fine, _ = self._finer.march(w0[unseen], times, self.dt, same)
@@ -169,7 +183,7 @@ class Semilinear:
                 parts = (to_numpy(part) for part in (in_time[row], in_space[row], frames.must))
                 raise self._lost(int(rows[row]), float(step[row]), *parts)
             again = v0[missed], w0[missed], frames, rows[to_numpy(missed)]
-            parts = self._stepped(*again, v[missed], off[missed], halvings + 1)
+            parts = self._stepped(*again, solved[missed], off[missed], halvings + 1)
             v[missed], error[missed], step[missed], integrals[missed] = parts
         return v, error, step, integrals
 
@@ -201,10 +215,11 @@ class Semilinear:
     ) -> tuple[Array, Array, Array, Array]:
         xp, times = array_namespace(v0), frames.times
         v, none = self.here.evolve(v0, times)
-        error = self._rounding(v0, v, times)
+        solved = detached(v)
+        error = self._rounding(detached(v0), solved, times)
         if finer is not None:
-            off = self._finer.evolve(finer, times)[0] - self.torus.finer.padded(v)
-            size = _norms(self.torus, v)
+            off = self._finer.evolve(detached(finer), times)[0] - self.torus.finer.padded(solved)
+            size = _norms(self.torus, solved)
             error += _relative(_norms(self.torus.finer, off), size)
         row = first(xp.any(frames.must & ~(error <= self.tolerance), axis=1))
         if row is not None:

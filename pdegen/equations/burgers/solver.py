@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -18,7 +18,17 @@ from array_api_compat import (
 from jaxtyping import Complex, Float
 
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics.device import Array, blocks, constant, first
+from pdegen.numerics.device import (
+    Array,
+    blocks,
+    constant,
+    detached,
+    divided,
+    first,
+    multiplied,
+    recorded,
+    scaled,
+)
 from pdegen.numerics.etdrk import Step
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.spectral import (
@@ -62,7 +72,8 @@ def _checked_values(grid: PeriodicGrid, u0: Array) -> Float[Array, "batch n"]:
 class BurgersSolver(ABC):
     """What the two solvers have in common: the call and its shapes.
 
-    NumPy arrays are solved in blocks of rows; tensors of PyTorch all at once, on their device.
+    NumPy arrays are solved in blocks of rows; tensors of PyTorch all at once, on their device, and
+    its derivatives go through u, which has one by u₀; error estimates have none.
     """
 
     grid: PeriodicGrid
@@ -107,11 +118,12 @@ class ColeHopf(BurgersSolver):
 
     Args:
         grid: The grid of u₀ and u. Its points should resolve u₀.
-        viscosity: ν > 0.
+        viscosity: ν > 0; a tensor of PyTorch without axes too, of which u has a derivative.
         tolerance: Largest error estimate that is accepted.
 
     Raises:
         SolveError: For a sample whose error estimate exceeds the tolerance; use `ETDRK4` there.
+        TypeError: If ν is a tensor and u₀ is none.
 
     References: J. D. Cole, Quart. Appl. Math. 9 (1951); E. Hopf, CPAM 3 (1950).
 
@@ -122,37 +134,42 @@ class ColeHopf(BurgersSolver):
     """
 
     grid: PeriodicGrid
-    viscosity: float
+    viscosity: float | Array
     tolerance: float = 1e-7
 
     def __post_init__(self) -> None:
         _check_viscosity(self.viscosity)
 
     @cached_property
-    def _to_exponent(self) -> Complex[np.ndarray, " k"]:
-        """From u₀ to -V/2ν."""
-        return antiderivative_symbol(self.grid) * (-1 / (2 * self.viscosity))
-
-    @cached_property
-    def _to_flux(self) -> Complex[np.ndarray, " k"]:
-        """From φ to -2ν φₓ."""
-        return derivative_symbol(self.grid) * (-2 * self.viscosity)
-
-    @cached_property
-    def _decays(self) -> dict[float, Float[np.ndarray, " m"]]:
+    def _kept(self) -> dict[tuple[float, ...], tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
         return {}
 
-    def _decay(self, t: float) -> Float[np.ndarray, " m"]:
-        """exp(-νk²t), shape (2k,): each for the real and for the imaginary part of its mode."""
-        if t not in self._decays:
-            decay = np.exp(-self.viscosity * wave_numbers(self.grid) ** 2 * t)
-            self._decays[t] = np.repeat(decay, 2)
-        return self._decays[t]
+    def _symbols(self, times: list[float], like: Array) -> tuple[Array, Array, list[Array]]:
+        """From u₀ to -V/2ν, from φ to -2ν φₓ, and exp(-νk²t) at the times; kept for a number ν."""
+        if not isinstance(self.viscosity, (int, float)):
+            return self._computed(times, lambda symbol: constant(symbol, like))
+        key = tuple(times)
+        if key not in self._kept:
+            self._kept[key] = self._computed(times, np.asarray)
+        to_exponent, to_flux, decays = self._kept[key]
+        there = [constant(decay, like) for decay in decays]
+        return constant(to_exponent, like), constant(to_flux, like), there
+
+    def _computed(
+        self, times: list[float], there: Callable[[np.ndarray], Array]
+    ) -> tuple[Array, Array, list[Array]]:
+        grid, nu = self.grid, self.viscosity
+        squares = there(wave_numbers(grid) ** 2)
+        decays = [array_namespace(squares).exp(-nu * squares * t) for t in times]
+        to_exponent = there(antiderivative_symbol(grid)) * (-1 / (2 * nu))
+        return to_exponent, there(derivative_symbol(grid)) * (-2 * nu), decays
 
     def _integrate(
         self, u0: Rows, times: list[float]
     ) -> tuple[Float[Array, "b t n"], Float[Array, "b t"]]:
         xp = array_namespace(u0)
+        if is_numpy_namespace(xp) and not isinstance(self.viscosity, (int, float)):
+            raise TypeError("a viscosity that is a tensor needs initial values that are tensors")
         u = xp.empty((len(u0), len(times), self.grid.n), dtype=u0.dtype, device=device(u0))
         error = xp.empty_like(u[:, :, 0])
         for block in blocks(len(u0), self.grid.n, at_once=not is_numpy_namespace(xp)):
@@ -169,13 +186,17 @@ class ColeHopf(BurgersSolver):
     ) -> Float[Array, " b"]:
         """Fills u and its error; what comes back is range(V)/2ν, far too large where they fail."""
         xp, n, eps = array_namespace(u0), self.grid.n, np.finfo(float).eps
+        to_exponent, to_flux, decays = self._symbols(times, u0)
         u0_hat = xp.fft.rfft(u0)
         mean = xp.real(u0_hat[:, :1]) / n
         beyond_round_off = xp.abs(mean) > eps * xp.max(xp.abs(u0), axis=1, keepdims=True)
+        if recorded(mean):  # it may be 0, and has a derivative
+            beyond_round_off = xp.ones_like(beyond_round_off)
         drifts = bool(xp.any(beyond_round_off))
         velocity = xp.where(beyond_round_off, mean, xp.zeros_like(mean))
-        exponent = xp.fft.irfft(u0_hat * constant(self._to_exponent, u0), n=n)
-        low, high = xp.min(exponent, axis=1), xp.max(exponent, axis=1)
+        exponent = xp.fft.irfft(u0_hat * to_exponent, n=n)
+        # u does not depend on what is added to it, and so has no derivative there
+        low, high = xp.min(detached(exponent), axis=1), xp.max(detached(exponent), axis=1)
         span = high - low
         exponent -= ((high + low) / 2)[:, None]
         # ψ = φ - 1 obeys the same equation, and keeps its digits where u is small
@@ -185,19 +206,19 @@ class ColeHopf(BurgersSolver):
             if t == 0:
                 u[:, i], error[:, i] = u0, 0.0
                 continue
-            decay = constant(self._decay(t), u0)
-            psi_hat = (psi0_hat.view(xp.float64) * decay).view(xp.complex128)
+            psi_hat = scaled(psi0_hat, decays[i])
             if drifts:
-                psi_hat *= xp.exp(constant(-derivative_symbol(self.grid), psi_hat) * (velocity * t))
+                psi_hat = multiplied(
+                    psi_hat, xp.exp(constant(-derivative_symbol(self.grid), u0) * (velocity * t))
+                )
             phi = xp.fft.irfft(psi_hat, n=n)
             phi += 1
-            smallest = xp.min(phi, axis=1)
-            tail = 2 * xp.sum(xp.abs(psi_hat[:, -(n // 64) - 1 :]), axis=1) / n
+            smallest = xp.min(detached(phi), axis=1)
+            tail = 2 * xp.sum(xp.abs(detached(psi_hat)[:, -(n // 64) - 1 :]), axis=1) / n
             positive = xp.where(smallest > 0, smallest, xp.full_like(smallest, np.nan))
             error[:, i] = (round_off + tail) / positive
-            psi_hat *= constant(self._to_flux, u0)
-            quotient = xp.fft.irfft(psi_hat, n=n)
-            quotient /= phi
+            psi_hat = multiplied(psi_hat, to_flux)
+            quotient = divided(xp.fft.irfft(psi_hat, n=n), phi)
             # that of φₓ/φ is round-off
             quotient += mean - xp.mean(quotient, axis=1, keepdims=True)
             u[:, i] = quotient
@@ -291,6 +312,7 @@ class ETDRK4(BurgersSolver):
     def _error(
         self, u0: Rows, times: list[float], u: Float[Array, "b t n"], state: None
     ) -> Float[Array, " b"]:
+        u, u0 = detached(u), detached(u0)
         xp = array_namespace(u)
         norm = partial(xp.linalg.vector_norm, axis=2)
         coarse = self._march(u0, times, 2 * self.dt)
@@ -313,6 +335,6 @@ class ETDRK4(BurgersSolver):
         return error
 
 
-def _check_viscosity(viscosity: float) -> None:
+def _check_viscosity(viscosity: float | Array) -> None:
     if not 0 < viscosity < np.inf:
         raise ValueError(f"the viscosity must be positive, got {viscosity}")

@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from jaxtyping import Float
 
-from pdegen.numerics.device import Array, constant, empty
+from pdegen.numerics.device import Array, constant, empty, multiplied
 from pdegen.numerics.etdrk import Symbol
 from pdegen.numerics.semilinear import Modes, Nonlinear, Semilinear
 from pdegen.numerics.torus import Torus
@@ -340,7 +340,7 @@ def _product(u: Array, powers: Powers) -> Array:
     first, second, *others = [k for k, power in enumerate(powers) for _ in range(power)]
     product = u[:, first] * u[:, second]
     for k in others:
-        product *= u[:, k]
+        product = multiplied(product, u[:, k])
     return product
 
 
@@ -373,7 +373,7 @@ def _polynomial(coefficients: Float[np.ndarray, " powers"]) -> Part:
         for coefficient in lower[::-1]:
             if coefficient:
                 found += coefficient
-            found *= u
+            found = multiplied(found, u)
         return found
 
     return part

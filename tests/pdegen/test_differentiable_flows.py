@@ -1,0 +1,186 @@
+"""PyTorch's derivatives through the solvers in Fourier space: Taylor's remainder, and no others."""
+
+import numpy as np
+import pytest
+import torch
+
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
+from pdegen.equations.semilinear.problem import SemilinearProblem
+from pdegen.equations.vorticity.solver import Flow
+from pdegen.numerics.semilinear import Semilinear
+from pdegen.numerics.torus import Torus
+from pdegen.recipe import load_recipe
+
+GRID = PeriodicGrid(64)
+X = GRID.x
+# the mean of the first is 0, where the drift of Cole and Hopf is left out without derivatives
+U0 = np.stack([np.sin(2 * np.pi * X), 0.3 + np.cos(2 * np.pi * X) + 0.2 * np.sin(6 * np.pi * X)])
+TIMES = [0.0, 0.1, 0.3]
+STEPS = (4e-2, 2e-2, 1e-2)
+BURGERS = [ColeHopf(GRID, 0.05), ETDRK4(GRID, 0.05, dt=0.01)]
+
+
+def orders(number, start, direction, steps=STEPS):
+    """Of what is left of Taylor's formula with the gradient that PyTorch gives."""
+    at = start.clone().requires_grad_()
+    value = number(at)
+    value.backward()
+    slope = torch.sum(at.grad * direction)
+    with torch.no_grad():
+        left = [float(number(start + t * direction) - value - t * slope) for t in steps]
+    return np.log2(np.abs(np.divide(left[:-1], left[1:])))
+
+
+def noise(shape, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
+
+
+def smooth(shape, seed=0):
+    """Of a few modes along the last axis."""
+    hat = np.zeros((*shape[:-1], shape[-1] // 2 + 1), complex)
+    hat[..., :4] = np.random.default_rng(seed).standard_normal((*shape[:-1], 4)) * shape[-1] / 4
+    return torch.from_numpy(np.fft.irfft(hat, n=shape[-1]))
+
+
+@pytest.mark.parametrize("solver", BURGERS)
+@pytest.mark.parametrize("row", [0, 1])
+def test_burgers_by_its_initial_values(solver, row):
+    weights = noise((1, 3, 64), 1)
+    found = orders(
+        lambda u0: (weights * solver.solve(u0, TIMES).u).sum(),
+        torch.from_numpy(U0[row : row + 1]),
+        smooth((1, 64)),
+    )
+    assert found == pytest.approx(2, abs=0.1)
+
+
+def test_cole_hopf_by_the_viscosity():
+    weights = noise((2, 64), 1)
+    found = orders(
+        lambda nu: (weights * ColeHopf(GRID, nu)(torch.from_numpy(U0), 0.3)).sum(),
+        torch.tensor(0.05, dtype=torch.float64),
+        torch.tensor(0.05, dtype=torch.float64),
+    )
+    assert found == pytest.approx(2, abs=0.1)
+
+
+@pytest.mark.parametrize("solver", BURGERS)
+def test_burgers_is_the_same_with_derivatives(solver):
+    u0 = torch.from_numpy(U0)
+    expected, found = solver.solve(u0, TIMES), solver.solve(u0.clone().requires_grad_(), TIMES)
+    assert found.u.requires_grad
+    assert not found.error.requires_grad
+    np.testing.assert_allclose(found.u.detach(), expected.u, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(found.error, expected.error, rtol=1e-6)
+
+
+def test_a_viscosity_that_is_a_tensor_needs_tensors():
+    with pytest.raises(TypeError, match="needs initial values that are tensors"):
+        ColeHopf(GRID, torch.tensor(0.05))(U0, 0.3)
+
+
+# marches in modes
+
+
+def flow(tolerance=1e-2, dt=0.02):
+    torus = Torus((PeriodicGrid(24),) * 2)
+    like = torch.zeros(1, dtype=torch.float64)
+    return Flow(torus, 0.01, 0.1).solver(like, dt, tolerance)
+
+
+def vorticities(torus, seed=0, size=1.0, batch=2):
+    """Of the modes up to 3, without the mean."""
+    rng = np.random.default_rng(seed)
+    w = np.fft.fft2(rng.standard_normal((batch, 1, *torus.points)))
+    k = np.abs(np.fft.fftfreq(torus.points[0], 1 / torus.points[0]))
+    w *= (k[:, None] <= 3) & (k <= 3) & (k[:, None] + k > 0)
+    return torch.from_numpy(size * np.fft.ifft2(w).real)
+
+
+def march(solver: Semilinear, u0, times):
+    return solver.solve(solver.torus.to_modes(u0), times)
+
+
+def test_vorticity_by_its_initial_values():
+    solver = flow()
+    torus = solver.torus
+    weights, w0 = noise((2, 2, 1, 24, 24), 1), vorticities(torus)
+    found = orders(
+        lambda w: (weights * torus.to_points(march(solver, w, [0.1, 0.3]).v)).sum(),
+        w0, vorticities(torus, 5),
+    )  # fmt: skip
+    assert found == pytest.approx(2, abs=0.1)
+
+
+def test_integrals_of_vorticity_have_derivatives_and_errors_none():
+    solver = flow()
+    w0 = vorticities(solver.torus)
+    found = orders(
+        lambda w: march(solver, w, [0.3]).integrals.sum(), w0, vorticities(solver.torus, 5)
+    )
+    assert found == pytest.approx(2, abs=0.1)
+    traced, plain = march(solver, w0.clone().requires_grad_(), [0.3]), march(solver, w0, [0.3])
+    assert not traced.error.requires_grad
+    assert not traced.step.requires_grad
+    assert torch.equal(traced.v.detach(), plain.v)
+    assert torch.equal(traced.error, plain.error)
+
+
+def test_a_sample_whose_step_is_halved_has_its_own_derivative():
+    solver = flow(tolerance=1e-5, dt=0.4)
+    torus = solver.torus
+    w0 = torch.cat([vorticities(torus, 0, 0.2, 1), vorticities(torus, 1, 4.0, 1)])
+    assert len(march(solver, w0, [0.4]).step.unique()) == 2
+    weights = noise((2, 1, 1, 24, 24), 1)
+    for row in range(2):
+        direction = torch.zeros_like(w0)
+        direction[row] = vorticities(torus, 5, 1.0, 1)[0]
+        found = orders(
+            lambda w: (weights * torus.to_points(march(solver, w, [0.4]).v)).sum(), w0, direction,
+            (1e-2, 5e-3, 2.5e-3),
+        )  # fmt: skip
+        assert found == pytest.approx(2, abs=0.1)
+
+
+EQUATIONS = {
+    "kuramoto-sivashinsky": {"dt": 0.1, "times": [2.0]},
+    "kdv": {"dt": 0.004, "problem.solver.resolution": 256, "times": [0.1]},
+    "allen-cahn": {"dt": 0.2, "problem.resolution": 32, "problem.solver.resolution": 64,
+                   "diffusion": 0.02, "times": [1.0]},
+    "gray-scott": {"dt": 4.0, "problem.resolution": 32, "problem.solver.resolution": 64,
+                   "length": 0.35, "times": [20.0]},
+    "burgers-2d": {"dt": 0.04, "problem.resolution": 32, "problem.solver.resolution": 64,
+                   "diffusion": 0.05, "times": [0.1]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_semilinear_equations_by_their_initial_values(name):
+    problem = load_recipe(name).with_overrides({**EQUATIONS[name], "tolerance": 1e3}).problem
+    assert isinstance(problem, SemilinearProblem)
+    torus, times = problem.torus, list(problem.times)
+    solver = problem.terms.solver(torus, problem.solver.dt, 1e3, "cpu")
+    u0, du = (
+        problem.initial.values(torus, len(problem.components), seed, range(1), "cpu")
+        for seed in (0, 1)
+    )
+    weights = noise(torus.to_points(march(solver, u0, times).v).shape, 1)
+    found = orders(
+        lambda u: (weights * torus.to_points(march(solver, u, times).v)).sum(), u0, du,
+        (1e-3, 5e-4, 2.5e-4),
+    )  # fmt: skip
+    assert found == pytest.approx(2, abs=0.1)
+
+
+def test_a_linear_equation_has_the_derivative_of_its_exact_solution():
+    torus = Torus((GRID,))
+    solver = Semilinear(torus, lambda torus: (0.01 * torus.laplacian[None], None), 0.1, 1e-6)
+    u0 = torch.from_numpy(U0[:, None]).requires_grad_()
+    found = solver.solve(torus.to_modes(u0), [1.0])
+    weights = torch.from_numpy(np.sin(4 * np.pi * X))
+    (torus.to_points(found.v) * weights).sum().backward()
+    # heat of the second mode, which is its own adjoint
+    expected = np.exp(-0.01 * (4 * np.pi) ** 2) * weights.expand_as(u0)
+    np.testing.assert_allclose(u0.grad, expected, atol=1e-14)
+    assert not found.error.requires_grad
