@@ -54,6 +54,8 @@ OPERATORS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
     "gnot": (2, {"width": 32, "depth": 2, "heads": 1, "feedforward": 64, "mlp_depth": 1}),
     "gaot": (2, {"lattice": 16, "radius": 0.3, "channels": 16, "hidden": 16, "width": 64,
                  "depth": 2, "heads": 4, "scaling": "unit"}),
+    "upt": (2, {"supernodes": 32, "radius": 0.1, "neighbours": 8, "latents": 16, "encoder_depth": 1,
+                "depth": 1, "decoder_depth": 1}),
     "cno": (2, {"width": 8, "levels": 2, "blocks": 1, "neck_blocks": 1, "lift_width": 16}),
     "linear-no": (2, {**_SMALL, "slices": 16, "feedforward": 64}),
     "ipot": (2, {"width": 32, "depth": 2, "latents": 16, "bands": 4, "resolution": 8.0}),

@@ -39,6 +39,7 @@ from operators.models.transolver import Transolver
 from operators.models.transolver_plus import TransolverPlus
 from operators.models.u_fno import UFNO
 from operators.models.unet import PlainUNet
+from operators.models.upt import UPT
 from operators.models.xd import XD
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
 from operators.nn.features import FAVOR, RFA
@@ -166,6 +167,7 @@ register("lno", LNO)
 register("geo-fno", GeoFNO)
 register("gnot", GNOT)
 register("gaot", GAOT)
+register("upt", UPT)
 register("cno", CNO)
 register("linear-no", LinearNO)
 register("ipot", IPOT)

@@ -7,7 +7,6 @@ arbitrary domains, NeurIPS 2025, arXiv:2505.18781; code in github.com/camlab-eth
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -25,6 +24,7 @@ from operators.nn.neighbours import (
     standardized,
     statistics,
     summed,
+    within_box,
 )
 from operators.nn.tokens import (
     Positions,
@@ -34,6 +34,7 @@ from operators.nn.tokens import (
     Tokens,
     check_heads,
     merged,
+    sinusoids,
     split,
 )
 from operators.nn.windows import joined, windows
@@ -152,10 +153,7 @@ class Processor(nn.Module):
         counts = [size // self.patch for size in self.sizes]
         axes = [torch.arange(n, device=like.device) for n in counts]
         places = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
-        waves = like.shape[-1] // (2 * len(counts))
-        rates = 10000 ** -(torch.arange(waves, device=like.device).to(like) / waves)
-        phase = places[..., None] * rates
-        return torch.cat([phase.sin(), phase.cos()], dim=-1).flatten(1)
+        return sinusoids(places.to(like), like.shape[-1])
 
     def forward(self, u: Tokens) -> Tokens:
         parts = windows(u.unflatten(1, self.sizes), self.patch)  # (batch, *patches, nodes, c)
@@ -291,10 +289,7 @@ class GAOT(TokenOperator):
         """Positions p where the domain is [-1, 1] along each axis."""
         if self.scaling == "unit":
             return 2 * p - 1
-        real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
-        low = x.masked_fill(~real[..., None], math.inf).amin(dim=1, keepdim=True)
-        high = x.masked_fill(~real[..., None], -math.inf).amax(dim=1, keepdim=True)
-        return 2 * (p - low) / torch.where(high > low, high - low, 1) - 1
+        return 2 * within_box(p, x, mask) - 1
 
     def decoded(
         self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None

@@ -86,12 +86,12 @@ class Lattice:
 
 def of_sources(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
     """For each pair what v has where values come from."""
-    return v[:, :, None] if edges.to_nodes else _of_nodes(v, edges)
+    return v[:, :, None] if edges.to_nodes else taken(v, edges.nodes)
 
 
 def of_queries(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
     """For each pair what v has where values go to."""
-    return _of_nodes(v, edges) if edges.to_nodes else v[:, :, None]
+    return taken(v, edges.nodes) if edges.to_nodes else v[:, :, None]
 
 
 def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batch _ c"]:
@@ -103,7 +103,7 @@ def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batc
         zeros = v.new_zeros(len(v), m, v.shape[-1])
         return zeros.index_add(1, edges.nodes.flatten(), v.flatten(1, 2))
     zeros = v.new_zeros(len(v) * m, v.shape[-1])
-    return zeros.index_add(0, _rows(edges), v.flatten(0, 2)).unflatten(0, (-1, m))
+    return zeros.index_add(0, _rows(edges.nodes, m), v.flatten(0, 2)).unflatten(0, (-1, m))
 
 
 def ends(edges: Edges) -> tuple[Float[Tensor, "e n k dim"], Float[Tensor, "e n k dim"]]:
@@ -113,19 +113,34 @@ def ends(edges: Edges) -> tuple[Float[Tensor, "e n k dim"], Float[Tensor, "e n k
     return (points, places) if edges.to_nodes else (places, points)
 
 
-def _of_nodes(v: Float[Tensor, "batch m c"], edges: Edges) -> Float[Tensor, "_ n k c"]:
-    e = len(edges.nodes)
+def taken(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[Tensor, "_ n k c"]:
+    """The rows of v with these numbers, the same for all samples where e is 1.
+
+    >>> taken(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[2, 0]]])).flatten()
+    tensor([3., 1.])
+    """
+    e = len(index)
     if e == 1:
-        found = v.index_select(1, edges.nodes.flatten())
+        found = v.index_select(1, index.flatten())
     else:
-        found = v.expand(e, -1, -1).flatten(0, 1).index_select(0, _rows(edges))
-    return found.reshape(-1, *edges.nodes.shape[1:], v.shape[-1])
+        found = v.expand(e, -1, -1).flatten(0, 1).index_select(0, _rows(index, v.shape[1]))
+    return found.reshape(-1, *index.shape[1:], v.shape[-1])
 
 
-def _rows(edges: Edges) -> Int[Tensor, " rows"]:
-    """The nodes where those of all samples stand in one list."""
-    samples = torch.arange(len(edges.nodes), device=edges.nodes.device)
-    return (edges.nodes + len(edges.places) * samples[:, None, None]).flatten()
+def _rows(index: Int[Tensor, "e n k"], m: int) -> Int[Tensor, " rows"]:
+    """The numbers where the m rows of each sample stand in one list."""
+    samples = torch.arange(len(index), device=index.device)
+    return (index + m * samples[:, None, None]).flatten()
+
+
+def within_box(
+    p: Float[Tensor, "e _ dim"], x: Float[Tensor, "e n dim"], mask: Real | None = None
+) -> Float[Tensor, "_ _ dim"]:
+    """Positions p where the points x of each sample fill [0, 1] along each axis."""
+    real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+    low = x.masked_fill(~real[..., None], math.inf).amin(dim=1, keepdim=True)
+    high = x.masked_fill(~real[..., None], -math.inf).amax(dim=1, keepdim=True)
+    return (p - low) / torch.where(high > low, high - low, 1)
 
 
 def statistics(edges: Edges) -> Float[Tensor, "e _ s"]:

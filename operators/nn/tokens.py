@@ -175,6 +175,21 @@ def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tens
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
 
 
+def sinusoids(x: Float[Tensor, "*points dim"], features: int) -> Float[Tensor, "*points f"]:
+    """sin ωx and cos ωx of each coordinate, ω = 10000^(-j/w), j = 0 ... w - 1, w = ⌊features/2dim⌋.
+
+    Zeros stand for what is left of the features.
+
+    >>> sinusoids(torch.tensor([[0.0]]), 3)
+    tensor([[0., 1., 0.]])
+    """
+    waves = features // (2 * x.shape[-1])
+    rates = 10000 ** -(torch.arange(waves, device=x.device).to(x) / waves)
+    phase = x[..., None] * rates
+    found = torch.cat([phase.sin(), phase.cos()], dim=-1).flatten(-2)
+    return nn.functional.pad(found, (0, features - found.shape[-1]))
+
+
 def split(u: Tokens, heads: int) -> Float[Tensor, "batch heads n d"]:
     """Features to heads.
 

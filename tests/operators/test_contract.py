@@ -65,6 +65,11 @@ SMALL_GT_2D = {"width": 24, "depth": 2, "heads": 2, "feedforward": 48, "latent":
 SMALL_TOKENS = {"width": 32, "depth": 1, "heads": 4, "feedforward": 64}
 SMALL_GAOT = {"lattice": 16, "radius": 0.3, "channels": 16, "hidden": 16, "kernel_depth": 1,
               "width": 64, "depth": 1, "heads": 4, "scaling": "unit"}  # fmt: skip
+# a shortest wave of 0.3, and room for all neighbours: values converge from 16 points an axis on
+SMALL_UPT = {"supernodes": 16, "radius": 0.2, "neighbours": 520, "latents": 16, "extent": 20.0,
+             "encoder_width": 32, "width": 32, "decoder_width": 32, "encoder_depth": 1, "depth": 1,
+             "decoder_depth": 1}  # fmt: skip
+LEARNING_UPT = {"random": False, "extent": 200.0, "supernodes": 64, "radius": 0.1, "neighbours": 16}
 SMALL_CNO = {"width": 8, "levels": 2, "blocks": 1, "neck_blocks": 1, "lift_width": 16}
 SMALL_SCOT = {"size": 16, "patch": 2, "width": 16, "depths": [2, 2], "heads": [2, 4],
               "skips": [1, 0], "window": 4, "ratio": 2}  # fmt: skip
@@ -245,6 +250,10 @@ CASES = {
     "gaot dot": Case("gaot", {**SMALL_GAOT, "attention": "dot", "scales": [1.0, 1.5],
                               "scale_weights": True}, 5e-3, 800, {"radius": 0.2}, 5e-2, longer=2,
                      elsewhere=True),
+    # queries are positions, and learn slowly what is local: with long waves alone not at all
+    "upt": Case("upt", SMALL_UPT, 2e-3, 400, LEARNING_UPT, 0.1, elsewhere=True, longer=4),
+    "upt sample": Case("upt", {**SMALL_UPT, "scaling": "sample", "supernodes": 64}, 2e-3, 400,
+                       LEARNING_UPT, 0.1, elsewhere=True, longer=4, only=(2,)),
     "cno": Case("cno", SMALL_CNO, 1e-2, evaluates=0.05, no_limit=CONVOLUTION, longer=2),
     "cno fourier": Case("cno", {**SMALL_CNO, "size": 16, "resampling": "fourier",
                                 "normalization": "none"}, 1e-2),

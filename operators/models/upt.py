@@ -1,0 +1,276 @@
+r"""The Universal Physics Transformer: from supernodes to latent tokens, and to any points.
+
+References: B. Alkin, A. Fürst, S. Schmid, L. Gruber, M. Holzleitner, J. Brandstetter, Universal
+Physics Transformers: A Framework For Efficiently Scaling Neural Operators, NeurIPS 2024,
+arXiv:2402.12365; code in github.com/ml-jku/UPT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.base import Preset, at_least
+from operators.nn.cross import CrossAttention
+from operators.nn.neighbours import taken, within_box
+from operators.nn.pointwise import mlp
+from operators.nn.supernodes import Supernodes, points_near, supernodes
+from operators.nn.tokens import (
+    Positions,
+    Real,
+    TokenOperator,
+    TokenPoints,
+    Tokens,
+    check_heads,
+    sinusoids,
+)
+
+_FLOWS = "Alkin et al. 2024, UPT-{} of transient flows, released; with its conditions {} parameters"
+_RELEASED = {"supernodes": 2048, "radius": 0.025, "latents": 512}
+
+
+def _sizes(narrow: int, narrow_heads: int, width: int, heads: int) -> dict[str, object]:
+    """The released settings with these widths and heads."""
+    ends = {"encoder_width": narrow, "encoder_heads": narrow_heads}
+    return {**_RELEASED, **ends, "width": width, "heads": heads, "decoder_width": narrow,
+            "decoder_heads": narrow_heads}  # fmt: skip
+
+
+def chain(*features: int) -> nn.Sequential:
+    """Linear maps with GELU between them."""
+    maps = [nn.Linear(before, after) for before, after in pairwise(features)]
+    return nn.Sequential(maps[0], *(layer for last in maps[1:] for layer in (nn.GELU(), last)))
+
+
+class Messages(nn.Module):
+    """v(s) = mean of W₃ GELU(W₂ GELU(W₁ [f(p), f(s)])) over the points p near a supernode s.
+
+    f = MLP(a) + sines and cosines of the position. The linear map W₃ acts on the mean, and W₁ on
+    points before they are neighbours: the same sums, of fewer terms.
+
+    Args:
+        in_channels, width: Features of a and of v.
+        radius, neighbours, extent: See `UPT`.
+    """
+
+    def __init__(
+        self, in_channels: int, width: int, radius: float, neighbours: int, extent: float
+    ) -> None:
+        super().__init__()
+        self.radius, self.neighbours, self.extent = radius, neighbours, extent
+        self.embed = chain(in_channels, width, width, width)
+        self.pair = nn.Linear(2 * width, 2 * width)
+        self.hidden = nn.Linear(2 * width, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(
+        self, a: Tokens, p: Float[Tensor, "e n dim"], chosen: Supernodes, mask: Real | None
+    ) -> Float[Tensor, "batch m width"]:
+        f = self.embed(a)
+        f = f + sinusoids(self.extent * p, f.shape[-1])
+        at = chosen.index[..., None]
+        centres = p.expand(len(at), -1, -1).gather(1, at.expand(-1, -1, p.shape[-1]))
+        index, near = points_near(centres, p, self.radius, self.neighbours, mask)
+        of_p, of_s = self.pair.weight.chunk(2, dim=1)
+        source = nn.functional.linear(f, of_p, self.pair.bias)
+        pairs = taken(source, index) + nn.functional.linear(taken(f, at), of_s)  # (batch, m, k, _)
+        v = nn.functional.gelu(self.hidden(nn.functional.gelu(pairs))) * near[..., None]
+        return self.out(v.sum(dim=2) / near.sum(dim=2).clamp(min=1)[..., None])
+
+
+class Block(nn.Module):
+    """z <- z + attention(LN z), z <- z + MLP(LN z), with 4 width hidden features."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+        self.attention = CrossAttention(width, heads, bias=True)
+        self.mlp = mlp(width, 4 * width, width)
+
+    def forward(self, z: Tokens, mask: Real | None = None) -> Tokens:
+        tokens = self.norm1(z)
+        z = z + self.attention(tokens, tokens, mask)
+        return z + self.mlp(self.norm2(z))
+
+
+class CrossBlock(nn.Module):
+    """q <- q + attention(LN q, LN z), q <- q + MLP(LN q): a block of a Perceiver."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm_query, self.norm_source, self.norm_mlp = (
+            nn.LayerNorm(width, eps=1e-6) for _ in range(3)
+        )
+        self.attention = CrossAttention(width, heads, bias=True)
+        self.mlp = mlp(width, 4 * width, width)
+
+    def forward(
+        self, q: Float[Tensor, "_ m width"], z: Tokens, mask: Real | None = None
+    ) -> Float[Tensor, "batch m width"]:
+        q = q + self.attention(self.norm_query(q), self.norm_source(z), mask)
+        return q + self.mlp(self.norm_mlp(q))
+
+
+class UPT(TokenOperator):
+    """Messages to supernodes, a Transformer, latent tokens that a Transformer moves, and queries.
+
+        v(s) = mean of MLP([f(p), f(s)]) over points p near s,  f = MLP(a) + sincos(200 x)
+        z = z₀ + attention(LN z₀, LN v), z <- z + MLP(LN z),  v after a Transformer, z₀ learned
+        z <- Transformer(z), the approximator, and another Transformer, the decoder's
+        u(y) = W LN q,  q = MLP(sincos(200 y)), q <- q + attention(LN q, LN z), q <- q + MLP(LN q)
+
+    A query is a position and nothing else, so that u is known at all points y. Attention is among
+    supernodes and latent tokens; in the number of points the cost is linear but for the distances
+    of points and supernodes. Values converge under refinement as long as `neighbours` is more than
+    the points within the radius, from spacings below the shortest wave on. Means over a
+    neighbourhood and over tokens are the only coupling.
+
+    Supernodes are some of the points. In evaluation they stand at equal distances in the order of
+    the points along a Z-curve through their box: a function of the set of points, as dense as
+    these, in which chance and the order of the points have no part. In training they are drawn
+    anew at every step, the same for all samples that share points.
+
+    The approximator is applied once: u is one step ahead of a, or steady, and a rollout encodes and
+    decodes every frame. The released code can also roll out within the latent space, and trains for
+    that with reconstructions of both ends, which are not here. The default networks have the sizes
+    of UPT-8M, with fewer supernodes and latent tokens, as data here have fewer points.
+
+    Args:
+        in_channels, out_channels: Channels of a and of u.
+        dim: Number of coordinates, 1 or 2.
+        supernodes: How many; all points if there are fewer.
+        radius: Of the neighbourhood of a supernode, where the box has the size 1.
+        neighbours: How many points of it count at most, the nearest ones.
+        latents: Latent tokens.
+        encoder_width, width, decoder_width: Features of supernodes, of latent tokens, of queries.
+        encoder_heads, heads, decoder_heads: Heads there; each must divide its width.
+        encoder_depth, depth, decoder_depth: Blocks among supernodes, of the approximator, and among
+            the tokens before they are asked.
+        scaling: What has the size 1: the "unit" interval along each axis, for coordinates in
+            [0, 1], or the box of the points x of each "sample".
+        extent: Size of the box in units of the sines and cosines, the shortest of which has the
+            length 2π. At 200, as released, that is a 32nd of the box.
+        random: False, supernodes are chosen in training as they are in evaluation.
+
+    What differs from the released code (commit 34e8549, with blocks of kappamodules 0.1.112). That
+    draws supernodes in evaluation too, and where a neighbourhood has too many points it keeps those
+    that its search meets first. It conditions every block on time and inflow by scales and shifts;
+    without conditions it has the blocks here. Its networks of transient flows are these; that of
+    ShapeNet-Car has no messages. Messages see absolute positions there too, and no differences of
+    them. There is no drop path here, and no logarithm of the output, which undoes one of its data.
+    Weights start as there, by Glorot's law, but for those of MLP(a), which are twice as large: else
+    positions are ten times what a makes beside them, and training stays longer at the mean of the
+    targets.
+
+    Raises:
+        ValueError: On impossible settings, and on input of another shape than declared.
+
+    >>> model = UPT(supernodes=16, latents=8, radius=0.2)
+    >>> x = torch.rand(40, 2)
+    >>> model(torch.randn(3, 40, 1), x, torch.rand(7, 2)).shape
+    torch.Size([3, 7, 1])
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "transient-8m": Preset(_RELEASED, 2_290_947, _FLOWS.format("8M", "7,669,891"), (6, 3), 2),
+        "transient-17m": Preset(
+            _sizes(96, 2, 192, 3), 5_089_155, _FLOWS.format("17M", "17,188,035"), (6, 3), 2
+        ),
+        "transient-68m": Preset(
+            _sizes(192, 3, 384, 6), 20_094_723, _FLOWS.format("68M", "68,475,267"), (6, 3), 2
+        ),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        supernodes: int = 512,
+        radius: float = 0.05,
+        neighbours: int = 32,
+        latents: int = 128,
+        encoder_width: int = 64,
+        width: int = 128,
+        decoder_width: int = 64,
+        encoder_heads: int = 2,
+        heads: int = 2,
+        decoder_heads: int = 2,
+        encoder_depth: int = 4,
+        depth: int = 4,
+        decoder_depth: int = 4,
+        scaling: Literal["unit", "sample"] = "unit",
+        extent: float = 200.0,
+        random: bool = True,
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim, Positions("none", dim))
+        check_heads(encoder_width, encoder_heads)
+        check_heads(width, heads)
+        check_heads(decoder_width, decoder_heads)
+        at_least(1, supernodes=supernodes, neighbours=neighbours, latents=latents)
+        at_least(0, encoder_depth=encoder_depth, depth=depth, decoder_depth=decoder_depth)
+        at_least(2 * dim, encoder_width=encoder_width, decoder_width=decoder_width)
+        if radius <= 0 or extent <= 0:
+            raise ValueError(f"radius and extent must be positive, got {radius} and {extent}")
+        self.supernodes, self.scaling, self.random = supernodes, scaling, random
+        self.extent = extent
+        self.messages = Messages(in_channels, encoder_width, radius, neighbours, extent)
+        self.encoder = nn.ModuleList(
+            [nn.Linear(encoder_width, encoder_width)]
+            + [Block(encoder_width, encoder_heads) for _ in range(encoder_depth)]
+        )
+        self.widen = nn.Linear(encoder_width, width)
+        self.latents = nn.Parameter(nn.init.trunc_normal_(torch.empty(latents, width)))
+        self.pool = CrossBlock(width, heads)
+        stages = [[nn.Linear(width, width)] + [Block(width, heads) for _ in range(n)]
+                  for n in (depth, decoder_depth)]  # fmt: skip
+        self.approximator, self.decoder = (nn.Sequential(*stage) for stage in stages)
+        self.query = chain(decoder_width, 4 * decoder_width, 4 * decoder_width, decoder_width)
+        self.narrow = nn.Linear(width, decoder_width)
+        self.ask = CrossBlock(decoder_width, decoder_heads)
+        self.head = nn.Sequential(
+            nn.LayerNorm(decoder_width, eps=1e-6), nn.Linear(decoder_width, out_channels)
+        )
+        start_glorot(self)
+        start_glorot(self.messages.embed, gain=2.0)
+
+    def scaled(
+        self, p: Float[Tensor, "e _ dim"], x: Float[Tensor, "e n dim"], mask: Real | None
+    ) -> Float[Tensor, "_ _ dim"]:
+        """Positions p where the box has the size 1."""
+        return p if self.scaling == "unit" else within_box(p, x, mask)
+
+    def encoded(
+        self, a: Tokens, p: Float[Tensor, "e n dim"], mask: Real | None
+    ) -> Float[Tensor, "batch latents width"]:
+        """The latent tokens of values at scaled points."""
+        chosen = supernodes(p, self.supernodes, self.random and self.training, mask)
+        v = self.messages(a, p, chosen, mask)
+        v = self.encoder[0](v)
+        for block in self.encoder[1:]:
+            v = block(v, chosen.real)
+        return self.pool(self.latents[None], self.widen(v), chosen.real)
+
+    def decoded(
+        self, v: Tokens, x: TokenPoints, y: TokenPoints, mask: Real | None, of_y: Real | None
+    ) -> Float[Tensor, "batch _ c_out"]:
+        x, y = (p if p.ndim == 3 else p[None] for p in (x, y))
+        x, y = self.scaled(x, x, mask), self.scaled(y, x, mask)
+        z = self.decoder(self.approximator(self.encoded(v, x, mask)))
+        q = self.query(sinusoids(self.extent * y, self.narrow.out_features))
+        return self.head(self.ask(q, self.narrow(z)))
+
+
+def start_glorot(model: nn.Module, gain: float = 1.0) -> None:
+    """Start linear maps uniform as Glorot and Bengio (2010) say, times a gain, their biases 0."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight, gain)
+            if module.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                nn.init.zeros_(module.bias)
