@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -14,13 +14,12 @@ import psutil
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import loaded, restored, source_of, word_of
+from pdegen.inverse.setting import Setting, Weighted
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, to_numpy, torch
 from pdegen.schema import Count, SchemaError, Strict
 from pdegen.store.format import Physics
 from pdegen.store.variables import Coordinate, Variable
-
-Inversion = Callable[[np.ndarray, np.ndarray], np.ndarray]  # data, their deviation -> input
 
 # One task computes on a device while others copy and write: a block may fill its memory.
 _on_device = Lock()
@@ -87,15 +86,13 @@ class Problem(Strict):
         """What readers who do not know the equation should know of its fields."""
         return Physics()
 
-    def inversion(self, n: int, x: np.ndarray, weight: float) -> Inversion | None:
-        """A classical way from noisy targets back to the input; None where there is none.
+    def inversions(self, setting: Setting) -> dict[str, Weighted]:
+        """Classical ways from noisy targets back to the input, by their names; none by default.
 
         Args:
-            n: Cells along each axis that the input is sought on.
-            x: Points of the data along each axis.
-            weight: Of the regularisation.
+            setting: Points of the data, and known pairs on the cells where the input is wanted.
         """
-        return None
+        return {}
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
         """What can be proved of predictions of a variable, and how they are polished.

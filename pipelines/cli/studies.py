@@ -363,6 +363,10 @@ def study_noise_command(
     experiment: Annotated[str, typer.Argument(help="An inverse experiment, or a TOML file.")],
     train_levels: Annotated[str, typer.Option(help="Noise levels to train at.")] = "0,0.01,0.1",
     test_levels: Annotated[str, typer.Option(help="Noise levels to test at.")] = "0,0.01,0.05,0.1",
+    inverted: Annotated[int, typer.Option(help="Test samples of the classical methods.")] = 100,
+    told: Annotated[
+        str, typer.Option(help="What classical methods are told of the level, as multiples of it.")
+    ] = "1",
     seeds: Seeds = 1,
     out: Out = None,
     data: Store = None,
@@ -385,6 +389,6 @@ def study_noise_command(
     check_folder(folder)
     levels = parse_levels(train_levels), parse_levels(test_levels)
     store = data or generated(declared.data.load_recipe())
-    study = NoiseStudy(declared, store, folder, *levels, seeds)
+    study = NoiseStudy(declared, store, folder, *levels, seeds, inverted, parse_levels(told))
     how.study(study, f"studying {declared.name}, steps")
     say(write_noise_report(study, place))

@@ -22,8 +22,8 @@ from pipelines.reports.studies import Facts, of_data, reproduction
 from pipelines.reports.wording import settings
 from pipelines.runs import reproduction as again
 from pipelines.runs.run import provenance
-from pipelines.studies.noise import CONSTANT, TOTAL_VARIATION, Cell, NoiseStudy
-from pipelines.studies.row import Row, mean_and_spread
+from pipelines.studies.noise import CONSTANT, Cell, NoiseStudy
+from pipelines.studies.row import Row, interval, mean_and_spread
 from pipelines.studies.runner import How
 
 _MEASURES = {
@@ -34,6 +34,7 @@ _MEASURES = {
         "The side of the square is 1; √2 where no interface was found.",
     ),
 }
+_MANY = 100  # samples, from which on a mean is fit for a headline
 _LEVEL = "noise level of the test samples"
 
 
@@ -64,6 +65,7 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
             part.what(),
             part.matrix(),
             *(part.measured(measure) for measure in ("iou", "hausdorff")),
+            part.costs(),
             part.reconstructions(),
             part.reproduction(),
         ],
@@ -87,8 +89,8 @@ class _Part:
         """Those of each method: at each test level, one for each seed."""
         study, how = self.study, How(self.device)
         return {
-            Cell(method).name: [[study.row(c, how) for c in cells] for cells in study.cells(method)]
-            for method in (*study.train_levels, CONSTANT, TOTAL_VARIATION)
+            method.name: [[study.row(c, how) for c in cells] for cells in study.cells(method)]
+            for method in (*map(Cell, study.train_levels), Cell(CONSTANT), *study.classical)
         }
 
     def pairs(self, measure: str) -> np.ndarray:
@@ -101,13 +103,10 @@ class _Part:
         assert experiment.noise is not None
         noise = experiment.noise.model_dump(mode="json", exclude={"level"}, exclude_none=True)
         fresh, data = noise.pop("fresh"), experiment.data
-        classical = [seeds[0] for seeds in self.rows[TOTAL_VARIATION]]
-        notes = "; ".join(sorted({row.note for row in classical}))
+        count = min(study.inverted, len(study.truth))
         target = data.target_resolution or data.resolution
         learned = f"{data.input} on {data.resolution}² points → {data.target} on {target}² cells"
         seeds, epochs = f"{study.seeds} seeds each", f"{experiment.training.epochs} epochs"
-        first = f"{TOTAL_VARIATION} on the first {len(classical[0].errors)}"
-        how = "L-BFGS with adjoint gradients, the phases as bounds, noise level known"
         facts: Facts = [
             *of_data(study.store, learned),
             ("Noise", settings(noise)),
@@ -115,11 +114,34 @@ class _Part:
             ("In validation and test", "frozen, of other samples than the training noise"),
             ("Trainings", f"levels {_listed(study.train_levels)}, {seeds}, {epochs}"),
             ("Epoch reported", "chosen on validation samples with the noise of training"),
-            ("Test samples", f"{len(study.truth)}; {first}"),
+            ("Test samples", f"{len(study.truth)}; classical methods on the first {count}"),
             (CONSTANT.capitalize(), "the mean coefficient of the training samples"),
-            (TOTAL_VARIATION.capitalize(), f"{how}; {notes}"),
+            *((method.name.capitalize(), self._weights(method)) for method in study.classical),
         ]
         return Section("What was studied", tables=(Table(facts),))
+
+    def _weights(self, method: Cell) -> str:
+        """Which weights were chosen on validation samples."""
+        notes = {seeds[0].note.split(",")[0] for seeds in self.rows[method.name]}
+        return f"{'; '.join(sorted(notes))}: chosen on validation samples"
+
+    def costs(self) -> Section:
+        """Of the classical methods."""
+        said = (
+            "Means over the test samples, with half of the 95 % interval of the mean error. "
+            "Seconds are of one processor, one sample after another; solves count systems of "
+            "equations of any size, tangents and adjoints included."
+        )
+        table = list[tuple[str, ...]]()
+        for method in self.study.classical:
+            for level, (row,) in zip(self.study.test_levels, self.rows[method.name], strict=True):
+                error = f"{row.mean:.3g} ± {interval(row.errors):.1g}"
+                seconds, solves = f"{row.inference_seconds:.2g}", f"{row.solves:.0f}"
+                table.append((method.name, f"{level:g}", error, seconds, solves))
+        header = ("method", "level", "error", "seconds a sample", "solves a sample")
+        few = min(self.study.inverted, len(self.study.truth))
+        warning = f" Only {few} samples: too few for a headline." if few < _MANY else ""
+        return Section("Classical methods", (said + warning,), (Table(table, header),))
 
     def matrix(self) -> Section:
         title, meaning = _MEASURES["errors"]
@@ -166,15 +188,19 @@ class _Part:
     def reconstructions(self) -> Section:
         study, rows, number = self.study, list[list[Panel]](), 0
         models = [Cell(trained) for trained in study.train_levels]
-        titles = ["truth a", *(model.name for model in models), "TV"]
-        for level, (row,) in zip(study.test_levels, self.rows[TOTAL_VARIATION], strict=True):
-            pairs, weight = study.test_pairs(level), float(row.note.split()[1].rstrip(","))
+        classical = [method for method in study.classical if method.told == 1]
+        titles = ["truth a", *(method.name for method in (*models, *classical))]
+        for at, level in enumerate(study.test_levels):
+            pairs = study.test_pairs(level)
             number = int(pairs.samples[0])
             data, truth = functions_of(Tested(study.experiment, open_sealed(study.store), pairs))
             found = [
                 study.truth[0],
                 *(study.predicted(replace(model, at=level), self.device)[0] for model in models),
-                study.inverted(pairs, level, weight, 1)[0],
+                *(
+                    study.inverted_field(pairs, replace(method, at=level), self._weight(method, at))
+                    for method in classical
+                ),
             ]
             panels = [data.panel(0, 0, title="" if rows else "data u")]
             for title, field in zip(titles, found, strict=True):
@@ -185,6 +211,10 @@ class _Part:
         caption = f"Test sample {number} at every noise level; models of seed 0."
         return Section("Reconstructions", pictures=(picture(figure, "reconstructions", caption),))
 
+    def _weight(self, method: Cell, at: int) -> float:
+        """Chosen at a test level."""
+        return float(self.rows[method.name][at][0].note.split()[1].rstrip(","))
+
     def reproduction(self) -> Section:
         study, experiment = self.study, self.study.experiment
         run = again.reproduction(experiment, open_sealed(study.store))
@@ -192,6 +222,8 @@ class _Part:
             "--train-levels": _listed(study.train_levels, ","),
             "--test-levels": _listed(study.test_levels, ","),
             "--seeds": str(study.seeds),
+            "--inverted": str(study.inverted),
+            "--told": _listed(study.told, ","),
         }
         words = shlex.join(word for pair in options.items() for word in pair)
         command = f"{run.replace('pdegen run', 'pdegen study noise', 1)} {words}"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from operators.data import Pairs, averaging_weights
 from operators.norms import relative_l2
 from operators.training.files import read
+from pdegen.inverse.setting import Estimate, Setting, Weighted
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
@@ -29,10 +31,10 @@ from pipelines.runs.predictions import kept_mean
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 
-TOTAL_VARIATION, CONSTANT = "total variation", "constant"
+CONSTANT = "constant"
 _HOLDING = Holding("study", "study.json")
-_WEIGHTS = (0.03, 0.3, 3.0)  # of total variation; chosen on validation samples
-_TUNED_ON, _INVERTED = 2, 8  # validation and test samples of the classical inversion
+_TUNED_ON = 2  # validation samples that choose the weight of a classical inversion
+_KNOWN = 200  # training samples, at most, that a classical inversion may look at
 
 
 @dataclass(frozen=True)
@@ -43,17 +45,21 @@ class Cell:
         method: A classical method, or the level that a model was trained at.
         seed: Of the training.
         at: The noise level of the test samples; None stands for the training itself.
+        told: What a classical method is told of the level, as a multiple of it.
     """
 
     method: str | float
     seed: int = 0
     at: float | None = None
+    told: float = 1.0
 
     @property
     def name(self) -> str:
         """Of the method, for people."""
         if isinstance(self.method, str):
-            return self.method
+            return (
+                self.method if self.told == 1 else f"{self.method}, told {self.told:.2g} times it"
+            )
         return f"trained at {self.method:g}"
 
 
@@ -67,6 +73,8 @@ class NoiseStudy(Study[Cell]):
         folder: Where models, cells and the report are kept.
         train_levels, test_levels: Noise levels.
         seeds: Number of trainings at each level.
+        inverted: Test samples of the classical methods, at most.
+        told: What these are told of the level, as multiples of it; 1 is the truth.
 
     Raises:
         SchemaError: If the experiment does not learn a two-phase coefficient from noisy data, or a
@@ -79,6 +87,8 @@ class NoiseStudy(Study[Cell]):
     train_levels: tuple[float, ...]
     test_levels: tuple[float, ...]
     seeds: int
+    inverted: int = 100
+    told: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
         data, noise = self.experiment.data, self.experiment.noise
@@ -97,12 +107,16 @@ class NoiseStudy(Study[Cell]):
                 self.noise(level)  # refuses an impossible level
             if not levels or len(set(levels)) < len(levels):
                 raise SchemaError(f"{name} levels must differ, and be at least one, got {levels}")
-        if self.seeds < 1:
-            raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
+        for word in ("seeds", "inverted"):
+            if getattr(self, word) < 1:
+                raise SchemaError(f"{word} must be at least 1, got {getattr(self, word)}")
+        if 1.0 not in self.told or not all(0 < factor < np.inf for factor in self.told):
+            raise SchemaError(f"told must be positive numbers with 1 among them, got {self.told}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As text: classes of operators are made when the project is imported, and are not sent."""
         rest = self.store, self.folder, self.train_levels, self.test_levels, self.seeds
+        rest = (*rest, self.inverted, self.told)
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
     def noise(self, level: float) -> InputNoise:
@@ -121,10 +135,15 @@ class NoiseStudy(Study[Cell]):
         """The trainings."""
         return [Cell(level, seed) for level in self.train_levels for seed in range(self.seeds)]
 
-    def cells(self, method: str | float) -> list[list[Cell]]:
+    @property
+    def classical(self) -> list[Cell]:
+        """The classical methods, as often as they are told another level."""
+        return [Cell(name, told=factor) for factor in self.told for name in self.methods]
+
+    def cells(self, method: Cell) -> list[list[Cell]]:
         """Those of a method: at each test level, one for each seed."""
-        seeds = range(1 if isinstance(method, str) else self.seeds)
-        return [[Cell(method, seed, at) for seed in seeds] for at in self.test_levels]
+        seeds = range(1 if isinstance(method.method, str) else self.seeds)
+        return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
 
     def training(self, cell: Cell) -> StudyTraining:
         """What a model was trained by."""
@@ -144,19 +163,22 @@ class NoiseStudy(Study[Cell]):
             "train_levels": self.train_levels,
             "test_levels": self.test_levels,
             "seeds": self.seeds,
+            "inverted": self.inverted,
+            "told": self.told,
             "store": self.store,
         }
         same = ("experiment", "content")
         _HOLDING.claim(self.folder, declared, same=same, resume=resume, overwrite=overwrite)
 
     def stages(self) -> Sequence[Sequence[Cell]]:
-        methods = [Cell(CONSTANT), Cell(TOTAL_VARIATION)]
+        methods = [Cell(CONSTANT), *self.classical]
         tested = [replace(c, at=at) for at in self.test_levels for c in [*self.models, *methods]]
         return [self.models, tested]
 
     def place(self, part: Cell) -> Path:
         if isinstance(part.method, str):
-            name = part.method.replace(" ", "-")
+            name = part.method.replace(",", "").replace(" ", "-")
+            name += "" if part.told == 1 else f"-told-{part.told:g}"
         else:
             name = f"model-{part.method:g}-seed-{part.seed}"
         at = "" if part.at is None else f"-at-{part.at:g}"
@@ -166,7 +188,7 @@ class NoiseStudy(Study[Cell]):
         assert part.at is not None
         noisy = f"{content(self.store)} {self.noise(part.at).model_dump_json()}".encode()
         if isinstance(part.method, str):
-            settings = [part.method, _WEIGHTS, _TUNED_ON, _INVERTED]
+            settings = [part.method, part.told, _TUNED_ON, _KNOWN, self.inverted]
             return _digest(json.dumps(settings).encode(), noisy)
         return _digest(read(self.training(part).checkpoint), noisy)
 
@@ -191,8 +213,8 @@ class NoiseStudy(Study[Cell]):
             return Row()
         if part.method == CONSTANT:
             row = self._scored(self._constant())
-        elif part.method == TOTAL_VARIATION:
-            row = self._inverted(part.at)
+        elif isinstance(part.method, str):
+            row = self._inverted(part)
         else:
             row = self._scored(self.predicted(part, how.device))
         row.made_from = self.digest(part)
@@ -226,31 +248,52 @@ class NoiseStudy(Study[Cell]):
         mean = kept_mean(folder, test.source, lambda: self.source.streamed("train"))
         return np.full_like(self.truth, float(mean.mean()))
 
-    def _inverted(self, level: float) -> Row:
-        """Total variation on the first test samples, its weight chosen on validation samples."""
-        validation = self.source.noisy("validation", noise=self.noise(level))
+    @cached_property
+    def methods(self) -> dict[str, Weighted]:
+        """The classical inversions that the equation offers."""
+        n, held = self.experiment.data.resolution, open_sealed(self.store)
+        count = min(_KNOWN, len(self.source.streamed("train")))
+        same = {"data.target_resolution": n, "data.samples": count}
+        known = Source(self.store, self.experiment.with_overrides(same)).clean("train")
+        x = known.points[:, 0, 0].double().numpy()
+        a, u = (values[..., 0].double().numpy() for values in (known.u, known.a))
+        problem = Recipe.parse(held.attributes["recipe"], self.store).problem
+        return problem.inversions(Setting(x, a, u))
+
+    def _inverted(self, part: Cell) -> Row:
+        """A classical inversion of the first test samples, its weight chosen on validation ones."""
+        assert isinstance(part.method, str)
+        assert part.at is not None
+        validation = self.source.noisy("validation", noise=self.noise(part.at))
         known = validation.u[:_TUNED_ON, ..., 0].double().numpy()
 
         def mean_error(weight: float) -> float:
-            found = self.inverted(validation, level, weight, _TUNED_ON)
-            return float(_errors(found, known).mean())
+            found = self.estimates(validation, part, weight, _TUNED_ON)
+            return float(_errors(_fields(found, validation), known).mean())
 
-        weight = min(_WEIGHTS, key=mean_error)
-        found = self.inverted(self.test_pairs(level), level, weight, _INVERTED)
-        return self._scored(found, f"weight {weight:g}, first {len(found)} test samples")
+        weight = min(self.methods[part.method].weights, key=mean_error)
+        pairs, start = self.test_pairs(part.at), process_time()
+        found = self.estimates(pairs, part, weight, self.inverted)
+        seconds = (process_time() - start) / len(found)
+        row = self._scored(
+            _fields(found, pairs), f"weight {weight:g}, first {len(found)} test samples"
+        )
+        row.inference_seconds = seconds
+        row.solves = float(np.mean([estimate.solves for estimate in found]))
+        return row
 
-    def inverted(self, pairs: Pairs, level: float, weight: float, samples: int) -> np.ndarray:
-        """Total variation of the first samples, on the cells of the target."""
-        deviation = self.source.deviation(pairs)
-        floor = 1e-3 * float(np.sqrt(np.mean(deviation**2)))  # of clean data, and next to walls
-        n, points = pairs.a.shape[1], pairs.points[:, 0, 0].double().numpy()
-        problem = Recipe.parse(open_sealed(self.store).attributes["recipe"], self.store).problem
-        method = problem.inversion(n, points, weight)
-        if method is None:
-            raise SchemaError(f"study noise: {problem.word} offers no classical inversion")
-        weights = averaging_weights(n, pairs.u.shape[1])
+    def estimates(self, pairs: Pairs, part: Cell, weight: float, samples: int) -> list[Estimate]:
+        """Of the first samples, on the cells of their data."""
+        assert isinstance(part.method, str)
+        assert part.at is not None
+        deviation = part.told * part.at * self.source.deviation(pairs)
+        inversion = self.methods[part.method].with_weight(weight)
         noisy = pairs.a[:samples, ..., 0].double().numpy()
-        return np.stack([weights @ method(u, level * deviation + floor) @ weights.T for u in noisy])
+        return [inversion(u, deviation) for u in noisy]
+
+    def inverted_field(self, pairs: Pairs, part: Cell, weight: float) -> np.ndarray:
+        """What a classical method makes of the first sample, on the cells of the target."""
+        return _fields(self.estimates(pairs, part, weight, 1), pairs)[0]
 
     def _scored(self, found: np.ndarray, note: str = "") -> Row:
         truth = self.truth[: len(found)]
@@ -272,6 +315,12 @@ def parse_levels(text: str) -> tuple[float, ...]:
 
 def _errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return relative_l2(torch.from_numpy(found), torch.from_numpy(truth)).numpy()
+
+
+def _fields(found: list[Estimate], pairs: Pairs) -> np.ndarray:
+    """On the cells of the target, shape (samples, m, m)."""
+    weights = averaging_weights(len(found[0].a), pairs.u.shape[1])
+    return np.stack([weights @ estimate.a @ weights.T for estimate in found])
 
 
 def _digest(*parts: bytes) -> str:

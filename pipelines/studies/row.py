@@ -31,9 +31,11 @@ class Row(BaseModel):
         means: Mean of the errors on every grid, where the operator can.
         measures: Mean on the training grid by other measures.
         refused: Why it cannot, by grid.
+        solves: Systems of equations that a classical inversion solved for a sample, in the mean.
         training_seconds: Evaluations on the selection samples included.
         tuning_seconds: Of the other trainings of the search.
-        inference_seconds: Of one test sample, in a batch of some; measured alone.
+        inference_seconds: Of one test sample, in a batch of some; measured alone. Of a classical
+            inversion: processor time, one sample after another.
         step_seconds, step_bytes, step_flops: `pipelines.measure.cost.Cost`, measured alone.
         failed: Why there are no errors; empty where there are.
         note: What a reader should know, such as a parameter that was chosen.
@@ -56,6 +58,7 @@ class Row(BaseModel):
     means: dict[int, float] = {}
     measures: dict[str, float] = {}
     refused: dict[int, str] = {}
+    solves: float = 0.0
     training_seconds: float = 0.0
     tuning_seconds: float = 0.0
     inference_seconds: float = 0.0
@@ -99,6 +102,15 @@ def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float
     """
     means = [mean(getattr(row, measure)) for row in rows]
     return float(mean(means)), stdev(means) if len(means) > 1 else 0.0
+
+
+def interval(errors: Sequence[float]) -> float:
+    """Half of the 95 % interval of the mean over samples, by the normal approximation.
+
+    >>> round(interval([1.0, 3.0] * 50), 3)
+    0.197
+    """
+    return 1.96 * stdev(errors) / len(errors) ** 0.5 if len(errors) > 1 else 0.0
 
 
 def by_case(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:

@@ -5,7 +5,7 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.inversion import TotalVariation
+from pdegen.equations.darcy.total_variation import TotalVariation
 from pdegen.sampling.gaussian import SquareGaussianField
 
 

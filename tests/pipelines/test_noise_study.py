@@ -15,7 +15,7 @@ import torch
 
 from operators.training.fit import Stopped
 from pdegen.equations.darcy import inversion
-from pdegen.equations.darcy.inversion import TotalVariation
+from pdegen.equations.darcy.total_variation import TotalVariation
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -57,14 +57,12 @@ def short_inversions():
     """The classical inversion as it is, but few steps on few samples, with two weights."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inversion, "TotalVariation", partial(TotalVariation, iterations=20))
-        patch.setattr(noise_study, "_WEIGHTS", (0.1, 1.0))
         patch.setattr(noise_study, "_TUNED_ON", 1)
-        patch.setattr(noise_study, "_INVERTED", 2)
         yield
 
 
 def a_study(experiment, store, folder, train=(0.0, 0.1), test=(0.0, 0.05, 0.1), seeds=2):
-    return NoiseStudy(experiment, store, folder, train, test, seeds)
+    return NoiseStudy(experiment, store, folder, train, test, seeds, inverted=2)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +82,7 @@ def cells(study):
 
 def test_every_cell_of_the_matrix_is_there(finished):
     assert len(list((finished.folder / "models").iterdir())) == 2 * 2
-    assert len(cells(finished)) == 3 * (2 * 2 + 2)
+    assert len(cells(finished)) == 3 * (2 * 2 + 1 + 3)
 
 
 def test_the_errors_are_those_of_the_reported_checkpoint(finished):
@@ -109,7 +107,7 @@ def test_the_constant_is_the_mean_of_the_training_targets(finished):
 def test_total_variation_beats_the_constant(finished):
     classical = finished.row(Cell("total variation", at=0.0), HOW)
     constant = finished.row(Cell("constant", at=0.0), HOW)
-    assert re.fullmatch(r"weight (0\.1|1), first 2 test samples", classical.note)
+    assert re.fullmatch(r"weight (0\.03|0\.3|3), first 2 test samples", classical.note)
     assert np.mean(classical.errors) < 0.5 * np.mean(constant.errors[:2])
 
 
@@ -188,7 +186,7 @@ def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monke
     monkeypatch.setattr(runner, "train_part", lambda *a, **k: trained.append(1))
     a_study(experiment, store, folder, test=(0.0, 0.2)).run(CPU, resume=True)
     assert trained == []
-    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 + 2
+    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 + 1 + 3
 
 
 def test_a_damaged_or_stale_cell_is_computed_again(finished, tmp_path):
@@ -257,7 +255,7 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         *options(store, tmp_path / "s"), "--train-levels", "0.1", "--test-levels", "0.1",
     )  # fmt: skip
     assert (status, output.out.strip()) == (0, str(tmp_path / "s" / "report.html"))
-    assert "4/4" in output.err
+    assert "6/6" in output.err
 
 
 @pytest.mark.parametrize(

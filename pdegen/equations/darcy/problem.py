@@ -11,10 +11,11 @@ from array_api_compat import array_namespace
 from pydantic import AfterValidator, Field
 
 from pdegen.domains import Box, CellGrid
-from pdegen.equations.base import Inversion, Problem, SampleError
+from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.law import Solved, darcy_law
 from pdegen.equations.registry import equation
+from pdegen.inverse.setting import Setting, Weighted
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
@@ -238,13 +239,13 @@ class Darcy(Problem):
             drawing={"a": Drawing("a", "phases", log=True), "u": Drawing("u")},
         )
 
-    def inversion(self, n: int, x: np.ndarray, weight: float) -> Inversion | None:
-        from pdegen.equations.darcy.inversion import TotalVariation
+    def inversions(self, setting: Setting) -> dict[str, Weighted]:
+        from pdegen.equations.darcy.inversion import inversions
 
         phases = self.coefficient.phases
         if phases is None:
-            return None
-        return TotalVariation(CellGrid(n), x, phases, weight, source=self.source)
+            return {}
+        return inversions(setting, self.field.build(), phases, self.source)
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
         method = self.solver

@@ -1,0 +1,86 @@
+"""How far data may be from what a model says: noise, and the model's own error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+_DIRECTIONS = 40  # of the errors of a model; what is beyond them counts as independent noise
+_FLOOR = 1e-6  # of the mean size of the data: float32, in which they are stored
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """R = diag(σ²) + Σ_k v_k v_kᵀ.
+
+    Args:
+        deviation: σ > 0, shape of the data.
+        directions: v_k.
+    """
+
+    deviation: Float[np.ndarray, " *data"]
+    directions: Float[np.ndarray, " k *data"]
+
+    @cached_property
+    def _whitened(self) -> Float[np.ndarray, "k points"]:
+        return (self.directions / self.deviation).reshape(len(self.directions), -1)
+
+    @cached_property
+    def _core(self) -> Float[np.ndarray, "k k"]:
+        return np.linalg.inv(np.eye(len(self._whitened)) + self._whitened @ self._whitened.T)
+
+    def inverse(self, r: Float[np.ndarray, " *data"]) -> Float[np.ndarray, " *data"]:
+        """R⁻¹ r, by the formula of Woodbury.
+
+        >>> covariance = Covariance(np.ones(3), np.array([[1.0, 1.0, 0.0]]))
+        >>> covariance.inverse(np.array([3.0, 3.0, 1.0])).round(12).tolist()
+        [1.0, 1.0, 1.0]
+        """
+        white = (r / self.deviation).ravel()
+        white = white - self._whitened.T @ (self._core @ (self._whitened @ white))
+        return white.reshape(r.shape) / self.deviation
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """The law of u - u_model: its mean, main directions and the rest, from samples.
+
+    In place of the error that a coarse model makes at an unknown, its law over the prior is taken,
+    as if the error were noise (the approximation error approach).
+
+    Args:
+        mean: Mean.
+        directions: Principal directions v_k, each as large as its deviation.
+        rest: Deviation at a point of what they leave.
+
+    References: J. Kaipio and E. Somersalo, Statistical inverse problems: discretization, model
+    reduction and inverse crimes, J. Comput. Appl. Math. 198 (2007).
+    """
+
+    mean: Float[np.ndarray, " *data"]
+    directions: Float[np.ndarray, " k *data"]
+    rest: float
+
+    @classmethod
+    def of(cls, errors: Float[np.ndarray, " samples *data"]) -> ModelError:
+        """From samples of it."""
+        mean, count = errors.mean(axis=0), len(errors)
+        _, sizes, rows = np.linalg.svd((errors - mean).reshape(count, -1), full_matrices=False)
+        kept = min(_DIRECTIONS, count // 2)
+        directions = rows[:kept] * sizes[:kept, None] / np.sqrt(count)
+        rest = float(np.sqrt((sizes[kept:] ** 2).sum() / count / mean.size))
+        return cls(mean, directions.reshape(kept, *mean.shape), rest)
+
+    def with_noise(self, deviation: Float[np.ndarray, " *data"], size: float) -> Covariance:
+        """The covariance of data with independent noise of this deviation.
+
+        Args:
+            deviation: Of the noise; 0 where there is none.
+            size: Of the data: their rounding is a part of the noise.
+        """
+        return Covariance(
+            np.sqrt(deviation**2 + self.rest**2 + (_FLOOR * size) ** 2), self.directions
+        )

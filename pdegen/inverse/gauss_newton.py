@@ -1,0 +1,49 @@
+"""The linear system of a step of Gauss and Newton."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+_LEAST = 8  # iterations, before the tolerance counts
+
+
+def newton_step(
+    hessian: Callable[[np.ndarray], np.ndarray], g: np.ndarray, limit: int, rtol: float
+) -> np.ndarray:
+    """p with ‖H p - g‖ <= rtol ‖g‖ by conjugate gradients, H = λ + Jᵀ R⁻¹ J.
+
+    The residuals are kept orthogonal to each other, for the eigenvalues of H spread over many
+    orders of magnitude.
+
+    Args:
+        hessian: H.
+        g: Right-hand side.
+        limit: Largest number of iterations.
+        rtol: Relative tolerance.
+
+    References: G. Golub and C. Van Loan, Matrix Computations, 4th ed., sections 10.3 and 11.3.
+
+    >>> newton_step(lambda v: np.array([1.0, 4.0, 9.0]) * v, np.ones(3), 3, 1e-12).round(6).tolist()
+    [1.0, 0.25, 0.111111]
+    """
+    limit = min(limit, g.size)
+    basis = np.empty((limit, g.size))
+    step, r = np.zeros(g.size), g.ravel()
+    direction, rho = r, float(r @ r)
+    goal = rtol**2 * rho
+    for k in range(limit):
+        if rho == 0:
+            break
+        basis[k] = r / np.sqrt(rho)
+        curved = hessian(direction.reshape(g.shape)).ravel()
+        alpha = rho / float(direction @ curved)
+        step += alpha * direction
+        r = r - alpha * curved
+        r -= (basis[: k + 1] @ r) @ basis[: k + 1]
+        before, rho = rho, float(r @ r)
+        if rho <= goal and k + 1 >= _LEAST:
+            break
+        direction = r + rho / before * direction
+    return step.reshape(g.shape)

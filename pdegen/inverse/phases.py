@@ -1,0 +1,208 @@
+"""Two phases from noisy data, by the law that their interface follows: from coarse to fine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
+from jaxtyping import Float
+
+from pdegen.inverse.covariance import Covariance, ModelError
+from pdegen.inverse.gauss_newton import newton_step
+from pdegen.inverse.observation import Observation
+from pdegen.inverse.prior import Coefficients, Prior
+
+Field = Float[np.ndarray, "n n"]
+_FITS = 1.02  # misfit that ends the steps: beyond it they fit noise, and the error grows again
+_SHORTEST = 0.1  # step of the line search
+
+
+class Differentiated(Protocol):
+    """u at some p, with its derivatives."""
+
+    u: Field
+
+    def jvp(self, dp: Field, /) -> Field: ...
+
+    def vjp(self, v: Field, /) -> Field: ...
+
+
+class Forward(Protocol):
+    """From the fraction p of the upper phase in each cell to u."""
+
+    def linearise(self, p: Field, /) -> Differentiated: ...
+
+
+@dataclass(frozen=True)
+class Level:
+    """A model of the data on some cells.
+
+    Args:
+        prior: The law of g, whose sign is the phase.
+        forward: From phases to u.
+        observation: From u to data.
+        error: What the model misses.
+        widths: Widths δ of the steps, in deviations of g.
+        more: Steps of the last width after them, until the data fit as well as their noise lets
+            them (the discrepancy principle).
+    """
+
+    prior: Prior
+    forward: Forward
+    observation: Observation
+    error: ModelError
+    widths: tuple[float, ...]
+    more: int = 0
+
+
+@dataclass
+class Work:
+    """What an inversion took: linearised solves, and solves with their derivatives."""
+
+    linearised: int = 0
+    derivatives: int = 0
+
+
+@dataclass(frozen=True)
+class PhaseEstimate:
+    """What data say of the phases.
+
+    Args:
+        probability: Of the upper phase, in each cell.
+        coefficients: ξ.
+        width: δ of the last step.
+        misfit: rᵀ R⁻¹ r/m for m data: near 1 if the noise is what was said.
+        work: Solves that it took.
+    """
+
+    probability: Field
+    coefficients: Coefficients
+    width: float
+    misfit: float
+    work: Work
+
+
+@dataclass(frozen=True)
+class PhaseInversion:
+    """The largest posterior density of a Gaussian field g whose sign is the phase.
+
+    The data are d = H u(p) + e, e ~ N(m, R) the noise and the model's error together, and g has its
+    prior law. The phase jumps where g changes its sign, so its derivative is replaced: with
+    p = Φ(g/δ), the probability that a Gaussian variable of mean g and deviation δ is positive, each
+    step minimises
+
+        ½ rᵀ R⁻¹ r + ½ λ |ξ|²,   r = d - m - H u(Φ(g(ξ)/δ)),
+
+    in the approximation of Gauss and Newton. δ falls step by step, first on coarse cells. Steps end
+    where the data fit: later ones fit noise.
+
+    Args:
+        levels: From coarse to fine; the data are the same.
+        weight: λ; the posterior density has 1, less makes g shrink less towards 0, where p is 1/2.
+        limit: Largest number of iterations of a linear system.
+        rtol: Their relative tolerance.
+
+    References: M. Iglesias, Y. Lu and A. Stuart, A Bayesian level set method for geometric inverse
+    problems, Interfaces Free Bound. 18 (2016); T. Bui-Thanh et al., A computational framework for
+    infinite-dimensional Bayesian inverse problems I, SIAM J. Sci. Comput. 35 (2013).
+    """
+
+    levels: tuple[Level, ...]
+    weight: float = 0.3
+    limit: int = 60
+    rtol: float = 0.03
+
+    def __call__(
+        self, data: np.ndarray, deviation: np.ndarray, start: Coefficients | None = None
+    ) -> PhaseEstimate:
+        """The estimate of one sample.
+
+        Args:
+            data: Noisy values, as `observation` gives them.
+            deviation: Of their noise; 0 where there is none.
+            start: Coefficients to begin with, on the last level alone; by default 0, on the first.
+        """
+        levels = self.levels if start is None else self.levels[-1:]
+        xi, work = levels[0].prior.zero if start is None else start, Work()
+        for level in levels[:-1]:
+            descent = _Descent(self, level, data, deviation, work)
+            xi = descent.run(level.prior.taken_over(xi))
+        descent = _Descent(self, levels[-1], data, deviation, work)
+        return descent.estimate(descent.run(levels[-1].prior.taken_over(xi)))
+
+
+class _Descent:
+    """Steps on one level."""
+
+    def __init__(
+        self, by: PhaseInversion, level: Level, data: np.ndarray, deviation: np.ndarray, work: Work
+    ) -> None:
+        self.by, self.level, self.work = by, level, work
+        self.data = data - level.error.mean
+        size = float(np.sqrt(np.mean(data**2)))
+        self.covariance: Covariance = level.error.with_noise(deviation, size)
+        self.scale = float(np.sqrt(np.mean(level.prior.deviation**2)))
+        self.width = self.scale
+
+    def run(self, xi: Coefficients) -> Coefficients:
+        level = self.level
+        for width in level.widths:
+            self.width = width * self.scale
+            xi = self.step(xi)
+        for _ in range(level.more):
+            if self.misfit(self.residual(xi)) <= _FITS:
+                break
+            xi = self.step(xi)
+        return xi
+
+    def step(self, xi: Coefficients) -> Coefficients:
+        level, prior = self.level, self.level.prior
+        p, slope = self.phase(xi)
+        at = self.linearised(p)
+        r = self.data - level.observation(at.u)
+
+        def transposed(weighted: np.ndarray) -> Coefficients:
+            self.work.derivatives += 1
+            return prior.transposed(slope * at.vjp(level.observation.transposed(weighted)))
+
+        def hessian(v: Coefficients) -> Coefficients:
+            self.work.derivatives += 1
+            change = level.observation(at.jvp(slope * prior.field_of(v)))
+            return self.by.weight * v + transposed(self.covariance.inverse(change))
+
+        weighted = self.covariance.inverse(r)
+        downhill = transposed(weighted) - self.by.weight * xi
+        step = newton_step(hessian, downhill, self.by.limit, self.by.rtol)
+        now, length = self.cost(r, weighted, xi), 1.0
+        while length >= _SHORTEST:
+            there = xi + length * step
+            r = self.residual(there)
+            if self.cost(r, self.covariance.inverse(r), there) < now:
+                return there
+            length /= 2
+        return xi
+
+    def phase(self, xi: Coefficients) -> tuple[Field, Field]:
+        """p = Φ(g/δ), and dp/dg."""
+        z = self.level.prior.field_of(xi) / self.width
+        return scipy.special.ndtr(z), np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * self.width)
+
+    def linearised(self, p: Field) -> Differentiated:
+        self.work.linearised += 1
+        return self.level.forward.linearise(p)
+
+    def residual(self, xi: Coefficients) -> np.ndarray:
+        p, _ = self.phase(xi)
+        return self.data - self.level.observation(self.linearised(p).u)
+
+    def misfit(self, r: np.ndarray) -> float:
+        return float(np.mean(r * self.covariance.inverse(r)))
+
+    def estimate(self, xi: Coefficients) -> PhaseEstimate:
+        p, _ = self.phase(xi)
+        return PhaseEstimate(p, xi, self.width, self.misfit(self.residual(xi)), self.work)
+
+    def cost(self, r: np.ndarray, weighted: np.ndarray, xi: Coefficients) -> float:
+        return 0.5 * float(np.sum(r * weighted) + self.by.weight * np.sum(xi**2))

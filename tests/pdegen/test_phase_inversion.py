@@ -1,0 +1,193 @@
+"""Two phases from noisy data, by the law of the interface; and the parts that this is made of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.darcy.inversion import inversions, phase_levels
+from pdegen.inverse.covariance import Covariance, ModelError
+from pdegen.inverse.gauss_newton import newton_step
+from pdegen.inverse.noise_level import noise_level
+from pdegen.inverse.phases import PhaseInversion
+from pdegen.inverse.prior import Prior
+from pdegen.inverse.setting import Setting
+from pdegen.sampling.gaussian import SquareGaussianField
+
+N, PHASES = 21, (3.0, 12.0)
+GRID = CellGrid(N)
+FIELD = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 42)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    """Coefficients, and their solutions solved on cells finer by 3."""
+    a = np.where(FIELD(GRID, 0, range(120)) >= 0, 12.0, 3.0)
+    fine = np.repeat(np.repeat(a, 3, axis=1), 3, axis=2)
+    return a, FiniteVolume(CellGrid(3 * N))(fine)[:, 1::3, 1::3]
+
+
+@pytest.fixture(scope="module")
+def setting(samples):
+    a, u = samples
+    return Setting(GRID.x, a[:100], u[:100])
+
+
+@pytest.fixture(scope="module")
+def methods(setting):
+    return inversions(setting, FIELD, PHASES, 1.0)
+
+
+def noisy(u, level, deviation):
+    return u + level * deviation * np.random.default_rng(3).standard_normal(u.shape)
+
+
+def errors(found, a):
+    return np.linalg.norm(found - a, axis=(1, 2)) / np.linalg.norm(a, axis=(1, 2))
+
+
+# the inversion
+
+
+@pytest.mark.parametrize("level", [0.0, 0.01, 0.1])
+def test_the_largest_density_beats_total_variation(methods, samples, setting, level):
+    a, u = (values[100:112] for values in samples)
+    deviation = setting.u.std(axis=0)
+    data = noisy(u, level, deviation)
+    found = {
+        name: np.mean([
+            errors(np.stack([method.with_weight(w)(d, level * deviation).a for d in data]), a)
+            for w in method.weights
+        ], axis=1).min()
+        for name, method in methods.items()
+        if name != "maximum a posteriori, level estimated"
+    }  # fmt: skip
+    assert found["maximum a posteriori"] < found["total variation"] < 0.3
+
+
+def test_an_estimated_level_does_as_well_as_a_known_one(methods, samples, setting):
+    a, u = (values[100:112] for values in samples)
+    deviation = setting.u.std(axis=0)
+    known, estimated = (
+        errors(
+            np.stack([
+                methods[name].with_weight(0.3)(d, told * deviation).a
+                for d in noisy(u, 0.05, deviation)
+            ]),
+            a,
+        ).mean()
+        for name, told in (
+            ("maximum a posteriori", 0.05),
+            ("maximum a posteriori, level estimated", 0.5),  # it does not listen
+        )
+    )  # fmt: skip
+    assert estimated == pytest.approx(known, rel=0.1)
+
+
+def test_steps_end_where_the_data_fit(samples, setting):
+    levels = phase_levels(setting, FIELD, PHASES, 1.0)
+    deviation = 0.1 * setting.u.std(axis=0)
+    data = noisy(samples[1][101], 0.1, setting.u.std(axis=0))
+    estimate = PhaseInversion(levels)(data, deviation)
+    assert 0.7 < estimate.misfit < 1.2
+    few = tuple(replace(level, more=0) for level in levels)
+
+    def derivatives(told):
+        return [PhaseInversion(some)(data, told).work.derivatives for some in (levels, few)]
+
+    at_once, without = derivatives(3 * deviation)
+    assert at_once == without
+    never, without = derivatives(deviation / 3)
+    assert never > without + levels[-1].more
+
+
+def test_a_start_skips_the_coarse_levels(samples, setting):
+    levels = phase_levels(setting, FIELD, PHASES, 1.0)
+    inversion, deviation = PhaseInversion(levels), 0.05 * setting.u.std(axis=0)
+    data = noisy(samples[1][102], 0.05, setting.u.std(axis=0))
+    first = inversion(data, deviation)
+    again = inversion(data, deviation, start=first.coefficients)
+    assert again.work.linearised < 0.7 * first.work.linearised
+    # what it starts from is about as good as what comes out
+    assert np.mean(abs(again.probability - first.probability)) < 0.05
+
+
+def test_coarse_levels_have_larger_errors_and_fewer_cells(setting):
+    levels = phase_levels(setting, FIELD, PHASES, 1.0)
+    assert [level.prior.grid.n for level in levels] == [15, 21]
+    sizes = [np.sqrt(np.mean(level.error.mean**2) + np.mean(np.sum(level.error.directions**2, 0)))
+             for level in levels]  # fmt: skip
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+# its parts
+
+
+def test_the_prior_is_the_law_of_the_field():
+    prior = Prior(FIELD, GRID)
+    rng = np.random.default_rng(0)
+    g = prior.field_of(rng.standard_normal((4000, N, N)))
+    # 4000 samples: the deviation of a deviation is 1.1 %
+    assert np.allclose(g.std(axis=0), prior.deviation, rtol=0.06)
+    assert np.allclose(prior.deviation**2, FIELD.pointwise_variance(GRID), rtol=0.02)
+
+
+def test_the_prior_has_its_transpose_and_goes_to_other_grids():
+    prior, coarse = Prior(FIELD, GRID), Prior(FIELD, CellGrid(7))
+    xi, v = np.random.default_rng(1).standard_normal((2, N, N))
+    assert np.sum(prior.field_of(xi) * v) == pytest.approx(np.sum(xi * prior.transposed(v)))
+    low = coarse.taken_over(xi)
+    assert low.shape == (7, 7)
+    # every third centre of 21 cells is the centre of one of 7
+    assert np.allclose(
+        prior.field_of(prior.taken_over(low))[1::3, 1::3], coarse.field_of(low), atol=1e-12
+    )
+
+
+def test_the_covariance_is_inverted():
+    rng = np.random.default_rng(2)
+    deviation, directions = rng.uniform(0.5, 2, 30), rng.standard_normal((4, 30))
+    r = rng.standard_normal(30)
+    dense = np.diag(deviation**2) + directions.T @ directions
+    found = Covariance(deviation, directions).inverse(r)
+    assert np.allclose(found, np.linalg.solve(dense, r), rtol=1e-10)
+
+
+def test_a_model_error_has_the_covariance_of_its_samples():
+    rng = np.random.default_rng(3)
+    errors = rng.standard_normal((200, 3)) @ rng.standard_normal((3, 40)) + 5.0
+    law = ModelError.of(errors)
+    covariance = law.directions.reshape(-1, 40).T @ law.directions.reshape(-1, 40)
+    assert np.allclose(covariance, np.cov(errors.T, bias=True), atol=1e-10)
+    assert np.allclose(law.mean, errors.mean(axis=0))
+    assert law.rest < 1e-10
+    noise = law.with_noise(np.full(40, 0.3), size=2.0)
+    assert noise.deviation == pytest.approx(0.3, rel=1e-6)
+    assert law.with_noise(np.zeros(40), size=2.0).deviation.min() > 1e-6
+
+
+def test_the_newton_step_solves_to_its_tolerance():
+    rng = np.random.default_rng(4)
+    root = rng.standard_normal((30, 30))
+    matrix, g = np.eye(30) + root @ root.T, rng.standard_normal(30)
+    for rtol in (1e-2, 1e-9):
+        step = newton_step(lambda v: matrix @ v, g, 60, rtol)
+        assert np.linalg.norm(matrix @ step - g) <= rtol * np.linalg.norm(g)
+    assert np.array_equal(newton_step(lambda v: matrix @ v, np.zeros(30), 60, 0.1), np.zeros(30))
+
+
+@pytest.mark.parametrize(("level", "rel"), [(0.02, 0.5), (0.05, 0.15), (0.1, 0.1)])
+def test_the_noise_level_is_found(samples, level, rel):
+    """On 21 x 21 points there are many interface cells: small noise looks larger."""
+    deviation = samples[1].std(axis=0)
+    found = [noise_level(noisy(u, level, deviation), deviation) for u in samples[1][100:]]
+    assert np.mean(found) == pytest.approx(level, rel=rel)
+
+
+def test_points_without_deviation_do_not_count():
+    deviation = np.ones((30, 30))
+    deviation[:5] = 0
+    data = 0.1 * deviation * np.random.default_rng(0).standard_normal((30, 30))
+    assert noise_level(data, deviation) == pytest.approx(0.1, rel=0.1)
