@@ -16,6 +16,8 @@ from pdegen.inverse.prior import Coefficients, Prior
 
 Field = Float[np.ndarray, "n n"]
 _FITS = 1.02  # misfit that ends the steps: beyond it they fit noise, and the error grows again
+_SURE = 0.02  # a fraction nearer to 0 or 1 says no more
+_EDGE, _BLUR = 0.2, 0.1  # width of such fractions, and the error of g from them, in deviations
 _SHORTEST = 0.1  # step of the line search
 
 
@@ -131,6 +133,13 @@ class PhaseInversion:
             xi = descent.run(level.prior.taken_over(xi))
         descent = _Descent(self, levels[-1], data, deviation, work)
         return descent.estimate(descent.run(levels[-1].prior.taken_over(xi)))
+
+    def start(self, p: Float[np.ndarray, "k k"]) -> Coefficients:
+        """Coefficients near fractions p of the upper phase on any cells: those of an operator."""
+        prior = self.levels[-1].prior
+        scale = float(np.sqrt(np.mean(prior.deviation**2)))
+        sure = np.clip(p, _SURE, 1 - _SURE)
+        return prior.nearest(_EDGE * scale * scipy.special.ndtri(sure), _BLUR * scale)
 
 
 class _Descent:

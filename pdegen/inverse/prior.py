@@ -64,3 +64,14 @@ class Prior:
         mine, common = self.zero, min(len(xi), len(self.zero))
         mine[:common, :common] = xi[:common, :common]
         return mine
+
+    def nearest(self, g: Float[np.ndarray, "k k"], deviation: float) -> Coefficients:
+        """The most likely coefficients of g, known on k x k cells with independent errors.
+
+        On cells the modes are orthogonal, so each has an equation of its own:
+        (1 + k² s²/σ²) ξ = s Φᵀ g Φ/σ² with the deviation σ of the errors.
+        """
+        basis = self.field.basis(CellGrid(len(g)))[:, : len(g)]
+        s = self.field.mode_deviations[: basis.shape[1], : basis.shape[1]]
+        known = (len(g) / deviation) ** 2
+        return self.taken_over(s * (basis.T @ g @ basis) / deviation**2 / (1 + known * s**2))

@@ -47,6 +47,10 @@ class Estimate:
 Inversion = Callable[[np.ndarray, np.ndarray], Estimate]
 
 
+# these, and a coefficient to start from, on any cells
+Correction = Callable[[np.ndarray, np.ndarray, np.ndarray], Estimate]
+
+
 @dataclass(frozen=True)
 class Weighted:
     """A way from data to the coefficient, with a weight to be chosen on validation samples.
@@ -54,7 +58,9 @@ class Weighted:
     Args:
         weights: To choose from.
         with_weight: The inversion that has a weight.
+        correction: The same from the answer of an operator, if it can start there.
     """
 
     weights: tuple[float, ...]
     with_weight: Callable[[float], Inversion]
+    correction: Correction | None = None

@@ -90,7 +90,12 @@ class _Part:
         study, how = self.study, How(self.device)
         return {
             method.name: [[study.row(c, how) for c in cells] for cells in study.cells(method)]
-            for method in (*map(Cell, study.train_levels), Cell(CONSTANT), *study.classical)
+            for method in (
+                *map(Cell, study.train_levels),
+                *study.corrected,
+                Cell(CONSTANT),
+                *study.classical,
+            )
         }
 
     def pairs(self, measure: str) -> np.ndarray:
@@ -130,18 +135,23 @@ class _Part:
         said = (
             "Means over the test samples, with half of the 95 % interval of the mean error. "
             "Seconds are of one processor, one sample after another; solves count systems of "
-            "equations of any size, tangents and adjoints included."
+            "equations of any size, tangents and adjoints included. A corrected model is the start "
+            "of steps of a classical method; the seconds are of these steps, seed 0."
         )
         table = list[tuple[str, ...]]()
-        for method in self.study.classical:
-            for level, (row,) in zip(self.study.test_levels, self.rows[method.name], strict=True):
+        for method in (*self.study.corrected, *self.study.classical):
+            for level, (row, *_) in zip(
+                self.study.test_levels, self.rows[method.name], strict=True
+            ):
                 error = f"{row.mean:.3g} ± {interval(row.errors):.1g}"
                 seconds, solves = f"{row.inference_seconds:.2g}", f"{row.solves:.0f}"
                 table.append((method.name, f"{level:g}", error, seconds, solves))
         header = ("method", "level", "error", "seconds a sample", "solves a sample")
         few = min(self.study.inverted, len(self.study.truth))
         warning = f" Only {few} samples: too few for a headline." if few < _MANY else ""
-        return Section("Classical methods", (said + warning,), (Table(table, header),))
+        return Section(
+            "Classical methods, alone and after a model", (said + warning,), (Table(table, header),)
+        )
 
     def matrix(self) -> Section:
         title, meaning = _MEASURES["errors"]

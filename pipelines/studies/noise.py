@@ -17,7 +17,7 @@ import torch
 from operators.data import Pairs, averaging_weights
 from operators.norms import relative_l2
 from operators.training.files import read
-from pdegen.inverse.setting import Estimate, Setting, Weighted
+from pdegen.inverse.setting import Correction, Estimate, Setting, Weighted
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
@@ -46,12 +46,14 @@ class Cell:
         seed: Of the training.
         at: The noise level of the test samples; None stands for the training itself.
         told: What a classical method is told of the level, as a multiple of it.
+        corrected: Whether steps of a classical method follow a model's answer.
     """
 
     method: str | float
     seed: int = 0
     at: float | None = None
     told: float = 1.0
+    corrected: bool = False
 
     @property
     def name(self) -> str:
@@ -60,7 +62,7 @@ class Cell:
             return (
                 self.method if self.told == 1 else f"{self.method}, told {self.told:.2g} times it"
             )
-        return f"trained at {self.method:g}"
+        return f"trained at {self.method:g}" + (", corrected" if self.corrected else "")
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,13 @@ class NoiseStudy(Study[Cell]):
         """The classical methods, as often as they are told another level."""
         return [Cell(name, told=factor) for factor in self.told for name in self.methods]
 
+    @property
+    def corrected(self) -> list[Cell]:
+        """The models whose answers a classical method can correct."""
+        if self._correction is None:
+            return []
+        return [Cell(level, corrected=True) for level in self.train_levels]
+
     def cells(self, method: Cell) -> list[list[Cell]]:
         """Those of a method: at each test level, one for each seed."""
         seeds = range(1 if isinstance(method.method, str) else self.seeds)
@@ -172,7 +181,9 @@ class NoiseStudy(Study[Cell]):
 
     def stages(self) -> Sequence[Sequence[Cell]]:
         methods = [Cell(CONSTANT), *self.classical]
-        tested = [replace(c, at=at) for at in self.test_levels for c in [*self.models, *methods]]
+        better = [replace(c, corrected=True) for c in self.models if self.corrected]
+        parts = [*self.models, *better, *methods]
+        tested = [replace(c, at=at) for at in self.test_levels for c in parts]
         return [self.models, tested]
 
     def place(self, part: Cell) -> Path:
@@ -180,7 +191,7 @@ class NoiseStudy(Study[Cell]):
             name = part.method.replace(",", "").replace(" ", "-")
             name += "" if part.told == 1 else f"-told-{part.told:g}"
         else:
-            name = f"model-{part.method:g}-seed-{part.seed}"
+            name = f"{'corrected' if part.corrected else 'model'}-{part.method:g}-seed-{part.seed}"
         at = "" if part.at is None else f"-at-{part.at:g}"
         return self.folder / "cells" / f"{name}{at}.json"
 
@@ -190,7 +201,8 @@ class NoiseStudy(Study[Cell]):
         if isinstance(part.method, str):
             settings = [part.method, part.told, _TUNED_ON, _KNOWN, self.inverted]
             return _digest(json.dumps(settings).encode(), noisy)
-        return _digest(read(self.training(part).checkpoint), noisy)
+        made = _digest(read(self.training(part).checkpoint), noisy)
+        return f"{made} {_KNOWN} {self.inverted}" if part.corrected else made
 
     def kept(self, part: Cell) -> Row | None:
         if part.at is None:
@@ -215,6 +227,8 @@ class NoiseStudy(Study[Cell]):
             row = self._scored(self._constant())
         elif isinstance(part.method, str):
             row = self._inverted(part)
+        elif part.corrected:
+            row = self._corrected(part, how.device)
         else:
             row = self._scored(self.predicted(part, how.device))
         row.made_from = self.digest(part)
@@ -281,6 +295,34 @@ class NoiseStudy(Study[Cell]):
         row.inference_seconds = seconds
         row.solves = float(np.mean([estimate.solves for estimate in found]))
         return row
+
+    @property
+    def _correction(self) -> Correction | None:
+        """Of the first method that has one."""
+        offered = [m.correction for m in self.methods.values() if m.correction is not None]
+        return offered[0] if offered else None
+
+    def _corrected(self, part: Cell, device: torch.device) -> Row:
+        """Steps of a classical method from what a model makes of the first test samples."""
+        assert part.at is not None
+        pairs = self.test_pairs(part.at)
+        answers = self.predicted(replace(part, corrected=False), device)[: self.inverted]
+        found, seconds = self.correct(pairs, part.at, answers)
+        row = self._scored(_fields(found, pairs), f"first {len(found)} test samples")
+        row.inference_seconds = seconds
+        row.solves = float(np.mean([estimate.solves for estimate in found]))
+        return row
+
+    def correct(
+        self, pairs: Pairs, level: float, answers: np.ndarray
+    ) -> tuple[list[Estimate], float]:
+        """Of the first samples, from what a model makes of them, and the seconds for each."""
+        correction = self._correction
+        assert correction is not None
+        deviation, start = level * self.source.deviation(pairs), process_time()
+        data = pairs.a[: len(answers), ..., 0].double().numpy()
+        found = [correction(d, deviation, a) for d, a in zip(data, answers, strict=True)]
+        return found, (process_time() - start) / len(found)
 
     def estimates(self, pairs: Pairs, part: Cell, weight: float, samples: int) -> list[Estimate]:
         """Of the first samples, on the cells of their data."""

@@ -122,6 +122,16 @@ def test_coarse_levels_have_larger_errors_and_fewer_cells(setting):
     assert sizes[1] < 0.6 * sizes[0]
 
 
+def test_a_start_from_fractions_has_their_phases(samples, setting):
+    levels = phase_levels(setting, FIELD, PHASES, 1.0)
+    inversion = PhaseInversion(levels)
+    p = (samples[0][103] - 3) / 9
+    g = levels[-1].prior.field_of(inversion.start(p))
+    assert np.mean((g > 0) == (p > 0.5)) > 0.97
+    middle = inversion.start(np.full((5, 5), 0.5))
+    assert np.allclose(middle, 0, atol=1e-12)
+
+
 # its parts
 
 
@@ -144,6 +154,17 @@ def test_the_prior_has_its_transpose_and_goes_to_other_grids():
     assert np.allclose(
         prior.field_of(prior.taken_over(low))[1::3, 1::3], coarse.field_of(low), atol=1e-12
     )
+
+
+@pytest.mark.parametrize("boundary", ["neumann", "dirichlet"])
+def test_the_nearest_coefficients_are_the_most_likely(boundary):
+    field = SquareGaussianField(boundary, 3.0, 3.0, 2.0, 6)
+    prior, rng = Prior(field, CellGrid(8)), np.random.default_rng(0)
+    g, deviation = rng.standard_normal((8, 8)), 0.3
+    columns = np.stack([prior.field_of(e.reshape(6, 6)).ravel() for e in np.eye(36)], axis=1)
+    normal = columns.T @ columns / deviation**2 + np.eye(36)
+    expected = np.linalg.solve(normal, columns.T @ g.ravel() / deviation**2)
+    assert np.allclose(prior.nearest(g, deviation).ravel(), expected, atol=1e-10)
 
 
 def test_the_covariance_is_inverted():

@@ -82,7 +82,7 @@ def cells(study):
 
 def test_every_cell_of_the_matrix_is_there(finished):
     assert len(list((finished.folder / "models").iterdir())) == 2 * 2
-    assert len(cells(finished)) == 3 * (2 * 2 + 1 + 3)
+    assert len(cells(finished)) == 3 * (2 * 2 * 2 + 1 + 3)
 
 
 def test_the_errors_are_those_of_the_reported_checkpoint(finished):
@@ -109,6 +109,41 @@ def test_total_variation_beats_the_constant(finished):
     constant = finished.row(Cell("constant", at=0.0), HOW)
     assert re.fullmatch(r"weight (0\.03|0\.3|3), first 2 test samples", classical.note)
     assert np.mean(classical.errors) < 0.5 * np.mean(constant.errors[:2])
+
+
+def test_classical_methods_are_told_the_level(finished):
+    told = replace(finished, folder=finished.folder, told=(1.0, 3.0))
+    names = [cell.name for cell in told.classical]
+    assert names[0] == "total variation"
+    assert names[len(names) // 2] == "total variation, told 3 times it"
+    pairs, part = told.test_pairs(0.1), Cell("maximum a posteriori", at=0.1)
+    right, wrong = (
+        told.estimates(pairs, replace(part, told=factor), 1.0, 1)[0].a for factor in told.told
+    )
+    deviation = told.source.deviation(pairs)
+    inversion = told.methods[part.method].with_weight(1.0)
+    data = pairs.a[0, ..., 0].double().numpy()
+    assert np.array_equal(right, inversion(data, 1.0 * 0.1 * deviation).a)
+    assert np.array_equal(wrong, inversion(data, 3.0 * 0.1 * deviation).a)
+    assert not np.array_equal(right, wrong)
+
+
+def test_a_corrected_model_starts_at_its_answer(finished):
+    cell = Cell(0.0, 1, 0.05)
+    row = finished.row(replace(cell, corrected=True), HOW)
+    answers = finished.predicted(cell, CPU)[:2]
+    found, _ = finished.correct(finished.test_pairs(0.05), 0.05, answers)
+    solved = np.mean([estimate.solves for estimate in found])
+    assert row.solves == solved > 0
+    assert len(row.errors) == 2
+    truth, _ = finished.correct(finished.test_pairs(0.05), 0.05, finished.truth[:2])
+    assert not np.array_equal(truth[0].a, found[0].a)
+
+
+def test_the_costs_of_classical_methods_are_kept(finished):
+    rows = [finished.row(replace(c, at=0.1), HOW) for c in finished.classical]
+    assert all(row.inference_seconds > 0 for row in rows)
+    assert all(row.solves > 10 for row in rows)
 
 
 def test_test_noise_is_the_same_for_every_model_and_not_that_of_training(finished):
@@ -186,7 +221,7 @@ def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monke
     monkeypatch.setattr(runner, "train_part", lambda *a, **k: trained.append(1))
     a_study(experiment, store, folder, test=(0.0, 0.2)).run(CPU, resume=True)
     assert trained == []
-    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 + 1 + 3
+    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 * 2 + 1 + 3
 
 
 def test_a_damaged_or_stale_cell_is_computed_again(finished, tmp_path):
@@ -221,7 +256,9 @@ def test_another_study_in_the_folder_is_refused(experiment, store, finished):
 
 def test_the_report_shows_matrix_measures_and_reconstructions(finished):
     page = (finished.folder / "report.html").read_text()
-    for words in ("trained at 0.1", "total variation", "constant", "Hausdorff",
+    for words in ("trained at 0.1", "trained at 0, corrected", "too few for a headline",
+                  "maximum a posteriori, level estimated", "solves a sample",
+                  "total variation", "constant", "Hausdorff",
                   "fresh in every epoch", "pdegen study noise"):  # fmt: skip
         assert words in page
     for name in ("matrix", "levels", "reconstructions"):
@@ -255,7 +292,7 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         *options(store, tmp_path / "s"), "--train-levels", "0.1", "--test-levels", "0.1",
     )  # fmt: skip
     assert (status, output.out.strip()) == (0, str(tmp_path / "s" / "report.html"))
-    assert "6/6" in output.err
+    assert "7/7" in output.err
 
 
 @pytest.mark.parametrize(
@@ -267,6 +304,9 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         (["--train-levels", "nan"], "noise level: .*nan"),
         (["--train-levels", ""], "levels are numbers separated by commas"),
         (["--seeds", "0"], "seeds"),
+        (["--inverted", "0"], "inverted must be at least 1, got 0"),
+        (["--told", "3"], r"told must be positive numbers with 1 among them, got \(3.0,\)"),
+        (["--told", "1,-1"], "told must be positive numbers"),
         (["--set", "noise.kind=gausian"], "unknown kind 'gausian'"),
         (["--set", "data.input=a", "--set", "data.target=u"], "must learn u -> a"),
         (["--set", "data.resolution=10"], "resolution 10 is no subsample of the 13 cell points"),

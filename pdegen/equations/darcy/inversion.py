@@ -12,15 +12,16 @@ from pdegen.equations.darcy.total_variation import TotalVariation
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.noise_level import noise_level
 from pdegen.inverse.observation import Separable, averages, interpolation
-from pdegen.inverse.phases import Level, PhaseInversion
+from pdegen.inverse.phases import Level, PhaseEstimate, PhaseInversion
 from pdegen.inverse.prior import Prior
 from pdegen.inverse.setting import Estimate, Inversion, Setting, Weighted
 from pdegen.sampling.gaussian import SquareGaussianField
 
-# Widths of the steps, chosen by trials on 43 x 43 points; steps on coarse cells cost little
-_FIRST, _SECOND, _LAST = (1.0, 0.7, 0.5, 0.35, 0.25), (0.25, 0.2), (0.12, 0.08, 0.05, 0.04)
-_FEWEST = 15  # cells of an axis
-_MORE = 6
+# Widths of the steps, chosen by trials on 43 x 43 and 85 x 85 points; coarse cells cost little
+_FIRST, _SECOND, _THIRD = (1.0, 0.7, 0.5, 0.35, 0.25), (0.25, 0.2), (0.15, 0.1, 0.07)
+_LAST = (0.12, 0.08, 0.05, 0.04)
+_MORE = 6  # steps, at most, until the data fit
+_FEWEST, _MANY = 15, 40  # cells of an axis: of the first level, and of one with narrow steps
 _FLOOR = 1e-3  # deviation of noise that total variation assumes at least, of that of u
 _CALIBRATED, _COMPARED = 48, 160  # training samples for the faces, and for the error
 
@@ -38,28 +39,29 @@ def inversions(
         return lambda data, deviation: method.estimate(data, deviation + floor)
 
     def largest_density(weight: float) -> Inversion:
-        return _coefficient(PhaseInversion(levels(), weight), phases)
+        method = PhaseInversion(levels(), weight)
+        return lambda data, deviation: _in_phases(method(data, deviation), phases)
 
     def estimated(weight: float) -> Inversion:
         spread, method = setting.u.std(axis=0), largest_density(weight)
         return lambda data, _: method(data, noise_level(data, spread) * spread)
 
+    def corrected(data: np.ndarray, deviation: np.ndarray, a: np.ndarray) -> Estimate:
+        method, (low, high) = PhaseInversion(levels()), phases
+        start = method.start((a - low) / (high - low))
+        return _in_phases(method(data, deviation, start), phases)
+
     return {
         "total variation": Weighted((0.03, 0.3, 3.0), total_variation),
-        "maximum a posteriori": Weighted((1.0, 0.3), largest_density),
+        "maximum a posteriori": Weighted((1.0, 0.3), largest_density, corrected),
         "maximum a posteriori, level estimated": Weighted((1.0, 0.3), estimated),
     }
 
 
-def _coefficient(method: PhaseInversion, phases: tuple[float, float]) -> Inversion:
+def _in_phases(found: PhaseEstimate, phases: tuple[float, float]) -> Estimate:
     low, high = phases
-
-    def inversion(data: np.ndarray, deviation: np.ndarray) -> Estimate:
-        found = method(data, deviation)
-        work = found.work.linearised + found.work.derivatives
-        return Estimate(low + (high - low) * found.probability, work)
-
-    return inversion
+    work = found.work.linearised + found.work.derivatives
+    return Estimate(low + (high - low) * found.probability, work)
 
 
 def phase_levels(
@@ -79,7 +81,8 @@ def phase_levels(
     levels = list[Level]()
     sizes = _sizes(n)
     for cells in sizes:
-        widths = _LAST if cells == n else _FIRST if cells == sizes[0] else _SECOND
+        coarse = _FIRST if cells == sizes[0] else _SECOND if cells < _MANY else _THIRD
+        widths = _LAST if cells == n else coarse
         flow = CalibratedFlow(CellGrid(cells), phases, source)
         mean = averages(n, cells)
         p = mean @ known @ mean.T
