@@ -155,9 +155,9 @@ class WeightedH1:
         self,
         prediction: Float[Tensor, "batch n1 n2 1"],
         target: Float[Tensor, "batch n1 n2 1"],
-        a: Float[Tensor, "batch n1 n2 1"],
+        a: Float[Tensor, "batch n1 n2 c_in"],
     ) -> Tensor:
-        n = target.shape[1]
+        n, a = target.shape[1], a[..., :1]  # after the coefficient come numbers of the sample
         error, slope = gradient(prediction - target), gradient(target)
         inner = a[:, 1:-1, 1:-1]
         if self.published:

@@ -48,7 +48,8 @@ class StreamedPairs(Samples):
             the next is read.
         threads: How many shards are read at once.
         altered: What happens to inputs: (values, places of the samples among all, epoch) ->
-            values of the same shape, such as with noise. The epoch is None outside training.
+            values on the same points, such as with noise. The epoch is None outside training.
+        added: Channels that `altered` puts after those of the inputs.
         weighted: Whether points that differ by sample have quadrature weights.
     """
 
@@ -58,11 +59,17 @@ class StreamedPairs(Samples):
     own: Mapping[str, Stacked] = field(default_factory=dict[str, Stacked])
     threads: int = 4
     altered: Alteration | None = None
+    added: int = 0
     weighted: bool = True
 
     @property
     def channels(self) -> tuple[int, int]:
-        return self.a.shape[-1], self.u.shape[-1]
+        return self._shape(self.a)[-1], self.u.shape[-1]
+
+    def _shape(self, entry: Stacked) -> tuple[int, ...]:
+        """Of one sample of an entry, with the channels that are added to inputs."""
+        *grid, channels = entry.shape
+        return (*grid, channels + self.added * (entry is self.a))
 
     @property
     def reading(self) -> str:
@@ -96,7 +103,8 @@ class StreamedPairs(Samples):
             DataError: If the data cannot be read, or are too large.
         """
         try:
-            values = [np.empty((len(self), *v.shape), np.float32) for v in self._entries.values()]
+            shapes = [(len(self), *self._shape(v)) for v in self._entries.values()]
+            values = [np.empty(shape, np.float32) for shape in shapes]
         except MemoryError:
             raise DataError(
                 f"{self.source['url']}: {len(self)} samples need {self.nbytes:,} bytes, more than "
@@ -198,7 +206,7 @@ class StreamedPairs(Samples):
         """Values of the entries in each window; those of the next but one replace them."""
         rows = max(sum(map(len, window)) for window in windows)
         memory = [
-            [np.empty((rows, *v.shape), np.float32) for v in entries]
+            [np.empty((rows, *self._shape(v)), np.float32) for v in entries]
             for _ in range(min(2, len(windows)))
         ]
         return self._read(windows, entries, epoch, memory)
@@ -242,9 +250,13 @@ class StreamedPairs(Samples):
         epoch: int | None,
         out: np.ndarray,
     ) -> None:
-        entry.read(files, root, self.samples[piece.start : piece.stop], out)
-        if entry is self.a and self.altered is not None:
-            out[...] = self.altered(out, piece, epoch)
+        samples, altered = self.samples[piece.start : piece.stop], self.altered
+        if entry is not self.a or altered is None:
+            entry.read(files, root, samples, out)
+            return
+        values = np.empty((len(samples), *entry.shape), np.float32) if self.added else out
+        entry.read(files, root, samples, values)
+        out[...] = altered(values, piece, epoch)
 
     def _batch(self, a: Tensor, u: Tensor, *values: Tensor) -> Batch:
         """A batch of what was read of all entries."""

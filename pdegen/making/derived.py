@@ -14,7 +14,8 @@ import numpy as np
 from pdegen.equations.base import SampleError
 from pdegen.making.contents import provenance
 from pdegen.making.generate import Job, Options, write
-from pdegen.sampling.noise import Noise, SensorNoise, pointwise_deviation
+from pdegen.sampling.noise import SensorNoise, pointwise_deviation
+from pdegen.sampling.noise_declared import Noise
 from pdegen.schema import SchemaError, near
 from pdegen.store.layout import Coordinate, Layout, Variable
 from pdegen.store.objects import Objects
@@ -30,7 +31,8 @@ _OWN = {  # attributes of a store that are not those of its parent
 
 
 def at_levels(declared: Mapping[str, Any], levels: Sequence[float]) -> tuple[Noise, ...]:
-    """A noise at several levels, from the keys of `pdegen.sampling.noise.Noise` without its level.
+    """A noise at several levels, from the keys of `pdegen.sampling.noise_declared.Noise` without
+    its level.
 
     Raises:
         SchemaError: On an unknown key, an impossible value or level, a level given twice, or none.

@@ -12,14 +12,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
-from pydantic import Field, field_validator, model_validator
 
 from pdegen.sampling.gaussian import NormalStream
-from pdegen.schema import Positive, Strict, near
 
 _CACHE_POINTS = 32768  # points of a block of fields: a few such arrays fit into a core's cache
 
@@ -75,8 +73,15 @@ class NoiseModel(ABC):
         numbers: Sequence[int],
         deviation: Float[np.ndarray, " *grid"] | None = None,
         epoch: int = 0,
+        levels: Float[np.ndarray, " batch"] | None = None,
     ) -> Float[np.ndarray, " batch *grid"]:
-        """As calling it, with given numbers in the random stream."""
+        """As calling it, with given numbers in the random stream.
+
+        Args:
+            u, seed, deviation, epoch: As of calling it.
+            numbers: What stands for each sample in the random stream.
+            levels: A level for each row, in place of `level`.
+        """
         if len(numbers) != len(u):
             raise ValueError(f"{len(u)} rows need as many numbers of samples, got {len(numbers)}")
         if self.uses_deviation and deviation is None:
@@ -86,15 +91,18 @@ class NoiseModel(ABC):
                 f"the deviation has shape {u.shape[1:]} as the fields, got {deviation.shape}"
             )
         sigma = None if deviation is None else deviation.astype(np.float64)
-        stream = NormalStream(_hashed(seed, "noise", epoch))
+        stream = NormalStream(hashed(seed, "noise", epoch))
         noisy = u.copy()
-        if self._silent:
+        if self._silent and levels is None:
             return self._seen(noisy, seed)
         rows = max(1, _CACHE_POINTS // max(1, math.prod(u.shape[1:])))
         for start in range(0, len(u), rows):
             block = slice(start, start + rows)
             clean = u[block].astype(np.float64)
-            noisy[block] = clean + self._noise(clean, stream, numbers[block], sigma)
+            level = self.level
+            if levels is not None:
+                level = levels[block].reshape(-1, *[1] * (u.ndim - 1))
+            noisy[block] = clean + self._noise(level, clean, stream, numbers[block], sigma)
         return self._seen(noisy, seed)
 
     def _seen(self, noisy: np.ndarray, seed: int) -> np.ndarray:
@@ -107,9 +115,9 @@ class NoiseModel(ABC):
 
     @abstractmethod
     def _noise(
-        self, u: np.ndarray, stream: NormalStream, numbers: Sequence[int], sigma: Any
+        self, level: Any, u: np.ndarray, stream: NormalStream, numbers: Sequence[int], sigma: Any
     ) -> Float[np.ndarray, " batch *grid"]:
-        """What is added to some fields."""
+        """What is added to some fields, at one level or at one for each, shape (batch, 1, ...)."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +132,8 @@ class EnsembleNoise(NoiseModel):
 
     uses_deviation: ClassVar[bool] = True
 
-    def _noise(self, u, stream, numbers, sigma):
-        return self.level * sigma * _normals(stream, numbers, u.shape[1:])
+    def _noise(self, level, u, stream, numbers, sigma):
+        return level * sigma * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -142,16 +150,16 @@ class PublishedNoise(NoiseModel):
     def numbers(self, samples: Sequence[int]) -> Sequence[int]:
         return range(len(samples))
 
-    def _noise(self, u, stream, numbers, sigma):
-        return self.level * (sigma + 1e-5) * _normals(stream, numbers, u.shape[1:])
+    def _noise(self, level, u, stream, numbers, sigma):
+        return level * (sigma + 1e-5) * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
 class RelativeNoise(NoiseModel):
     """u(x) + ε rms(u) ξ(x), with the root mean square of the field itself."""
 
-    def _noise(self, u, stream, numbers, sigma):
-        return self.level * _rms(u) * _normals(stream, numbers, u.shape[1:])
+    def _noise(self, level, u, stream, numbers, sigma):
+        return level * _rms(u) * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -170,16 +178,16 @@ class SNRNoise(NoiseModel):
     def _silent(self) -> bool:
         return False
 
-    def _noise(self, u, stream, numbers, sigma):
-        return 10 ** (-self.level / 20) * _rms(u) * _normals(stream, numbers, u.shape[1:])
+    def _noise(self, level, u, stream, numbers, sigma):
+        return 10 ** (-level / 20) * _rms(u) * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
 class MultiplicativeNoise(NoiseModel):
     """u(x) (1 + ε ξ(x))."""
 
-    def _noise(self, u, stream, numbers, sigma):
-        return self.level * u * _normals(stream, numbers, u.shape[1:])
+    def _noise(self, level, u, stream, numbers, sigma):
+        return level * u * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -214,7 +222,7 @@ class CorrelatedNoise(NoiseModel):
         basis[:, 1:] *= np.sqrt(2)
         return basis / np.linalg.norm(basis, axis=1, keepdims=True)
 
-    def _noise(self, u, stream, numbers, sigma):
+    def _noise(self, level, u, stream, numbers, sigma):
         if u.ndim not in (2, 3):
             raise ValueError(f"correlated noise is for 1 or 2 dimensions, got {u.ndim - 1}")
         bases = [self.basis(n) for n in u.shape[1:]]
@@ -222,7 +230,7 @@ class CorrelatedNoise(NoiseModel):
         eta = np.empty_like(u)
         for row, one in enumerate(xi):  # one by one: the same bits in any batch
             eta[row] = bases[0] @ one if len(bases) == 1 else bases[0] @ one @ bases[1].T
-        return self.level * sigma * eta
+        return level * sigma * eta
 
 
 @dataclass(frozen=True)
@@ -246,7 +254,7 @@ class SensorNoise(EnsembleNoise):
     def observed(self, shape: tuple[int, ...], seed: int) -> Bool[np.ndarray, "..."]:
         """True at the sensors."""
         points = math.prod(shape)
-        order = np.argsort(_normals(NormalStream(_hashed(seed, "sensors", 0)), [0], (points,))[0])
+        order = np.argsort(_normals(NormalStream(hashed(seed, "sensors", 0)), [0], (points,))[0])
         mask = np.zeros(points, dtype=bool)
         mask[order[: max(1, round(self.fraction * points))]] = True
         return mask.reshape(shape)
@@ -285,8 +293,8 @@ def pointwise_deviation(
     return np.sqrt(squares / count)
 
 
-def _hashed(seed: int, purpose: str, epoch: int) -> int:
-    """A seed of 64 bits for another purpose."""
+def hashed(seed: int, purpose: str, epoch: int) -> int:
+    """A seed of 64 bits for another purpose, such as an epoch's noise or its levels."""
     digest = hashlib.sha256(f"{seed} {purpose} {epoch}".encode()).digest()
     return int.from_bytes(digest[:8], "little")
 
@@ -302,68 +310,3 @@ def _rms(u: np.ndarray) -> Float[np.ndarray, " batch ..."]:
     # one by one: the same bits in any batch
     rms = np.array([np.sqrt(np.mean(one**2)) for one in u])
     return rms.reshape(-1, *[1] * (u.ndim - 1))
-
-
-Kind = Literal[
-    "ensemble", "relative", "snr", "multiplicative", "correlated", "sensors", "published"
-]
-_PLAIN: dict[str, type[NoiseModel]] = {
-    "ensemble": EnsembleNoise,
-    "relative": RelativeNoise,
-    "snr": SNRNoise,
-    "multiplicative": MultiplicativeNoise,
-    "published": PublishedNoise,
-}
-_OWN_KEYS: dict[str, dict[str, float]] = {
-    "correlated": {"length": 0.1},
-    "sensors": {"fraction": 0.1},
-}
-
-
-class Noise(Strict):
-    """The declaration of a noise.
-
-    Args:
-        kind: Which of the models of this module.
-        level: Its strength; for "snr" decibels of either sign, else not negative.
-        seed: Seed of the noise.
-        length: Of "correlated" alone, its correlation length (0.1).
-        fraction: Of "sensors" alone, the share of the points observed (0.1).
-    """
-
-    kind: Kind = "ensemble"
-    level: Annotated[float, Field(allow_inf_nan=False)]
-    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
-    length: Positive | None = None
-    fraction: Annotated[float, Field(gt=0, le=1)] | None = None
-
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _known(cls, kind: Any) -> Any:
-        if kind not in get_args(Kind):
-            raise ValueError(f"unknown kind {kind!r}: {near(str(kind), list(get_args(Kind)))}")
-        return kind
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults(cls, content: Any) -> Any:
-        own = _OWN_KEYS.get(str(content.get("kind")), {})
-        given = {key: value for key, value in content.items() if value is not None}
-        return own | given
-
-    @model_validator(mode="after")
-    def _applies(self) -> Noise:
-        own = _OWN_KEYS.get(self.kind, {})
-        for key in ("length", "fraction"):
-            if getattr(self, key) is not None and key not in own:
-                raise ValueError(f"key {key!r} does not apply to {self.kind}")
-        if self.level < 0 and self.kind != "snr":
-            raise ValueError(f"the level of {self.kind} noise is not negative, got {self.level}")
-        return self
-
-    def build(self) -> NoiseModel:
-        if self.length is not None:
-            return CorrelatedNoise(self.level, self.length)
-        if self.fraction is not None:
-            return SensorNoise(self.level, self.fraction)
-        return _PLAIN[self.kind](self.level)

@@ -28,6 +28,10 @@ from pipelines.cli.terminal import note, say
 Checkpoint = Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")]
 Resolution = Annotated[int | None, typer.Option(help="Points of each axis; default: all.")]
 Split = Annotated[str, typer.Option(help="Split of the store.")]
+Told = Annotated[
+    float | None,
+    typer.Option(help="Noise level that a checkpoint which takes it is told; default: the truth."),
+]
 Level = Annotated[
     float | None, typer.Option("--noise", help="Noise level of the inputs; default: as trained.")
 ]
@@ -146,6 +150,7 @@ def evaluate_command(
     resolution: Resolution = None,
     split: Split = "test",
     noise: Level = None,
+    told: Told = None,
     device: Device = "cpu",
     out: Annotated[Path | None, typer.Option(help="JSON file to write the scores to.")] = None,
 ) -> None:
@@ -157,8 +162,9 @@ def evaluate_command(
     if out is not None:
         check_out(out)
     score = evaluate(
-        checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise
-    )
+        checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise,
+        told=told,
+    )  # fmt: skip
     summary = score.summary()
     if out is not None:
         write(out, json.dumps(summary, indent=1).encode())
@@ -173,6 +179,7 @@ def predict_command(
     resolution: Resolution = None,
     split: Split = "test",
     noise: Level = None,
+    told: Told = None,
     device: Device = "cpu",
     bound: Annotated[
         bool, typer.Option("--bound", help="Write a guaranteed bound of each error beside it.")
@@ -189,7 +196,7 @@ def predict_command(
 
     found = predict(
         checkpoint, data, out, check_device(device), split=split, resolution=resolution,
-        level=noise, bound=bound, polish=polish, overwrite=overwrite,
+        level=noise, told=told, bound=bound, polish=polish, overwrite=overwrite,
     )  # fmt: skip
     for line in (found.out, *found.said):
         say(line)

@@ -251,6 +251,11 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _of_one_task(self) -> Self:
+        levels = None if self.noise is None else self.noise.levels
+        if levels is not None and self.training.symmetries.reflection:
+            raise ValueError(
+                "reflection changes the sign of all inputs, the noise level among them"
+            )
         if self.task is None:
             return self
         if self.noise is not None and not isinstance(self.task, MapTask):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from operators.data import Samples
@@ -17,11 +18,14 @@ from operators.training.soap import SOAP
 from operators.training.step import Augmentation, Loss
 from operators.transforms import Normalizer
 from pdegen.domains import Box, Cloud
-from pdegen.sampling.noise import Noise
-from pdegen.schema import Count, NonNegative, SchemaError, Strict
+from pdegen.sampling.levels import Levels
+from pdegen.sampling.noise import NoiseModel
+from pdegen.sampling.noise_declared import NoiseKind
+from pdegen.schema import Count, NonNegative, SchemaError, Strict, brief
 from pipelines.declared.models import model_union
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
+Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
 ModelSpec = Annotated[model_union(), Field(discriminator="name")]
 
 
@@ -194,11 +198,51 @@ def _present(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tens
     return (getattr(part, which)[part.mask] for part in parts if part.mask is not None)
 
 
-class InputNoise(Noise):
+class InputNoise(NoiseKind):
     """Noise on the inputs, `pdegen.sampling.noise`. Validation and test have it frozen.
 
     Args:
-        fresh: Draw it anew in every epoch of training, or once, as published.
+        level: Its strength; or a range [low, high], from which each sample has its own
+            (`pdegen.sampling.levels`). With a range the operator is told the level: a further
+            input, constant over the points, is (level/high)^½. "snr" has no ranges: its levels are
+            decibels, of which none is the absence of noise.
+        fresh: Draw noise and levels anew in every epoch of training, or once, as published.
     """
 
+    level: Level
     fresh: bool = True
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _range(cls, level: Any) -> Any:
+        if not isinstance(level, list | tuple):
+            if type(level) not in (int, float) or not math.isfinite(level):
+                raise ValueError(f"a finite number or a range [low, high], got {brief(level)}")
+            return level
+        ends = cast("Sequence[Any]", level)
+        if len(ends) != 2:
+            raise ValueError(f"a range of levels is [low, high], got {list(ends)}")
+        if not all(type(end) in (int, float) for end in ends):
+            raise ValueError(f"the ends of a range of levels are numbers, got {list(ends)}")
+        Levels(*ends)
+        return tuple(map(float, ends))
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if not isinstance(self.level, tuple):
+            self.check_level(self.level)
+        elif self.kind == "snr":
+            raise ValueError(
+                f"snr has no range of levels, which are decibels: name one in place of "
+                f"{list(self.level)}"
+            )
+        return self
+
+    @property
+    def levels(self) -> Levels | None:
+        """The range, where there is one."""
+        return Levels(*self.level) if isinstance(self.level, tuple) else None
+
+    def build(self) -> NoiseModel:
+        """At its level, or at the upper end of its range."""
+        return self.at(self.level[1] if isinstance(self.level, tuple) else self.level)

@@ -149,5 +149,6 @@ def _noise(run: FinishedRun) -> list[tuple[str, ...]]:
     declared = noise.model_dump(mode="json", exclude_none=True)
     fresh, kind = declared.pop("fresh"), declared.pop("kind")
     drawn = "drawn anew in every epoch of training" if fresh else "drawn once for training"
-    text = f"{kind}, {settings(declared)}; {drawn}; frozen in validation and test"
+    known = "; each sample has a level of the range, which the model is told" * bool(noise.levels)
+    text = f"{kind}, {settings(declared)}{known}; {drawn}; frozen in validation and test"
     return [(f"Noise on {run.experiment.data.input}", text)]

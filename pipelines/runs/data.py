@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,13 +15,15 @@ from operators.data import Channel, Pairs, Passes, Samples, StreamedPairs, Task,
 from operators.symmetries import CircleSymmetries, SquareSymmetries
 from operators.training.step import Augmentation
 from pdegen.recipe import load_recipe, recipe_names
+from pdegen.sampling.levels import Levels
 from pdegen.sampling.noise import pointwise_deviation
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import domain_of, physics_of
 from pipelines.declared.registry import InputNoise
-from pipelines.runs.stream import APART, SolvedPairs, check_alike, solved_pairs
+from pipelines.runs.disturbed import Disturbance, Noisy, NoisyStream, Quiet
+from pipelines.runs.stream import SolvedPairs, check_alike, solved_pairs
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -34,11 +36,43 @@ class Source:
         url: The store.
         experiment: Which variables, which grid, which noise, and how they are read.
         weighted: Whether points have quadrature weights, as in tests, or all count alike.
+        at: Noise level of the samples that are tested; by default as in training.
+        told: What an operator that knows the level is told of it; by default the truth.
+
+    Raises:
+        SchemaError: If a level is impossible, or told to an operator that does not take it.
     """
 
     url: str
     experiment: Experiment
     weighted: bool = True
+    at: float | None = None
+    told: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.told is None:
+            return
+        if self.scale is None:
+            raise SchemaError(
+                f"told {self.told:g}: {self.experiment.name} takes no noise level as an input, "
+                "which needs a range, noise.level = [low, high]"
+            )
+        if not 0 <= self.told < math.inf:
+            raise SchemaError(f"the level that is told is finite and >= 0, got {self.told}")
+
+    @property
+    def noise(self) -> InputNoise | None:
+        """That of the samples that are tested.
+
+        Raises:
+            SchemaError: If the level is impossible.
+        """
+        return (self.experiment if self.at is None else self.experiment.at_level(self.at)).noise
+
+    @property
+    def scale(self) -> Levels | None:
+        """By which the operator is told the level; None for one that does not take it."""
+        return None if self.experiment.noise is None else self.experiment.noise.levels
 
     @property
     def stored_resolution(self) -> int:
@@ -52,7 +86,7 @@ class Source:
 
     def clean(self, split: str, resolution: int | None = None) -> Pairs:
         """What is evaluated of a split, on the training grid or another, in memory."""
-        return self._of_task(self.streamed(split, resolution).resident())
+        return self._of_task(self.plain(split, resolution).resident())
 
     def noisy(
         self, split: str, resolution: int | None = None, noise: InputNoise | None = None
@@ -64,14 +98,22 @@ class Source:
         self, split: str, resolution: int | None = None, noise: InputNoise | None = None
     ) -> Pairs:
         pairs = self.streamed(split, resolution).resident()
-        noise = noise or self.experiment.noise
+        noise = noise or self.noise
         if noise is None:
             return pairs
         return replace(pairs, a=self._noise(pairs, noise).of_all(pairs.a, None))
 
+    def plain(self, split: str, resolution: int | None = None) -> StreamedPairs:
+        """`streamed` as the operator takes them: where it knows the level of the noise, it is told
+        that there is none."""
+        pairs, scale = self.streamed(split, resolution), self.scale
+        if scale is None:
+            return pairs
+        return replace(pairs, altered=Quiet(scale, self.told or 0.0), added=1)
+
     def some(self, split: str, count: int, resolution: int | None = None) -> Pairs:
         """`clean` of the first samples of a split."""
-        pairs = self.streamed(split, resolution)
+        pairs = self.plain(split, resolution)
         return self._of_task(replace(pairs, samples=pairs.samples[:count]).resident())
 
     def _of_task(self, pairs: Pairs) -> Pairs:
@@ -86,7 +128,7 @@ class Source:
 
     def asked(self, split: str, resolution: int | None = None) -> Samples:
         """What is evaluated of a split, without noise, read when it is asked for."""
-        return self.task.tested(self.streamed(split, resolution))
+        return self.task.tested(self.plain(split, resolution))
 
     def streamed(self, split: str, resolution: int | None = None) -> StreamedPairs:
         """Pairs of a split as they are stored, read when they are asked for; of the training split
@@ -185,7 +227,8 @@ class Source:
         if noise is None:
             return pairs
         self._check_noise(pairs)
-        return replace(pairs, altered=NoisyStream(noise, self.deviation(stored)))
+        added = Disturbance(noise, self.deviation(stored), self.scale)
+        return replace(pairs, altered=NoisyStream(added), added=added.channels)
 
     def _stored(self, device: torch.device) -> Samples:
         pairs, noise = self.streamed("train"), self.experiment.noise
@@ -208,7 +251,7 @@ class Source:
         pairs, task = self.streamed(split, resolution), task or self.task
         if self._fits(pairs, device):
             return task.tested(self._noisy(split, resolution)).to(device)
-        return task.tested(self._with_noise(pairs, self.experiment.noise).to(device))
+        return task.tested(self._with_noise(pairs, self.noise).to(device))
 
     def selection(self, device: torch.device) -> Samples:
         """The samples by which the epoch is chosen, at times that training sees."""
@@ -230,12 +273,16 @@ class Source:
         )
 
     def _with_noise(self, pairs: StreamedPairs, noise: InputNoise | None) -> StreamedPairs:
-        return pairs if noise is None else replace(pairs, altered=self._noise(pairs, noise))
+        if noise is None:
+            return pairs
+        noisy = self._noise(pairs, noise)
+        return replace(pairs, altered=noisy, added=noisy.added.channels)
 
     def _noise(self, pairs: Samples, noise: InputNoise) -> Noisy:
         self._check_noise(pairs)
         numbers = noise.build().numbers(pairs.samples.tolist())
-        return Noisy(noise, tuple(numbers), self.deviation(pairs))
+        added = Disturbance(noise, self.deviation(pairs), self.scale, self.told)
+        return Noisy(added, tuple(numbers))
 
     def _check_noise(self, pairs: Samples) -> None:
         if pairs.channels[0] != 1:
@@ -243,52 +290,6 @@ class Source:
                 f"noise is for inputs of one channel, {pairs.source['input']} of "
                 f"{pairs.source['url']} has {pairs.channels[0]}"
             )
-
-
-@dataclass(frozen=True)
-class Noisy:
-    """Inputs with noise, as a function of their places among the samples and of the epoch.
-
-    Args:
-        noise: Which.
-        numbers: What each sample has for a number in the random stream.
-        deviation: σ(x) of the inputs.
-    """
-
-    noise: InputNoise
-    numbers: tuple[int, ...]
-    deviation: np.ndarray
-
-    def __call__(self, a: np.ndarray, places: Sequence[int], epoch: int | None) -> np.ndarray:
-        """Noisy inputs; epoch None has the frozen noise, and all have it unless it is fresh."""
-        numbers = [self.numbers[place] for place in places]
-        number = 0 if epoch is None or not self.noise.fresh else epoch + 1
-        model = self.noise.build()
-        return model.add(a[..., 0], self.noise.seed, numbers, self.deviation, number)[..., None]
-
-    def of_all(self, a: torch.Tensor, epoch: int | None) -> torch.Tensor:
-        """The same of all samples."""
-        return torch.from_numpy(self(a.numpy(), range(len(a)), epoch))
-
-
-@dataclass(frozen=True)
-class NoisyStream:
-    """Inputs of a stream with noise, as a function of the numbers of the samples.
-
-    Args:
-        noise: Which; a number comes once, so it is fresh in any case.
-        deviation: σ(x) of the inputs.
-    """
-
-    noise: InputNoise
-    deviation: np.ndarray
-
-    def __call__(self, a: np.ndarray, samples: range) -> np.ndarray:
-        model, start = self.noise.build(), samples.start // APART * APART
-        # of the whole stream, as if it were a set: one kind of noise goes by places in a set
-        numbers = model.numbers(range(start, start + APART))
-        own = numbers[samples.start - start : samples.stop - start]
-        return model.add(a[..., 0], self.noise.seed, own, self.deviation)[..., None]
 
 
 def free_memory(device: torch.device) -> int:

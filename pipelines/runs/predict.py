@@ -44,6 +44,7 @@ def predict(
     split: str = "test",
     resolution: int | None = None,
     level: float | None = None,
+    told: float | None = None,
     bound: bool = False,
     polish: float | None = None,
     overwrite: bool = False,
@@ -59,13 +60,15 @@ def predict(
         device: Where to predict.
         split: Of the store.
         resolution: Points of each axis; by default all.
-        level: Noise level of the inputs; by default as trained.
+        level: Level of the noise that is added to the inputs; by default as trained.
+        told: What an operator that takes the level is told of it; by default the truth.
         bound: Whether to write a bound of the error of each prediction, which the equation proves.
         polish: Relative residual that the solver takes each prediction to; by default none.
         overwrite: Whether predictions that are there may be replaced.
 
     Raises:
-        SchemaError: If the equation offers no bound or no polishing of these predictions.
+        SchemaError: If a level is impossible, or told to an operator that does not take it, or
+            the equation offers no bound or no polishing of these predictions.
         SampleError: If a prediction has no bound, or does not reach the tolerance.
         RunError: If something is in the way at `out`.
         ForeignError: If another process writes there.
@@ -74,7 +77,9 @@ def predict(
     """
     _check(out, overwrite)
     check_tolerance(polish)
-    predictor, description, pairs = opened(checkpoint, store, device, split, resolution, level)
+    predictor, description, pairs = opened(
+        checkpoint, store, device, split, resolution, level, told
+    )
     guaranteed = Guaranteed.of(pairs) if bound or polish is not None else None
     found: list[Tensor] = []
     places: list[Tensor] = []

@@ -300,7 +300,7 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
 
 def check_training(experiment: Experiment, source: Source, device: torch.device) -> None:
     """Raise ValueError where the operator of an experiment cannot be trained on the data."""
-    pairs = source.task.training(source.streamed("train"))
+    pairs = source.task.training(source.plain("train"))
     operator = checked_operator(experiment, pairs)
     if experiment.data.stream is not None:
         pairs = source.training(device)
@@ -404,12 +404,12 @@ def _claim(
 
 def opened(
     checkpoint: Path, store: str, device: torch.device, split: str, resolution: int | None,
-    level: float | None,
+    level: float | None, told: float | None = None,
 ) -> tuple[Predictor, dict[str, Any], Samples]:  # fmt: skip
     """The predictor of a checkpoint, its description, and the samples to evaluate it on.
 
     Raises:
-        CheckpointError, DataError: See `evaluate`.
+        CheckpointError, DataError, SchemaError: See `evaluate`.
     """
     if checkpoint.is_dir():
         there = [path for path in (checkpoint / f"{name}.safetensors" for name in ("best", "last"))
@@ -421,9 +421,7 @@ def opened(
     if absent:
         raise CheckpointError(f"{checkpoint} is not of an experiment: it has no {min(absent)}")
     experiment = Experiment.parse(description["experiment"], str(checkpoint))
-    if level is not None:
-        experiment = experiment.at_level(level)
-    source = Source(store, experiment)
+    source = Source(store, experiment, at=level, told=told)
     pairs = source.tested(split, device, resolution or source.stored_resolution)
     check_fit(predictor, pairs)
     return predictor, description, pairs
@@ -437,16 +435,22 @@ def evaluate(
     split: str = "test",
     resolution: int | None = None,
     level: float | None = None,
+    told: float | None = None,
     keep_in: Path | None = None,
 ) -> Score:
     """Scores of a checkpoint on a split of a store, at the noise level of its experiment or
     another; predictions are kept in the folder `keep_in`, unless they are too large.
 
+    An operator that takes the level is told the true one, or `told`.
+
     Raises:
+        SchemaError: If a level is impossible, or told to an operator that does not take it.
         CheckpointError: If it is none, or of data with other channels.
         DataError: If the store cannot be read as asked.
     """
-    predictor, description, pairs = opened(checkpoint, store, device, split, resolution, level)
+    predictor, description, pairs = opened(
+        checkpoint, store, device, split, resolution, level, told
+    )
     found: list[Tensor] = []
 
     def keep(p: Tensor) -> None:

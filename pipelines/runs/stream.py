@@ -62,8 +62,9 @@ class SolvedPairs(Samples):
             the bits of a store of the recipe.
         threads: How many solve at a time.
         block: Samples that are solved at a time, but at least a batch.
-        altered: What happens to inputs: (values, numbers of the samples) -> values of the same
-            shape, such as with noise.
+        altered: What happens to inputs: (values, numbers of the samples) -> values on the same
+            points, such as with noise.
+        added: Channels that `altered` puts after those of the inputs.
     """
 
     recipe: Recipe
@@ -72,6 +73,7 @@ class SolvedPairs(Samples):
     threads: int = 1
     block: int = _BLOCK
     altered: Alteration | None = None
+    added: int = 0
 
     @property
     def channels(self) -> tuple[int, int]:
@@ -79,7 +81,7 @@ class SolvedPairs(Samples):
             sum(math.prod(self._row(name)[: -len(self.domain.axes)]) for name in names_of(wanted))
             for wanted in (self.source["input"], self.source["target"])
         )
-        return a, u
+        return a + self.added, u
 
     def _row(self, name: str) -> tuple[int, ...]:
         return _variable(self.recipe, name).shape

@@ -147,6 +147,14 @@ def test_weighted_h1_loss_is_the_formula_written_out(plane, published, dense, ga
     assert float(loss) == pytest.approx(dense(*plane, gamma), rel=1e-10)
 
 
+@pytest.mark.parametrize("published", [False, True])
+def test_the_energy_norm_is_weighted_by_the_first_channel(plane, published):
+    """Numbers of the sample come after it, such as its noise level."""
+    p, u, a = plane
+    loss, numbers = WeightedH1(0.5, published), torch.cat([a, torch.full_like(a, 0.3)], dim=-1)
+    assert torch.equal(loss(p, u, numbers), loss(p, u, a))
+
+
 def test_weighted_h1_term_is_the_relative_error_in_the_energy_norm(plane):
     """So it is 0.1 for p = 1.1 u whatever a is, which the published term is not."""
     _, u, a = plane

@@ -14,7 +14,8 @@ from pdegen.making.derived import NoiseJob, add_noise, at_levels
 from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.recipe import load_recipe
-from pdegen.sampling.noise import Noise, SensorNoise, pointwise_deviation
+from pdegen.sampling.noise import SensorNoise, pointwise_deviation
+from pdegen.sampling.noise_declared import Noise
 from pdegen.schema import SchemaError
 from pdegen.store.record import Record
 from pdegen.store.store import Store, StoreError, open_sealed

@@ -9,13 +9,13 @@ from pdegen.sampling.noise import (
     CorrelatedNoise,
     EnsembleNoise,
     MultiplicativeNoise,
-    Noise,
     PublishedNoise,
     RelativeNoise,
     SensorNoise,
     SNRNoise,
     pointwise_deviation,
 )
+from pdegen.sampling.noise_declared import Noise
 from pdegen.schema import SchemaError
 
 GRIDS = pytest.mark.parametrize("shape", [(24,), (6, 8)], ids=["1-D", "2-D"])

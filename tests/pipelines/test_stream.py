@@ -243,6 +243,22 @@ def test_published_noise_goes_by_the_place_in_the_stream(
     np.testing.assert_array_equal(a[..., 0], wanted)
 
 
+def test_samples_of_a_stream_are_told_the_level_of_their_noise(
+    inverse: Experiment, inverse_store: str
+) -> None:
+    source = Source(inverse_store, inverse.with_overrides({"noise.level": [0.0, 0.1]}))
+    noisy, clean = source.training(CPU), of(inverse, samples=16)
+    assert noisy.channels == (2, 1)
+    sigma, told = source.deviation(source.streamed("train")), list[float]()
+    for one, other in zip(noisy.batches(0, 1, 8), clean.batches(0, 1, 8), strict=True):
+        noise = (one.a[..., 0] - other.a[..., 0]).double().numpy() / sigma
+        s = one.a[:, 0, 0, 1].double().numpy()
+        # of 169 normal numbers, to six deviations
+        np.testing.assert_allclose(noise.std(axis=(1, 2)), 0.1 * s**2, rtol=0.33, atol=1e-5)
+        told += s.tolist()
+    assert len(set(told)) == 16
+
+
 # training
 
 

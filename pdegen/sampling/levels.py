@@ -1,0 +1,61 @@
+"""Noise levels of samples, drawn from a range: one training then sees all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.sampling.gaussian import NormalStream
+from pdegen.sampling.noise import hashed
+
+
+@dataclass(frozen=True)
+class Levels:
+    """ε = ε₁ s², s uniform on [(ε₀/ε₁)^½, 1], for a range of levels [ε₀, ε₁].
+
+    The range may begin at 0, where a logarithm cannot. Small levels are drawn more often than by a
+    uniform ε, whose tenth of a range of [0, 0.1] is all that lies below 0.01: here a third is. The
+    same s, within [0, 1], is what an operator is told of the level.
+
+    Args:
+        low, high: The ends of the range, 0 <= ε₀ < ε₁.
+
+    Raises:
+        ValueError: If they are no such range.
+
+    >>> levels = Levels(0.0, 0.1)
+    >>> bool((levels.drawn(0, range(1000)) < 0.025).mean().round(1) == 0.5)
+    True
+    >>> float(levels.told(0.025))
+    0.5
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < self.high < math.inf:
+            raise ValueError(f"a range of levels has 0 <= low < high, got {[self.low, self.high]}")
+
+    def drawn(
+        self, seed: int, numbers: Sequence[int], epoch: int = 0
+    ) -> Float[np.ndarray, " batch"]:
+        """A level for each sample, a function of (seed, number of the sample, epoch) alone.
+
+        Args:
+            seed: Of the noise, from which the levels are independent.
+            numbers: What stands for each sample in the random stream.
+            epoch: Another epoch has independent levels; 0 has the frozen ones.
+        """
+        stream = NormalStream(hashed(seed, "levels", epoch))
+        first = math.sqrt(self.low / self.high)
+        s = first + (1 - first) * stream.uniforms_of(numbers, 1)[:, 0]
+        return self.high * s * s
+
+    def told(self, level: float | Float[np.ndarray, " batch"]) -> Float[np.ndarray, "..."]:
+        """s = (ε/ε₁)^½, what an operator is told; more than 1 beyond the range."""
+        return np.sqrt(np.asarray(level) / self.high)

@@ -1,0 +1,103 @@
+"""Words -> models of noise: what recipes of derived stores and experiments say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from pdegen.sampling.noise import (
+    CorrelatedNoise,
+    EnsembleNoise,
+    MultiplicativeNoise,
+    NoiseModel,
+    PublishedNoise,
+    RelativeNoise,
+    SensorNoise,
+    SNRNoise,
+)
+from pdegen.schema import Positive, Strict, near
+
+Kind = Literal[
+    "ensemble", "relative", "snr", "multiplicative", "correlated", "sensors", "published"
+]
+_PLAIN: dict[str, type[NoiseModel]] = {
+    "ensemble": EnsembleNoise,
+    "relative": RelativeNoise,
+    "snr": SNRNoise,
+    "multiplicative": MultiplicativeNoise,
+    "published": PublishedNoise,
+}
+_OWN_KEYS: dict[str, dict[str, float]] = {
+    "correlated": {"length": 0.1},
+    "sensors": {"fraction": 0.1},
+}
+
+
+class NoiseKind(Strict):
+    """The declaration of a noise without its level.
+
+    Args:
+        kind: Which of the models of `pdegen.sampling.noise`.
+        seed: Seed of the noise.
+        length: Of "correlated" alone, its correlation length (0.1).
+        fraction: Of "sensors" alone, the share of the points observed (0.1).
+    """
+
+    kind: Kind = "ensemble"
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
+    length: Positive | None = None
+    fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _known(cls, kind: Any) -> Any:
+        if kind not in get_args(Kind):
+            raise ValueError(f"unknown kind {kind!r}: {near(str(kind), list(get_args(Kind)))}")
+        return kind
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, content: Any) -> Any:
+        own = _OWN_KEYS.get(str(content.get("kind")), {})
+        given = {key: value for key, value in content.items() if value is not None}
+        return own | given
+
+    @model_validator(mode="after")
+    def _applies(self) -> NoiseKind:
+        own = _OWN_KEYS.get(self.kind, {})
+        for key in ("length", "fraction"):
+            if getattr(self, key) is not None and key not in own:
+                raise ValueError(f"key {key!r} does not apply to {self.kind}")
+        return self
+
+    def check_level(self, level: float) -> None:
+        """Raise ValueError where this kind has no such level."""
+        if level < 0 and self.kind != "snr":
+            raise ValueError(f"the level of {self.kind} noise is not negative, got {level}")
+
+    def at(self, level: float) -> NoiseModel:
+        """The noise at a level."""
+        if self.length is not None:
+            return CorrelatedNoise(level, self.length)
+        if self.fraction is not None:
+            return SensorNoise(level, self.fraction)
+        return _PLAIN[self.kind](level)
+
+
+class Noise(NoiseKind):
+    """The declaration of a noise.
+
+    Args:
+        level: Its strength; for "snr" decibels of either sign, else not negative.
+    """
+
+    level: Annotated[float, Field(allow_inf_nan=False)]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Noise:
+        self.check_level(self.level)
+        return self
+
+    def build(self) -> NoiseModel:
+        return self.at(self.level)

@@ -1,0 +1,228 @@
+"""Operators that take the noise level as an input: in training, tests, commands; refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+from operators.data import Pairs, StreamedPairs
+from operators.training.fit import Stopped
+from pdegen.making.generate import generate
+from pdegen.schema import SchemaError
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.reports.report import write_report
+from pipelines.runs.data import Source
+from pipelines.runs.predict import predict
+from pipelines.runs.run import evaluate, evaluate_run, train
+from tests.pipelines.conftest import CPU, SMALL, SMALL_DARCY
+from tests.pipelines.test_data import assert_same_inputs, by_target, read_as, stopping
+
+RANGE = {"noise.level": [0.0, 0.1]}
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    """From noisy u and its level to averages of a: 16 samples to train on, noise fresh."""
+    return load_experiment("darcy-inverse-quick").with_overrides(
+        {
+            **SMALL_DARCY, "resolutions": [13], "data.overrides.shard": 3, "training.batch": 4,
+            "training.epochs": 2, "data.target_resolution": 5, **RANGE,
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def url(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("data") / "store.zarr"
+    return generate(experiment.data.load_recipe(), str(place), workers=1).url
+
+
+@pytest.fixture(scope="module")
+def trained(experiment: Experiment, url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(experiment, url, folder, CPU)
+    return folder
+
+
+def plain(experiment: Experiment) -> Experiment:
+    return experiment.with_overrides({"noise.level": 0.0})
+
+
+def told(a: torch.Tensor) -> torch.Tensor:
+    """What each sample says of its level, which all its points say."""
+    level = a[..., 1]
+    assert torch.equal(level, level[:, :1, :1].expand_as(level))
+    return level[:, 0, 0]
+
+
+# what the operator sees
+
+
+@pytest.mark.parametrize("reading", ["resident", "streamed"])
+def test_each_sample_is_told_the_level_of_its_noise(
+    experiment: Experiment, url: str, reading: str
+) -> None:
+    source = Source(url, read_as(experiment, reading))
+    pairs = source.training(CPU)
+    assert type(pairs) is (Pairs if reading == "resident" else StreamedPairs)
+    assert pairs.channels == (2, 1)
+    clean = by_target(Source(url, plain(experiment)).training(CPU).parts(16))
+    sigma = torch.from_numpy(source.deviation(source.streamed("train")))
+    seen = list[float]()
+    for epoch in (0, 1):
+        for target, a in by_target(pairs.batches(0, epoch, 4)).items():
+            s = float(told(a[None])[0])
+            noise = (a[..., 0] - clean[target][..., 0]).double() / sigma
+            # of 169 normal numbers, to six deviations; float32 for the smallest levels
+            assert float(noise.std()) == pytest.approx(0.1 * s**2, rel=6 / np.sqrt(338), abs=1e-5)
+            seen.append(s)
+    assert len(set(seen)) == 32  # other levels in the other epoch
+    assert 0 <= min(seen) < 0.3
+    assert 0.7 < max(seen) <= 1
+
+
+@pytest.mark.parametrize("changes", [{}, {"noise.fresh": False}, {"noise.kind": "published"}])
+def test_levels_are_the_same_in_memory_and_streamed(
+    experiment: Experiment, url: str, changes: dict[str, Any]
+) -> None:
+    resident, streamed = (
+        Source(url, read_as(experiment, reading, **changes)) for reading in ("resident", "streamed")
+    )
+    one, other = resident.training(CPU), streamed.training(CPU)
+    for epoch in (0, 1):
+        assert_same_inputs(
+            by_target(one.batches(0, epoch, 4)), by_target(other.batches(0, epoch, 4))
+        )
+    assert_same_inputs(by_target(one.parts(4)), by_target(other.parts(4)))
+    kept = [by_target(one.batches(0, epoch, 4)) for epoch in (0, 1)]
+    same = all(torch.equal(kept[0][key], kept[1][key]) for key in kept[0])
+    assert same == ("noise.fresh" in changes)
+    first, second = (source.tested("test", CPU) for source in (resident, streamed))
+    assert_same_inputs(by_target(first.parts(4)), by_target(second.parts(4)))
+    torch.testing.assert_close(other.one(2).a, next(other.parts(16)).a[2:3], rtol=0, atol=0)
+
+
+def test_validation_has_frozen_levels_that_differ_by_sample(
+    experiment: Experiment, url: str
+) -> None:
+    first, again = (Source(url, experiment).selection(CPU).first().a for _ in range(2))
+    assert torch.equal(first, again)
+    levels = told(Source(url, experiment).noisy("validation").a)
+    assert len(levels.unique()) == len(levels) == 4
+
+
+@pytest.mark.parametrize("level", [0.0, 0.025, 0.4])
+def test_tested_at_a_level_all_samples_have_and_know_it(
+    experiment: Experiment, url: str, level: float
+) -> None:
+    """Also beyond the range. The noise has the bits of a model that is not told."""
+    found = Source(url, experiment, at=level).noisy("test").a
+    alone = Source(url, experiment.at_level(level)).noisy("test").a
+    assert torch.equal(found[..., :1], alone)
+    np.testing.assert_allclose(told(found), np.sqrt(level / 0.1), rtol=1e-7)
+
+
+def test_samples_without_noise_are_told_so(experiment: Experiment, url: str) -> None:
+    source = Source(url, experiment)
+    clean = source.clean("test").a
+    assert torch.equal(clean[..., :1], Source(url, plain(experiment)).clean("test").a)
+    assert not told(clean).any()
+    assert torch.equal(source.asked("test").first().a, clean[:1])
+    assert torch.equal(source.some("test", 2).a, clean[:2])
+
+
+# training and commands
+
+
+def test_training_that_was_stopped_goes_on_to_the_same_bits(
+    experiment: Experiment, url: str, trained: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Stopped):
+        train(experiment, url, tmp_path / "run", CPU, stop=stopping(6))
+    train(experiment, url, tmp_path / "run", CPU, resume=True)
+    for name in ("last", "best"):
+        found, whole = (path / f"{name}.safetensors" for path in (tmp_path / "run", trained))
+        assert found.read_bytes() == whole.read_bytes()
+
+
+def test_a_checkpoint_is_told_the_level_that_is_asked_for(url: str, trained: Path) -> None:
+    """The same data, another answer; what is true is told by default."""
+    best = trained / "best.safetensors"
+    found = [evaluate(best, url, CPU, level=0.05, told=level) for level in (None, 0.05, 0.1)]
+    assert found[0].errors == found[1].errors
+    assert found[0].errors != found[2].errors
+    assert found[0].errors != evaluate(best, url, CPU, level=0.01).errors
+
+
+def test_predictions_take_the_level(url: str, trained: Path, tmp_path: Path) -> None:
+    def values(name: str, **asked: float) -> np.ndarray:
+        found = predict(trained / "best.safetensors", url, tmp_path / name, CPU, **asked)
+        return xr.open_zarr(found.out)["a"].values
+
+    true, wrong = values("true", level=0.0), values("wrong", level=0.0, told=0.1)
+    assert np.isfinite(true).all()
+    assert not np.array_equal(true, wrong)
+    assert np.array_equal(true, values("again", level=0.0, told=0.0))
+
+
+def test_a_run_is_evaluated_and_reported(experiment: Experiment, url: str, trained: Path) -> None:
+    summary = evaluate_run(experiment, url, trained, CPU)
+    assert summary["parameters"] > 0
+    assert np.isfinite(summary["results"][0]["mean"])
+    text = write_report(trained, url, CPU).with_suffix(".md").read_text()
+    assert "each sample has a level of the range, which the model is told" in text
+
+
+def test_the_state_that_is_held_has_no_level(store: str, tmp_path: Path) -> None:
+    """The identity is a prediction of the noisy state alone."""
+    found = {}
+    for name, level in (("one", 0.05), ("range", [0.0, 0.05])):
+        quiet = load_experiment("burgers-quick").with_overrides(
+            {**SMALL, "training.symmetries.reflection": False, "training.epochs": 1}
+        )
+        declared = quiet.at_level(0.0).with_overrides({"noise.level": level})
+        train(declared, store, tmp_path / name, CPU)
+        summary = evaluate_run(declared, store, tmp_path / name, CPU)
+        found[name] = {one["checkpoint"]: one["mean"] for one in summary["trivial"]}
+    assert found["one"].keys() == found["range"].keys() == {"mean", "identity"}
+    # noise of 0.05 changes the error of the identity by less
+    assert found["one"]["identity"] == pytest.approx(found["range"]["identity"], abs=0.05)
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"noise.level": [0.1, 0.0]}, r"noise.level: a range of levels has 0 <= low < high, got"),
+        ({"noise.level": [0.05]}, r"noise.level: a range of levels is \[low, high\], got \[0.05\]"),
+        ({"noise.level": [0, "a"]}, r"noise.level: the ends of a range of levels are numbers, got"),
+        ({"noise.level": "low"}, r"noise.level: a finite number or a range .*, got 'low'"),
+        ({"noise.kind": "snr"}, r"noise: snr has no range of levels, which are decibels"),
+        ({"training.symmetries.square": False, "training.symmetries.reflection": True},
+         r"reflection changes the sign of all inputs, the noise level among them"),
+    ],
+)  # fmt: skip
+def test_impossible_declarations_are_refused(
+    experiment: Experiment, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SchemaError, match=message) as error:
+        experiment.with_overrides(changes)
+    assert "\n" not in str(error.value)
+
+
+def test_an_operator_that_is_not_told_refuses_to_be(
+    experiment: Experiment, url: str, trained: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SchemaError, match=r"told 0.1: .* takes no noise level as an input"):
+        Source(url, plain(experiment), told=0.1)
+    with pytest.raises(SchemaError, match=r"the level that is told is finite and >= 0, got -1"):
+        evaluate(trained / "best.safetensors", url, CPU, told=-1.0)
+    with pytest.raises(SchemaError, match=r"the level of ensemble noise is not negative, got -1"):
+        evaluate(trained / "best.safetensors", url, CPU, level=-1.0)
