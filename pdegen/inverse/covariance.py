@@ -26,7 +26,7 @@ class Covariance:
 
     @cached_property
     def _whitened(self) -> Float[np.ndarray, "k points"]:
-        return (self.directions / self.deviation).reshape(len(self.directions), -1)
+        return (self.directions / self.deviation).reshape(-1, self.deviation.size)
 
     @cached_property
     def _core(self) -> Float[np.ndarray, "k k"]:

@@ -24,7 +24,8 @@ _SHORTEST = 0.1  # step of the line search
 class Differentiated(Protocol):
     """u at some p, with its derivatives."""
 
-    u: Field
+    @property
+    def u(self) -> Field: ...
 
     def jvp(self, dp: Field, /) -> Field: ...
 

@@ -1,0 +1,112 @@
+"""What noisy data say of two phases: the potential, and phases on cells finer than the flow's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
+from jaxtyping import Float
+
+from pdegen.inverse.covariance import Covariance
+from pdegen.inverse.phases import Differentiated, Forward, Level
+from pdegen.inverse.prior import Coefficients
+
+Field = Float[np.ndarray, "n n"]
+
+
+@dataclass(frozen=True)
+class OfFractions:
+    """u(M p Mᵀ): p on fine cells, the flow on larger ones with the fractions of the phases there.
+
+    An interface that moves by one fine cell changes u a little. On the flow's own cells it would
+    jump over a whole one, and a chain cannot follow.
+
+    Args:
+        flow: From fractions to u.
+        means: M, from fine cells to the flow's.
+    """
+
+    flow: Forward
+    means: Float[np.ndarray, "m n"]
+
+    def linearise(self, p: Field) -> Differentiated:
+        """u, and its derivatives with respect to p."""
+        return _OfFractionsAt(self.flow.linearise(self.means @ p @ self.means.T), self.means)
+
+
+@dataclass(frozen=True)
+class _OfFractionsAt:
+    at: Differentiated
+    means: Float[np.ndarray, "m n"]
+
+    @property
+    def u(self) -> Field:
+        return self.at.u
+
+    def jvp(self, dp: Field) -> Field:
+        return self.at.jvp(self.means @ dp @ self.means.T)
+
+    def vjp(self, v: Field) -> Field:
+        return self.means.T @ self.at.vjp(v) @ self.means
+
+
+@dataclass(frozen=True)
+class PhasePotential:
+    """Φ(ξ) = ½ rᵀ R⁻¹ r,  r = d - m - H u(p),  p = 1 where g(ξ) >= 0 and 0 elsewhere.
+
+    Nothing is smoothed, so Φ jumps where a cell changes its phase; for the curvature alone p is
+    Φ(g/δ), as in `PhaseInversion`.
+
+    Args:
+        level: The model, its error's law (m and a part of R) and the prior of g.
+        data: d.
+        deviation: Of their noise.
+        width: δ of the curvature, in deviations of g.
+        modes: Of an axis that the curvature sees, from the lowest.
+    """
+
+    level: Level
+    data: np.ndarray
+    deviation: np.ndarray
+    width: float = 0.1
+    modes: int = 12
+
+    @cached_property
+    def _covariance(self) -> Covariance:
+        size = float(np.sqrt(np.mean(self.data**2)))
+        return self.level.error.with_noise(self.deviation, size)
+
+    def phase(self, xi: Coefficients) -> Field:
+        """p."""
+        return (self.level.prior.field_of(xi) >= 0).astype(np.float64)
+
+    def __call__(self, xi: Coefficients) -> float:
+        """Φ."""
+        level = self.level
+        u = level.forward.linearise(self.phase(xi)).u
+        r = self.data - level.error.mean - level.observation(u)
+        return 0.5 * float(np.sum(r * self._covariance.inverse(r)))
+
+    def curvature(self, xi: Coefficients) -> Float[np.ndarray, "modes modes"]:
+        """Jᵀ R⁻¹ J over the raveled coefficients, 0 beyond the modes that it sees."""
+        level, prior = self.level, self.level.prior
+        width = self.width * float(np.sqrt(np.mean(prior.deviation**2)))
+        z = prior.field_of(xi) / width
+        slope = np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * width)
+        at = level.forward.linearise(scipy.special.ndtr(z))
+        low = np.zeros(xi.shape, dtype=bool)
+        low[: self.modes, : self.modes] = True
+        places = np.flatnonzero(low)
+        units = np.zeros((len(places), xi.size))
+        units[np.arange(len(places)), places] = 1.0
+        changes = [
+            level.observation(at.jvp(slope * prior.field_of(one.reshape(xi.shape))))
+            for one in units
+        ]
+        weighted = np.stack([self._covariance.inverse(change).ravel() for change in changes])
+        jacobian = np.stack([change.ravel() for change in changes])
+        full = np.zeros((xi.size, xi.size))
+        full[np.ix_(places, places)] = jacobian @ weighted.T
+        return full
