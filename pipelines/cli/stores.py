@@ -214,7 +214,7 @@ def noise_command(
     _check_options(options)
     given = list(level or [])
     if levels is not None:
-        from pipelines.studies.noise import parse_levels
+        from pipelines.studies.levels import parse_levels
 
         given += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, given)

@@ -361,11 +361,13 @@ def study_samples_command(
 @study_app.command("noise")
 def study_noise_command(
     experiment: Annotated[str, typer.Argument(help="An inverse experiment, or a TOML file.")],
-    train_levels: Annotated[str, typer.Option(help="Noise levels to train at.")] = "0,0.01,0.1",
+    train_levels: Annotated[
+        str, typer.Option(help="Noise levels to train at; all is one training that is told them.")
+    ] = "0,0.01,0.1",
     test_levels: Annotated[str, typer.Option(help="Noise levels to test at.")] = "0,0.01,0.05,0.1",
     inverted: Annotated[int, typer.Option(help="Test samples of the classical methods.")] = 100,
     told: Annotated[
-        str, typer.Option(help="What classical methods are told of the level, as multiples of it.")
+        str, typer.Option(help="What methods that know the level are told, as multiples of it.")
     ] = "1",
     seeds: Seeds = 1,
     out: Out = None,
@@ -381,14 +383,18 @@ def study_noise_command(
     from pipelines.declared.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
-    from pipelines.studies.noise import NoiseStudy, parse_levels
+    from pipelines.studies.levels import parse_levels, parse_trained
+    from pipelines.studies.noise import NoiseStudy
 
     declared = load_experiment(experiment, data).with_overrides(parsed(set_))
     how = _How(workers, device, resume, overwrite)
     place, folder = how.place, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)
-    levels = parse_levels(train_levels), parse_levels(test_levels)
+    tested = parse_levels(test_levels)
+    trained = parse_trained(train_levels, tested)
     store = data or generated(declared.data.load_recipe())
-    study = NoiseStudy(declared, store, folder, *levels, seeds, inverted, parse_levels(told))
+    study = NoiseStudy(
+        declared, store, folder, trained, tested, seeds, inverted, parse_levels(told)
+    )
     how.study(study, f"studying {declared.name}, steps")
     say(write_noise_report(study, place))

@@ -22,6 +22,7 @@ from pipelines.reports.studies import Facts, of_data, reproduction
 from pipelines.reports.wording import settings
 from pipelines.runs import reproduction as again
 from pipelines.runs.run import provenance
+from pipelines.studies.levels import ALL
 from pipelines.studies.noise import CONSTANT, Cell, NoiseStudy
 from pipelines.studies.row import Row, interval, mean_and_spread
 from pipelines.studies.runner import How
@@ -77,6 +78,12 @@ def _listed(levels: tuple[float, ...], separator: str = ", ") -> str:
     return separator.join(f"{level:g}" for level in levels)
 
 
+def _trained(study: NoiseStudy, separator: str = ", ") -> str:
+    """The levels of the trainings."""
+    words = [ALL if isinstance(level, tuple) else f"{level:g}" for level in study.train_levels]
+    return separator.join(words)
+
+
 @dataclass(frozen=True)
 class _Part:
     """What a report says of a finished study."""
@@ -90,13 +97,13 @@ class _Part:
         study, how = self.study, How(self.device)
         return {
             method.name: [[study.row(c, how) for c in cells] for cells in study.cells(method)]
-            for method in (
-                *map(Cell, study.train_levels),
-                *study.corrected,
-                Cell(CONSTANT),
-                *study.classical,
-            )
+            for method in (*self.trained, *study.corrected, Cell(CONSTANT), *study.classical)
         }
+
+    @property
+    def trained(self) -> list[Cell]:
+        """The trainings of seed 0; those that know the level also as they are told another one."""
+        return [model for model in self.study.models + self.study.misled if model.seed == 0]
 
     def pairs(self, measure: str) -> np.ndarray:
         """Mean and spread, [method, test level, 2]."""
@@ -117,7 +124,7 @@ class _Part:
             ("Noise", settings(noise)),
             ("In training", "fresh in every epoch" if fresh else "frozen: drawn once"),
             ("In validation and test", "frozen, of other samples than the training noise"),
-            ("Trainings", f"levels {_listed(study.train_levels)}, {seeds}, {epochs}"),
+            ("Trainings", f"levels {_trained(study)}, {seeds}, {epochs}"),
             ("Epoch reported", "chosen on validation samples with the noise of training"),
             ("Test samples", f"{len(study.truth)}; classical methods on the first {count}"),
             (CONSTANT.capitalize(), "the mean coefficient of the training samples"),
@@ -174,17 +181,37 @@ class _Part:
 
     def _lessons(self, means: np.ndarray) -> list[str]:
         """Sentences that the numbers themselves give."""
-        levels, tests = self.study.train_levels, self.study.test_levels
-        worst, first = tests.index(max(tests)), tests.index(min(tests))
-        least, most = levels.index(min(levels)), levels.index(max(levels))
-        if least == most:
+        tests = self.study.test_levels
+        levels = [v for v in self.study.train_levels if not isinstance(v, tuple)]
+        found = [self._of_all(means)] if len(levels) < len(self.study.train_levels) else []
+        if not levels:
             return []
+        worst, first = tests.index(max(tests)), tests.index(min(tests))
+        least, most = (self.study.train_levels.index(level) for level in (min(levels), max(levels)))
+        if least == most:
+            return found
         return [
+            *found,
             f"Tested at {tests[worst]:g}, the model trained at {levels[least]:g} errs "
             f"{means[least, worst] / means[most, worst]:.2g} times as much as the one trained at "
             f"{levels[most]:g}; tested at {tests[first]:g}, the latter errs "
-            f"{means[most, first] / means[least, first]:.2g} times as much as the former."
+            f"{means[most, first] / means[least, first]:.2g} times as much as the former.",
         ]
+
+    def _of_all(self, means: np.ndarray) -> str:
+        """How one training at all levels compares with one at each."""
+        study, names = self.study, list(self.rows)
+        (every,) = (Cell(v).name for v in study.train_levels if isinstance(v, tuple))
+        said = [
+            f"{means[names.index(every), at] / means[names.index(Cell(level).name), at]:.3g} "
+            f"at {level:g}"
+            for at, level in enumerate(study.test_levels)
+            if level in study.train_levels
+        ]
+        where = f": {', '.join(said)}" if said else ": no level was trained for and tested"
+        return (
+            f"Error of the one training at all levels, by that of the training at a level{where}."
+        )
 
     def measured(self, measure: str) -> Section:
         title, meaning = _MEASURES[measure]
@@ -197,7 +224,7 @@ class _Part:
 
     def reconstructions(self) -> Section:
         study, rows, number = self.study, list[list[Panel]](), 0
-        models = [Cell(trained) for trained in study.train_levels]
+        models = [model for model in self.trained if model.told == 1]
         classical = [method for method in study.classical if method.told == 1]
         titles = ["truth a", *(method.name for method in (*models, *classical))]
         for at, level in enumerate(study.test_levels):
@@ -229,7 +256,7 @@ class _Part:
         study, experiment = self.study, self.study.experiment
         run = again.reproduction(experiment, open_sealed(study.store))
         options = {
-            "--train-levels": _listed(study.train_levels, ","),
+            "--train-levels": _trained(study, ","),
             "--test-levels": _listed(study.test_levels, ","),
             "--seeds": str(study.seeds),
             "--inverted": str(study.inverted),

@@ -28,6 +28,7 @@ from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
 from pipelines.runs.interfaces import agreement
 from pipelines.runs.predictions import kept_mean
+from pipelines.studies.levels import Trained, key, word
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 
@@ -42,14 +43,15 @@ class Cell:
     """A part of a noise study.
 
     Args:
-        method: A classical method, or the level that a model was trained at.
+        method: A classical method, or the level that a model was trained at, or the range of
+            levels of one that is told them.
         seed: Of the training.
         at: The noise level of the test samples; None stands for the training itself.
-        told: What a classical method is told of the level, as a multiple of it.
+        told: What a classical method, or such a model, is told of the level, as a multiple of it.
         corrected: Whether steps of a classical method follow a model's answer.
     """
 
-    method: str | float
+    method: str | Trained
     seed: int = 0
     at: float | None = None
     told: float = 1.0
@@ -58,11 +60,9 @@ class Cell:
     @property
     def name(self) -> str:
         """Of the method, for people."""
-        if isinstance(self.method, str):
-            return (
-                self.method if self.told == 1 else f"{self.method}, told {self.told:.2g} times it"
-            )
-        return f"trained at {self.method:g}" + (", corrected" if self.corrected else "")
+        name = self.method if isinstance(self.method, str) else f"trained at {word(self.method)}"
+        name += ", corrected" if self.corrected else ""
+        return name if self.told == 1 else f"{name}, told {self.told:.2g} times it"
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,12 @@ class NoiseStudy(Study[Cell]):
         experiment: The inverse problem that is trained, at other noise levels and seeds.
         store: Its data.
         folder: Where models, cells and the report are kept.
-        train_levels, test_levels: Noise levels.
+        train_levels: Noise levels; a range is one training that is told the level of each sample.
+        test_levels: Noise levels.
         seeds: Number of trainings at each level.
         inverted: Test samples of the classical methods, at most.
-        told: What these are told of the level, as multiples of it; 1 is the truth.
+        told: What these, and models of a range, are told of the level, as multiples of it; 1 is
+            the truth.
 
     Raises:
         SchemaError: If the experiment does not learn a two-phase coefficient from noisy data, or a
@@ -86,7 +88,7 @@ class NoiseStudy(Study[Cell]):
     experiment: Experiment
     store: str
     folder: Path
-    train_levels: tuple[float, ...]
+    train_levels: tuple[Trained, ...]
     test_levels: tuple[float, ...]
     seeds: int
     inverted: int = 100
@@ -109,9 +111,9 @@ class NoiseStudy(Study[Cell]):
                 self.noise(level)  # refuses an impossible level
             if not levels or len(set(levels)) < len(levels):
                 raise SchemaError(f"{name} levels must differ, and be at least one, got {levels}")
-        for word in ("seeds", "inverted"):
-            if getattr(self, word) < 1:
-                raise SchemaError(f"{word} must be at least 1, got {getattr(self, word)}")
+        for count in ("seeds", "inverted"):
+            if getattr(self, count) < 1:
+                raise SchemaError(f"{count} must be at least 1, got {getattr(self, count)}")
         if 1.0 not in self.told or not all(0 < factor < np.inf for factor in self.told):
             raise SchemaError(f"told must be positive numbers with 1 among them, got {self.told}")
 
@@ -121,7 +123,7 @@ class NoiseStudy(Study[Cell]):
         rest = (*rest, self.inverted, self.told)
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
-    def noise(self, level: float) -> InputNoise:
+    def noise(self, level: Trained) -> InputNoise:
         """The noise of the experiment, at a level."""
         assert self.experiment.noise is not None
         return self.experiment.noise.replaced({"level": level}, "noise level")
@@ -136,6 +138,13 @@ class NoiseStudy(Study[Cell]):
     def models(self) -> list[Cell]:
         """The trainings."""
         return [Cell(level, seed) for level in self.train_levels for seed in range(self.seeds)]
+
+    @property
+    def misled(self) -> list[Cell]:
+        """The trainings that are told another level, once for each."""
+        wrong = [factor for factor in self.told if factor != 1]
+        ranged = [model for model in self.models if isinstance(model.method, tuple)]
+        return [replace(model, told=factor) for factor in wrong for model in ranged]
 
     @property
     def classical(self) -> list[Cell]:
@@ -157,7 +166,8 @@ class NoiseStudy(Study[Cell]):
     def training(self, cell: Cell) -> StudyTraining:
         """What a model was trained by."""
         changed = {"noise.level": cell.method, "training.seed": cell.seed}
-        folder = self.folder / "models" / f"level-{cell.method:g}-seed-{cell.seed}"
+        assert not isinstance(cell.method, str)
+        folder = self.folder / "models" / f"level-{key(cell.method)}-seed-{cell.seed}"
         return StudyTraining(self.experiment.with_overrides(changed), self.store, folder)
 
     # what the runner asks
@@ -182,16 +192,17 @@ class NoiseStudy(Study[Cell]):
     def stages(self) -> Sequence[Sequence[Cell]]:
         methods = [Cell(CONSTANT), *self.classical]
         better = [replace(c, corrected=True) for c in self.models if self.corrected]
-        parts = [*self.models, *better, *methods]
+        parts = [*self.models, *self.misled, *better, *methods]
         tested = [replace(c, at=at) for at in self.test_levels for c in parts]
         return [self.models, tested]
 
     def place(self, part: Cell) -> Path:
         if isinstance(part.method, str):
             name = part.method.replace(",", "").replace(" ", "-")
-            name += "" if part.told == 1 else f"-told-{part.told:g}"
         else:
-            name = f"{'corrected' if part.corrected else 'model'}-{part.method:g}-seed-{part.seed}"
+            what = "corrected" if part.corrected else "model"
+            name = f"{what}-{key(part.method)}-seed-{part.seed}"
+        name += "" if part.told == 1 else f"-told-{part.told:g}"
         at = "" if part.at is None else f"-at-{part.at:g}"
         return self.folder / "cells" / f"{name}{at}.json"
 
@@ -201,7 +212,8 @@ class NoiseStudy(Study[Cell]):
         if isinstance(part.method, str):
             settings = [part.method, part.told, _TUNED_ON, _KNOWN, self.inverted]
             return _digest(json.dumps(settings).encode(), noisy)
-        made = _digest(read(self.training(part).checkpoint), noisy)
+        told = b"" if part.told == 1 else f"told {part.told}".encode()
+        made = _digest(read(self.training(part).checkpoint), noisy + told)
         return f"{made} {_KNOWN} {self.inverted}" if part.corrected else made
 
     def kept(self, part: Cell) -> Row | None:
@@ -252,9 +264,18 @@ class NoiseStudy(Study[Cell]):
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
         """What a model makes of noisy test samples, shape (samples, m, m)."""
         assert cell.at is not None
-        training, pairs = self.training(cell), self.test_pairs(cell.at)
-        found = training.predicted(pairs, device, training.folder / f"at-{cell.at:g}")
+        training = self.training(cell)
+        place = f"at-{cell.at:g}" + ("" if cell.told == 1 else f"-told-{cell.told:g}")
+        found = training.predicted(self.test_pairs_of(cell), device, training.folder / place)
         return found[..., 0].double().numpy()
+
+    def test_pairs_of(self, cell: Cell) -> Pairs:
+        """The test samples as a model takes them: with what it is told of the level, if it is."""
+        assert cell.at is not None
+        experiment, told = self.training(cell).experiment, None
+        if cell.told != 1:
+            told = cell.told * cell.at
+        return Source(self.store, experiment, at=cell.at, told=told).noisy("test")
 
     def _constant(self) -> np.ndarray:
         """The mean coefficient of the training samples, whatever the data."""
@@ -341,18 +362,6 @@ class NoiseStudy(Study[Cell]):
         truth = self.truth[: len(found)]
         iou, distance = (values.tolist() for values in agreement(found, truth, self.values))
         return Row(errors=_errors(found, truth).tolist(), iou=iou, hausdorff=distance, note=note)
-
-
-def parse_levels(text: str) -> tuple[float, ...]:
-    """Noise levels separated by commas.
-
-    >>> parse_levels("0,0.01,0.1")
-    (0.0, 0.01, 0.1)
-    """
-    try:
-        return tuple(float(word) for word in text.split(","))
-    except ValueError:
-        raise SchemaError(f"levels are numbers separated by commas, got {text!r}") from None
 
 
 def _errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -25,7 +25,8 @@ from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.run import RunError
 from pipelines.studies import noise as noise_study
 from pipelines.studies import runner
-from pipelines.studies.noise import Cell, NoiseStudy, parse_levels
+from pipelines.studies.levels import parse_levels, parse_trained
+from pipelines.studies.noise import Cell, NoiseStudy
 from pipelines.studies.row import Row, mean_and_spread
 from pipelines.studies.runner import How
 
@@ -172,6 +173,40 @@ def test_mean_and_spread():
     assert mean_and_spread(two[:1], "errors") == (2, 0)
 
 
+def test_one_training_serves_all_levels(experiment, store, tmp_path):
+    """It is told the level of the test samples, or a multiple of it; others are told nothing."""
+    every = (0.0, 0.1)
+    study = NoiseStudy(
+        experiment, store, tmp_path / "s", (0.1, every), (0.0, 0.1), 1, 1, (1.0, 3.0)
+    )
+    assert pickle.loads(pickle.dumps(study)) == study
+    study.run(CPU)
+    write_noise_report(study, CPU)
+    run = json.loads((study.training(Cell(every)).folder / "run.json").read_text())
+    assert run["experiment"]["noise"]["level"] == [0.0, 0.1]
+    cell = Cell(every, at=0.1)
+    training = study.training(cell)
+    found = (
+        runner.predictions(training.predictor(CPU), study.test_pairs_of(cell))[..., 0]
+        .double()
+        .numpy()
+    )
+    truth = study.truth
+    expected = np.linalg.norm(found - truth, axis=(1, 2)) / np.linalg.norm(truth, axis=(1, 2))
+    right, wrong = (study.row(replace(cell, told=told), HOW).errors for told in (1, 3))
+    assert right == pytest.approx(expected)
+    assert right != wrong
+    none = [study.row(replace(cell, at=0.0, told=told), HOW).errors for told in (1, 3)]
+    assert none[0] == none[1]  # three times nothing
+    numbers = json.loads((study.folder / "matrix.json").read_text())["errors"]
+    ratio = numbers["trained at all levels"][1][0] / numbers["trained at 0.1"][1][0]
+    page = (study.folder / "report.html").read_text()
+    for words in ("trained at all levels, told 3 times it", "--train-levels 0.1,all",
+                  f"by that of the training at a level: {ratio:.3g} at 0.1."):  # fmt: skip
+        assert words in page
+    assert "trained at 0.1, told" not in page
+
+
 # stopping and going on
 
 
@@ -303,6 +338,10 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         (["--test-levels", "0,a"], "levels are numbers separated by commas, got '0,a'"),
         (["--train-levels", "nan"], "noise level: .*nan"),
         (["--train-levels", ""], "levels are numbers separated by commas"),
+        (["--train-levels", "all"], "a range of levels has 0 <= low < high, got"),
+        (["--train-levels", "0,1,all,all"], "train levels must differ"),
+        (["--train-levels", "0,al"], "levels are numbers separated by commas, got '0,al'"),
+        (["--train-levels", "1,all", "--set", "noise.kind=snr"], "snr has no range of levels"),
         (["--seeds", "0"], "seeds"),
         (["--inverted", "0"], "inverted must be at least 1, got 0"),
         (["--told", "3"], r"told must be positive numbers with 1 among them, got \(3.0,\)"),
@@ -338,3 +377,5 @@ def test_a_store_of_another_kind_is_refused(experiment, tmp_path, capsys, monkey
 
 def test_levels_as_words():
     assert parse_levels("0, 0.05,1e-1") == (0.0, 0.05, 0.1)
+    assert parse_trained("0.02, all", (0.05, 0.1)) == (0.02, (0.02, 0.1))
+    assert parse_trained("all", (0.05, 0.0)) == ((0.0, 0.05),)

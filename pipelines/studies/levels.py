@@ -1,0 +1,43 @@
+"""Noise levels of a study: those that are trained at, which may be a range, and as text."""
+
+from __future__ import annotations
+
+from pdegen.schema import SchemaError
+
+ALL = "all"
+Trained = float | tuple[float, float]
+
+
+def key(level: Trained) -> str:
+    """A level, or the ends of a range, as a part of a file name."""
+    return f"{level[0]:g}-to-{level[1]:g}" if isinstance(level, tuple) else f"{level:g}"
+
+
+def word(level: Trained) -> str:
+    """A level in words; a range is that of all levels of its study."""
+    return "all levels" if isinstance(level, tuple) else f"{level:g}"
+
+
+def parse_trained(text: str, tested: tuple[float, ...]) -> tuple[Trained, ...]:
+    """Noise levels to train at; ALL stands for the range of them and of those that are tested.
+
+    >>> parse_trained("0.01,all", (0.0, 0.1))
+    (0.01, (0.0, 0.1))
+    """
+    words = [one.strip() for one in text.split(",")]
+    numbers = parse_levels(",".join(one for one in words if one != ALL)) if {*words} - {ALL} else ()
+    every = (*numbers, *tested)
+    levels = iter(numbers)
+    return tuple((min(every), max(every)) if one == ALL else next(levels) for one in words)
+
+
+def parse_levels(text: str) -> tuple[float, ...]:
+    """Noise levels separated by commas.
+
+    >>> parse_levels("0,0.01,0.1")
+    (0.0, 0.01, 0.1)
+    """
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise SchemaError(f"levels are numbers separated by commas, got {text!r}") from None
