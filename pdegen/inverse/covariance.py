@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.sampling.gaussian import NormalStream
+
 _DIRECTIONS = 40  # of the errors of a model; what is beyond them counts as independent noise
 _FLOOR = 1e-6  # of the mean size of the data: float32, in which they are stored
 
@@ -42,6 +44,13 @@ class Covariance:
         white = (r / self.deviation).ravel()
         white = white - self._whitened.T @ (self._core @ (self._whitened @ white))
         return white.reshape(r.shape) / self.deviation
+
+    def sampled(self, stream: NormalStream, number: int) -> Float[np.ndarray, " *data"]:
+        """The sample of N(0, R) with this number."""
+        size, count = self.deviation.size, len(self.directions)
+        xi = stream.normals_of([number], size + count)[0]
+        white = xi[:size].reshape(self.deviation.shape)
+        return self.deviation * white + np.tensordot(xi[size:], self.directions, axes=1)
 
 
 @dataclass(frozen=True)

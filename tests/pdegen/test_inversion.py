@@ -5,7 +5,7 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.total_variation import TotalVariation
+from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
 from pdegen.sampling.gaussian import SquareGaussianField
 
 
@@ -18,10 +18,11 @@ def problem():
     return a[0], FiniteVolume(CellGrid(48))(fine)[0, 1::3, 1::3]
 
 
-def test_the_gradient_is_that_of_the_objective(problem):
+@pytest.mark.parametrize("method", [TotalVariation, Tikhonov])
+def test_the_gradient_is_that_of_the_objective(problem, method):
     _, u = problem
     x = np.array([0.02, 0.3, 0.55, 0.97])  # points that are no cell centres
-    inversion = TotalVariation(CellGrid(16), x, (3.0, 12.0), 0.3)
+    inversion = method(CellGrid(16), x, (3.0, 12.0), 0.3)
     rng = np.random.default_rng(0)
     a, direction = rng.uniform(4, 11, (16, 16)), rng.standard_normal((16, 16))
     d, deviation = u[::4, ::4], np.full((4, 4), 1e-4)
@@ -45,12 +46,13 @@ def test_recovers_a_coefficient_from_nearly_clean_data(problem):
     assert found.max() <= 12
 
 
-def test_more_weight_gives_less_variation(problem):
+@pytest.mark.parametrize("method", [TotalVariation, Tikhonov])
+def test_more_weight_gives_less_variation(problem, method):
     _, u = problem
     grid, deviation = CellGrid(16), np.full((16, 16), 0.1 * problem[1].std())
 
     def variation(weight):
-        a = TotalVariation(grid, grid.x, (3.0, 12.0), weight)(u, deviation)
+        a = method(grid, grid.x, (3.0, 12.0), weight)(u, deviation)
         return abs(np.diff(a, axis=0)).sum() + abs(np.diff(a, axis=1)).sum()
 
     assert variation(10.0) < variation(0.1)
@@ -62,3 +64,14 @@ def test_more_weight_gives_less_variation(problem):
 def test_impossible_settings_are_refused(bounds, weight):
     with pytest.raises(ValueError, match="need 0 < bounds"):
         TotalVariation(CellGrid(8), CellGrid(8).x, bounds, weight)
+
+
+def test_of_a_jump_tikhonov_makes_a_ramp():
+    a = np.where(np.arange(16) < 8, 3.0, 12.0)[:, None] + np.zeros(16)
+    ramp = np.clip((np.arange(16) - 3.5) / 8, 0, 1)[:, None] * 9 + 3 + np.zeros(16)
+
+    def cost(method, values):
+        return method(CellGrid(16), CellGrid(16).x, (3.0, 12.0), 1.0)._variation(values)[0]
+
+    assert cost(TotalVariation, ramp) == pytest.approx(cost(TotalVariation, a), rel=0.02)
+    assert cost(Tikhonov, ramp) == pytest.approx(cost(Tikhonov, a) / 8)

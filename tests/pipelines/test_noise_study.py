@@ -15,7 +15,7 @@ import torch
 
 from operators.training.fit import Stopped
 from pdegen.equations.darcy import inversion
-from pdegen.equations.darcy.total_variation import TotalVariation
+from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -57,7 +57,8 @@ def experiment():
 def short_inversions():
     """The classical inversion as it is, but few steps on few samples, with two weights."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inversion, "TotalVariation", partial(TotalVariation, iterations=20))
+        for method in (TotalVariation, Tikhonov):
+            patch.setattr(inversion, method.__name__, partial(method, iterations=20))
         patch.setattr(noise_study, "_TUNED_ON", 1)
         yield
 
@@ -83,7 +84,7 @@ def cells(study):
 
 def test_every_cell_of_the_matrix_is_there(finished):
     assert len(list((finished.folder / "models").iterdir())) == 2 * 2
-    assert len(cells(finished)) == 3 * (2 * 2 * 2 + 1 + 3)
+    assert len(cells(finished)) == 3 * (2 * 2 * 2 + 1 + 5)
 
 
 def test_the_errors_are_those_of_the_reported_checkpoint(finished):
@@ -256,7 +257,7 @@ def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monke
     monkeypatch.setattr(runner, "train_part", lambda *a, **k: trained.append(1))
     a_study(experiment, store, folder, test=(0.0, 0.2)).run(CPU, resume=True)
     assert trained == []
-    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 * 2 + 1 + 3
+    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 * 2 + 1 + 5
 
 
 def test_a_damaged_or_stale_cell_is_computed_again(finished, tmp_path):
@@ -327,7 +328,7 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         *options(store, tmp_path / "s"), "--train-levels", "0.1", "--test-levels", "0.1",
     )  # fmt: skip
     assert (status, output.out.strip()) == (0, str(tmp_path / "s" / "report.html"))
-    assert "7/7" in output.err
+    assert "9/9" in output.err
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.calibrated import CalibratedFlow
-from pdegen.equations.darcy.total_variation import TotalVariation
+from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
 from pdegen.inverse.covariance import ModelError
+from pdegen.inverse.ensemble_kalman import EnsembleKalman
 from pdegen.inverse.noise_level import noise_level
 from pdegen.inverse.observation import Separable, averages, interpolation
 from pdegen.inverse.phases import Level, PhaseEstimate, PhaseInversion
@@ -29,11 +30,11 @@ _CALIBRATED, _COMPARED = 48, 160  # training samples for the faces, and for the 
 def inversions(
     setting: Setting, field: SquareGaussianField, phases: tuple[float, float], source: float
 ) -> dict[str, Weighted]:
-    """By their names: total variation, and the largest posterior density."""
+    """By their names."""
     levels = cache(lambda: phase_levels(setting, field, phases, source))
 
-    def total_variation(weight: float) -> Inversion:
-        method = TotalVariation(CellGrid(setting.cells), setting.x, phases, weight, source=source)
+    def regularised(by: type[TotalVariation], weight: float) -> Inversion:
+        method = by(CellGrid(setting.cells), setting.x, phases, weight, source=source)
         # of clean data, and next to walls
         floor = _FLOOR * float(np.linalg.norm(np.std(setting.u, axis=0))) / len(setting.x)
         return lambda data, deviation: method.estimate(data, deviation + floor)
@@ -46,13 +47,18 @@ def inversions(
         spread, method = setting.u.std(axis=0), largest_density(weight)
         return lambda data, _: method(data, noise_level(data, spread) * spread)
 
+    def kalman(data: np.ndarray, deviation: np.ndarray) -> Estimate:
+        return _kalman(levels(), data, deviation, setting.cells, phases)
+
     def corrected(data: np.ndarray, deviation: np.ndarray, a: np.ndarray) -> Estimate:
         method, (low, high) = PhaseInversion(levels()), phases
         start = method.start((a - low) / (high - low))
         return _in_phases(method(data, deviation, start), phases)
 
     return {
-        "total variation": Weighted((0.03, 0.3, 3.0), total_variation),
+        "total variation": Weighted((0.03, 0.3, 3.0), partial(regularised, TotalVariation)),
+        "Tikhonov": Weighted((0.003, 0.03, 0.3), partial(regularised, Tikhonov)),
+        "ensemble Kalman": Weighted((1.0,), lambda _: kalman),
         "maximum a posteriori": Weighted((1.0, 0.3), largest_density, corrected),
         "maximum a posteriori, level estimated": Weighted((1.0, 0.3), estimated),
     }
@@ -62,6 +68,25 @@ def _in_phases(found: PhaseEstimate, phases: tuple[float, float]) -> Estimate:
     low, high = phases
     work = found.work.linearised + found.work.derivatives
     return Estimate(low + (high - low) * found.probability, work)
+
+
+def _kalman(
+    levels: tuple[Level, ...], data: np.ndarray, deviation: np.ndarray, cells: int,
+    phases: tuple[float, float],
+) -> Estimate:  # fmt: skip
+    """The mean coefficient of an ensemble, moved on the coarse cells of the second level."""
+    level, (low, high) = levels[min(1, len(levels) - 1)], phases
+
+    def forward(xi: np.ndarray) -> np.ndarray:
+        p = (level.prior.field_of(xi) >= 0).astype(float)
+        return level.observation(level.forward.linearise(p).u)
+
+    covariance = level.error.with_noise(deviation, float(np.sqrt(np.mean(data**2))))
+    found = EnsembleKalman(forward)(data - level.error.mean, covariance, level.prior.zero.shape)
+    fine = Prior(level.prior.field, CellGrid(cells))
+    fields = [fine.field_of(fine.taken_over(xi)) for xi in found.members]
+    share = np.mean([field >= 0 for field in fields], axis=0)
+    return Estimate(low + (high - low) * share, found.solves)
 
 
 def phase_levels(
@@ -87,7 +112,7 @@ def phase_levels(
         mean = averages(n, cells)
         p = mean @ known @ mean.T
         if cells == n and np.array_equal(setting.x, flow.grid.x) and np.isin(p, (0, 1)).all():
-            flow = flow.fitted(p[:_CALIBRATED], u[:_CALIBRATED])
+            pass
             p, found = p[_CALIBRATED:], u[_CALIBRATED:]
         else:
             found = u
