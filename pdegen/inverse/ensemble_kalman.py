@@ -95,8 +95,11 @@ class EnsembleKalman:
         scale = float(np.sqrt(self.members - 1))
         spread, moved = (g - g.mean(axis=0)) / scale, (xi - xi.mean(axis=0)) / scale
         noise = np.stack([covariance.sampled(stream, number) for number in numbers])
-        wanted = np.reshape(residuals + np.sqrt(alpha) * noise, (self.members, -1))
-        weighted = np.stack([covariance.inverse(y) for y in spread]).reshape(wanted.shape)
-        inner = weighted @ spread.reshape(wanted.shape).T
+        wanted: np.ndarray = np.reshape(residuals + np.sqrt(alpha) * noise, (self.members, -1))
+        weighted: np.ndarray = np.stack([covariance.inverse(y) for y in spread]).reshape(
+            wanted.shape
+        )
+        inner: np.ndarray = weighted @ spread.reshape(wanted.shape).T
         inner[np.diag_indices_from(inner)] += alpha
-        return wanted @ weighted.T @ np.linalg.inv(inner) @ moved
+        inverse: np.ndarray = np.linalg.inv(inner)
+        return wanted @ weighted.T @ inverse @ moved
