@@ -65,6 +65,7 @@ def test_the_largest_density_beats_total_variation(methods, samples, setting, le
         if name != "maximum a posteriori, level estimated"
     }  # fmt: skip
     assert found["maximum a posteriori"] < found["total variation"] < 0.3
+    assert found["maximum a posteriori, few steps"] < found["total variation"]
 
 
 def test_an_estimated_level_does_as_well_as_a_known_one(methods, samples, setting):

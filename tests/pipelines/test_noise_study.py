@@ -84,7 +84,7 @@ def cells(study):
 
 def test_every_cell_of_the_matrix_is_there(finished):
     assert len(list((finished.folder / "models").iterdir())) == 2 * 2
-    assert len(cells(finished)) == 3 * (2 * 2 * 2 + 1 + 5)
+    assert len(cells(finished)) == 3 * (2 * 2 * 2 + 1 + 6)
 
 
 def test_the_errors_are_those_of_the_reported_checkpoint(finished):
@@ -257,7 +257,7 @@ def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monke
     monkeypatch.setattr(runner, "train_part", lambda *a, **k: trained.append(1))
     a_study(experiment, store, folder, test=(0.0, 0.2)).run(CPU, resume=True)
     assert trained == []
-    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 * 2 + 1 + 5
+    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 * 2 + 1 + 6
 
 
 def test_a_damaged_or_stale_cell_is_computed_again(finished, tmp_path):
@@ -328,7 +328,7 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         *options(store, tmp_path / "s"), "--train-levels", "0.1", "--test-levels", "0.1",
     )  # fmt: skip
     assert (status, output.out.strip()) == (0, str(tmp_path / "s" / "report.html"))
-    assert "9/9" in output.err
+    assert "10/10" in output.err
 
 
 @pytest.mark.parametrize(

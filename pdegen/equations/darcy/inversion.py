@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -20,7 +21,7 @@ from pdegen.sampling.gaussian import SquareGaussianField
 
 # Widths of the steps, chosen by trials on 43 x 43 and 85 x 85 points; coarse cells cost little
 _FIRST, _SECOND, _THIRD = (1.0, 0.7, 0.5, 0.35, 0.25), (0.25, 0.2), (0.15, 0.1, 0.07)
-_LAST = (0.12, 0.08, 0.05, 0.04)
+_LAST, _FEW = (0.12, 0.08, 0.05, 0.04), (0.12, 0.08, 0.05)
 _MORE = 6  # steps, at most, until the data fit
 _FEWEST, _MANY = 15, 40  # cells of an axis: of the first level, and of one with narrow steps
 _FLOOR = 1e-3  # deviation of noise that total variation assumes at least, of that of u
@@ -43,6 +44,11 @@ def inversions(
         method = PhaseInversion(levels(), weight)
         return lambda data, deviation: _in_phases(method(data, deviation), phases)
 
+    def few_steps(weight: float) -> Inversion:
+        *coarse, last = levels()
+        method = PhaseInversion((*coarse, replace(last, widths=_FEW, more=0)), weight)
+        return lambda data, deviation: _in_phases(method(data, deviation), phases)
+
     def estimated(weight: float) -> Inversion:
         spread, method = setting.u.std(axis=0), largest_density(weight)
         return lambda data, _: method(data, noise_level(data, spread) * spread)
@@ -60,6 +66,7 @@ def inversions(
         "Tikhonov": Weighted((0.003, 0.03, 0.3), partial(regularised, Tikhonov)),
         "ensemble Kalman": Weighted((1.0,), lambda _: kalman),
         "maximum a posteriori": Weighted((1.0, 0.3), largest_density, corrected),
+        "maximum a posteriori, few steps": Weighted((1.0, 0.3), few_steps),
         "maximum a posteriori, level estimated": Weighted((1.0, 0.3), estimated),
     }
 
