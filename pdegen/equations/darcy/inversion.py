@@ -114,7 +114,7 @@ def phase_levels(
     sizes = _sizes(n)
     for cells in sizes:
         coarse = _FIRST if cells == sizes[0] else _SECOND if cells < _MANY else _THIRD
-        widths = _LAST if cells == n else coarse
+        widths = (*(_SECOND if len(sizes) < 3 else ()), *_LAST) if cells == n else coarse
         flow = CalibratedFlow(CellGrid(cells), phases, source)
         mean = averages(n, cells)
         p = mean @ known @ mean.T
