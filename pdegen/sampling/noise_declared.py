@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from pdegen.sampling.noise import (
     CorrelatedNoise,
@@ -70,6 +76,12 @@ class NoiseKind(Strict):
             if getattr(self, key) is not None and key not in own:
                 raise ValueError(f"key {key!r} does not apply to {self.kind}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Kind and level first, as people write them: the order is a part of what is kept."""
+        said = content(self)
+        return {key: said[key] for key in ("kind", "level") if key in said} | said
 
     def check_level(self, level: float) -> None:
         """Raise ValueError where this kind has no such level."""

@@ -81,6 +81,10 @@ def test_a_recipe_gives_the_same_bits(recipe, stores, request):
     for array, expected in then.items():
         if machine() == BITS["4de699f"]["on"]:
             assert now[array]["sha256"] == expected["sha256"], array
+        if array == "residual":  # rounding alone: another processor has another one
+            of_both = np.array([now[array]["values"], expected["values"]])
+            assert np.max(of_both, initial=0) < 1e-8
+            continue
         # other processors and versions of NumPy round elsewhere; solvers stop at 1e-8 at most
         np.testing.assert_allclose(
             now[array]["values"], expected["values"], rtol=1e-5, atol=1e-6 * expected["scale"]
