@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ _MEASURES = {
         "The side of the square is 1; √2 where no interface was found.",
     ),
 }
+_WIDE = 13  # letters of a line above a small picture
 _MANY = 100  # samples, from which on a mean is fit for a headline
 _LEVEL = "noise level of the test samples"
 
@@ -226,7 +228,8 @@ class _Part:
         study, rows, number = self.study, list[list[Panel]](), 0
         models = [model for model in self.trained if model.told == 1]
         classical = [method for method in study.classical if method.told == 1]
-        titles = ["truth a", *(method.name for method in (*models, *classical))]
+        names = "truth a", *(method.name for method in (*models, *classical))
+        titles = [fill(name, _WIDE) for name in names]
         for at, level in enumerate(study.test_levels):
             pairs = study.test_pairs(level)
             number = int(pairs.samples[0])
