@@ -383,7 +383,7 @@ def study_noise_command(
     from pipelines.declared.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
-    from pipelines.studies.levels import parse_levels, parse_trained
+    from pipelines.studies.levels import check_classical, parse_levels, parse_trained
     from pipelines.studies.noise import NoiseStudy
 
     declared = load_experiment(experiment, data).with_overrides(parsed(set_))
@@ -391,10 +391,9 @@ def study_noise_command(
     place, folder = how.place, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)
     tested = parse_levels(test_levels)
-    trained = parse_trained(train_levels, tested)
+    trained, multiples = parse_trained(train_levels, tested), parse_levels(told)
+    check_classical(inverted, multiples)
     store = data or generated(declared.data.load_recipe())
-    study = NoiseStudy(
-        declared, store, folder, trained, tested, seeds, inverted, parse_levels(told)
-    )
+    study = NoiseStudy(declared, store, folder, trained, tested, seeds, inverted, multiples)
     how.study(study, f"studying {declared.name}, steps")
     say(write_noise_report(study, place))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pdegen.schema import SchemaError
 
 ALL = "all"
@@ -41,3 +43,16 @@ def parse_levels(text: str) -> tuple[float, ...]:
         return tuple(float(word) for word in text.split(","))
     except ValueError:
         raise SchemaError(f"levels are numbers separated by commas, got {text!r}") from None
+
+
+def check_classical(inverted: int, told: tuple[float, ...]) -> None:
+    """Raise SchemaError where classical methods cannot be tested so.
+
+    Args:
+        inverted: Test samples, at most.
+        told: What they are told of the level, as multiples of it.
+    """
+    if inverted < 1:
+        raise SchemaError(f"inverted must be at least 1, got {inverted}")
+    if 1.0 not in told or not all(0 < factor < math.inf for factor in told):
+        raise SchemaError(f"told must be positive numbers with 1 among them, got {told}")

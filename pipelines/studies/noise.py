@@ -28,7 +28,7 @@ from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
 from pipelines.runs.interfaces import agreement
 from pipelines.runs.predictions import kept_mean
-from pipelines.studies.levels import Trained, key, word
+from pipelines.studies.levels import Trained, check_classical, key, word
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 
@@ -111,11 +111,9 @@ class NoiseStudy(Study[Cell]):
                 self.noise(level)  # refuses an impossible level
             if not levels or len(set(levels)) < len(levels):
                 raise SchemaError(f"{name} levels must differ, and be at least one, got {levels}")
-        for count in ("seeds", "inverted"):
-            if getattr(self, count) < 1:
-                raise SchemaError(f"{count} must be at least 1, got {getattr(self, count)}")
-        if 1.0 not in self.told or not all(0 < factor < np.inf for factor in self.told):
-            raise SchemaError(f"told must be positive numbers with 1 among them, got {self.told}")
+        if self.seeds < 1:
+            raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
+        check_classical(self.inverted, self.told)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As text: classes of operators are made when the project is imported, and are not sent."""
