@@ -27,7 +27,7 @@ LONG = {
     "operators/models/pit.py:__init__": "arguments that presets name, and layers in their order",
     "operators/models/scot.py:__init__": "arguments that presets name, and layers in their order",
     "operators/training/fit.py:fit": "the training loop reads from top to bottom",
-    "pipelines/cli/studies.py:benchmark_command": "half of it is its options",
+    "pipelines/cli/benchmarks.py:benchmark_command": "half of it is its options",
     "pipelines/cli/training.py:_train": "messages in the order in which a run makes progress",
     "pipelines/runs/run.py:train": "half of it is what its arguments mean",
     "pipelines/runs/run.py:evaluate": "half of it is what its arguments mean",

@@ -14,7 +14,7 @@ import psutil
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import loaded, restored, source_of, word_of
-from pdegen.inverse.setting import Setting, Weighted
+from pdegen.inverse.setting import ClassicalMethod, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, to_numpy, torch
 from pdegen.schema import Count, SchemaError, Strict
@@ -86,7 +86,7 @@ class Problem(Strict):
         """What readers who do not know the equation should know of its fields."""
         return Physics()
 
-    def inversions(self, setting: Setting) -> dict[str, Weighted]:
+    def inversions(self, setting: Setting) -> dict[str, ClassicalMethod]:
         """Classical ways from noisy targets back to the input, by their names; none by default.
 
         Args:

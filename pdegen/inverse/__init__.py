@@ -1,1 +1,1 @@
-"""Inverse problems, without the name of an equation: what is observed, and how well it fits."""
+"""Inverse problems, without the name of an equation: data, priors, inversions, posteriors."""

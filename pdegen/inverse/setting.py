@@ -52,7 +52,7 @@ Correction = Callable[[np.ndarray, np.ndarray, np.ndarray], Estimate]
 
 
 @dataclass(frozen=True)
-class Weighted:
+class ClassicalMethod:
     """A way from data to the coefficient, with a weight to be chosen on validation samples.
 
     Args:

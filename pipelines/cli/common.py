@@ -55,6 +55,7 @@ Stream = Annotated[
 Only = Annotated[
     list[str] | None, typer.Option(metavar="OPERATOR", help="Train only this operator; repeatable.")
 ]
+Quick = Annotated[bool, typer.Option("--quick", help="Run the small version, for two cores.")]
 Trainings = Annotated[int, typer.Option("--workers", min=1, help="Trainings that run at once.")]
 On = Annotated[
     list[str] | None,

@@ -265,7 +265,8 @@ class _Part:
             "--inverted": str(study.inverted),
             "--told": _listed(study.told, ","),
         }
-        words = shlex.join(word for pair in options.items() for word in pair)
+        chosen = [word for name in study.only for word in ("--method", name)]
+        words = shlex.join([*(word for pair in options.items() for word in pair), *chosen])
         command = f"{run.replace('pdegen run', 'pdegen study noise', 1)} {words}"
         content = again.toml(experiment.model_dump(mode="json", exclude_none=True))
         rows = [Row(provenance=provenance(self.device))]

@@ -17,7 +17,7 @@ import torch
 from operators.data import Pairs, averaging_weights
 from operators.norms import relative_l2
 from operators.training.files import read
-from pdegen.inverse.setting import Correction, Estimate, Setting, Weighted
+from pdegen.inverse.setting import ClassicalMethod, Correction, Estimate, Setting
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
@@ -79,10 +79,11 @@ class NoiseStudy(Study[Cell]):
         inverted: Test samples of the classical methods, at most.
         told: What these, and models of a range, are told of the level, as multiples of it; 1 is
             the truth.
+        only: The classical methods to test, by name; by default all that the equation offers.
 
     Raises:
-        SchemaError: If the experiment does not learn a two-phase coefficient from noisy data, or a
-            level is impossible.
+        SchemaError: If the experiment does not learn a two-phase coefficient from noisy data, a
+            level is impossible, or the equation does not offer a method.
     """
 
     experiment: Experiment
@@ -93,6 +94,7 @@ class NoiseStudy(Study[Cell]):
     seeds: int
     inverted: int = 100
     told: tuple[float, ...] = (1.0,)
+    only: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         data, noise = self.experiment.data, self.experiment.noise
@@ -118,7 +120,7 @@ class NoiseStudy(Study[Cell]):
     def __reduce__(self) -> tuple[Any, ...]:
         """As text: classes of operators are made when the project is imported, and are not sent."""
         rest = self.store, self.folder, self.train_levels, self.test_levels, self.seeds
-        rest = (*rest, self.inverted, self.told)
+        rest = (*rest, self.inverted, self.told, self.only)
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
     def noise(self, level: Trained) -> InputNoise:
@@ -172,6 +174,7 @@ class NoiseStudy(Study[Cell]):
 
     def check(self, device: torch.device) -> None:
         self.source.clean("test")
+        _ = self.methods  # refuses an unknown one
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         declared = {
@@ -182,6 +185,7 @@ class NoiseStudy(Study[Cell]):
             "seeds": self.seeds,
             "inverted": self.inverted,
             "told": self.told,
+            "only": self.only,
             "store": self.store,
         }
         same = ("experiment", "content")
@@ -282,8 +286,8 @@ class NoiseStudy(Study[Cell]):
         return np.full_like(self.truth, float(mean.mean()))
 
     @cached_property
-    def methods(self) -> dict[str, Weighted]:
-        """The classical inversions that the equation offers."""
+    def methods(self) -> dict[str, ClassicalMethod]:
+        """The classical inversions that the equation offers, or those that were chosen."""
         n, held = self.experiment.data.resolution, open_sealed(self.store)
         count = min(_KNOWN, len(self.source.streamed("train")))
         same = {"data.target_resolution": n, "data.samples": count}
@@ -291,7 +295,11 @@ class NoiseStudy(Study[Cell]):
         x = known.points[:, 0, 0].double().numpy()
         a, u = (values[..., 0].double().numpy() for values in (known.u, known.a))
         problem = Recipe.parse(held.attributes["recipe"], self.store).problem
-        return problem.inversions(Setting(x, a, u))
+        offered = problem.inversions(Setting(x, a, u))
+        for name in self.only:
+            if name not in offered:
+                raise SchemaError(f"method: unknown {name!r}, known: {', '.join(offered)}")
+        return {name: offered[name] for name in self.only or offered}
 
     def _inverted(self, part: Cell) -> Row:
         """A classical inversion of the first test samples, its weight chosen on validation ones."""

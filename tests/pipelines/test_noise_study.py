@@ -326,9 +326,14 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
     status, output = call(
         capsys, monkeypatch, "study", "noise", "darcy-inverse-quick",
         *options(store, tmp_path / "s"), "--train-levels", "0.1", "--test-levels", "0.1",
+        "--method", "total variation", "--method", "Tikhonov",
     )  # fmt: skip
     assert (status, output.out.strip()) == (0, str(tmp_path / "s" / "report.html"))
-    assert "10/10" in output.err
+    # a training, the model, the constant, and the two that were chosen
+    assert "5/5" in output.err
+    page = (tmp_path / "s" / "report.md").read_text()
+    assert "--method 'total variation' --method Tikhonov" in page
+    assert "maximum a posteriori" not in page
 
 
 @pytest.mark.parametrize(
@@ -347,6 +352,7 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         (["--inverted", "0"], "inverted must be at least 1, got 0"),
         (["--told", "3"], r"told must be positive numbers with 1 among them, got \(3.0,\)"),
         (["--told", "1,-1"], "told must be positive numbers"),
+        (["--method", "tv"], "method: unknown 'tv', known: total variation, Tikhonov,"),
         (["--set", "noise.kind=gausian"], "unknown kind 'gausian'"),
         (["--set", "data.input=a", "--set", "data.target=u"], "must learn u -> a"),
         (["--set", "data.resolution=10"], "resolution 10 is no subsample of the 13 cell points"),

@@ -16,7 +16,7 @@ from pdegen.inverse.noise_level import noise_level
 from pdegen.inverse.observation import Separable, averages, interpolation
 from pdegen.inverse.phases import Level, PhaseEstimate, PhaseInversion
 from pdegen.inverse.prior import Prior
-from pdegen.inverse.setting import Estimate, Inversion, Setting, Weighted
+from pdegen.inverse.setting import ClassicalMethod, Estimate, Inversion, Setting
 from pdegen.sampling.gaussian import SquareGaussianField
 
 # Widths of the steps, chosen by trials on 43 x 43 and 85 x 85 points; coarse cells cost little
@@ -30,7 +30,7 @@ _CALIBRATED, _COMPARED = 48, 160  # training samples for the faces, and for the 
 
 def inversions(
     setting: Setting, field: SquareGaussianField, phases: tuple[float, float], source: float
-) -> dict[str, Weighted]:
+) -> dict[str, ClassicalMethod]:
     """By their names."""
     levels = cache(lambda: phase_levels(setting, field, phases, source))
 
@@ -62,12 +62,12 @@ def inversions(
         return _in_phases(method(data, deviation, start), phases)
 
     return {
-        "total variation": Weighted((0.03, 0.3, 3.0), partial(regularised, TotalVariation)),
-        "Tikhonov": Weighted((0.003, 0.03, 0.3), partial(regularised, Tikhonov)),
-        "ensemble Kalman": Weighted((1.0,), lambda _: kalman),
-        "maximum a posteriori": Weighted((1.0, 0.3), largest_density, corrected),
-        "maximum a posteriori, few steps": Weighted((1.0, 0.3), few_steps),
-        "maximum a posteriori, level estimated": Weighted((1.0, 0.3), estimated),
+        "total variation": ClassicalMethod((0.03, 0.3, 3.0), partial(regularised, TotalVariation)),
+        "Tikhonov": ClassicalMethod((0.003, 0.03, 0.3), partial(regularised, Tikhonov)),
+        "ensemble Kalman": ClassicalMethod((1.0,), lambda _: kalman),
+        "maximum a posteriori": ClassicalMethod((1.0, 0.3), largest_density, corrected),
+        "maximum a posteriori, few steps": ClassicalMethod((1.0, 0.3), few_steps),
+        "maximum a posteriori, level estimated": ClassicalMethod((1.0, 0.3), estimated),
     }
 
 

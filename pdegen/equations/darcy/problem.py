@@ -15,7 +15,7 @@ from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.law import Solved, darcy_law
 from pdegen.equations.registry import equation
-from pdegen.inverse.setting import Setting, Weighted
+from pdegen.inverse.setting import ClassicalMethod, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
@@ -239,7 +239,7 @@ class Darcy(Problem):
             drawing={"a": Drawing("a", "phases", log=True), "u": Drawing("u")},
         )
 
-    def inversions(self, setting: Setting) -> dict[str, Weighted]:
+    def inversions(self, setting: Setting) -> dict[str, ClassicalMethod]:
         from pdegen.equations.darcy.inversion import inversions
 
         phases = self.coefficient.phases

@@ -1,0 +1,170 @@
+"""Commands of tables: benchmarks, profiles, break-even points."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pdegen.schema import SchemaError
+from pipelines.cli.common import (
+    Device,
+    Equation,
+    Failed,
+    On,
+    Only,
+    Overwrite,
+    Quick,
+    Resume,
+    Set,
+    Trainings,
+    app,
+    parsed,
+)
+from pipelines.cli.terminal import say
+from pipelines.cli.trainings import Launch, command_line
+
+if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
+    from pipelines.declared.benchmark import Benchmark
+    from pipelines.studies.benchmark import BenchmarkRun
+
+Words = list[str] | None
+
+
+@app.command("benchmark")
+def benchmark_command(
+    name: Annotated[str, typer.Argument(help="Benchmark, or a TOML file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the benchmark.")] = None,
+    only: Only = None,
+    on: On = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds: trainings of each operator.")
+    ] = None,
+    quick: Quick = False,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DATASET=STORE",
+            help="Store of a dataset; default: generated if absent; repeatable.",
+        ),
+    ] = None,
+    set_: Set = None,
+    workers: Trainings = 1,
+    device: Device = "cpu",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    equation: Equation = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Make the rows of this seed alone, beside other processes and without a report.",
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str,
+        typer.Option(help="Where trainings run: processes, slurm, or the address of a scheduler."),
+    ] = "processes",
+    cells: Annotated[
+        bool,
+        typer.Option("--cells", help="Make the stores, and print a command for each training."),
+    ] = False,
+) -> None:
+    """Train operators on datasets at one protocol or two, and write one table of the results."""
+    from pipelines.declared.benchmark import load_benchmark
+    from pipelines.declared.profile import Profile
+    from pipelines.reports.benchmark_report import write_benchmark_report
+
+    how = Launch(workers, device, resume, overwrite, scheduler)
+    benchmark = load_benchmark(name, sound=False)
+    if isinstance(benchmark, Profile):
+        if only or on or seeds or data or set_ or workers > 1 or seed is not None or cells:
+            raise SchemaError(
+                f"{name} is a profile: it takes --quick, --out, --device, --resume and --overwrite"
+            )
+        _profile(benchmark, quick, out, how)
+        return
+    benchmark = chosen(benchmark, quick, only, on, set_)
+    if seeds is not None:
+        benchmark = benchmark.model_copy(update={"seeds": seeds})
+    if overwrite and (seed is not None or cells):
+        raise SchemaError("--seed and --cells go on with the folder: leave --overwrite out")
+    if seed is not None and seed >= benchmark.seeds:
+        raise SchemaError(
+            f"benchmark {benchmark.name} has seeds 0 to {benchmark.seeds - 1}, got --seed {seed}"
+        )
+    folder, stores = out or Path("runs") / f"benchmark-{benchmark.name}", data or []
+    if seed is not None or cells:
+        how = replace(how, resume=True)
+    run = how.prepared(benchmark, folder, benchmark.stores(stores), only or [], seed)
+    if cells:
+        for words in _cells(run, out):
+            say(shlex.join(words))
+        return
+    how.benchmark(run, write_benchmark_report)
+
+
+@app.command("break-even")
+def break_even_command(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished benchmark.")],
+) -> None:
+    """Compute again, from the logs of a benchmark's runs, after how many solves operators pay."""
+    from pipelines.reports.benchmark_table import solves
+    from pipelines.studies.logged import break_evens
+
+    off = list[str]()
+    for name, (logged, stated) in break_evens(folder).items():
+        say(f"{name}: {solves(logged)} (table: {solves(stated)})")
+        if logged != stated and not abs(logged - stated) <= 0.1 * stated:
+            off.append(name)
+    if off:
+        raise Failed(f"more than 10 % from the table: {'; '.join(off)}")
+
+
+def chosen(benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words) -> "Benchmark":
+    """The part of a benchmark that the options select, with their settings."""
+    small = benchmark.quickly() if quick else benchmark
+    chosen = small.only(only or [], on or [])
+    chosen.check()  # what is not chosen need not be
+    return chosen.with_overrides(parsed(set_))
+
+
+def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:
+    """The command of each training that is not there yet."""
+    words = sys.argv[1:]
+    for flag in ("--cells", "--resume"):
+        words = [word for word in words if word != flag]
+    words = _without(words, "--only", "--on")
+    for case, seed in dict.fromkeys(
+        (replace(case, protocol=""), seed)
+        for stage in run.stages()
+        for case, seed in stage
+        if run.kept((case, seed)) is None
+    ):
+        yield ["pdegen", *words, "--only", case.operator, "--on", case.dataset, "--seed", str(seed)]
+
+
+def _without(words: list[str], *options: str) -> list[str]:
+    """The words of a command without some options and their values."""
+    left = list[str]()
+    skip = False
+    for word in words:
+        if not skip and word not in options and word.partition("=")[0] not in options:
+            left.append(word)
+        skip = not skip and word in options
+    return left
+
+
+def _profile(profile: Any, quick: bool, out: Path | None, how: Launch) -> None:
+    from pipelines.declared.benchmark import load_quick_profile
+    from pipelines.reports.profile_report import write_profile_report
+    from pipelines.studies.profile import HOLDING, ProfileRun
+
+    profile = load_quick_profile(profile) if quick else profile
+    run = ProfileRun(profile, out or Path("runs") / profile.name)
+    HOLDING.check(run.folder, how.resume, how.overwrite)
+    how.study(run, f"profile {profile.name}")
+    say(write_profile_report(run, command_line()))
