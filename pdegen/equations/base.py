@@ -87,12 +87,15 @@ class Problem(Strict):
         return Physics()
 
     def inversions(self, setting: Setting) -> dict[str, ClassicalMethod]:
-        """Classical ways from noisy targets back to the input, by their names; none by default.
+        """Classical ways from noisy targets back to the input, by their names.
 
         Args:
             setting: Points of the data, and known pairs on the cells where the input is wanted.
+
+        Raises:
+            SchemaError: If there is none, or none for this law; says why.
         """
-        return {}
+        raise SchemaError(f"{self.word} offers no classical inversions")
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
         """What can be proved of predictions of a variable, and how they are polished.

@@ -11,22 +11,22 @@ from jaxtyping import Float
 
 @dataclass(frozen=True)
 class Setting:
-    """An inverse problem on the unit square: u at some points, a wanted on cells.
+    """An inverse problem: u at some points, a wanted on cells, or at the points of an interval.
 
     Args:
         x: Points of the data along each axis.
-        a: Known coefficients on the cells on which a is wanted, shape (samples, n, n): those of
-            training samples.
+        a: Known coefficients on the cells on which a is wanted, shape (samples, n, n), or
+            (samples, n): those of training samples.
         u: Their solutions at the points, without noise.
     """
 
     x: Float[np.ndarray, " m"]
-    a: Float[np.ndarray, "samples n n"]
-    u: Float[np.ndarray, "samples m m"]
+    a: Float[np.ndarray, " samples *cells"]
+    u: Float[np.ndarray, " samples *points"]
 
     @property
     def cells(self) -> int:
-        """n."""
+        """n of an axis."""
         return self.a.shape[-1]
 
 
@@ -35,15 +35,15 @@ class Estimate:
     """What an inversion found of one sample.
 
     Args:
-        a: The coefficient on the cells, shape (n, n).
+        a: On the cells, or at the points, where it is wanted.
         solves: Systems of equations that it solved.
     """
 
-    a: Float[np.ndarray, "n n"]
+    a: Float[np.ndarray, " *cells"]
     solves: int
 
 
-# data and the deviation of their noise, both of shape (m, m)
+# data and the deviation of their noise, both of the shape of the points
 Inversion = Callable[[np.ndarray, np.ndarray], Estimate]
 
 

@@ -20,11 +20,20 @@ from pdegen.equations.burgers.law import burgers_law
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from pdegen.equations.in_time import TimesFromStart, check_steps
 from pdegen.equations.registry import equation
+from pdegen.inverse.setting import ClassicalMethod, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.schema import Coefficient, Count, InverseLength, Positive, Size, Strict
+from pdegen.schema import (
+    Coefficient,
+    Count,
+    InverseLength,
+    Positive,
+    SchemaError,
+    Size,
+    Strict,
+)
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -141,6 +150,15 @@ class Burgers(Problem):
             sentences={"initial": self.initial.sentence},
             drawing={"a": Drawing("a"), "u": Drawing("u")},
         )
+
+    def inversions(self, setting: Setting) -> dict[str, ClassicalMethod]:
+        from pdegen.equations.burgers.inversion import inversions
+
+        if len(self.times) != 1 or not self.times[0] > 0:
+            raise SchemaError(
+                f"burgers inverts u at one time after the start, got times {list(self.times)}"
+            )
+        return inversions(setting, self.initial.build(), self.viscosity, self.times[0])
 
     @property
     def needed(self) -> int:

@@ -244,7 +244,9 @@ class Darcy(Problem):
 
         phases = self.coefficient.phases
         if phases is None:
-            return {}
+            raise SchemaError(
+                f"darcy inverts a coefficient of two phases, got {self.coefficient.kind}"
+            )
         return inversions(setting, self.field.build(), phases, self.source)
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:

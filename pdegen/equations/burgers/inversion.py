@@ -1,0 +1,265 @@
+"""From noisy solutions of Burgers' equation back to initial values, and to the viscosity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.burgers.linearised import LinearisedColeHopf
+from pdegen.equations.burgers.solver import ColeHopf
+from pdegen.inverse.gaussian import CircleModes, GaussianEstimate, GaussianInversion
+from pdegen.inverse.setting import ClassicalMethod, Estimate, Inversion, Setting
+from pdegen.numerics.failure import SolveError
+from pdegen.sampling.gaussian import PeriodicGaussianField
+
+_POINTS, _LEAST = 4, 256  # of the solving grid: so many for each of the data, and at least these
+_FLOOR = 1e-6  # of the size of the data: float32, in which they are stored
+_TOLERANCE = 1e-4  # of the solver, on the way to an estimate
+_TIKHONOV = (0.01, 0.1, 1.0, 10.0)  # weights
+_STEP, _STEPS = 0.1, 30  # of log ν on either side, in deviations of its law
+
+Values = Float[np.ndarray, " n"]
+
+
+class InitialValue(NamedTuple):
+    """What u(T) says of u(0).
+
+    u0: The most likely values at the points of the data.
+    deviation: Of the posterior there, linearised.
+    estimate: Of the coefficients.
+    """
+
+    u0: Values
+    deviation: Values
+    estimate: GaussianEstimate
+
+
+@dataclass(frozen=True)
+class InitialValueInversion:
+    """The most likely u(0) of d = u(T) + e, e ~ N(0, diag σ²), u(0) a Gaussian field on the circle.
+
+    Heat damps the mode k of u(T) by about e^(-ν(2πk)²T): beyond some k the estimate is the mean 0
+    of the law, and its deviation that of the law.
+
+    Args:
+        modes: The law of u(0), on the solving grid.
+        viscosity: ν.
+        time: T.
+        points: Number of data, at x = 0, 1/points, ...; it divides the solving grid.
+    """
+
+    modes: CircleModes
+    viscosity: float
+    time: float
+    points: int
+
+    @classmethod
+    def of_law(
+        cls, field: PeriodicGaussianField, viscosity: float, time: float, points: int
+    ) -> InitialValueInversion:
+        """With the modes of a law that the data can tell apart, k < points/2.
+
+        The others have no posterior but their law; they are left out.
+        """
+        count = min(field.modes, (points - 1) // 2)
+        return cls(_modes(field.mode_deviations[:count], points), viscosity, time, points)
+
+    @classmethod
+    def tikhonov(
+        cls, weight: float, modes: int, viscosity: float, time: float, points: int
+    ) -> InitialValueInversion:
+        """For argmin ½ |(d - u(T))/σ|² + ½ weight ∫ u₀'² dx, which needs no law.
+
+        ∫ u₀'² of the mode k is (2πk)²/2 times its squared coefficients.
+        """
+        k = 2 * np.pi * np.arange(1, modes + 1)
+        return cls(_modes(np.sqrt(2 / weight) / k, points), viscosity, time, points)
+
+    @property
+    def start(self) -> np.ndarray:
+        """The coefficients of the mean, 0."""
+        return np.zeros(2 * len(self.modes.deviations))
+
+    def linearise(self, xi: np.ndarray) -> _FinalValue:
+        """u(T) at the points of the data, as a map of the coefficients."""
+        solver = ColeHopf(self.modes.grid, self.viscosity, _TOLERANCE)
+        at = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
+        return _FinalValue(self.modes, at, self._stride)
+
+    def __call__(self, data: Values, deviation: Values) -> InitialValue:
+        """The estimate of one sample.
+
+        Args:
+            data: d, shape (points,).
+            deviation: σ; the rounding of the data is added.
+        """
+        found = GaussianInversion(self)(data, _rounded(data, deviation), self.start)
+        basis = self.modes.basis[:: self._stride]
+        variance: Values = np.sum((basis @ found.covariance) * basis, axis=1)
+        return InitialValue(basis @ found.coefficients, np.sqrt(variance), found)
+
+    @property
+    def _stride(self) -> int:
+        return self.modes.grid.n // self.points
+
+
+class Viscosity(NamedTuple):
+    """What data say of ν.
+
+    log: The estimate of log ν.
+    deviation: Of log ν, by its law and the data.
+    """
+
+    log: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class ViscosityInversion:
+    """ν from noisy u(T), if log ν ~ N(log `typical`, `spread`²).
+
+    Args:
+        typical, spread: The law of log ν.
+        time: T.
+        points: Number of data, as of `InitialValueInversion`.
+    """
+
+    typical: float
+    spread: float
+    time: float
+    points: int
+
+    def from_both(self, u0: Values, data: Values, deviation: Values) -> Viscosity:
+        """By steps of Gauss and Newton in log ν, where u(0) is known.
+
+        Args:
+            u0: Initial value without mean, on a solving grid whose number of points is a multiple
+                of that of the data.
+            data, deviation: d and σ.
+        """
+        known = _KnownStart(self, u0 - u0.mean())  # modes that the grid folds have one
+        found = GaussianInversion(known)(data, _rounded(data, deviation), np.zeros(1))
+        return Viscosity(
+            np.log(self.typical) + self.spread * float(found.coefficients[0]),
+            self.spread * float(np.sqrt(found.covariance[0, 0])),
+        )
+
+    def from_solution(
+        self, field: PeriodicGaussianField, data: Values, deviation: Values
+    ) -> Viscosity:
+        """Mean and deviation of log ν by the evidence of the data, where of u(0) the law alone is
+        known.
+
+        The evidence is the density of the data at some ν, integrated over all u(0) (by Laplace's
+        approximation); it is computed for values of ν in steps, and summed. The largest density of
+        u(0) and ν together would say too little: less viscosity needs smaller coefficients,
+        whatever the data.
+        """
+        typical = InitialValueInversion.of_law(field, self.typical, self.time, self.points)
+        sigma = _rounded(data, deviation)
+        found = GaussianInversion(typical)(data, sigma, typical.start)
+        density = {0.0: found.evidence}
+        for sign in (1, -1):
+            xi = found.coefficients
+            for z in sign * _STEP * np.arange(1, _STEPS + 1):
+                nu = self.typical * float(np.exp(self.spread * z))
+                there = GaussianInversion(replace(typical, viscosity=nu), softened=())
+                try:
+                    at = there(data, sigma, xi)
+                except SolveError:  # double precision does not carry so small a viscosity
+                    break
+                density[float(z)], xi = at.evidence - 0.5 * z**2, at.coefficients
+        z, logs = np.array(list(density)), np.array(list(density.values()))
+        weights = np.exp(logs - logs.max())
+        mean = float(np.average(z, weights=weights))
+        variance = float(np.average((z - mean) ** 2, weights=weights))
+        return Viscosity(
+            np.log(self.typical) + self.spread * mean, self.spread * float(np.sqrt(variance))
+        )
+
+
+@dataclass(frozen=True)
+class _FinalValue:
+    """u(T) at the points of the data, and its derivative by the coefficients."""
+
+    modes: CircleModes
+    at: LinearisedColeHopf
+    stride: int
+
+    @property
+    def values(self) -> Values:
+        return self.at.u[:: self.stride]
+
+    def jvp(self, change: np.ndarray) -> np.ndarray:
+        return self.at.jvp(self.modes.field_of(change))[..., :: self.stride]
+
+    def vjp(self, v: Values) -> np.ndarray:
+        spread = np.zeros(self.modes.grid.n)
+        spread[:: self.stride] = v
+        return self.modes.transposed(self.at.vjp(spread))
+
+
+@dataclass(frozen=True)
+class _KnownStart:
+    """u(T) as a map of z = (log ν - log typical)/spread."""
+
+    by: ViscosityInversion
+    u0: Values
+
+    def linearise(self, z: np.ndarray) -> _OfViscosity:
+        nu = self.by.typical * float(np.exp(self.by.spread * z[0]))
+        grid = PeriodicGrid(len(self.u0))
+        at = LinearisedColeHopf(ColeHopf(grid, nu, _TOLERANCE), self.u0, self.by.time)
+        stride = grid.n // self.by.points
+        return _OfViscosity(at.u[::stride], self.by.spread * at.by_log_viscosity[::stride])
+
+
+@dataclass(frozen=True)
+class _OfViscosity:
+    values: Values
+    slope: Values
+
+    def jvp(self, change: np.ndarray) -> np.ndarray:
+        return change[..., :1] * self.slope
+
+    def vjp(self, v: Values) -> np.ndarray:
+        return np.array([v @ self.slope])
+
+
+def inversions(
+    setting: Setting, field: PeriodicGaussianField, viscosity: float, time: float
+) -> dict[str, ClassicalMethod]:
+    """Those of the initial value that the noise study offers, by their names."""
+    points = setting.cells
+
+    def found(method: InitialValueInversion, data: Values, deviation: Values) -> Estimate:
+        of = method(data, deviation)
+        return Estimate(of.u0, of.estimate.solves)
+
+    def largest_density(_: float) -> Inversion:
+        return partial(found, InitialValueInversion.of_law(field, viscosity, time, points))
+
+    def tikhonov(weight: float) -> Inversion:
+        modes = min(field.modes, (points - 1) // 2)
+        method = InitialValueInversion.tikhonov(weight, modes, viscosity, time, points)
+        return partial(found, method)
+
+    return {
+        "maximum a posteriori": ClassicalMethod((1.0,), largest_density),
+        "Tikhonov": ClassicalMethod(_TIKHONOV, tikhonov),
+    }
+
+
+def _modes(deviations: np.ndarray, points: int) -> CircleModes:
+    n = points * max(_POINTS, -(-_LEAST // points))
+    return CircleModes(deviations, PeriodicGrid(n))
+
+
+def _rounded(data: Values, deviation: Values) -> Values:
+    """σ with the rounding of the data."""
+    return np.sqrt(deviation**2 + _FLOOR**2 * np.mean(data**2))
