@@ -24,7 +24,8 @@ from pipelines.reports.wording import settings
 from pipelines.runs import reproduction as again
 from pipelines.runs.run import provenance
 from pipelines.studies.levels import ALL
-from pipelines.studies.noise import CONSTANT, Cell, NoiseStudy
+from pipelines.studies.noise import NoiseStudy
+from pipelines.studies.noise_cells import CONSTANT, Cell
 from pipelines.studies.row import Row, interval, mean_and_spread
 from pipelines.studies.runner import How
 
@@ -238,7 +239,9 @@ class _Part:
                 study.truth[0],
                 *(study.predicted(replace(model, at=level), self.device)[0] for model in models),
                 *(
-                    study.inverted_field(pairs, replace(method, at=level), self._weight(method, at))
+                    study.invert(replace(method, at=level), self._weight(method, at), 1).fields(
+                        study.truth.shape[1]
+                    )[0]
                     for method in classical
                 ),
             ]

@@ -8,17 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
 
-from operators.data import Pairs, averaging_weights
+from operators.data import Pairs
 from operators.norms import relative_l2
 from operators.training.files import read
-from pdegen.inverse.setting import ClassicalMethod, Correction, Estimate, Setting
-from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
@@ -28,41 +25,13 @@ from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
 from pipelines.runs.interfaces import agreement
 from pipelines.runs.predictions import kept_mean
-from pipelines.studies.levels import Trained, check_classical, key, word
+from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Inverted
+from pipelines.studies.levels import Trained, check_classical, key
+from pipelines.studies.noise_cells import CONSTANT, Cell
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 
-CONSTANT = "constant"
 _HOLDING = Holding("study", "study.json")
-_TUNED_ON = 2  # validation samples that choose the weight of a classical inversion
-_KNOWN = 200  # training samples, at most, that a classical inversion may look at
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A part of a noise study.
-
-    Args:
-        method: A classical method, or the level that a model was trained at, or the range of
-            levels of one that is told them.
-        seed: Of the training.
-        at: The noise level of the test samples; None stands for the training itself.
-        told: What a classical method, or such a model, is told of the level, as a multiple of it.
-        corrected: Whether steps of a classical method follow a model's answer.
-    """
-
-    method: str | Trained
-    seed: int = 0
-    at: float | None = None
-    told: float = 1.0
-    corrected: bool = False
-
-    @property
-    def name(self) -> str:
-        """Of the method, for people."""
-        name = self.method if isinstance(self.method, str) else f"trained at {word(self.method)}"
-        name += ", corrected" if self.corrected else ""
-        return name if self.told == 1 else f"{name}, told {self.told:.2g} times it"
 
 
 @dataclass(frozen=True)
@@ -149,12 +118,12 @@ class NoiseStudy(Study[Cell]):
     @property
     def classical(self) -> list[Cell]:
         """The classical methods, as often as they are told another level."""
-        return [Cell(name, told=factor) for factor in self.told for name in self.methods]
+        return [Cell(name, told=factor) for factor in self.told for name in self.inversions.methods]
 
     @property
     def corrected(self) -> list[Cell]:
         """The models whose answers a classical method can correct."""
-        if self._correction is None:
+        if self.inversions.correction is None:
             return []
         return [Cell(level, corrected=True) for level in self.train_levels]
 
@@ -174,7 +143,7 @@ class NoiseStudy(Study[Cell]):
 
     def check(self, device: torch.device) -> None:
         self.source.clean("test")
-        _ = self.methods  # refuses an unknown one
+        _ = self.inversions.methods  # refuses an unknown one
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         declared = {
@@ -212,11 +181,11 @@ class NoiseStudy(Study[Cell]):
         assert part.at is not None
         noisy = f"{content(self.store)} {self.noise(part.at).model_dump_json()}".encode()
         if isinstance(part.method, str):
-            settings = [part.method, part.told, _TUNED_ON, _KNOWN, self.inverted]
+            settings = [part.method, part.told, TUNED_ON, KNOWN, self.inverted]
             return _digest(json.dumps(settings).encode(), noisy)
         told = b"" if part.told == 1 else f"told {part.told}".encode()
         made = _digest(read(self.training(part).checkpoint), noisy + told)
-        return f"{made} {_KNOWN} {self.inverted}" if part.corrected else made
+        return f"{made} {KNOWN} {self.inverted}" if part.corrected else made
 
     def kept(self, part: Cell) -> Row | None:
         if part.at is None:
@@ -239,10 +208,8 @@ class NoiseStudy(Study[Cell]):
             return Row()
         if part.method == CONSTANT:
             row = self._scored(self._constant())
-        elif isinstance(part.method, str):
-            row = self._inverted(part)
-        elif part.corrected:
-            row = self._corrected(part, how.device)
+        elif isinstance(part.method, str) or part.corrected:
+            row = self._inverted(part, how.device)
         else:
             row = self._scored(self.predicted(part, how.device))
         row.made_from = self.digest(part)
@@ -286,83 +253,52 @@ class NoiseStudy(Study[Cell]):
         return np.full_like(self.truth, float(mean.mean()))
 
     @cached_property
-    def methods(self) -> dict[str, ClassicalMethod]:
-        """The classical inversions that the equation offers, or those that were chosen."""
-        n, held = self.experiment.data.resolution, open_sealed(self.store)
-        count = min(_KNOWN, len(self.source.streamed("train")))
-        same = {"data.target_resolution": n, "data.samples": count}
-        known = Source(self.store, self.experiment.with_overrides(same)).clean("train")
-        x = known.points[:, 0, 0].double().numpy()
-        a, u = (values[..., 0].double().numpy() for values in (known.u, known.a))
-        problem = Recipe.parse(held.attributes["recipe"], self.store).problem
-        offered = problem.inversions(Setting(x, a, u))
-        for name in self.only:
-            if name not in offered:
-                raise SchemaError(f"method: unknown {name!r}, known: {', '.join(offered)}")
-        return {name: offered[name] for name in self.only or offered}
+    def inversions(self) -> Inversions:
+        """The classical ones."""
+        return Inversions(self.source, self.only)
 
-    def _inverted(self, part: Cell) -> Row:
-        """A classical inversion of the first test samples, its weight chosen on validation ones."""
+    def told_deviation(self, part: Cell, pairs: Pairs) -> np.ndarray:
+        """What a classical method is told of the noise at the points of the data."""
+        assert part.at is not None
+        return part.told * part.at * self.source.deviation(pairs)
+
+    def _weight(self, part: Cell) -> float:
+        """Of a classical method, chosen on validation samples with noise of the same level."""
         assert isinstance(part.method, str)
         assert part.at is not None
         validation = self.source.noisy("validation", noise=self.noise(part.at))
-        known = validation.u[:_TUNED_ON, ..., 0].double().numpy()
-
-        def mean_error(weight: float) -> float:
-            found = self.estimates(validation, part, weight, _TUNED_ON)
-            return float(_errors(_fields(found, validation), known).mean())
-
-        weight = min(self.methods[part.method].weights, key=mean_error)
-        pairs, start = self.test_pairs(part.at), process_time()
-        found = self.estimates(pairs, part, weight, self.inverted)
-        seconds = (process_time() - start) / len(found)
-        row = self._scored(
-            _fields(found, pairs), f"weight {weight:g}, first {len(found)} test samples"
+        return self.inversions.weight(
+            part.method, validation, self.told_deviation(part, validation)
         )
-        row.inference_seconds = seconds
-        row.solves = float(np.mean([estimate.solves for estimate in found]))
-        return row
 
-    @property
-    def _correction(self) -> Correction | None:
-        """Of the first method that has one."""
-        offered = [m.correction for m in self.methods.values() if m.correction is not None]
-        return offered[0] if offered else None
-
-    def _corrected(self, part: Cell, device: torch.device) -> Row:
-        """Steps of a classical method from what a model makes of the first test samples."""
-        assert part.at is not None
-        pairs = self.test_pairs(part.at)
-        answers = self.predicted(replace(part, corrected=False), device)[: self.inverted]
-        found, seconds = self.correct(pairs, part.at, answers)
-        row = self._scored(_fields(found, pairs), f"first {len(found)} test samples")
-        row.inference_seconds = seconds
-        row.solves = float(np.mean([estimate.solves for estimate in found]))
-        return row
-
-    def correct(
-        self, pairs: Pairs, level: float, answers: np.ndarray
-    ) -> tuple[list[Estimate], float]:
-        """Of the first samples, from what a model makes of them, and the seconds for each."""
-        correction = self._correction
-        assert correction is not None
-        deviation, start = level * self.source.deviation(pairs), process_time()
-        data = pairs.a[: len(answers), ..., 0].double().numpy()
-        found = [correction(d, deviation, a) for d, a in zip(data, answers, strict=True)]
-        return found, (process_time() - start) / len(found)
-
-    def estimates(self, pairs: Pairs, part: Cell, weight: float, samples: int) -> list[Estimate]:
-        """Of the first samples, on the cells of their data."""
+    def invert(self, part: Cell, weight: float, samples: int) -> Inverted:
+        """What a classical method makes of the first test samples."""
         assert isinstance(part.method, str)
         assert part.at is not None
-        deviation = part.told * part.at * self.source.deviation(pairs)
-        inversion = self.methods[part.method].with_weight(weight)
-        noisy = pairs.a[:samples, ..., 0].double().numpy()
-        return [inversion(u, deviation) for u in noisy]
+        pairs = self.test_pairs(part.at)
+        return self.inversions.invert(
+            part.method, weight, pairs, self.told_deviation(part, pairs), samples
+        )
 
-    def inverted_field(self, pairs: Pairs, part: Cell, weight: float) -> np.ndarray:
-        """What a classical method makes of the first sample, on the cells of the target."""
-        return _fields(self.estimates(pairs, part, weight, 1), pairs)[0]
+    def correct(self, part: Cell, answers: np.ndarray) -> Inverted:
+        """What steps of a classical method make of a model's answers for the first samples."""
+        assert part.at is not None
+        pairs = self.test_pairs(part.at)
+        return self.inversions.correct(pairs, self.told_deviation(part, pairs), answers)
+
+    def _inverted(self, part: Cell, device: torch.device) -> Row:
+        """Of a classical method, or of its steps after a model, on the first test samples."""
+        if part.corrected:
+            answers = self.predicted(replace(part, corrected=False), device)
+            found, chosen = self.correct(part, answers[: self.inverted]), ""
+        else:
+            weight = self._weight(part)
+            found, chosen = self.invert(part, weight, self.inverted), f"weight {weight:g}, "
+        row = self._scored(
+            found.fields(self.truth.shape[1]), f"{chosen}first {len(found)} test samples"
+        )
+        row.inference_seconds, row.solves = found.seconds, found.solves
+        return row
 
     def _scored(self, found: np.ndarray, note: str = "") -> Row:
         truth = self.truth[: len(found)]
@@ -372,12 +308,6 @@ class NoiseStudy(Study[Cell]):
 
 def _errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return relative_l2(torch.from_numpy(found), torch.from_numpy(truth)).numpy()
-
-
-def _fields(found: list[Estimate], pairs: Pairs) -> np.ndarray:
-    """On the cells of the target, shape (samples, m, m)."""
-    weights = averaging_weights(len(found[0].a), pairs.u.shape[1])
-    return np.stack([weights @ estimate.a @ weights.T for estimate in found])
 
 
 def _digest(*parts: bytes) -> str:

@@ -23,10 +23,10 @@ from pipelines import cli
 from pipelines.declared.experiment import load_experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.run import RunError
-from pipelines.studies import noise as noise_study
-from pipelines.studies import runner
+from pipelines.studies import inversions, runner
 from pipelines.studies.levels import parse_levels, parse_trained
-from pipelines.studies.noise import Cell, NoiseStudy
+from pipelines.studies.noise import NoiseStudy
+from pipelines.studies.noise_cells import Cell
 from pipelines.studies.row import Row, mean_and_spread
 from pipelines.studies.runner import How
 
@@ -59,7 +59,7 @@ def short_inversions():
     with pytest.MonkeyPatch.context() as patch:
         for method in (TotalVariation, Tikhonov):
             patch.setattr(inversion, method.__name__, partial(method, iterations=20))
-        patch.setattr(noise_study, "_TUNED_ON", 1)
+        patch.setattr(inversions, "TUNED_ON", 1)
         yield
 
 
@@ -120,10 +120,10 @@ def test_classical_methods_are_told_the_level(finished):
     assert names[len(names) // 2] == "total variation, told 3 times it"
     pairs, part = told.test_pairs(0.1), Cell("maximum a posteriori", at=0.1)
     right, wrong = (
-        told.estimates(pairs, replace(part, told=factor), 1.0, 1)[0].a for factor in told.told
+        told.invert(replace(part, told=factor), 1.0, 1).estimates[0].a for factor in told.told
     )
     deviation = told.source.deviation(pairs)
-    inversion = told.methods[part.method].with_weight(1.0)
+    inversion = told.inversions.methods[part.method].with_weight(1.0)
     data = pairs.a[0, ..., 0].double().numpy()
     assert np.array_equal(right, inversion(data, 1.0 * 0.1 * deviation).a)
     assert np.array_equal(wrong, inversion(data, 3.0 * 0.1 * deviation).a)
@@ -134,12 +134,11 @@ def test_a_corrected_model_starts_at_its_answer(finished):
     cell = Cell(0.0, 1, 0.05)
     row = finished.row(replace(cell, corrected=True), HOW)
     answers = finished.predicted(cell, CPU)[:2]
-    found, _ = finished.correct(finished.test_pairs(0.05), 0.05, answers)
-    solved = np.mean([estimate.solves for estimate in found])
-    assert row.solves == solved > 0
+    found = finished.correct(cell, answers)
+    assert row.solves == found.solves > 0
     assert len(row.errors) == 2
-    truth, _ = finished.correct(finished.test_pairs(0.05), 0.05, finished.truth[:2])
-    assert not np.array_equal(truth[0].a, found[0].a)
+    truth = finished.correct(cell, finished.truth[:2])
+    assert not np.array_equal(truth.estimates[0].a, found.estimates[0].a)
 
 
 def test_the_costs_of_classical_methods_are_kept(finished):
@@ -235,7 +234,7 @@ def test_finished_cells_are_not_computed_again(experiment, store, finished, monk
 
     monkeypatch.setattr(runner, "train_part", computed)
     monkeypatch.setattr(runner, "predictions", computed)
-    monkeypatch.setattr(NoiseStudy, "inverted", computed)
+    monkeypatch.setattr(NoiseStudy, "_inverted", computed)
     a_study(experiment, store, finished.folder).run(CPU, resume=True)
     assert cells(finished) == before
 
