@@ -97,7 +97,7 @@ class Flow:
         if is_numpy_namespace(xp):
             return compiled
         to_velocity, curls = constant(1j * self._to_velocity, like), constant(self._curls, like)
-        force = constant(self.force, like)
+        force = self._force(like)
 
         def nonlinear(w: Modes) -> Modes:
             flow = torus.to_points(to_velocity * w)
@@ -106,6 +106,10 @@ class Flow:
             return (bent[:, 0] + bent[:, 1] + force)[:, None]
 
         return nonlinear
+
+    def _force(self, like: Array) -> Array:
+        """The modes of f where an array is; they broadcast to (batch, *modes)."""
+        return constant(self.force, like)
 
     def _rates(self, like: Array) -> Callable[[Modes], Float[Array, "batch watched"]]:
         """dE/dt = ⟨ψ f⟩ - ν⟨w²⟩ and dZ/dt = ⟨w f⟩ - ν⟨|∇w|²⟩ of the energy E = ⟨|∇ψ|²⟩/2 and of
