@@ -19,7 +19,11 @@ from pdegen.store.layout import check_sizes
 
 class Splits(Strict):
     """Samples of each split. Training is taken from the front of the dataset, test from its end,
-    validation from just before the test samples."""
+    validation from just before the test samples.
+
+    Args:
+        train, validation, test: Number of samples of this split.
+    """
 
     train: Count
     validation: Count
@@ -49,7 +53,8 @@ class Recipe(Strict):
     """Everything that a dataset depends on.
 
     Args:
-        name, summary: For people; not part of the fingerprint.
+        name: Name of the recipe; not part of the fingerprint.
+        summary: A line for people; not part of the fingerprint.
         samples: Number of samples.
         seed: Seed of the random streams; sample i depends on (seed, i) alone.
         shard: Samples in a shard, the unit of work and of writing.

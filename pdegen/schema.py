@@ -28,6 +28,7 @@ def is_name(text: str) -> bool:
 
 
 def _named(text: str) -> str:
+    """Letters, digits, spaces and _ . , + = - alone."""
     if not is_name(text):
         raise ValueError(
             "a name begins with a letter or a digit, and has letters, digits, spaces and "
@@ -234,11 +235,12 @@ def parse_override(text: str) -> tuple[str, Any]:
     return key, content["value"]
 
 
-def _models(annotation: Any) -> Iterator[type[Strict]]:
+def models_in(annotation: Any) -> Iterator[type[Strict]]:
+    """The declarations that an annotation lets stand there."""
     if isinstance(annotation, type) and issubclass(annotation, Strict):
         yield from annotation.variants()
     for argument in get_args(annotation):
-        yield from _models(argument)
+        yield from models_in(argument)
 
 
 def _kinds(model: type[Strict], path: list[str]) -> list[type[Strict]]:
@@ -246,15 +248,15 @@ def _kinds(model: type[Strict], path: list[str]) -> list[type[Strict]]:
     models = [model]
     for name in path:
         fields = [m.model_fields[name] for m in models if name in m.model_fields]
-        models = [one for field in fields for one in _models(field.annotation)]
+        models = [one for field in fields for one in models_in(field.annotation)]
     return models if len(models) > 1 else []
 
 
 def _keys(model: type[Strict], content: object = None) -> Iterator[str]:
     for name, field in model.model_fields.items():
-        inner = list(_models(field.annotation))
+        inner = list(models_in(field.annotation))
         table = _table(content).get(name)
-        for one in [one for one in inner if _may_be(one, table)] or inner:
+        for one in [one for one in inner if may_be(one, table)] or inner:
             yield from (f"{name}.{key}" for key in _keys(one, table))
         if not inner:
             yield name
@@ -265,7 +267,7 @@ def _table(content: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", content) if isinstance(content, Mapping) else {}
 
 
-def _may_be(kind: type[Strict], content: object) -> bool:
+def may_be(kind: type[Strict], content: object) -> bool:
     """Whether a table may declare a kind of thing: it has no other word where that has one."""
     table = _table(content)
     for name, field in kind.model_fields.items():
@@ -356,7 +358,7 @@ def _without_tags(
     for part in map(str, location):
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
         if fields:
-            models = [one for field in fields for one in _models(field.annotation)]
+            models = [one for field in fields for one in models_in(field.annotation)]
         elif any(part in get_args(f.annotation) for m in models for f in m.model_fields.values()):
             tag = part
             models = [

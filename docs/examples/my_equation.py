@@ -19,7 +19,12 @@ from pdegen.store.variables import Coordinate, Variable, function, times
 
 @equation
 class Heat(Problem):
-    """uₜ = diffusivity uₓₓ + f on the circle of length 1, u(0) = 0: the map f -> u(time)."""
+    """uₜ = diffusivity uₓₓ + f on the circle of length 1, u(0) = 0: the map f -> u(time).
+
+    Args:
+        diffusivity: The diffusivity D. [length²/time]
+        time: Time of the output. [time]
+        modes: Number of Fourier modes of the source, whatever the grid."""
 
     equation: Literal["heat"]
     diffusivity: Positive
@@ -61,8 +66,7 @@ class Heat(Problem):
 
     def law(self) -> Law:
         grid, source = self.domain.grids[0], self.source
-        variance = np.full(grid.n, source.pointwise_variance)
-        modes = periodic_modes(source, grid)
+        modes, variance = periodic_modes(source, grid), np.full(grid.n, source.pointwise_variance)
         return Law(
             (
                 GaussianLaw("a", lambda f: f.astype(float), modes, variance, relative=True),

@@ -38,7 +38,11 @@ class SampleError(ArithmeticError):
 
 
 class Problem(Strict):
-    """An equation with its law of random inputs, its resolution and its solver."""
+    """An equation with its law of random inputs, its resolution and its solver.
+
+    Args:
+        resolution: Points of the output along each axis.
+    """
 
     # enters the fingerprint: raised when a change of code changes the numbers of a recipe
     algorithm: ClassVar[int] = 1

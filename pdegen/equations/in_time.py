@@ -14,6 +14,7 @@ _STEPS = 10**7  # of a trajectory with the largest step: an hour on the smallest
 
 
 def _increasing(times: tuple[float, ...]) -> tuple[float, ...]:
+    """Increasing."""
     if not all(a < b for a, b in pairwise(times)):
         raise ValueError(f"must increase, got {brief(list(times))}")
     return times

@@ -44,10 +44,10 @@ class NoiseKind(Strict):
     """The declaration of a noise without its level.
 
     Args:
-        kind: Which of the models of `pdegen.sampling.noise`.
+        kind: Which model of noise (`pdegen.sampling.noise`).
         seed: Seed of the noise.
-        length: Of "correlated" alone, its correlation length (0.1).
-        fraction: Of "sensors" alone, the share of the points observed (0.1).
+        length: Of "correlated" alone, its correlation length (0.1), over that of the domain. [1]
+        fraction: Of "sensors" alone, the share of the points observed (0.1). [1]
     """
 
     kind: Kind = "ensemble"
@@ -102,6 +102,7 @@ class Noise(NoiseKind):
 
     Args:
         level: Its strength; for "snr" decibels of either sign, else not negative.
+            [dimensionless, dB of "snr"]
     """
 
     level: Annotated[float, Field(allow_inf_nan=False)]

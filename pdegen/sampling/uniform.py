@@ -14,6 +14,7 @@ from pdegen.schema import Positive
 
 
 def _rising(pair: tuple[float, float]) -> tuple[float, float]:
+    """Low, then high."""
     if not pair[0] <= pair[1]:
         raise ValueError(f"a range is two numbers that do not fall, got {list(pair)}")
     return pair

@@ -78,6 +78,7 @@ Scheduler = Annotated[
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Take the store from a job that has ended.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 SkipFailed = Annotated[
     bool, typer.Option("--skip-failed", help="Leave out samples that cannot be computed.")
 ]

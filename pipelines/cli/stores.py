@@ -12,6 +12,7 @@ import typer
 from pdegen.reasons import reason
 from pdegen.schema import SchemaError, parse_override
 from pipelines.cli.common import (
+    AsJson,
     Device,
     Equation,
     Failed,
@@ -360,7 +361,7 @@ def verify_command(
     repair: Annotated[
         bool, typer.Option("--repair", help="Restore damaged objects; change no others.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
     take_over: TakeOver = False,
     equation: Equation = None,
 ) -> None:

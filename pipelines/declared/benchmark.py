@@ -47,7 +47,7 @@ class Benchmark(Strict):
         search: Keys of the experiments -> values to try with seed 0, each with each; every operator
             gets, on every dataset, those with the smallest validation error. The protocol
             "published" has no validation error, and keeps the settings that are declared.
-        widths: The same of the width that each operator declares, as factors of it.
+        widths: The same of the width that each operator declares, as factors of it. [1]
         datasets, operators: By the names that the table shows.
         quick: The small version, where there is one.
     """

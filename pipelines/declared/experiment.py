@@ -39,7 +39,8 @@ class Stream(Strict):
     """Training samples without end: solved as they are needed, and used once.
 
     Args:
-        recipe, overrides: Of the samples.
+        recipe: Name of the recipe of the samples, or its TOML file.
+        overrides: Other values at keys of this recipe.
     """
 
     recipe: str
@@ -53,10 +54,11 @@ class Data(Strict):
     """The recipe of the dataset, overrides of it, the grid to train on, and what is learned.
 
     Args:
-        recipe, overrides: Of the dataset.
+        recipe: Name of the recipe of the dataset, or its TOML file.
+        overrides: Other values at keys of this recipe.
         resolution: Points of each axis of the inputs, and of the targets by default.
-        input, target: Names of the variables; ("a", "u") is the forward operator, ("u", "a") the
-            inverse one.
+        input: Name of the variable that is given: "a" of the forward operator, "u" of the inverse.
+        target: Name of the variable that is learned.
         target_resolution: Average the targets over so many cells of each axis.
         reading: "resident" has all samples in memory, on the device; "streamed" reads shards ahead
             and shuffles a few at a time; "auto" is "resident" where they fit.
@@ -99,12 +101,12 @@ class Data(Strict):
 
 
 class MapTask(Strict):
-    """`operators.data.Map`.
+    """Inputs -> targets, all channels at once (`operators.data.Map`).
 
     Args:
         inputs, targets: Names of the variables, side by side as channels; by default data.input and
             data.target.
-        parameters: The numbers of a sample are further inputs.
+        parameters: Whether the numbers of a sample are further inputs.
     """
 
     kind: Literal["map"]
@@ -117,7 +119,18 @@ class MapTask(Strict):
 
 
 class RolloutTask(Strict):
-    """`operators.data.Rollout` of data.target; `static` has data.input beside its frames."""
+    """The last frames of data.target -> the next one (`operators.data.Rollout`).
+
+    Args:
+        history: Frames that are seen.
+        steps: Frames that are predicted in a step of training, one after another.
+        teacher_forcing: Whether these steps see true frames in place of predicted ones.
+        noise: Deviation of Gaussian noise on the frames in training, over their root mean
+            square. [1]
+        static: Whether data.input is seen beside the frames.
+        parameters: Whether the numbers of a sample are further inputs.
+        frames: Frames of the trajectories in training; later ones are scored apart. By default all.
+    """
 
     kind: Literal["rollout"]
     history: Count = 1
@@ -137,8 +150,14 @@ class RolloutTask(Strict):
 
 
 class TimeTask(Strict):
-    """`operators.data.AtTime`: from data.input, or from the first `history` frames of data.target,
-    to data.target at each later time, of which the first `skip` are left out."""
+    """data.input, or the first frames, and a time -> data.target then (`operators.data.AtTime`).
+
+    Args:
+        history: Frames that are seen; 0 for data.input in their place.
+        skip: Frames after these that are not asked for, such as a first one that is 0.
+        parameters: Whether the numbers of a sample are further inputs.
+        frames: Frames of the trajectories in training; later ones are scored apart. By default all.
+    """
 
     kind: Literal["time"]
     history: Annotated[int, Field(ge=0)] = 0
@@ -155,7 +174,12 @@ class TimeTask(Strict):
 
 
 class BlockTask(Strict):
-    """`operators.data.Block`: the first `history` frames of data.target -> all later ones."""
+    """The first frames of data.target -> all later ones at once (`operators.data.Block`).
+
+    Args:
+        history: Frames that are seen.
+        parameters: Whether the numbers of a sample are further inputs.
+    """
 
     kind: Literal["block"]
     history: Count = 1
@@ -180,6 +204,16 @@ class Training(Strict):
         protocol: "validation" chooses the epoch on the validation split and reads the test split
             once, at the end. "published" watches the test split after every epoch and reports
             the last and the best epoch, for comparison with published tables.
+        epochs: Passes over the training samples.
+        batch: Samples in a step; the last incomplete batch of an epoch is dropped.
+        lr: Peak learning rate of the 1cycle schedule. [1]
+        warmup: Share of the steps before the peak. [1]
+        div: The learning rate begins at lr/div. [1]
+        final_div: It ends at lr/(div final_div). [1]
+        clip: Largest norm of the gradient. [1]
+        seed: Seed of initial weights, order of the samples, augmentation and dropout.
+        average: Decay of an exponential moving average of the weights, which is then what is
+            evaluated and saved; 0 for none. [1]
         weights: What points of meshes count in the loss and in the choice of the epoch: their
             "area", or all alike, "points", as published.
         start: A safetensors file of weights that the training starts from, such as published ones;
@@ -232,10 +266,11 @@ class Experiment(Strict):
     """Everything that a run depends on.
 
     Args:
-        name, summary: For people.
+        name: Name of the experiment, and of the folder of its runs.
+        summary: A line for people.
         data, model, training, normalization: See there.
         noise: Of the inputs; none by default.
-        resolutions: Grids to evaluate on, without training again.
+        resolutions: Points of each axis of the grids to evaluate on, without training again.
         task: What is learned; by default the map from data.input to data.target.
     """
 

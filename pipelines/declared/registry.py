@@ -30,7 +30,7 @@ ModelSpec = Annotated[model_union(), Field(discriminator="name")]
 
 
 class L2Loss(Strict):
-    """`operators.norms.RelativeL2`."""
+    """Relative L² error (`operators.norms.RelativeL2`)."""
 
     name: Literal["l2"]
 
@@ -39,7 +39,7 @@ class L2Loss(Strict):
 
 
 class L1Loss(Strict):
-    """`operators.norms.RelativeL1`."""
+    """Relative L¹ error (`operators.norms.RelativeL1`)."""
 
     name: Literal["l1"]
 
@@ -48,7 +48,12 @@ class L1Loss(Strict):
 
 
 class H1Loss(Strict):
-    """`operators.norms.RelativeH1`; `periodic = false` is the published behaviour."""
+    """Relative H¹ error on the circle (`operators.norms.RelativeH1`).
+
+    Args:
+        gamma: Weight γ of the term of the derivative. [1]
+        periodic: Whether differences are taken across the ends; false is as published.
+    """
 
     name: Literal["h1"]
     gamma: NonNegative = 0.1
@@ -59,7 +64,12 @@ class H1Loss(Strict):
 
 
 class WeightedH1Loss(Strict):
-    """`operators.norms.WeightedH1`; `published = true` is its published form."""
+    """Relative H¹ error on the square, weighted by the input (`operators.norms.WeightedH1`).
+
+    Args:
+        gamma: Weight γ of the term of the derivative. [1]
+        published: Whether this term has its published form.
+    """
 
     name: Literal["weighted-h1"]
     gamma: NonNegative = 0.5
@@ -73,7 +83,7 @@ LossSpec = Annotated[L2Loss | L1Loss | H1Loss | WeightedH1Loss, Field(discrimina
 
 
 class AdamOptimizer(Strict):
-    """`operators.training.fit.adam`, with the published cycle of its momentum."""
+    """Adam, with the published cycle of its momentum (`operators.training.fit.adam`)."""
 
     name: Literal["adam"]
 
@@ -86,7 +96,13 @@ class AdamOptimizer(Strict):
 
 
 class SOAPOptimizer(Strict):
-    """`operators.training.soap.SOAP`, momentum constant."""
+    """SOAP, momentum constant (`operators.training.soap.SOAP`).
+
+    Args:
+        beta1: Decay of the first moment. [1]
+        beta2: Decay of the second moment. [1]
+        every: Steps between updates of the bases.
+    """
 
     name: Literal["soap"]
     beta1: Rate = 0.95
@@ -107,7 +123,13 @@ OptimizerSpec = Annotated[AdamOptimizer | SOAPOptimizer, Field(discriminator="na
 
 
 class Symmetries(Strict):
-    """`operators.symmetries.CircleSymmetries`, or `SquareSymmetries` where `square`."""
+    """Random symmetries of the training samples (`operators.symmetries`).
+
+    Args:
+        shift: Shifts along the circle.
+        reflection: The odd reflection u(x) -> -u(-x) of the circle.
+        square: Reflections and rotations of the square.
+    """
 
     shift: bool = False
     reflection: bool = False
@@ -137,7 +159,7 @@ class Normalization(Strict):
         input, target: One mean and deviation for each channel ("scalar"), or for each point too:
             for each node, where samples have meshes of their own with the same nodes.
         eps: Added to pointwise deviations; the default is a thousandth of their mean square root.
-            1e-5 is the published value.
+            1e-5 is the published value. [the quantity's]
     """
 
     input: Scaling = "none"
@@ -205,7 +227,7 @@ class InputNoise(NoiseKind):
         level: Its strength; or a range [low, high], from which each sample has its own
             (`pdegen.sampling.levels`). With a range the operator is told the level: a further
             input, constant over the points, is (level/high)^½. "snr" has no ranges: its levels are
-            decibels, of which none is the absence of noise.
+            decibels, of which none is the absence of noise. [dimensionless, dB of "snr"]
         fresh: Draw noise and levels anew in every epoch of training, or once, as published.
     """
 

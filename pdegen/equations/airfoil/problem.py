@@ -34,8 +34,8 @@ class UniformDesign(Strict):
     """Vertical displacements of seven control points, independent and uniform; the eighth, on the
     lower left, stays where it is.
 
-    Keys:
-        amplitude: The largest displacement, in chords.
+    Args:
+        amplitude: Largest displacement of a control point. [chord]
     """
 
     law: Literal["uniform-design"]
@@ -61,8 +61,8 @@ class UniformDesign(Strict):
 class Steady(Strict):
     """Finite volumes and Newton's method (`solver.Euler`).
 
-    Keys:
-        tolerance: Largest residual, over that of the undisturbed stream.
+    Args:
+        tolerance: Largest residual, over that of the undisturbed stream. [1]
     """
 
     tolerance: Annotated[float, Field(ge=1e-10, le=1e-4)] = 1e-6
@@ -71,7 +71,16 @@ class Steady(Strict):
 @equation
 class Sections(Problem):
     """The steady Euler equations of an ideal gas around morphed sections, on a C-grid of
-    `resolution` cells around them: the map from the positions of its nodes to the Mach number."""
+    `resolution` cells around them: the map from the positions of its nodes to the Mach number.
+
+    Args:
+        mach: Mach number of the stream far away. [1]
+        angle: Angle of attack, of the stream over the chord. [degree]
+        gamma: Ratio γ of specific heats. [1]
+        resolution: Cells around a section and along its wake.
+        design: Law of the shapes.
+        solver: How samples are solved.
+    """
 
     algorithm: ClassVar[int] = 2  # pseudo-time steps begin larger, and grow slower
     equation: Literal["airfoil"]

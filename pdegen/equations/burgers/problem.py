@@ -42,7 +42,14 @@ _ARRAYS, _ARRAYS_A_TIME = 20, 4  # that a device holds at most for a sample, eac
 
 
 class PeriodicGaussian(Strict):
-    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle of length 1, without its mean."""
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle of length 1, without its mean.
+
+    Args:
+        sigma: Scale σ of the covariance operator. [velocity · length^(1/2 − alpha)]
+        tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
+        alpha: Exponent α, above 1/2: larger values give smoother functions. [1]
+        modes: Number of Fourier modes, whatever the grid.
+    """
 
     law: Literal["periodic-gaussian"]
     sigma: Size
@@ -62,6 +69,13 @@ class PeriodicGaussian(Strict):
 
 
 class ColeHopfMethod(Strict):
+    """The exact solution by the transform of Cole and Hopf, without time steps.
+
+    Args:
+        resolution: Points that are solved on; even, and a multiple of those of the output.
+        largest_error: Largest estimate of the relative error that is accepted. [1]
+    """
+
     method: Literal["cole-hopf"]
     resolution: Count
     largest_error: Positive = ColeHopf.tolerance
@@ -79,6 +93,14 @@ class ColeHopfMethod(Strict):
 
 
 class ETDRK4Method(Strict):
+    """Fourier in space, exponential Runge-Kutta steps of order 4 in time.
+
+    Args:
+        resolution: Points that are solved on; even, and a multiple of those of the output.
+        dt: Largest time step. [time]
+        tolerance: Largest estimate of the relative error that is accepted. [1]
+    """
+
     method: Literal["etdrk4"]
     resolution: Count
     dt: Positive
@@ -90,7 +112,15 @@ class ETDRK4Method(Strict):
 
 @equation
 class Burgers(Problem):
-    """uₜ + u uₓ = viscosity uₓₓ on the circle of length 1: the map u(0) -> u(times)."""
+    """uₜ + u uₓ = viscosity uₓₓ on the circle of length 1: the map u(0) -> u(times).
+
+    Args:
+        viscosity: The viscosity ν. [length²/time]
+        times: Times of the output. [time]
+        resolution: Points of the output; an even number of at least 4.
+        initial: Law of the initial values.
+        solver: How samples are solved.
+    """
 
     takes_device: ClassVar[bool] = True
 

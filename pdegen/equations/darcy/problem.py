@@ -42,6 +42,7 @@ _DIRECT = 1e-6  # relative residual after a direct solve of a matrix that may be
 
 
 def _odd(factor: int) -> int:
+    """Odd."""
     if factor % 2 == 0:
         raise ValueError("a refinement is odd, so that cell centres stay cell centres")
     return factor
@@ -51,7 +52,15 @@ Odd = Annotated[Count, AfterValidator(_odd)]
 
 
 class SquareGaussian(Strict):
-    """N(0, sigma²(-Δ + tau²)^(-alpha)) on (0,1)² with Neumann or Dirichlet conditions."""
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on (0,1)² with Neumann or Dirichlet conditions.
+
+    Args:
+        law: The condition at the walls: the normal derivative, or the value, is 0.
+        sigma: Scale σ of the covariance operator. [length^(1 − alpha)]
+        tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
+        alpha: Exponent α, above 1: larger values give smoother functions. [1]
+        modes: Modes along each axis, whatever the grid.
+    """
 
     law: Literal["neumann-gaussian", "dirichlet-gaussian"]
     sigma: Positive
@@ -74,7 +83,12 @@ class SquareGaussian(Strict):
 
 
 class TwoPhaseCoefficient(Strict):
-    """a = above where the field is >= 0, below elsewhere."""
+    """a = above where the field is >= 0, below elsewhere.
+
+    Args:
+        above: The value of a where the field is at least 0. [permeability]
+        below: The value of a elsewhere. [permeability]
+    """
 
     kind: Literal["two-phase"]
     above: Positive
@@ -98,7 +112,11 @@ class TwoPhaseCoefficient(Strict):
 
 
 class LogNormalCoefficient(Strict):
-    """a = scale exp(field)."""
+    """a = scale exp(field).
+
+    Args:
+        scale: Median of a. [permeability]
+    """
 
     kind: Literal["log-normal"]
     scale: Positive = 1.0
@@ -116,7 +134,15 @@ class LogNormalCoefficient(Strict):
 
 
 class FiniteVolumeMethod(Strict):
-    """`finite_volume.FiniteVolume`, on cells finer by the odd factor `refinement`."""
+    """Finite volumes on cells finer by an odd factor (`finite_volume.FiniteVolume`).
+
+    Args:
+        faces: Mean of the coefficients of two cells on the face between them; "arithmetic" as in
+            the published data.
+        rtol: Largest relative residual; 1e-8 means about 1e-11 in the solution. [1]
+        limit: Largest number of iterations; beyond it a direct solver takes over.
+        refinement: Cells of the solver for each cell of the output, along each axis.
+    """
 
     method: Literal["finite-volume"]
     faces: Literal["harmonic", "arithmetic"] = "harmonic"
@@ -139,7 +165,18 @@ class FiniteVolumeMethod(Strict):
 
 
 class FiniteElementMethod(Strict):
-    """`finite_element.FiniteElement` (dolfinx), on cells finer by `refinement`."""
+    """Finite elements by dolfinx, on cells finer by an odd factor (`finite_element.FiniteElement`).
+
+    Args:
+        element: Continuous elements of degree 1 or 2, on the cells (Q) or on their halves (P).
+        linear: "cg", conjugate gradients with algebraic multigrid, or "cholesky", a direct solver.
+        rtol: Largest relative residual. [1]
+        limit: Largest number of iterations.
+        ranks: MPI processes of the worker.
+        mode: What the ranks share: each solves its samples, or all solve each sample.
+        timeout: What a sample may take in a worker, set-up included. [s]
+        refinement: Cells of the solver for each cell of the output, along each axis.
+    """
 
     method: Literal["finite-element"]
     element: Literal["Q1", "P1", "Q2", "P2"] = "Q1"
@@ -163,7 +200,7 @@ class FiniteElementMethod(Strict):
 
 
 class PublishedMethod(Strict):
-    """`pdegen.equations.darcy.published.PublishedScheme`."""
+    """The scheme of the published data, with splines (`published.PublishedScheme`)."""
 
     method: Literal["published-splines"]
 
@@ -193,6 +230,13 @@ class Darcy(Problem):
     """-div(a grad u) = source on (0,1)², u = 0 on the boundary: the map a -> u.
 
     The coefficient is constant on each of the resolution² cells, and u is taken at their centres.
+
+    Args:
+        source: The source f on the right side. [permeability · pressure/length²]
+        resolution: Cells along each axis.
+        field: Law of the Gaussian field that the coefficient is made of.
+        coefficient: How the coefficient follows from the field.
+        solver: How samples are solved.
     """
 
     algorithm: ClassVar[int] = 2  # sums sines by FFT where that is faster

@@ -33,7 +33,15 @@ _Size = Annotated[float, Field(ge=1e-12, le=1e12)]
 
 
 class GaussianRadius(Strict):
-    """`void.RandomVoid`."""
+    """Radius r(φ) = least + span/(1 + exp g(φ)), g Gaussian on the circle (`void.RandomVoid`).
+
+    Args:
+        least: Smallest radius of a void, below 0.5. [length]
+        span: What a radius can have more. [length]
+        sigma: Scale σ of the covariance σ²(-d²/dφ² + τ²)⁻² of g. [1]
+        tau: Inverse correlation angle τ of g. [1/rad]
+        modes: Number of Fourier modes of g.
+    """
 
     law: Literal["gaussian-radius"]
     least: Positive
@@ -63,7 +71,12 @@ class GaussianRadius(Strict):
 
 
 class LinearMaterial(Strict):
-    """`material.Hooke`."""
+    """Small strains of a linear material (`material.Hooke`).
+
+    Args:
+        young: Young's modulus E. [pressure]
+        poisson: Poisson's ratio ν. [1]
+    """
 
     law: Literal["linear"]
     young: _Size
@@ -86,7 +99,13 @@ class LinearMaterial(Strict):
 
 
 class MooneyRivlinMaterial(Strict):
-    """`material.MooneyRivlin`; the load grows in equal steps."""
+    """Large strains of an incompressible material, W = C₁(I₁ - 3) + C₂(I₂ - 3).
+
+    Args:
+        c1: The constant C₁. [pressure]
+        c2: The constant C₂. [pressure]
+        steps: Equal steps in which the load grows.
+    """
 
     law: Literal["mooney-rivlin"]
     c1: _Size
@@ -117,7 +136,15 @@ class _Label:
 class Elasticity(Problem):
     """div σ = 0 in a square sheet with a void, clamped below and pulled above, in plane stress: the
     map from the shape to von Mises's stress at the Gauss points of a mesh of `resolution` elements
-    around the void, solved on a mesh that is `refinement` times finer."""
+    around the void, solved on a mesh that is `refinement` times finer.
+
+    Args:
+        traction: Force on the top over its length and the thickness. [pressure]
+        resolution: Elements around the void; a twelfth of them lie across.
+        refinement: Elements of the solver for each element of the output, along each axis.
+        void: Law of the shapes.
+        material: What the sheet is made of.
+    """
 
     equation: Literal["elasticity"]
     traction: _Size

@@ -27,7 +27,13 @@ _BOUNDARIES = ("periodic", "outflow")
 
 
 class SquaredExponential(Strict):
-    """Covariance sigma² exp(-r²/2 length²) on the circle of length 1, with its mean."""
+    """Covariance sigma² exp(-r²/2 length²) on the circle of length 1, with its mean.
+
+    Args:
+        length: Correlation length. [length]
+        modes: Number of Fourier modes beside the constant one, whatever the grid.
+        sigma: Pointwise deviation. [velocity]
+    """
 
     law: Literal["squared-exponential"]
     length: Coefficient
@@ -46,7 +52,12 @@ class SquaredExponential(Strict):
 
 
 class MinimumPrincipleMethod(Strict):
-    """`solver.MinimumPrinciple`."""
+    """The exact solution by the principle of Hopf and Lax (`solver.MinimumPrinciple`).
+
+    Args:
+        candidates: Points among which minima are looked for; at least 8 (initial.modes + 1).
+        tolerance: Largest estimate of the relative error that is accepted. [1]
+    """
 
     method: Literal["minimum-principle"]
     candidates: Annotated[Count, Field(multiple_of=2)] = 4096
@@ -60,7 +71,15 @@ class MinimumPrincipleMethod(Strict):
 
 @equation
 class InviscidBurgers(Problem):
-    """uₜ + (u²/2)ₓ = 0 on (0, 1): the map u(0) -> u(times), as averages over resolution cells."""
+    """uₜ + (u²/2)ₓ = 0 on (0, 1): the map u(0) -> u(times), as averages over resolution cells.
+
+    Args:
+        boundary: The ends: "periodic", or "outflow" (uₓ = 0).
+        times: Times of the output. [time]
+        resolution: Cells of the output.
+        initial: Law of the initial values.
+        solver: How samples are solved.
+    """
 
     equation: Literal["inviscid-burgers"]
     boundary: str

@@ -31,7 +31,12 @@ _STEP = 8  # intervals of nodes: two to an element, elements to each of the four
 
 class UniformKnots(Strict):
     """Heights d_1 ... d_4 and slopes m_0 ... m_4 of `CentreLine`, independent and uniform; the
-    height at the inlet is 0."""
+    height at the inlet is 0.
+
+    Args:
+        heights: Range of the heights of the centre line, in heights of the pipe. [length]
+        slopes: Range of its slopes at the knots, as rises over a quarter of the pipe. [length]
+    """
 
     law: Literal["uniform-knots"]
     heights: Range
@@ -63,6 +68,13 @@ class BentPipe(Problem):
 
     Values are those of the solver's nodes, `resolution` along the pipe and across, equally spaced
     in x and over each section; with `refinement` r, of every r-th node of a finer mesh.
+
+    Args:
+        viscosity: The viscosity ν. [length²/time]
+        length: Length of the pipe along x, whose height is 1. [length]
+        resolution: Nodes along the pipe and across; one more than a multiple of 8.
+        refinement: Intervals of the solver for each interval of the output, along each axis.
+        centre: Law of the centre lines.
     """
 
     takes_device: ClassVar[bool] = True

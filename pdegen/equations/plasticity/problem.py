@@ -29,7 +29,13 @@ Measure = Annotated[float, Field(ge=1e-6, le=1e9)]  # of anything in mm, ms, g a
 
 class SplineDie(Strict):
     """A natural cubic spline through independent heights, uniform in a range, at equal distances;
-    moved so that its lowest point is `gap` over the block when the die starts."""
+    moved so that its lowest point is `gap` over the block when the die starts.
+
+    Args:
+        points: Heights that the spline goes through.
+        heights: Range of the heights. [mm]
+        gap: Distance of the die's lowest point to the block at the start. [mm]
+    """
 
     law: Literal["natural-spline"]
     points: Annotated[Count, Field(ge=3, le=1000)] = 9
@@ -59,7 +65,14 @@ class SplineDie(Strict):
 
 
 class Steel(Strict):
-    """`solver.Metal`, in MPa and g/mm³."""
+    """An elastic, perfectly plastic material of von Mises (`solver.Metal`).
+
+    Args:
+        young: Young's modulus E. [MPa]
+        poisson: Poisson's ratio ν. [1]
+        limit: Yield stress σ_Y. [MPa]
+        density: Density ρ. [g/mm³]
+    """
 
     young: Measure = 2e5
     poisson: Annotated[float, Field(ge=0, lt=0.5)] = 0.3
@@ -87,7 +100,15 @@ class Steel(Strict):
 
 
 class Explicit(Strict):
-    """`solver.Forging`."""
+    """Central differences in time, elements of one point (`solver.Forging`).
+
+    Args:
+        share: The part of the stable time step that is taken. [1]
+        hourglass: Coefficient of the viscosity of hourglass modes. [1]
+        viscosity: Coefficient of the viscosity of waves. [1]
+        contact: Stiffness of the contact, over mass and step⁻². [1]
+        imbalance: Largest imbalance of energy that is accepted, over the work of the die. [1]
+    """
 
     method: Literal["explicit"]
     share: Annotated[float, Field(gt=0, le=0.9)] = 0.9
@@ -100,7 +121,19 @@ class Explicit(Strict):
 @equation
 class Plasticity(Problem):
     """ρ dv/dt = div σ in an elastic, perfectly plastic block under a die: the map from the die to
-    the displacement at `frames` times, on resolution points along the length."""
+    the displacement at `frames` times, on resolution points along the length.
+
+    Args:
+        resolution: Points along the length; elements are square, of even numbers on both axes.
+        length, height: Size of the block on this axis. [mm]
+        speed: Speed of the die. [mm/ms]
+        interval: Time between two frames. [ms]
+        frames: Number of frames; the first one is at the start.
+        drift: Whether the block's motion as a whole along the floor stays in the displacement.
+        material: What the block is made of.
+        die: Law of the dies.
+        solver: How samples are solved.
+    """
 
     algorithm: ClassVar[int] = 2  # steps that are stable for sheared elements; the error's factor
 

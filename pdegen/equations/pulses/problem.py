@@ -24,13 +24,20 @@ _TURNS = 2**20
 
 
 def _within_circle(pair: tuple[float, float]) -> tuple[float, float]:
+    """Below 1."""
     if not pair[1] < 1:
         raise ValueError(f"a pulse is shorter than the circle of length 1, got {list(pair)}")
     return pair
 
 
 class UniformPulses(Strict):
-    """Height, width and centre, independent and uniform in their ranges."""
+    """Height, width and centre of a square pulse, independent and uniform in their ranges.
+
+    Args:
+        height: Range of the heights. [u]
+        width: Range of the widths. [length]
+        centre: Range of the centres. [length]
+    """
 
     law: Literal["uniform-pulses"]
     height: PositiveRange
@@ -54,7 +61,14 @@ class UniformPulses(Strict):
 @equation
 class Pulses(Problem):
     """uₜ + speed uₓ = 0 on the circle of length 1: the map u(0) -> u(times) of square pulses, as
-    averages over resolution cells."""
+    averages over resolution cells.
+
+    Args:
+        speed: Speed of the transport; of either sign. [length/time]
+        times: Times of the output. [time]
+        resolution: Cells of the output.
+        initial: Law of the initial values.
+    """
 
     equation: Literal["pulses"]
     speed: Finite = 1.0

@@ -31,7 +31,8 @@ _LARGEST = 1e5  # errors of rounding grow by less where a bounded value is taken
 
 
 def number(value: object) -> float:
-    """A finite number; pydantic's own words would name the members of unions."""
+    """A finite number."""
+    # pydantic's own words would name the members of unions
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST:
         raise ValueError(f"must be a finite number of at most {_MOST:g}, got {brief(value)}")
     return float(value)
@@ -65,7 +66,14 @@ Each = Annotated[float | Numbers, BeforeValidator(each)]
 
 class Initial(Strict):
     """A function of g = N(0, sigma²(-Δ + tau²)^(-alpha)) on the circle or the square of side 1,
-    without its mean, stretched to the length of the domain."""
+    without its mean, stretched to the length of the domain.
+
+    Args:
+        sigma: Scale σ of the covariance operator, on a domain of length 1. [u]
+        tau: Inverse correlation length τ, in shares of the domain. [1]
+        alpha: Exponent α, above half the dimension: larger values give smoother functions. [1]
+        modes: Modes of the circle, or radius of the disc of wave vectors, whatever the grid.
+    """
 
     sigma: Size
     tau: InverseLength
@@ -154,7 +162,11 @@ class Initial(Strict):
 
 
 class Gaussian(Initial):
-    """mean + g, independent in each component."""
+    """mean + g, independent in each component.
+
+    Args:
+        mean: Mean of each component. [u]
+    """
 
     law: Literal["gaussian"]
     mean: Each = 0.0
@@ -187,7 +199,13 @@ class Gaussian(Initial):
 
 
 class Bounded(Initial):
-    """low + (high - low)/(1 + e^(-g - mean)); all components have one g, or independent ones."""
+    """low + (high - low)/(1 + e^(-g - mean)); all components have one g, or independent ones.
+
+    Args:
+        mean: Shift of g. [1]
+        low, high: Bounds of each component. [u]
+        shared: Whether all components have the same g.
+    """
 
     law: Literal["bounded"]
     mean: Annotated[float, BeforeValidator(number)] = 0.0

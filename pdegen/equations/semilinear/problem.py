@@ -54,7 +54,15 @@ Speeds = Annotated[float | tuple[float | Numbers, ...], BeforeValidator(_speeds)
 
 
 class Linear(Strict):
-    """Coefficients of the linear terms; a number is that of every component."""
+    """Coefficients of the linear terms; a number is that of every component.
+
+    Args:
+        advection: Velocity c of c·∇u on the left side, one for each axis. [length/time]
+        diffusion: ν of ν Δu on the right side. [length²/time]
+        dispersion: δ of δ Σ ∂_j³u on the left side. [length³/time]
+        hyper_diffusion: μ of μ Δ²u on the left side. [length⁴/time]
+        drag: λ of λ u on the left side. [1/time]
+    """
 
     advection: Speeds = 0.0
     diffusion: Each = 0.0
@@ -64,7 +72,13 @@ class Linear(Strict):
 
 
 class Monomial(Strict):
-    """coefficient u^p v^q ... in the equation of the component `of`."""
+    """coefficient u^p v^q ... in the equation of the component `of`.
+
+    Args:
+        of: The component whose equation has the term.
+        coefficient: Its factor, on the right side. [u^(1 − p − q ...)/time]
+        powers: The power of each component.
+    """
 
     of: Name
     coefficient: Annotated[float, BeforeValidator(number)]
@@ -72,7 +86,14 @@ class Monomial(Strict):
 
 
 class Nonlinear(Strict):
-    """Coefficients of the nonlinear terms, and the reaction."""
+    """Coefficients of the nonlinear terms, and the reaction.
+
+    Args:
+        convection: b of b (u·∇)u on the left side. [length/(time · u)]
+        conservative_convection: b of (b/2) ∇·(u u) on the left side. [length/(time · u)]
+        gradient_norm: g of (g/2) |∇u|² on the left side. [length²/(time · u)]
+        reaction: Monomials of the components, a list of tables.
+    """
 
     convection: Each = 0.0
     conservative_convection: Each = 0.0
@@ -81,7 +102,13 @@ class Nonlinear(Strict):
 
 
 class Discretization(Strict):
-    """Points along each axis, and for nonlinear equations the largest step and error."""
+    """Points along each axis, and for nonlinear equations the largest step and error.
+
+    Args:
+        resolution: Points that are solved on, along each axis.
+        dt: Largest time step; nonlinear equations need one. [time]
+        tolerance: Largest estimate of the relative error that is accepted. [1]
+    """
 
     resolution: Count
     dt: Positive | None = None
@@ -90,7 +117,18 @@ class Discretization(Strict):
 
 @equation
 class SemilinearProblem(Problem):
-    """uₜ = L u + N(u) on the circle or the square torus: the map u(0) -> u(times)."""
+    """uₜ = L u + N(u) on the circle or the square torus: the map u(0) -> u(times).
+
+    Args:
+        dimension: Of the domain.
+        length: Length of the domain along each axis. [length]
+        components: Names of the components of u.
+        times: Times of the output. [time]
+        resolution: Points of the output along each axis.
+        linear, nonlinear: The terms of the equation.
+        initial: Law of the initial values.
+        solver: How samples are solved.
+    """
 
     takes_device: ClassVar[bool] = True
     algorithm: ClassVar[int] = 2  # the error in space is that of a finer grid

@@ -37,7 +37,15 @@ class Jump(NamedTuple):
 
 
 class UniformStates(Strict):
-    """Two states and the place of the jump, each number independent and uniform in its range."""
+    """Two states and the place of the jump, each number independent and uniform in its range.
+
+    Args:
+        rho_left, rho_right: Range of the density on this side. [density]
+        u_left: Range of the velocity on the left. [velocity]
+        p_left, p_right: Range of the pressure on this side. [density · velocity²]
+        x0: Range of the place of the jump, within the interval. [length]
+        u_right: Velocity on the right. [velocity]
+    """
 
     law: Literal["uniform-states"]
     rho_left: PositiveRange
@@ -74,7 +82,15 @@ class UniformStates(Strict):
 @equation
 class ShockTubes(Problem):
     """The Euler equations of an ideal gas: the map (ρ, m, E)(0) -> (ρ, m, E)(times), as averages
-    over resolution cells of the interval."""
+    over resolution cells of the interval.
+
+    Args:
+        gamma: Ratio γ of specific heats, at least 1.000001. [1]
+        interval: Both ends of the domain. [length]
+        times: Times of the output. [time]
+        resolution: Cells of the output.
+        initial: Law of the initial states.
+    """
 
     equation: Literal["shock-tube"]
     gamma: Annotated[float, Field(gt=1, le=1000)] = 1.4

@@ -33,7 +33,14 @@ _BUDGET = 1e-3  # of energy and enstrophy, relative: integrals by Simpson's rule
 
 
 class TorusGaussian(Strict):
-    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the torus (0, 1)², without its mean."""
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on the torus (0, 1)², without its mean.
+
+    Args:
+        sigma: Scale σ of the covariance operator. [length^(1 − alpha)/time]
+        tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
+        alpha: Exponent α, above 1: larger values give smoother functions. [1]
+        modes: Radius of the disc of wave vectors, whatever the grid.
+    """
 
     law: Literal["torus-gaussian"]
     sigma: Size
@@ -53,7 +60,12 @@ class TorusGaussian(Strict):
 
 
 class Force(Strict):
-    """amplitude (sin θ + cos θ), θ = 2π(x + y) + phase; it is a steady flow's, where w = f/8π²ν."""
+    """amplitude (sin θ + cos θ), θ = 2π(x + y) + phase; it is a steady flow's, where w = f/8π²ν.
+
+    Args:
+        amplitude: Amplitude of the force f in the equation of the vorticity. [1/time²]
+        phase: Phase of its wave. [rad]
+    """
 
     amplitude: Annotated[float, Field(ge=0, le=1e20)]
     phase: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0  # more leaves no digits for θ
@@ -62,11 +74,11 @@ class Force(Strict):
 class Method(Strict):
     """Fourier modes |k_j| < resolution/3 and exponential Runge-Kutta steps of order 4.
 
-    Keys:
-        resolution: Points along each axis.
-        dt: Largest time step; it is halved for a sample that misses the tolerance.
-        tolerance: Largest relative error, until the time `certified`.
-        certified: Until when the flow can be predicted; by default until the last time.
+    Args:
+        resolution: Points that are solved on, along each axis; even, at least 8.
+        dt: Largest time step; it is halved for a sample that misses the tolerance. [time]
+        tolerance: Largest relative error, until the time `certified`. [1]
+        certified: Until when the flow can be predicted; by default until the last time. [time]
     """
 
     resolution: Count
@@ -81,6 +93,15 @@ class Vorticity(Problem):
 
     With `restriction` "fourier" the output is the solution without the modes that the output grid
     does not hold; with "stride" its values at every r-th point, as in the published files.
+
+    Args:
+        viscosity: The viscosity ν. [length²/time]
+        times: Times of the output. [time]
+        resolution: Points of the output along each axis; even, at least 8.
+        restriction: How the output follows from the solution on a finer grid.
+        initial: Law of the initial values.
+        force: The force f.
+        solver: How samples are solved.
     """
 
     takes_device: ClassVar[bool] = True

@@ -1,0 +1,262 @@
+"""What declarations take: each key with type, default, unit and meaning, from their own classes.
+
+Types and defaults are those of the pydantic models. Meanings and units are in docstrings: an entry
+of the section Args says what its keys mean, and ends with their unit in square brackets, [1] where
+they are dimensionless. Arguments of operators are explained by the docstrings of operators.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+
+from pydantic import AfterValidator, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from pdegen.schema import Strict, may_be, models_in
+
+DIMENSIONLESS = "dimensionless"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_ENTRY = re.compile(r" {4}(\w+(?:, \w+)*): ?(.*)")
+_UNIT = re.compile(r"(.*?)\s*\[([^\[\]]+)\]", re.S)
+_NUMBERS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+_BOUNDS = {"gt": ("above", max), "ge": ("at least", max), "lt": ("below", min),
+           "le": ("at most", min), "multiple_of": ("a multiple of", max)}  # fmt: skip
+_KIND = "Which of these kinds the table declares; each has its own further keys."
+_PRESET = "Settings of a published configuration; other keys of the table go before it."
+_RESETS = " Another one takes all other keys of the table away."
+
+
+@dataclass(frozen=True)
+class Key:
+    """One value that a declaration takes.
+
+    Args:
+        name: The dotted key; NAME stands for names that a table is free to choose, [] for the
+            tables of a list.
+        type: In words, such as "whole number".
+        allowed: Which of these are allowed, in words; empty where all are.
+        choices: Words that may stand there, and what they mean; empty where others may.
+        required: Whether a declaration must say it.
+        default: What it is otherwise; None for nothing.
+        value: What a declaration says, or the default.
+        unit: The unit of a number, "dimensionless" of a pure one; empty for what is counted, and
+            for words.
+        meaning: One or two sentences.
+        when: The choice of another key that this one belongs to; empty where it always applies.
+    """
+
+    name: str
+    type: str
+    allowed: str
+    choices: Mapping[str, str]
+    required: bool
+    default: Any
+    value: Any
+    unit: str
+    meaning: str
+    when: str = ""
+
+    def said(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(replace(self, choices={})), "choices": dict(self.choices)}
+
+
+def keys_of(model: type[Strict], content: Mapping[str, Any] | None = None) -> list[Key]:
+    """Every key of a declaration, those of all kinds of its tables.
+
+    Args:
+        model: Its class.
+        content: What one of them says. Keys of the kinds that it chooses then have no condition.
+
+    >>> from pdegen.equations.burgers.problem import Burgers
+    >>> viscosity = next(key for key in keys_of(Burgers) if key.name == "viscosity")
+    >>> viscosity.type, viscosity.allowed, viscosity.unit, viscosity.meaning
+    ('number', 'above 0, at most 1e+20', 'length²/time', 'The viscosity ν.')
+    """
+    return list(_of_table([model], "", content, _NOTHING, ""))
+
+
+def opening(documented: type) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
+
+
+@cache
+def meanings(model: type) -> Mapping[str, tuple[str, str | None]]:
+    """Meaning and unit of each key that a class or one of its bases explains; the unit is None
+    where none is said."""
+    found = dict[str, tuple[str, str | None]]()
+    for base in reversed(getattr(model, "operator", model).__mro__):
+        for names, text in _entries(inspect.cleandoc(base.__doc__ or "")):
+            stated = _UNIT.fullmatch(text)
+            meaning, unit = stated.groups() if stated else (text, None)
+            found |= dict.fromkeys(names, (meaning, unit))
+    return found
+
+
+def _entries(doc: str) -> Iterator[tuple[list[str], str]]:
+    """Names and text of each entry of the section Args."""
+    section = re.search(r"^Args:\n((?: {4}.*\n?|\n(?= {4}))*)", doc, re.M)
+    entries = list[tuple[list[str], list[str]]]()
+    for line in section.group(1).splitlines() if section else ():
+        if entry := _ENTRY.fullmatch(line):
+            entries.append((entry.group(1).split(", "), [entry.group(2)]))
+        elif entries:
+            entries[-1][1].append(line.strip())
+    yield from ((names, " ".join(" ".join(lines).split())) for names, lines in entries)
+
+
+def _of_table(
+    kinds: list[type[Strict]], prefix: str, content: object, defaults: Mapping[str, Any], when: str
+) -> Iterator[Key]:
+    """Keys of a table that may be one of some kinds."""
+    table = cast("Mapping[str, Any]", content) if isinstance(content, Mapping) else None
+    said = _NOTHING if table is None else table
+    tag = next((n for n, f in kinds[0].model_fields.items() if _word(f)), None)
+    if tag is not None:
+        words = {_word(kind.model_fields[tag]) or "": opening(kind) for kind in kinds}
+        default = defaults.get(tag)
+        meaning = _KIND if len(kinds) > 1 else "The kind of this table; there is one."
+        meaning += _RESETS * (tag in kinds[0].resets)
+        yield Key(
+            prefix + tag, "word", "", words, default is None, default, said.get(tag, default), "",
+            meaning, when,
+        )  # fmt: skip
+    for kind in kinds:
+        condition, here = when, said
+        if len(kinds) > 1 and (table is None or not may_be(kind, table)):
+            word = _word(kind.model_fields[tag]) if tag is not None else kind.__name__
+            condition = ", ".join(filter(None, [when, f"{prefix}{tag} = {word}"]))
+            here = _NOTHING
+        yield from _of_kind(kind, tag, prefix, None if table is None else here, defaults, condition)
+
+
+def _of_kind(
+    kind: type[Strict], tag: str | None, prefix: str, content: Mapping[str, Any] | None,
+    defaults: Mapping[str, Any], when: str,
+) -> Iterator[Key]:  # fmt: skip
+    """Keys of one kind of table, but that which names the kind."""
+    explained, presets = meanings(kind), getattr(getattr(kind, "operator", None), "presets", {})
+    if "preset" in kind.resets and presets:
+        sources = {name: preset.source for name, preset in presets.items()}
+        yield Key(f"{prefix}preset", "word", "", sources, False, None, None, "",
+                  _PRESET + _RESETS, when)  # fmt: skip
+    for name, field in kind.model_fields.items():
+        if name == tag:
+            continue
+        default = field.get_default(call_default_factory=True)
+        required = field.is_required()
+        if isinstance(default, Strict):
+            default = default.model_dump(mode="json")
+        if name in defaults:
+            default, required = defaults[name], False
+        if inner := list(models_in(field.annotation)):
+            table = None if content is None else content.get(name, default)
+            some = cast("Mapping[str, Any]", default) if isinstance(default, Mapping) else _NOTHING
+            place = f"{prefix}{name}{_places(field.annotation)}."
+            yield from _of_table(inner, place, table, some, when)
+            continue
+        type_, allowed, words = _typed(field.annotation, field.metadata)
+        meaning, unit = explained.get(name, ("", None))
+        number = "number" in type_.replace("whole number", "")
+        default = None if required else _plain(default)
+        value = default if content is None else content.get(name, default)
+        yield Key(
+            prefix + name, type_, allowed, words, required, default, value,
+            _unit(unit) if number else "", meaning, when,
+        )  # fmt: skip
+
+
+def _unit(stated: str | None) -> str:
+    return DIMENSIONLESS if stated in (None, "1") else stated
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
+
+
+def _word(field: FieldInfo) -> str | None:
+    """The one word that a field takes, which names the kind of its table."""
+    words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return words[0] if len(words) == 1 and isinstance(words[0], str) else None
+
+
+def _places(annotation: Any) -> str:
+    """Of a table of tables, and of a list of tables."""
+    found = {get_origin(one) for one in (annotation, *get_args(annotation))}
+    return ".NAME" if dict in found else "[]" if found & {list, tuple} else ""
+
+
+def _typed(annotation: Any, metadata: list[Any]) -> tuple[str, str, Mapping[str, str]]:
+    """Type, what is allowed, and the words, of an annotation."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _typed(arguments[0], [*arguments[1:], *metadata])
+    limits = _limits(metadata)
+    if origin in (Union, UnionType):
+        parts = [_typed(one, []) for one in arguments if one is not NoneType]
+        types, own, words = zip(*parts, strict=True)
+        merged = {word: said for one in words for word, said in one.items()}
+        either = merged if len(parts) == 1 else {}
+        own = [*own, *([] if either else [", ".join(merged)] if merged else [])]
+        return " or ".join(dict.fromkeys(types)), _joined([*own, *limits]), either
+    if origin is Literal:
+        kind = _NUMBERS[type(arguments[0])] if not isinstance(arguments[0], str) else "word"
+        return kind, _joined(limits), dict.fromkeys(map(str, arguments), "")
+    if origin in (list, tuple) or annotation in (list, tuple):
+        elements = [one for one in arguments if one is not Ellipsis]
+        kind, own, _ = _typed(elements[0], []) if elements else ("value", "", {})
+        count = f"{len(elements)} " if origin is tuple and Ellipsis not in arguments else ""
+        return f"list of {count}{_plural(kind)}", _joined([own, *limits]), {}
+    if origin in (dict, Mapping) or annotation is dict:
+        return "table", _joined(limits), {}
+    return _NUMBERS.get(annotation, "any value"), _joined(limits), {}
+
+
+def _plural(kind: str) -> str:
+    return " or ".join(f"{head}s{rest}" for head, rest in map(_head, kind.split(" or ")))
+
+
+def _head(kind: str) -> tuple[str, str]:
+    """A noun, and what follows it: "list", " of numbers"."""
+    head, of, rest = kind.partition(" of ")
+    return head, of + rest
+
+
+def _joined(limits: list[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, limits)))
+
+
+def _limits(metadata: list[Any]) -> list[str]:
+    """What constraints of pydantic allow together, in words."""
+    constraints = list(_constraints(metadata))
+    found = list[str]()
+    for name, (words, tightest) in _BOUNDS.items():
+        bounds = [bound for one in constraints if (bound := getattr(one, name, None)) is not None]
+        if bounds:
+            bound = tightest(bounds)
+            found.append(f"{words} {bound:,}" if isinstance(bound, int) else f"{words} {bound:g}")
+    for one in constraints:
+        for name, words in (("min_length", "at least"), ("max_length", "at most")):
+            length = getattr(one, name, None)
+            if length is not None:
+                found.append(f"{words} {length} value{'s' if length > 1 else ''}")
+        if isinstance(one, AfterValidator | BeforeValidator):
+            line = (inspect.getdoc(one.func) or "").partition("\n")[0].rstrip(".")
+            found.append(line[:1].lower() + line[1:])
+    return found
+
+
+def _constraints(metadata: list[Any]) -> Iterator[Any]:
+    for one in metadata:
+        if isinstance(one, FieldInfo):
+            yield from _constraints(one.metadata)
+        else:
+            yield one
