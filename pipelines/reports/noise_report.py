@@ -137,6 +137,9 @@ class _Part:
 
     def _weights(self, method: Cell) -> str:
         """Which weights were chosen on validation samples."""
+        assert isinstance(method.method, str)
+        if len(self.study.inversions.methods[method.method].weights) == 1:
+            return "needs no validation samples"
         notes = {seeds[0].note.split(",")[0] for seeds in self.rows[method.name]}
         return f"{'; '.join(sorted(notes))}: chosen on validation samples"
 

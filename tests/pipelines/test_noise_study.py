@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from operators.training.fit import Stopped
-from pdegen.equations.darcy import inversion
+from pdegen.equations.darcy import inversion, own_weight
 from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
+from pdegen.inverse.regularised import PenalisedFit
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -59,6 +60,7 @@ def short_inversions():
     with pytest.MonkeyPatch.context() as patch:
         for method in (TotalVariation, Tikhonov):
             patch.setattr(inversion, method.__name__, partial(method, iterations=20))
+        patch.setattr(own_weight, "PenalisedFit", partial(PenalisedFit, iterations=4))
         patch.setattr(inversions, "TUNED_ON", 1)
         yield
 
@@ -84,7 +86,7 @@ def cells(study):
 
 def test_every_cell_of_the_matrix_is_there(finished):
     assert len(list((finished.folder / "models").iterdir())) == 2 * 2
-    assert len(cells(finished)) == 3 * (2 * 2 * 2 + 1 + 6)
+    assert len(cells(finished)) == 3 * (2 * 2 * 2 + 1 + 9)
 
 
 def test_the_errors_are_those_of_the_reported_checkpoint(finished):
@@ -256,7 +258,7 @@ def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monke
     monkeypatch.setattr(runner, "train_part", lambda *a, **k: trained.append(1))
     a_study(experiment, store, folder, test=(0.0, 0.2)).run(CPU, resume=True)
     assert trained == []
-    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 * 2 + 1 + 6
+    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 * 2 + 1 + 9
 
 
 def test_a_damaged_or_stale_cell_is_computed_again(finished, tmp_path):
@@ -292,7 +294,8 @@ def test_another_study_in_the_folder_is_refused(experiment, store, finished):
 def test_the_report_shows_matrix_measures_and_reconstructions(finished):
     page = (finished.folder / "report.html").read_text()
     for words in ("trained at 0.1", "trained at 0, corrected", "too few for a headline",
-                  "maximum a posteriori, level estimated", "solves a sample",
+                  "maximum a posteriori, level estimated", "solves a sample", "level set",
+                  "needs no validation samples",
                   "total variation", "constant", "Hausdorff",
                   "fresh in every epoch", "pdegen study noise"):  # fmt: skip
         assert words in page

@@ -9,14 +9,17 @@ import numpy as np
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.calibrated import CalibratedFlow
+from pdegen.equations.darcy.own_weight import by_known_level, by_unknown_level
 from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.ensemble_kalman import EnsembleKalman
+from pdegen.inverse.level_set import LevelSet
 from pdegen.inverse.noise_level import noise_level
 from pdegen.inverse.observation import Separable, averages, interpolation
 from pdegen.inverse.phases import Level, PhaseEstimate, PhaseInversion
 from pdegen.inverse.prior import Prior
 from pdegen.inverse.setting import ClassicalMethod, Estimate, Inversion, Setting
+from pdegen.inverse.variation import total_variation
 from pdegen.sampling.gaussian import SquareGaussianField
 
 # Widths of the steps, chosen by trials on 43 x 43 and 85 x 85 points; coarse cells cost little
@@ -61,9 +64,28 @@ def inversions(
         start = method.start((a - low) / (high - low))
         return _in_phases(method(data, deviation, start), phases)
 
+    def moved(smoothing: float) -> Inversion:
+        method = LevelSet(levels(), smoothing)
+
+        def inverted(data: np.ndarray, deviation: np.ndarray) -> Estimate:
+            found = method(data, deviation)
+            return Estimate(low + (high - low) * found.fraction, found.solves)
+
+        return inverted
+
+    def fitted(_: float) -> Inversion:
+        return by_known_level(levels()[-1], phases, total_variation)
+
+    def bent(_: float) -> Inversion:
+        return by_unknown_level(levels()[-1], phases, total_variation, setting.u.std(axis=0))
+
+    low, high = phases
     return {
         "total variation": ClassicalMethod((0.03, 0.3, 3.0), partial(regularised, TotalVariation)),
         "Tikhonov": ClassicalMethod((0.003, 0.03, 0.3), partial(regularised, Tikhonov)),
+        "total variation, discrepancy": ClassicalMethod((1.0,), fitted),
+        "total variation, L-curve": ClassicalMethod((1.0,), bent),
+        "level set": ClassicalMethod((0.1, 0.2), moved),
         "ensemble Kalman": ClassicalMethod((1.0,), lambda _: kalman),
         "maximum a posteriori": ClassicalMethod((1.0, 0.3), largest_density, corrected),
         "maximum a posteriori, few steps": ClassicalMethod((1.0, 0.3), few_steps),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
@@ -13,6 +14,7 @@ from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.inverse.observation import Misfit, Separable, interpolation
 from pdegen.inverse.setting import Estimate
+from pdegen.inverse.variation import Penalty, dirichlet_energy, total_variation
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class TotalVariation:
     weight: float
     iterations: int = 150
     source: float = 1.0
+    _penalty: ClassVar[Penalty] = staticmethod(total_variation)
 
     def __post_init__(self) -> None:
         low, high = self.bounds
@@ -116,29 +119,14 @@ class TotalVariation:
         return value, gradient + self.weight * slope
 
     def _variation(self, a: Float[np.ndarray, "n n"]) -> tuple[float, Float[np.ndarray, "n n"]]:
-        """∫ √(|∇a|² + ε²) - ε by forward differences, in units of β - α."""
-        h, height = self.grid.spacing, self.bounds[1] - self.bounds[0]
-        x, y = np.zeros_like(a), np.zeros_like(a)
-        x[:-1], y[:, :-1] = np.diff(a, axis=0) / height, np.diff(a, axis=1) / height
-        size = np.sqrt(x**2 + y**2 + 1e-4)
-        x, y = x / size, y / size
-        gradient = -x - y
-        gradient[1:] += x[:-1]
-        gradient[:, 1:] += y[:, :-1]
-        return float(h * (size - 1e-2).sum()), h * gradient / height
+        """The penalty in units of β - α, and its gradient."""
+        height = self.bounds[1] - self.bounds[0]
+        value, gradient = self._penalty(a / height)
+        return value, gradient / height
 
 
 @dataclass(frozen=True)
 class Tikhonov(TotalVariation):
     """As `TotalVariation`, with λ ∫ ½ |∇a|² / (β - α)²: jumps of a are smoothed."""
 
-    def _variation(self, a: Float[np.ndarray, "n n"]) -> tuple[float, Float[np.ndarray, "n n"]]:
-        """The integral by forward differences, and its gradient."""
-        height = self.bounds[1] - self.bounds[0]
-        x, y = np.diff(a, axis=0) / height, np.diff(a, axis=1) / height
-        gradient = np.zeros_like(a)
-        gradient[1:] += x
-        gradient[:-1] -= x
-        gradient[:, 1:] += y
-        gradient[:, :-1] -= y
-        return float(0.5 * (np.sum(x**2) + np.sum(y**2))), gradient / height
+    _penalty: ClassVar[Penalty] = staticmethod(dirichlet_energy)
