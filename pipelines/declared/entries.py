@@ -22,7 +22,7 @@ class Dataset(Strict):
 
     Args:
         experiment, overrides: Data, training, normalisation and resolutions; not the model.
-        measure: What the table is of: "l2", or one of `pipelines.runs.score.MEASURES`.
+        measure: What the table is of: "l2", or one of `pipelines.runs.measures.MEASURES`.
         coarser: Overrides of the recipe, each of which solves more coarsely: what operators have to
             beat (`pipelines.studies.solver`).
     """

@@ -31,12 +31,13 @@ from pipelines.reports.benchmark_table import (
 )
 from pipelines.reports.document import Picture, Report, Section, Table
 from pipelines.reports.figures import picture
+from pipelines.reports.measure_tables import measure_tables
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
 from pipelines.reports.wording import duration, listed, points, scientific, settings
 from pipelines.runs.baselines import MEAN
+from pipelines.runs.measures import MEASURES
 from pipelines.runs.reproduction import toml
-from pipelines.runs.score import MEASURES
 from pipelines.studies.benchmark import BenchmarkRun, row_case
 from pipelines.studies.row import Row, by_case, mean_and_spread
 
@@ -248,29 +249,16 @@ class _Part:
             *self._notes(),
         )
         sheets = (without_empty(errors, ERRORS), without_empty(costs, COSTS))
-        tables = (*sheets, *self._measures(), self._differences())
+        tables = (
+            *sheets,
+            *measure_tables(self.found, self.run.benchmark.operators, self.dataset),
+            self._differences(),
+        )
         return Section(f"{self.dataset}: errors and costs", text, tables)
 
     @property
     def _protocol_shown(self) -> str:
         return next(iter(self.run.benchmark.protocols), self.experiment.training.protocol)
-
-    def _measures(self) -> list[Table]:
-        """Mean errors by other measures, and what was published of them."""
-        names = [
-            name
-            for name in ("l2", *MEASURES)
-            if all(name in row.measures for own in self.found.values() for row in own)
-        ]
-        table: Facts = []
-        for label, own in self.found.items():
-            means = {name: mean(row.measures[name] for row in own) for name in names}
-            entry = self.run.benchmark.operators[label]
-            known = {str(k): v for k, v in entry.published_measures.get(self.dataset, {}).items()}
-            for of, figures in ((label, means), (f"{label}, published", known)):
-                words = (scientific(figures[name]) if name in figures else "" for name in names)
-                table += [(of, *words)] if figures else []
-        return [Table(table, ("operator", *names))] if table and names else []
 
     def _notes(self) -> list[str]:
         """Trainings that failed, and those that lost what they had reached."""

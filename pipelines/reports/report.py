@@ -20,8 +20,9 @@ from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.baselines import compared, trivial_predictions
 from pipelines.runs.finished import FinishedRun, read_finished
 from pipelines.runs.interfaces import at_interface, phases
+from pipelines.runs.measures import MEASURES
 from pipelines.runs.reproduction import reproduction, toml
-from pipelines.runs.score import MEASURES, times_in
+from pipelines.runs.score import times_in
 
 NOTICE = (
     "Published protocol: selected/watched on the test slice, for comparison with published tables. "

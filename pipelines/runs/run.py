@@ -54,6 +54,7 @@ from pipelines.declared.models import blamed
 from pipelines.runs.baselines import trivial
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.folder import Holding, InUseError, RunError, check_folder, check_name
+from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import (
     KEPT_BYTES,
     MEAN,
@@ -62,7 +63,7 @@ from pipelines.runs.predictions import (
     kept_predictions,
 )
 from pipelines.runs.reproduction import toml
-from pipelines.runs.score import Score, channel_parts, measures_of
+from pipelines.runs.score import Score, channel_parts
 
 _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "state.pt",

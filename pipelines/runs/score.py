@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from pydantic import BeforeValidator
-from torch import Tensor
 
-from operators.data import Batch, Channel, InTime, Samples, Task
-from operators.training.evaluate import errors_of, positions
-from pdegen.domains import NAMES, Box
-
-MEASURES = {
-    "block": "relative L² error of all times as one block",
-    "steps": "relative L² error of each time, averaged over the times",
-    "seen": "relative L² error of the times that training sees, as one block",
-    "unseen": "relative L² error of the other times, as one block",
-    "l1": "relative L¹ error of each channel, averaged over the channels",
-    "points": "relative L² error over the points, all of which count alike",
-    "deformed": "relative L² error of the positions, from a corner, and the displacements together",
-    "near": "relative L² error over the points near the body, all of which count alike",
-}
+from operators.data import Channel
 
 
 @dataclass(frozen=True)
@@ -39,7 +24,7 @@ class Score:
         seconds: Of all predictions.
         channels: Mean error of each channel by its name, where there are several.
         steps: Mean error of all components at each time, where both are several.
-        measures: Other errors of each sample, see `MEASURES`.
+        measures: Other errors of each sample, see `pipelines.runs.measures.MEASURES`.
 
     Example:
         >>> score = Score("best", 3, "test", 16, (20, 22), (0.1, 0.3), 1.0)
@@ -77,7 +62,8 @@ class Score:
         return float(np.std(self.errors))
 
     def measured(self, measure: str) -> tuple[float, ...]:
-        """The errors of the samples by one of `MEASURES`, or by "l2", of all channels as a block.
+        """The errors of the samples by one of `pipelines.runs.measures.MEASURES`, or by "l2", which
+        is of all channels as a block.
 
         Raises:
             KeyError: If they have none.
@@ -136,60 +122,6 @@ class Score:
                 for name, found in summary.get("measures", {}).items()
             },
         )
-
-
-def measures_of(
-    prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None = None
-) -> dict[str, Tensor]:
-    """Errors of predictions of a batch by the measures that the task has, each (batch,)."""
-    channels = batch.u.shape[-1]
-    found = {"l1": errors_of(prediction, batch, pairs, 1, channels).nanmean(dim=1)}
-    if not isinstance(pairs.domain, Box):  # published errors of meshes have no weights
-        alike = replace(batch, weight=torch.ones_like(batch.u[..., 0]))
-        found["points"] = errors_of(prediction, alike, pairs)[:, 0]
-    if (at_rest := _at_rest(pairs)) is not None:
-        p, u = (torch.cat([v + at_rest, v], dim=-1) for v in (prediction, batch.u))
-        found["deformed"] = errors_of(p, replace(batch, u=u), pairs)[:, 0]
-    if pairs.near:
-        near = replace(batch, weight=_inside(batch, pairs).expand(batch.u.shape[:-1]).to(batch.u))
-        found["near"] = errors_of(prediction, near, pairs)[:, 0]
-    times = len(times_in(pairs.target_channels))
-    if times > 1:
-        found["block"] = errors_of(prediction, batch, pairs)[:, 0]
-        found["steps"] = errors_of(prediction, batch, pairs, parts=times).nanmean(dim=1)
-    frames = task.frames if isinstance(task, InTime) else None
-    if isinstance(task, InTime) and frames is not None:
-        last = (frames - task.first) * channels // times
-        for name, part in (("seen", slice(last)), ("unseen", slice(last, None))):
-            asked = replace(batch, u=batch.u[..., part])
-            if asked.u.shape[-1]:
-                found[name] = errors_of(prediction[..., part], asked, pairs)[:, 0]
-    return found
-
-
-def _at_rest(pairs: Samples) -> Tensor | None:
-    """Positions of the points of a box from its lower corner, at each of the times of targets that
-    displace them; None of other targets."""
-    channels = pairs.target_channels
-    if not isinstance(pairs.domain, Box) or not channels or pairs.y is not None:
-        return None
-    times, rest = divmod(len(channels), pairs.dim)
-    if rest or not all(channel.moves for channel in channels):
-        return None
-    corner = pairs.points.new_tensor([grid.start for grid in pairs.domain.grids])
-    return (pairs.points - corner).repeat(*[1] * pairs.dim, times)
-
-
-def _inside(batch: Batch, pairs: Samples) -> Tensor:
-    """Which points of the targets lie in the box `near`."""
-    x, y, *_ = positions(batch, pairs)
-    points = x if y is None else y
-    assert points is not None
-    inside = torch.ones_like(points[..., 0], dtype=torch.bool)
-    for axis, (low, high) in pairs.near.items():
-        along = points[..., NAMES.index(axis)]
-        inside &= (low <= along) & (along <= high)
-    return inside
 
 
 def times_in(channels: Sequence[Channel]) -> list[float]:

@@ -26,6 +26,7 @@ from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding, RunError
 from pipelines.runs.label_error import label_error
+from pipelines.runs.measures import measures_of
 from pipelines.runs.run import (
     check_training,
     evaluate_run,
@@ -33,7 +34,7 @@ from pipelines.runs.run import (
     scored,
     trivial_scores,
 )
-from pipelines.runs.score import Score, measures_of
+from pipelines.runs.score import Score
 from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 from pipelines.studies.solver import SolverCost, solver_cost

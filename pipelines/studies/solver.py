@@ -25,7 +25,7 @@ from pdegen.making.engines import pool
 from pdegen.making.generate import generate
 from pdegen.recipe import Recipe
 from pipelines.runs.data import Source
-from pipelines.runs.score import measures_of
+from pipelines.runs.measures import measures_of
 
 SAMPLES = 4  # that are solved to measure
 STORED = 2.0**-24  # relative error of what is stored in float32: labels have no smaller one

@@ -25,8 +25,9 @@ from pipelines.reports.pictures import functions, near_of, plot_store
 from pipelines.reports.report import write_report
 from pipelines.reports.sheets import Above
 from pipelines.runs.data import Source
+from pipelines.runs.measures import measures_of
 from pipelines.runs.run import evaluate_run, scored, train
-from pipelines.runs.score import Score, measures_of
+from pipelines.runs.score import Score
 from tests.once import once
 from tests.pipelines.conftest import CPU
 from tests.stores import with_attributes
