@@ -8,6 +8,7 @@
 # make servers   SLURM and Ceph for the tests of make validate: from Debian where this may install
 # make calculix  the oracle of plasticity: from Debian where this may install
 # make fuse      the library of the power cuts, which make validate and make soak install
+# make docs      the site of docs/, its tutorials executed, in build/site
 # make format    fix what ruff can fix
 
 PYTHON ?= python3
@@ -29,7 +30,7 @@ CALCULIX := calculix-ccx
 # at run level 1 no service starts
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx servers fuse calculix test validate soak mutants bench format lint
+.PHONY: demo dolfinx servers fuse calculix test validate soak mutants bench format lint docs
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +42,16 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/pdegen run burgers-quick --out runs/demo --overwrite
+
+# the tools of the site, for those who build it
+$(VENV)/docs: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	touch $(VENV)/docs
+
+docs: $(VENV)/docs
+	$(QUIET) OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet \
+		--define nb_execution_mode=cache docs build/site
+	@echo build/site/index.html
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -81,7 +92,7 @@ test: lint dolfinx calculix
 	$(QUIET) OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow" \
 		--numprocesses 3 --dist worksteal --timeout 900 --durations=15
 
-validate: $(READY) fuse calculix
+validate: $(READY) $(VENV)/docs fuse calculix
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10
 	$(QUIET) $(BIN)/python -m pytest -m slow --timeout 3600 --durations=10
 

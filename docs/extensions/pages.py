@@ -1,0 +1,121 @@
+"""Pages that are written while building, from what they are about: commands, cards, registries.
+
+They lie in docs/generated, which git ignores.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import commands
+import operator_cards
+from sphinx.application import Sphinx
+
+from pdegen.making.contents import layout
+from pdegen.recipe import load_recipe, recipe_names
+
+PICTURES = "pictures", "pictures/recipes"
+
+
+def write_pages(app: Sphinx) -> None:
+    here = Path(app.srcdir)
+    pages = {
+        "commands.md": commands.page(),
+        "store.md": foreign((here.parent / "datasets" / "README.md").read_text("utf-8")),
+        "datasets.md": gallery(here),
+        "operators.md": operator_cards.gallery(here),
+        "changelog.md": (here.parent / "CHANGELOG.md").read_text("utf-8"),
+        "overview.md": overview((here.parent / "README.md").read_text("utf-8")),
+    }
+    pages |= {f"datasets/{name}.md": card(here, name) for name in recipe_names()}
+    for table in sorted((here.parent / "benchmarks" / "results").glob("*.md")):
+        text = table.read_text("utf-8").replace("](../../docs/", "](/")
+        pages[f"measurements/{table.name}"] = f"---\norphan: true\n---\n{text}"
+    folder = here / "generated"
+    for name, text in pages.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists() or file.read_text("utf-8") != text:  # else Sphinx reads it again
+            file.write_text(text, "utf-8")
+    for file in folder.rglob("*.md"):
+        if file.relative_to(folder).as_posix() not in pages:
+            file.unlink()
+
+
+def overview(text: str) -> str:
+    """The README, with links as from the site."""
+    text = text.replace("# pdegen\n", "# Overview\n", 1).replace("](docs/", "](/")
+    text = text.replace("](CHANGELOG.md", "](/generated/changelog.md")
+    return text.replace("](datasets/README.md", "](/generated/store.md")
+
+
+def foreign(text: str) -> str:
+    """The text of a file of datasets/, with links as from the site."""
+    text = text.replace("](../docs/", "](/").replace("](README.md", "](/generated/store.md")
+    return re.sub(r"\]\(([\w.-]+)\.md", r"](/generated/datasets/\1.md", text)
+
+
+def picture(here: Path, name: str) -> str | None:
+    """The picture of a recipe, or of the one that it is a small form of."""
+    for one in (name, name.removesuffix("-quick")):
+        for folder in PICTURES:
+            if (here / folder / f"{one}.png").exists():
+                return f"/{folder}/{one}.png"
+    return None
+
+
+def card(here: Path, name: str) -> str:
+    """The page of a recipe: its card, its picture, how to make it, and the recipe itself."""
+    recipe, folder = load_recipe(name), here.parent / "datasets"
+    text = foreign((folder / f"{name}.md").read_text("utf-8")).rstrip()
+    drawn = picture(here, name)
+    if drawn and "![" not in text:
+        title, _, rest = text.partition("\n")
+        text = f"{title}\n\n![Samples of {name}]({drawn})\n{rest}"
+    plan = layout(recipe)
+    return f"""{text}
+
+## Make it
+
+```console
+$ pdegen generate {name}
+```
+
+{plan.samples:,} samples in {plan.shards:,} shards, {plan.bytes / 1e6:,.1f} MB before compression.
+`--set` takes any key of the recipe:
+
+```toml
+{(folder / f"{name}.toml").read_text("utf-8").rstrip()}
+```
+"""
+
+
+def gallery(here: Path) -> str:
+    names = recipe_names()
+    listed = "\n".join(f"datasets/{name}" for name in names)
+    return "\n".join(
+        [
+            "# Datasets\n",
+            f"The {len(names)} recipes that come with the package, each with its card.\n",
+            "::::{grid} 1 2 2 3\n:gutter: 3\n:class-container: gallery\n",
+            *(tile(here, name) for name in names),
+            "::::\n",
+            "```{toctree}\n:hidden:\n" + listed + "\n```\n",
+        ]
+    )
+
+
+def tile(here: Path, name: str) -> str:
+    recipe, drawn = load_recipe(name), picture(here, name)
+    picture_ = f":img-top: {drawn}\n:img-alt: Samples of {name}\n" if drawn else ""
+    return (
+        f":::{{grid-item-card}} {name}\n:link: datasets/{name}\n:link-type: doc\n{picture_}\n"
+        f"{recipe.summary}\n:::\n"
+    )
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("builder-inited", write_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
