@@ -15,11 +15,14 @@ from pdegen.sampling.noise import hashed
 
 @dataclass(frozen=True)
 class Levels:
-    """ε = ε₁ s², s uniform on [(ε₀/ε₁)^½, 1], for a range of levels [ε₀, ε₁].
+    """ε = ε₁ s², s = s₀ + (1 - s₀) sin⁴(πv/2), v uniform on [0, 1], s₀ = (ε₀/ε₁)^½, for a range
+    of levels [ε₀, ε₁].
 
-    The range may begin at 0, where a logarithm cannot. Small levels are drawn more often than by a
-    uniform ε, whose tenth of a range of [0, 0.1] is all that lies below 0.01: here a third is. The
-    same s, within [0, 1], is what an operator is told of the level.
+    With ε₀ = 0 half of the levels are below ε₁/16 and a quarter is above ε₁/2. Levels near 0 are
+    almost one problem, the one that is hardest to learn to the accuracy it allows; next to ε₁ there
+    are levels on one side only. So both ends are drawn more often than the middle, as the nodes of
+    Chebyshev polynomials are. An operator is told s, which is defined beyond the range too. The
+    range may begin at 0, where a logarithm cannot.
 
     Args:
         low, high: The ends of the range, 0 <= ε₀ < ε₁.
@@ -28,7 +31,7 @@ class Levels:
         ValueError: If they are no such range.
 
     >>> levels = Levels(0.0, 0.1)
-    >>> bool((levels.drawn(0, range(1000)) < 0.025).mean().round(1) == 0.5)
+    >>> bool((levels.drawn(0, range(1000)) < 0.1 / 16).mean().round(1) == 0.5)
     True
     >>> float(levels.told(0.025))
     0.5
@@ -53,7 +56,8 @@ class Levels:
         """
         stream = NormalStream(hashed(seed, "levels", epoch))
         first = math.sqrt(self.low / self.high)
-        s = first + (1 - first) * stream.uniforms_of(numbers, 1)[:, 0]
+        v = stream.uniforms_of(numbers, 1)[:, 0]
+        s = first + (1 - first) * np.sin(np.pi / 2 * v) ** 4
         return self.high * s * s
 
     def told(self, level: float | Float[np.ndarray, " batch"]) -> Float[np.ndarray, "..."]:

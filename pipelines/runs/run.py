@@ -45,6 +45,7 @@ from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.training.start import StartError, start_from
 from operators.training.step import Acceleration
+from operators.training.widening import start_as
 from operators.transforms import Extent, Predictor
 from pdegen.domains import Box
 from pdegen.schema import SchemaError
@@ -271,7 +272,7 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
     first = pairs.first()
     check_memory(experiment, first.a.device, pairs)
     try:
-        operator = build_operator(operator_description(experiment, pairs)).to(first.a.device)
+        operator = _initial_operator(experiment, pairs, first)
         if isinstance(settings.loss, RelativeH1 | WeightedH1):
             settings.loss.check(pairs.domain)
         if isinstance(settings.augment, CircleSymmetries):
@@ -296,6 +297,25 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
         reason = "one sample needs more memory than there is" if short else blamed(error) or error
         where = pairs.source["url"]
         raise SchemaError(f"model {experiment.model.name} on {where}: {reason}") from error
+    return operator
+
+
+def _initial_operator(experiment: Experiment, pairs: Samples, first: Batch) -> Operator:
+    """The operator with its initial weights; one that is told the noise level, the last input of a
+    map, starts as the one that is not, whose weights have the same random numbers."""
+    description = operator_description(experiment, pairs)
+    told = experiment.noise is not None and experiment.noise.levels is not None
+    if not told or experiment.task is not None:
+        return build_operator(description).to(first.a.device)
+    narrow, operator = (
+        build_operator({**description, "in_channels": channels}).to(first.a.device).eval()
+        for channels in (pairs.channels[0] - 1, pairs.channels[0])
+    )
+
+    def applied(operator: Operator, a: Tensor) -> Tensor:
+        return operator(a, *positions(first, pairs), **quadrature_of(operator, first, pairs))
+
+    start_as(operator, narrow, applied, first.a[..., :-1])
     return operator
 
 

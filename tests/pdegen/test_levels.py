@@ -10,14 +10,22 @@ from tests.pdegen.test_noise import ALL, deviation, fields
 
 
 @pytest.mark.parametrize("low", [0.0, 0.025])
-def test_the_root_of_the_level_is_uniform(low: float) -> None:
+def test_levels_have_the_stated_law(low: float) -> None:
     levels = Levels(low, 0.1)
     drawn = levels.drawn(3, range(4000))
     first = np.sqrt(low / 0.1)
-    assert stats.kstest(levels.told(drawn), "uniform", (first, 1 - first)).pvalue > 1e-3
+    share = np.clip((levels.told(drawn) - first) / (1 - first), 0, 1)  # sin⁴(πv/2)
+    v = 2 / np.pi * np.arcsin(share**0.25)
+    assert stats.kstest(v, "uniform").pvalue > 1e-3
     assert drawn.min() >= low
     assert drawn.max() <= 0.1
     np.testing.assert_allclose(levels.told(drawn) ** 2 * 0.1, drawn, rtol=1e-14)
+
+
+def test_half_of_the_levels_are_small_and_a_quarter_is_large() -> None:
+    drawn = Levels(0.0, 0.1).drawn(3, range(4000))
+    shares = [float(np.mean(drawn < 0.1 / 16)), float(np.mean(drawn > 0.1 / 2))]
+    assert shares == pytest.approx([0.5, 0.26], abs=0.032)  # four deviations of 4000 draws
 
 
 def test_levels_are_a_function_of_seed_sample_and_epoch() -> None:

@@ -11,6 +11,8 @@ import torch
 import xarray as xr
 
 from operators.data import Pairs, StreamedPairs
+from operators.registry import build_operator
+from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped
 from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
@@ -18,7 +20,7 @@ from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
 from pipelines.runs.predict import predict
-from pipelines.runs.run import evaluate, evaluate_run, train
+from pipelines.runs.run import checked_operator, evaluate, evaluate_run, train
 from tests.pipelines.conftest import CPU, SMALL, SMALL_DARCY
 from tests.pipelines.test_data import assert_same_inputs, by_target, read_as, stopping
 
@@ -137,6 +139,29 @@ def test_samples_without_noise_are_told_so(experiment: Experiment, url: str) -> 
 
 
 # training and commands
+
+
+def test_training_begins_with_the_operator_that_is_not_told(
+    experiment: Experiment, url: str
+) -> None:
+    """The weights of one level, random numbers and all; none of the level counts yet."""
+    source = Source(url, experiment)
+    pairs = source.training(CPU)
+    told = checked_operator(experiment, pairs)
+    untold = checked_operator(plain(experiment), Source(url, plain(experiment)).training(CPU))
+    a = pairs.first().a
+    assert a[..., 1].all()
+    u, same = untold(a[..., :1], pairs.x, pairs.y), told(a, pairs.x, pairs.y)
+    torch.testing.assert_close(u, same, rtol=1e-5, atol=1e-6)  # float32
+    other = torch.cat([a[..., :1], -3 * a[..., 1:]], -1)
+    assert torch.equal(told(other, pairs.x, pairs.y), same)
+
+
+def test_training_learns_what_the_level_changes(url: str, trained: Path) -> None:
+    """The weights on it leave 0."""
+    predictor, _ = load_checkpoint(trained / "best.safetensors", build_operator)
+    start = predictor.operator.downscaler.lift.convolution.weight
+    assert start[:, 1].abs().max() > 1e-3
 
 
 def test_training_that_was_stopped_goes_on_to_the_same_bits(
