@@ -11,6 +11,7 @@ LONG = {
     "pdegen/domains.py": "three kinds of domains and their grids, which know each other",
     "pdegen/making/engines.py": "every scheduler has the same few calls; a reader compares them",
     "pdegen/making/generate.py": "one job from its plan to its seal, in the order of its writes",
+    "pdegen/equations/darcy/problem.py": "the tables of a recipe, then what the equation offers",
     "pdegen/store/format.py": "the whole format in one place: what it may say, and each refusal",
     "pdegen/store/objects.py": "one interface over files and object stores, with their retries",
     "pdegen/store/store.py": "reading, writing and inspecting share what they know of a shard",

@@ -14,6 +14,7 @@ import psutil
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import loaded, restored, source_of, word_of
+from pdegen.inverse.misfit_gradient import MisfitGradient
 from pdegen.inverse.setting import ClassicalMethod, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, to_numpy, torch
@@ -100,6 +101,17 @@ class Problem(Strict):
             SchemaError: If there is none, or none for this law; says why.
         """
         raise SchemaError(f"{self.word} offers no classical inversions")
+
+    def misfit_gradient(self, setting: Setting) -> MisfitGradient:
+        """The adjoint gradient of the misfit of a two-phase input, for learned schemes.
+
+        Args:
+            setting: As of `inversions`.
+
+        Raises:
+            SchemaError: If there is none.
+        """
+        raise SchemaError(f"{self.word} offers no adjoint gradient for an unrolled scheme")
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
         """What can be proved of predictions of a variable, and how they are polished.

@@ -67,7 +67,7 @@ class PenalisedFit:
         def fit(p: Field) -> tuple[float, Field]:
             """½ rᵀ R⁻¹ r/m, and its gradient."""
             at = level.forward.linearise(p)
-            r = data - level.observation(at.u)
+            r: np.ndarray = data - level.observation(at.u)
             weighted = covariance.inverse(r)
             down = at.vjp(level.observation.transposed(weighted))
             return 0.5 * float(np.mean(r * weighted)), -down / r.size

@@ -112,6 +112,9 @@ def study_noise_command(
         list[str] | None,
         typer.Option(help="A classical method to test; default: all; repeatable."),
     ] = None,
+    unrolled: Annotated[
+        int, typer.Option(min=0, help="Stages of a learned gradient descent; 0 for none.")
+    ] = 0,
     seeds: Seeds = 1,
     out: Out = None,
     data: Store = None,
@@ -138,6 +141,8 @@ def study_noise_command(
     check_classical(inverted, multiples)
     store = data or generated(declared.data.load_recipe())
     only = tuple(dict.fromkeys(method or []))
-    study = NoiseStudy(declared, store, folder, trained, tested, seeds, inverted, multiples, only)
+    study = NoiseStudy(
+        declared, store, folder, trained, tested, seeds, inverted, multiples, only, unrolled
+    )
     how.study(study, f"studying {declared.name}, steps")
     say(write_noise_report(study, place))

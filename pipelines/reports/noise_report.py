@@ -139,9 +139,21 @@ class _Part:
         """Which weights were chosen on validation samples."""
         assert isinstance(method.method, str)
         if len(self.study.inversions.methods[method.method].weights) == 1:
-            return "needs no validation samples"
+            return self._unweighted(method)
         notes = {seeds[0].note.split(",")[0] for seeds in self.rows[method.name]}
         return f"{'; '.join(sorted(notes))}: chosen on validation samples"
+
+    def _unweighted(self, method: Cell) -> str:
+        """Of a method without a weight to choose."""
+        scheme = self.study.scheme
+        if scheme is None or method.method != scheme.name:
+            return "needs no validation samples"
+        assert scheme.experiment.noise is not None
+        return (
+            f"trained at levels {scheme.experiment.noise.level}, {scheme.stages} stages of "
+            f"{scheme.experiment.training.epochs} epochs, {scheme.training_seconds:.0f} seconds "
+            "of a processor; told the level"
+        )
 
     def costs(self) -> Section:
         """Of the classical methods."""
@@ -272,6 +284,7 @@ class _Part:
             "--told": _listed(study.told, ","),
         }
         chosen = [word for name in study.only for word in ("--method", name)]
+        chosen += ["--unrolled", str(study.unrolled)] * bool(study.unrolled)
         words = shlex.join([*(word for pair in options.items() for word in pair), *chosen])
         command = f"{run.replace('pdegen run', 'pdegen study noise', 1)} {words}"
         content = again.toml(experiment.model_dump(mode="json", exclude_none=True))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from time import process_time
 
@@ -55,10 +55,12 @@ class Inversions:
     Args:
         source: The data of the experiment.
         only: The methods, by name; by default all that the equation offers.
+        learned: Others, that the equation does not offer.
     """
 
     source: Source
     only: tuple[str, ...] = ()
+    learned: Mapping[str, ClassicalMethod] = field(default_factory=dict[str, ClassicalMethod])
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:
@@ -79,7 +81,7 @@ class Inversions:
         for name in self.only:
             if name not in offered:
                 raise SchemaError(f"method: unknown {name!r}, known: {', '.join(offered)}")
-        return {name: offered[name] for name in self.only or offered}
+        return {**{name: offered[name] for name in self.only or offered}, **self.learned}
 
     @property
     def correction(self) -> Correction | None:

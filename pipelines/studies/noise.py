@@ -25,6 +25,7 @@ from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
 from pipelines.runs.interfaces import agreement
 from pipelines.runs.predictions import kept_mean
+from pipelines.runs.unrolled import Unrolled
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Inverted
 from pipelines.studies.levels import Trained, check_classical, key
 from pipelines.studies.noise_cells import CONSTANT, Cell
@@ -49,6 +50,7 @@ class NoiseStudy(Study[Cell]):
         told: What these, and models of a range, are told of the level, as multiples of it; 1 is
             the truth.
         only: The classical methods to test, by name; by default all that the equation offers.
+        unrolled: Stages of a learned gradient descent, trained at all levels; 0 for none.
 
     Raises:
         SchemaError: If the experiment does not learn a two-phase coefficient from noisy data, a
@@ -64,6 +66,7 @@ class NoiseStudy(Study[Cell]):
     inverted: int = 100
     told: tuple[float, ...] = (1.0,)
     only: tuple[str, ...] = ()
+    unrolled: int = 0
 
     def __post_init__(self) -> None:
         data, noise = self.experiment.data, self.experiment.noise
@@ -85,11 +88,13 @@ class NoiseStudy(Study[Cell]):
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inverted, self.told)
+        if self.unrolled:
+            _ = self.scheme  # refuses an impossible one
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As text: classes of operators are made when the project is imported, and are not sent."""
         rest = self.store, self.folder, self.train_levels, self.test_levels, self.seeds
-        rest = (*rest, self.inverted, self.told, self.only)
+        rest = (*rest, self.inverted, self.told, self.only, self.unrolled)
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
     def noise(self, level: Trained) -> InputNoise:
@@ -144,6 +149,8 @@ class NoiseStudy(Study[Cell]):
     def check(self, device: torch.device) -> None:
         self.source.clean("test")
         _ = self.inversions.methods  # refuses an unknown one
+        if self.scheme is not None:
+            self.scheme.check()
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         declared = {
@@ -155,6 +162,7 @@ class NoiseStudy(Study[Cell]):
             "inverted": self.inverted,
             "told": self.told,
             "only": self.only,
+            "unrolled": self.unrolled,
             "store": self.store,
         }
         same = ("experiment", "content")
@@ -165,7 +173,8 @@ class NoiseStudy(Study[Cell]):
         better = [replace(c, corrected=True) for c in self.models if self.corrected]
         parts = [*self.models, *self.misled, *better, *methods]
         tested = [replace(c, at=at) for at in self.test_levels for c in parts]
-        return [self.models, tested]
+        learned = [] if self.scheme is None else [Cell(self.scheme.name)]
+        return [[*self.models, *learned], tested]
 
     def place(self, part: Cell) -> Path:
         if isinstance(part.method, str):
@@ -182,12 +191,16 @@ class NoiseStudy(Study[Cell]):
         noisy = f"{content(self.store)} {self.noise(part.at).model_dump_json()}".encode()
         if isinstance(part.method, str):
             settings = [part.method, part.told, TUNED_ON, KNOWN, self.inverted]
+            if self.scheme is not None and part.method == self.scheme.name:
+                settings.append(self.scheme.digest)
             return _digest(json.dumps(settings).encode(), noisy)
         told = b"" if part.told == 1 else f"told {part.told}".encode()
         made = _digest(read(self.training(part).checkpoint), noisy + told)
         return f"{made} {KNOWN} {self.inverted}" if part.corrected else made
 
     def kept(self, part: Cell) -> Row | None:
+        if part.at is None and isinstance(part.method, str):
+            return Row() if self.scheme is not None and self.scheme.finished() else None
         if part.at is None:
             return None if self.training(part).finished() is None else Row()
         return super().kept(part)
@@ -198,11 +211,14 @@ class NoiseStudy(Study[Cell]):
 
     def said(self, part: Cell, row: Row) -> str:
         if isinstance(part.method, str):
-            return f"{part.name} at {part.at:g}"
+            return part.name if part.at is None else f"{part.name} at {part.at:g}"
         tested = "" if part.at is None else f", tested at {part.at:g}"
         return f"{part.name}, seed {part.seed}{tested}"
 
     def make(self, part: Cell, how: How) -> Row:
+        if part.at is None and self.scheme is not None and part.method == self.scheme.name:
+            self.scheme.train(how.on_epoch, how.stop)
+            return Row()
         if part.at is None:
             self.training(part).run(how)
             return Row()
@@ -254,8 +270,19 @@ class NoiseStudy(Study[Cell]):
 
     @cached_property
     def inversions(self) -> Inversions:
-        """The classical ones."""
-        return Inversions(self.source, self.only)
+        """The classical ones, and the learned one beside them."""
+        learned = {} if self.scheme is None else {self.scheme.name: self.scheme.method}
+        return Inversions(self.source, self.only, learned)
+
+    @cached_property
+    def scheme(self) -> Unrolled | None:
+        """The learned gradient descent, told every level that is trained at or tested."""
+        if not self.unrolled:
+            return None
+        ends = [level if isinstance(level, tuple) else (level,) for level in self.train_levels]
+        highest = max(*self.test_levels, *(max(end) for end in ends))
+        experiment = self.experiment.with_overrides({"noise.level": [0.0, highest]})
+        return Unrolled(experiment, self.store, self.folder / "models" / "unrolled", self.unrolled)
 
     def told_deviation(self, part: Cell, pairs: Pairs) -> np.ndarray:
         """What a classical method is told of the noise at the points of the data."""

@@ -15,6 +15,7 @@ from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.law import Solved, darcy_law
 from pdegen.equations.registry import equation
+from pdegen.inverse.misfit_gradient import MisfitGradient
 from pdegen.inverse.setting import ClassicalMethod, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
@@ -292,6 +293,15 @@ class Darcy(Problem):
                 f"darcy inverts a coefficient of two phases, got {self.coefficient.kind}"
             )
         return inversions(setting, self.field.build(), phases, self.source)
+
+    def misfit_gradient(self, setting: Setting) -> MisfitGradient:
+        from pdegen.equations.darcy.inversion import phase_levels
+
+        phases = self.coefficient.phases
+        if phases is None:
+            return super().misfit_gradient(setting)
+        level = phase_levels(setting, self.field.build(), phases, self.source)[-1]
+        return MisfitGradient(level, setting.u.std(axis=0), phases)
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
         method = self.solver
