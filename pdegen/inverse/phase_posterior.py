@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from pdegen.inverse.covariance import Covariance
 from pdegen.inverse.phases import Differentiated, Forward, Level
+from pdegen.inverse.posterior import Potential
 from pdegen.inverse.prior import Coefficients
 
 Field = Float[np.ndarray, "n n"]
@@ -74,7 +75,8 @@ class PhasePotential:
     modes: int = 12
 
     @cached_property
-    def _covariance(self) -> Covariance:
+    def covariance(self) -> Covariance:
+        """R."""
         size = float(np.sqrt(np.mean(self.data**2)))
         return self.level.error.with_noise(self.deviation, size)
 
@@ -82,12 +84,21 @@ class PhasePotential:
         """p."""
         return (self.level.prior.field_of(xi) >= 0).astype(np.float64)
 
-    def __call__(self, xi: Coefficients) -> float:
-        """Φ."""
+    def predicted(self, xi: Coefficients) -> np.ndarray:
+        """H u(p) + m."""
         level = self.level
         u = level.forward.linearise(self.phase(xi)).u
-        r = self.data - level.error.mean - level.observation(u)
-        return 0.5 * float(np.sum(r * self._covariance.inverse(r)))
+        return level.observation(u) + level.error.mean
+
+    def misfit(self, predicted: np.ndarray) -> float:
+        """½ rᵀ R⁻¹ r,  r = d - predicted."""
+        r = self.data - predicted
+        return 0.5 * float(np.vdot(r, self.covariance.inverse(r)))
+
+    @property
+    def potential(self) -> Potential:
+        """Φ, for `Metropolis`."""
+        return Potential(self.predicted, self.misfit)
 
     def curvature(self, xi: Coefficients) -> Float[np.ndarray, "modes modes"]:
         """Jᵀ R⁻¹ J over the raveled coefficients, 0 beyond the modes that it sees."""
@@ -96,17 +107,13 @@ class PhasePotential:
         z = prior.field_of(xi) / width
         slope = np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * width)
         at = level.forward.linearise(scipy.special.ndtr(z))
+        data = np.eye(self.data.size).reshape(-1, *self.data.shape)
+        rows = [prior.transposed(slope * at.vjp(level.observation.transposed(one))) for one in data]
+        jacobian = np.stack(rows)[:, : self.modes, : self.modes].reshape(len(data), -1)
+        weighted = np.stack([self.covariance.inverse(one).ravel() for one in data])
         low = np.zeros(xi.shape, dtype=bool)
         low[: self.modes, : self.modes] = True
         places = np.flatnonzero(low)
-        units = np.zeros((len(places), xi.size))
-        units[np.arange(len(places)), places] = 1.0
-        changes = [
-            level.observation(at.jvp(slope * prior.field_of(one.reshape(xi.shape))))
-            for one in units
-        ]
-        weighted = np.stack([self._covariance.inverse(change).ravel() for change in changes])
-        jacobian = np.stack([change.ravel() for change in changes])
         full = np.zeros((xi.size, xi.size))
-        full[np.ix_(places, places)] = jacobian @ weighted.T
+        full[np.ix_(places, places)] = jacobian.T @ weighted @ jacobian
         return full

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
@@ -12,15 +14,23 @@ from jaxtyping import Float
 from pdegen.sampling.gaussian import NormalStream
 
 Coefficients = Float[np.ndarray, " *modes"]
-Potential = Callable[[Coefficients], float]  # Φ: the posterior density is exp(-Φ) N(0, I)
+Data = Float[np.ndarray, " *data"]
+Prediction = Callable[[Coefficients], Data]
 Curvature = Callable[[Coefficients], Float[np.ndarray, "m m"]]
 
 _BLOCK = 64  # steps whose random numbers are drawn at once
 _STRIDE = 2**40  # numbers of the stream that a chain has for itself
 _GAIN = 0.05  # of log β, in burn-in
+_STEADY = 10  # steps of burn-in with one β
 _WARMEST = 0.01  # inverse temperature at the first step
 _HESSIANS = 24  # in burn-in
 _SEEN = 0.1  # eigenvalue of H below which data do not count against the prior
+
+
+# ξ, F(ξ), F*(ξ) and Φ(ξ); without a coarse model F(ξ) stands in the place of F*(ξ)
+State = tuple[Coefficients, Data, Data, float]
+# of each step: w ~ N(0, I), (steps, *modes), and log U of both acceptances, (steps, 2)
+Randoms = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -51,9 +61,12 @@ class Proposal:
     @classmethod
     def of(cls, hessian: Float[np.ndarray, "modes modes"]) -> Proposal:
         """With this H, symmetric; what is below a tenth of the prior's curvature counts as 0."""
-        eigenvalues, vectors = np.linalg.eigh(hessian)
+        some = np.flatnonzero(hessian.any(axis=0))
+        eigenvalues, vectors = np.linalg.eigh(hessian[np.ix_(some, some)])
         seen = eigenvalues > _SEEN
-        return cls(np.ascontiguousarray(vectors[:, seen].T), eigenvalues[seen])
+        directions = np.zeros((int(seen.sum()), len(hessian)))
+        directions[:, some] = vectors[:, seen].T
+        return cls(directions, eigenvalues[seen])
 
     def __call__(self, xi: Coefficients, w: Coefficients, beta: float) -> Coefficients:
         """ξ'."""
@@ -65,9 +78,36 @@ class Proposal:
         return kept * xi + beta * w + (change @ self.directions).reshape(xi.shape)
 
 
+@dataclass(frozen=True)
+class Potential:
+    """Φ(ξ) = misfit(predicted(ξ)): the posterior density is exp(-Φ) N(0, I).
+
+    Args:
+        predicted: The data that a model says, F(ξ).
+        misfit: From data to Φ.
+    """
+
+    predicted: Prediction
+    misfit: Callable[[Data], float]
+
+    def __call__(self, xi: Coefficients) -> float:
+        """Φ."""
+        return self.misfit(self.predicted(xi))
+
+
+class Compiled(Protocol):
+    """Several steps at once, as `Metropolis` takes them, with one proposal and one β."""
+
+    def __call__(
+        self, state: State, warmth: float, beta: float, proposal: Proposal, randoms: Randoms, /
+    ) -> tuple[State, int, int]:
+        """The state after them, and how many each stage accepted."""
+        ...
+
+
 @dataclass
 class Evaluations:
-    """What a chain took: values of Φ of the fine model and of the coarse one, and curvatures."""
+    """What a chain took: predictions of the fine model and of the coarse one, and curvatures."""
 
     fine: int = 0
     coarse: int = 0
@@ -83,7 +123,7 @@ class Chain:
         potentials: Φ at these steps.
         last: ξ at the end.
         accepted: Share of the steps that were accepted, by both models if there are two.
-        first_stage: Share of steps, or of inner ones, that the coarse model accepted; 1 without.
+        first_stage: Share of the steps that the coarse model accepted; 1 without.
         beta: Step size.
         work: With burn-in.
     """
@@ -101,51 +141,79 @@ class Chain:
 class Metropolis:
     """Chains whose law tends to exp(-Φ(ξ)) N(0, I), up to a constant.
 
-    With a coarse model Φ* acceptance is delayed: `inner` steps are accepted or not by Φ* alone,
-    and where they lead to is accepted by the fine model with the probability
+    With a coarse model F* acceptance is delayed. A step from ξ to ξ' is proposed to the fine model
+    F with the probability g(ξ, ξ'), by the coarse model corrected by the difference at ξ:
 
-        min(1, exp(Φ(ξ) - Φ(ξ') - Φ*(ξ) + Φ*(ξ'))),
+        g(ξ, ξ') = min(1, exp(Φ(ξ) - φ(F*(ξ') + F(ξ) - F*(ξ)))),   Φ = φ ∘ F,
 
-    so that Φ* changes the work, not the law. Nothing is asked of the fine model where ξ' = ξ.
+    and then accepted with min(1, exp(Φ(ξ) - Φ(ξ')) g(ξ', ξ)/g(ξ, ξ')). So F* changes the work, not
+    the law, and it has to be right in differences of near states alone.
 
     In burn-in alone β follows the acceptance, H is the mean of the curvatures at some states, and
     Φ is multiplied by a factor that grows from 0.01 to 1, so that chains find the states that
-    matter from anywhere.
+    matter from anywhere. Then β is its geometric mean over the last quarter of burn-in: where a
+    chain stays for long β falls fast, and its last value would depend on the last state.
 
     Args:
         fine: Φ.
-        coarse: Φ*, cheaper; by default none.
+        coarse: F*, cheaper; by default none.
         curvature: An approximate second derivative of Φ, >= 0, over all coefficients raveled; by
             default 0, and the proposal is that of Crank and Nicolson.
-        inner: Steps with Φ* for each with Φ.
         goal: Share of the steps that are accepted, by both models if there are two.
         beta: Step size to begin with.
-
-    Raises:
-        ValueError: On several inner steps without a coarse model.
+        compiled: The same steps for the same models in less time; by default they are taken here.
 
     References: J. Christen and C. Fox, Markov chain Monte Carlo using an approximation, J. Comput.
-    Graph. Statist. 14 (2005), equations 1 to 3; M. Lykkegaard et al., Multilevel delayed
-    acceptance MCMC, SIAM/ASA J. Uncertain. Quantif. 11 (2023), for inner > 1; T. Cui, K. Law and
+    Graph. Statist. 14 (2005), section 2; T. Cui, C. Fox and M. O'Sullivan, Bayesian calibration of
+    a large-scale geothermal reservoir model by a new adaptive delayed acceptance Metropolis
+    Hastings algorithm, Water Resour. Res. 47 (2011), for the correction at ξ; T. Cui, K. Law and
     Y. Marzouk, Dimension-independent likelihood-informed MCMC, J. Comput. Phys. 304 (2016), section
     3.2, for means of curvatures.
 
-    >>> toy = Metropolis(lambda xi: 0.5 * float(xi @ xi))  # the posterior is N(0, I/2)
-    >>> chain = toy.run(np.zeros(2), steps=4000, burn_in=500, seed=0)
+    >>> toy = Potential(lambda xi: xi, lambda y: 0.5 * float(y @ y))  # the posterior is N(0, I/2)
+    >>> chain = Metropolis(toy).run(np.zeros(2), steps=4000, burn_in=500, seed=0)
     >>> round(float(chain.values.var()), 1)
     0.5
     """
 
     fine: Potential
-    coarse: Potential | None = None
+    coarse: Prediction | None = None
     curvature: Curvature | None = None
-    inner: int = 1
     goal: float = 0.25
     beta: float = 0.1
+    compiled: Compiled | None = None
 
-    def __post_init__(self) -> None:
-        if self.inner > 1 and self.coarse is None:
-            raise ValueError(f"{self.inner} inner steps need a coarse model")
+    def taken(
+        self, state: State, warmth: float, beta: float, proposal: Proposal, randoms: Randoms
+    ) -> tuple[State, int, int]:
+        """The state after steps with these random numbers, and how many each stage accepted.
+
+        Args:
+            state: Before them.
+            warmth: Factor of Φ.
+            beta: β.
+            proposal: Of the steps.
+            randoms: w and log U.
+        """
+        xi, fine, coarse, phi = state
+        misfit, first, second = self.fine.misfit, 0, 0
+        for w, (log_first, log_second) in zip(*randoms, strict=True):
+            proposed, onward, back = proposal(xi, w, beta), 0.0, 0.0  # logarithms of g
+            coarse_there = coarse
+            if self.coarse:
+                coarse_there = self.coarse(proposed)
+                onward = min(0.0, warmth * (phi - misfit(fine + coarse_there - coarse)))
+                if log_first >= onward:
+                    continue
+            first += 1
+            fine_there = self.fine.predicted(proposed)
+            there = misfit(fine_there)
+            if self.coarse:
+                back = min(0.0, warmth * (there - misfit(fine_there + coarse - coarse_there)))
+            if log_second < warmth * (phi - there) + back - onward:
+                xi, fine, coarse, phi = proposed, fine_there, coarse_there, there
+                second += 1
+        return (xi, fine, coarse, phi), first, second
 
     def run(
         self,
@@ -168,96 +236,84 @@ class Metropolis:
             watch: What to keep of ξ.
             every: Steps from one that is kept to the next.
         """
-        walk = _Walk(self, start, _randoms(seed, chain, start.size, self.inner))
-        for step in range(burn_in):
+        walk, sizes = _Walk(self, start, seed, chain), list[float]()
+        learned = max(1, burn_in // _HESSIANS)
+        for step in range(0, burn_in, _STEADY):
             walk.warmth = min(1.0, _WARMEST ** (1 - 2 * step / burn_in))
-            if self.curvature and step % max(1, burn_in // _HESSIANS) == 0:
+            if self.curvature and step // learned >= walk.work.curvatures:
                 walk.learn(self.curvature)
-            walk.step(adapting=True)
-        walk.warmth, walk.tried, walk.first, walk.second = 1.0, 0, 0, 0
-        seen, values, potentials = watch(walk.xi), list[np.ndarray](), list[float]()
-        for step in range(steps):
-            if walk.step(adapting=False):
+            walk.go(min(_STEADY, burn_in - step))
+            walk.adapt()
+            sizes.append(walk.beta)
+        if sizes:
+            walk.beta = float(np.exp(np.mean(np.log(sizes[3 * len(sizes) // 4 :]))))
+        walk.warmth, tried, first, second = 1.0, 0, 0, 0
+        values, potentials, seen = list[np.ndarray](), list[float](), watch(walk.xi)
+        while tried < steps:
+            walk.go(min(every, steps - tried))
+            tried, first, second = tried + walk.tried, first + walk.first, second + walk.second
+            if walk.second:
                 seen = watch(walk.xi)
-            if step % every == every - 1:
+            if walk.tried == every:
                 values.append(seen)
-                potentials.append(walk.fine)
-        tried = max(1, walk.tried)
-        accepted, first = walk.second / max(1, steps), walk.first / tried
+                potentials.append(walk.phi)
         return Chain(
-            np.array(values), np.array(potentials), walk.xi, accepted, first, walk.beta, walk.work
-        )
+            np.array(values), np.array(potentials), walk.xi,
+            second / max(1, tried), first / max(1, tried), walk.beta, walk.work,
+        )  # fmt: skip
 
 
-@dataclass
 class _Walk:
-    """The state of a chain."""
+    """The state of a chain, and what the last steps did."""
 
-    by: Metropolis
-    xi: Coefficients
-    randoms: Iterator[tuple[np.ndarray, np.ndarray]]
-    warmth: float = 1.0
-    tried: int = 0
-    first: int = 0
-    second: int = 0
-    work: Evaluations = field(default_factory=Evaluations)
+    def __init__(self, by: Metropolis, start: Coefficients, seed: int, chain: int) -> None:
+        self.by, self.beta, self.warmth, self.work = by, by.beta, 1.0, Evaluations(1)
+        fine = by.fine.predicted(start)
+        self.state: State = start, fine, fine, by.fine.misfit(fine)
+        if by.coarse:
+            self.state = start, fine, by.coarse(start), by.fine.misfit(fine)
+            self.work.coarse = 1
+        self.proposal = Proposal.plain(start.size)
+        self.hessian = np.zeros((start.size,) * 2 if by.curvature else 0)
+        self.randoms = _randoms(seed, chain, start.shape)
+        self.tried = self.first = self.second = 0
 
-    def __post_init__(self) -> None:
-        self.beta = self.by.beta
-        self.proposal = Proposal.plain(self.xi.size)
-        self.hessian = np.zeros((self.xi.size,) * 2 if self.by.curvature else 0)
-        self.fine, self.coarse = self.of_fine(self.xi), self.of_coarse(self.xi)
+    @property
+    def xi(self) -> Coefficients:
+        return self.state[0]
 
-    def of_fine(self, xi: Coefficients) -> float:
-        self.work.fine += 1
-        return self.by.fine(xi)
-
-    def of_coarse(self, xi: Coefficients) -> float:
-        if self.by.coarse is None:
-            return 0.0
-        self.work.coarse += 1
-        return self.by.coarse(xi)
+    @property
+    def phi(self) -> float:
+        return self.state[-1]
 
     def learn(self, curvature: Curvature) -> None:
         self.hessian += curvature(self.xi)
         self.work.curvatures += 1
         self.proposal = Proposal.of(self.hessian / self.work.curvatures)
 
-    def step(self, adapting: bool) -> bool:
-        """Whether ξ is another one."""
-        w, log_uniform = next(self.randoms)
-        there, coarse, moved, by_fine = self.xi, self.coarse, 0, self.by.coarse is None
-        for k in range(self.by.inner):
-            proposed = self.proposal(there, w[k].reshape(there.shape), self.beta)
-            if by_fine:
-                there, moved = proposed, 1
-                break
-            value = self.of_coarse(proposed)
-            if log_uniform[k] < self.warmth * (coarse - value):
-                there, coarse, moved = proposed, value, moved + 1
-        accepted = False
-        if moved:
-            fine = self.of_fine(there)
-            gain = self.fine - fine - (self.coarse - coarse)
-            accepted = bool(log_uniform[-1] < self.warmth * gain)
-            if accepted:
-                self.xi, self.fine, self.coarse = there, fine, coarse
-        self.tried += self.by.inner
-        self.first += moved
-        self.second += accepted
-        if adapting:
-            self.beta = float(min(1.0, self.beta * np.exp(_GAIN * (accepted - self.by.goal))))
-        return accepted
+    def adapt(self) -> None:
+        surplus = self.second - self.by.goal * self.tried
+        self.beta = float(min(1.0, self.beta * np.exp(_GAIN * surplus)))
+
+    def go(self, steps: int) -> None:
+        w, log_uniform = zip(*islice(self.randoms, steps), strict=True)
+        randoms = np.stack(w), np.stack(log_uniform)
+        take = self.by.compiled or self.by.taken
+        self.state, self.first, self.second = take(
+            self.state, self.warmth, self.beta, self.proposal, randoms
+        )
+        self.tried = steps
+        self.work.fine += self.first
+        self.work.coarse += steps if self.by.coarse else 0
 
 
 def _randoms(
-    seed: int, chain: int, modes: int, inner: int
-) -> Iterator[tuple[Float[np.ndarray, "inner modes"], Float[np.ndarray, " inner+1"]]]:
-    """Of each step: w ~ N(0, I) of the proposals, and log U of the acceptances."""
+    seed: int, chain: int, shape: tuple[int, ...]
+) -> Iterator[tuple[Coefficients, Float[np.ndarray, "2"]]]:
+    """Of each step: w ~ N(0, I) of the proposal, and log U of both acceptances."""
     stream, first = NormalStream(seed), (chain + 1) * _STRIDE
+    size = int(np.prod(shape))
     while True:
-        block = stream.normals_of(range(first, first + _BLOCK), inner * (modes + 1) + 1)
-        for row in block:
-            w = row[: inner * modes].reshape(inner, modes)
-            yield w, scipy.special.log_ndtr(row[inner * modes :])
+        for row in stream.normals_of(range(first, first + _BLOCK), size + 2):
+            yield row[:size].reshape(shape), scipy.special.log_ndtr(row[size:])
         first += _BLOCK

@@ -31,13 +31,14 @@ class Prior:
     grid: CellGrid
 
     @cached_property
-    def _basis(self) -> Float[np.ndarray, "n m"]:
+    def basis(self) -> Float[np.ndarray, "n m"]:
+        """Φ."""
         return np.ascontiguousarray(self.field.basis(self.grid)[:, : self.grid.n])
 
     @cached_property
     def deviations(self) -> Coefficients:
         """s."""
-        modes = self._basis.shape[1]
+        modes = self.basis.shape[1]
         return self.field.mode_deviations[:modes, :modes]
 
     @property
@@ -48,16 +49,16 @@ class Prior:
     @cached_property
     def deviation(self) -> Float[np.ndarray, "n n"]:
         """(E g²)^½ in each cell."""
-        squares = self._basis**2
+        squares = self.basis**2
         return np.sqrt(squares @ self.deviations**2 @ squares.T)
 
     def field_of(self, xi: Float[np.ndarray, "*batch m m"]) -> Float[np.ndarray, "*batch n n"]:
         """g."""
-        return self._basis @ (self.deviations * xi) @ self._basis.T
+        return self.basis @ (self.deviations * xi) @ self.basis.T
 
     def transposed(self, v: Float[np.ndarray, "n n"]) -> Coefficients:
         """The gradient with respect to ξ of a number with the gradient v with respect to g."""
-        return self.deviations * (self._basis.T @ v @ self._basis)
+        return self.deviations * (self.basis.T @ v @ self.basis)
 
     def taken_over(self, xi: Float[np.ndarray, "k k"]) -> Coefficients:
         """Coefficients of another grid: the same modes, 0 for those that it does not have."""

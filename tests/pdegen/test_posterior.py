@@ -11,7 +11,7 @@ from pdegen.inverse.diagnostics import mean_error, split_r_hat
 from pdegen.inverse.observation import Separable, averages
 from pdegen.inverse.phase_posterior import OfFractions, PhasePotential
 from pdegen.inverse.phases import Level
-from pdegen.inverse.posterior import Metropolis, Proposal
+from pdegen.inverse.posterior import Metropolis, Potential, Proposal
 from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import SquareGaussianField
 
@@ -23,15 +23,22 @@ COVARIANCE = np.linalg.inv(np.eye(3) + HESSIAN)
 MEAN = COVARIANCE @ A.T @ Y / DEVIATION**2
 
 
-def potential(xi):
-    r = Y - A @ xi
+def misfit(predicted):
+    r = Y - predicted
     return 0.5 * float(r @ r) / DEVIATION**2
 
 
 def wrong(xi):
-    """A model to be corrected: its posterior is elsewhere, and wider."""
-    r = Y + 0.5 - 0.8 * A @ xi
-    return 0.3 * float(r @ r) / DEVIATION**2
+    """A model to be corrected: another slope, which depends on the state, and an offset."""
+    return 0.6 * A @ xi + 0.3 * np.sin(A @ xi) + 0.5
+
+
+def jumping(at, height=1.0):
+    """Φ = height where ξ_0 >= at, 0 elsewhere."""
+    return Potential(lambda xi: height * (xi[:1] >= at), lambda y: float(y[0]))
+
+
+potential = Potential(lambda xi: A @ xi, misfit)
 
 
 METHODS = {
@@ -39,7 +46,6 @@ METHODS = {
     "with the curvature": Metropolis(potential, curvature=lambda xi: HESSIAN),
     "delayed acceptance": Metropolis(potential, wrong),
     "delayed acceptance, curvature": Metropolis(potential, wrong, lambda xi: HESSIAN),
-    "several steps of the first stage": Metropolis(potential, wrong, inner=3),
 }
 
 
@@ -73,7 +79,7 @@ def test_samples_have_the_law_of_the_posterior(name):
 
 def test_a_potential_that_jumps_is_sampled_too():
     """The share of ξ_0 >= 0 is e^-1/(e^-1 + 1), as Φ is 1 there and 0 elsewhere."""
-    method = Metropolis(lambda xi: float(xi[0] >= 0), lambda xi: 0.5 * float(xi[0] >= 0.3))
+    method = Metropolis(jumping(0), jumping(0.3, 0.5).predicted)
     found = chains(method, watch=lambda xi: (xi[:1] >= 0).astype(float))
     assert deviates(found[..., 0], np.exp(-1) / (1 + np.exp(-1))) < 4
 
@@ -81,7 +87,7 @@ def test_a_potential_that_jumps_is_sampled_too():
 def test_the_first_stage_saves_solves():
     plain, delayed = (
         Metropolis(potential, coarse, beta=0.5, goal=0.25).run(np.zeros(3), 2000, 500, seed=0)
-        for coarse in (None, potential)
+        for coarse in (None, potential.predicted)
     )
     assert plain.work.fine == 2501
     assert plain.work.coarse == 0
@@ -114,11 +120,6 @@ def test_what_is_watched_is_kept_every_so_many_steps():
     assert np.array_equal(fifth.values, every.values[4::5])
     assert np.array_equal(fifth.potentials, [potential(xi) for xi in fifth.values])
     assert np.array_equal(fifth.last, every.values[-1])
-
-
-def test_inner_steps_need_a_coarse_model():
-    with pytest.raises(ValueError, match="3 inner steps need a coarse model"):
-        Metropolis(potential, inner=3)
 
 
 @pytest.mark.parametrize("beta", [0.2, 1.0])
@@ -173,14 +174,14 @@ def test_the_potential_is_half_the_weighted_misfit(level):
     p = (level.prior.field_of(xi) >= 0).astype(float)
     u = level.observation(level.forward.linearise(p).u)
     deviation, r = 0.1 * np.ones((3, 3)), 0.1 * rng.standard_normal((3, 3))
-    there = PhasePotential(level, u + r, deviation)
-    assert there(xi) == pytest.approx(0.5 * np.sum((r / 0.1) ** 2), rel=1e-6)
+    phi = PhasePotential(level, u + r, deviation).potential
+    assert phi(xi) == pytest.approx(0.5 * np.sum((r / 0.1) ** 2), rel=1e-6)
     # only the sign of g counts
-    assert there(3.0 * xi) == there(xi) != there(other)
+    assert phi(3.0 * xi) == phi(xi) != phi(other)
     error = ModelError(0.02 * np.ones((3, 3)), level.error.directions, 0.0)
     shifted = Level(level.prior, level.forward, level.observation, error, (1.0,))
-    moved = PhasePotential(shifted, u + r + 0.02, deviation)
-    assert moved(xi) == pytest.approx(there(xi), rel=1e-6)
+    moved = PhasePotential(shifted, u + r + 0.02, deviation).potential
+    assert moved(xi) == pytest.approx(phi(xi), rel=1e-6)
 
 
 def test_the_curvature_is_that_of_gauss_and_newton(level):
@@ -228,7 +229,8 @@ def test_two_models_agree_on_phases(level):
         ])  # fmt: skip
 
     one, two = (
-        share(Metropolis(fine, first, fine.curvature)) for first in (None, coarse)
+        share(Metropolis(fine.potential, first, fine.curvature))
+        for first in (None, coarse.predicted)
     )  # fmt: skip
     error = np.hypot(mean_error(one), mean_error(two))
     assert abs(one.mean() - two.mean()) < 4 * error

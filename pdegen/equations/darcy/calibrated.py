@@ -13,7 +13,9 @@ from jaxtyping import Float
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.calibrated_kernels import (
     add_transposed,
+    band,
     changes,
+    coefficients,
     faces,
     patterns,
 )
@@ -109,39 +111,51 @@ class FlowAt:
         n, (low, high) = flow.grid.n, flow.phases
         if p.shape != (n, n):
             raise ValueError(f"expected p of shape ({n}, {n}), got {p.shape}")
-        self._p, self._table, self._height = p, flow.table, high - low
-        self._x, self._slopes_x = faces(p, low, high, flow.table)
-        self._y, self._slopes_y = faces(np.ascontiguousarray(p.T), low, high, flow.table)
-        walls = 2 * (low + self._height * p)
+        self._p, self._across = p, np.ascontiguousarray(p.T)
+        self._flow, self._height = flow, high - low
+        self._x, self._y = (coefficients(q, low, high, flow.table) for q in (p, self._across))
         self._factor: np.ndarray
-        self._factor, info = _lapack.dpbtrf(_band(self._x, self._y.T, walls), lower=1)
+        self._factor, info = _lapack.dpbtrf(
+            band(self._x, self._y, p, low, high).T, lower=1, overwrite_ab=1
+        )
         if info:
             raise ArithmeticError(f"the flow on {n} x {n} cells is not positive definite")
         self.u = self._solved(np.full((n, n), flow.source / n**2))
-        self._jumps_x = np.diff(self.u, axis=0)
-        self._jumps_y = np.ascontiguousarray(np.diff(self.u, axis=1).T)
+
+    @cached_property
+    def _slopes(self) -> tuple[np.ndarray, np.ndarray]:
+        """∂t/∂p of the faces across each axis."""
+        low, high = self._flow.phases
+        return faces(self._p, low, high, self._flow.table)[1], faces(
+            self._across, low, high, self._flow.table
+        )[1]
+
+    @cached_property
+    def _jumps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Differences of u at the faces across each axis."""
+        return np.diff(self.u, axis=0), np.ascontiguousarray(np.diff(self.u, axis=1).T)
 
     def jvp(self, dp: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         """The change of u with p, to first order."""
-        x = changes(self._slopes_x, dp) * self._jumps_x
-        y = changes(self._slopes_y, np.ascontiguousarray(dp.T)) * self._jumps_y
+        x = changes(self._slopes[0], dp) * self._jumps[0]
+        y = changes(self._slopes[1], np.ascontiguousarray(dp.T)) * self._jumps[1]
         return self._solved(_gains(x, y.T) - _at_walls(2 * self._height * dp * self.u))
 
     def vjp(self, v: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         """The gradient with respect to p of a number with the gradient v with respect to u."""
         adjoint = self._solved(v)
         gradient = -_at_walls(2 * self._height * adjoint * self.u)
-        add_transposed(self._slopes_x, -np.diff(adjoint, axis=0) * self._jumps_x, gradient)
+        add_transposed(self._slopes[0], -np.diff(adjoint, axis=0) * self._jumps[0], gradient)
         along = np.ascontiguousarray(np.diff(adjoint, axis=1).T)
         other = np.zeros_like(gradient)
-        add_transposed(self._slopes_y, -along * self._jumps_y, other)
+        add_transposed(self._slopes[1], -along * self._jumps[1], other)
         return gradient + other.T
 
     def with_respect_to_factors(self, classes: np.ndarray) -> Float[np.ndarray, "classes cells"]:
         """∂u/∂(the factor of all patterns of a class), at phases that are 0 or 1."""
-        x, y = patterns(self._p), patterns(np.ascontiguousarray(self._p.T))
-        table, (n, m) = self._table, self._p.shape
-        flux_x, flux_y = self._x / table[x] * self._jumps_x, self._y / table[y] * self._jumps_y
+        x, y = patterns(self._p), patterns(self._across)
+        table, (n, m) = self._flow.table, self._p.shape
+        flux_x, flux_y = self._x / table[x] * self._jumps[0], self._y / table[y] * self._jumps[1]
         count = int(classes.max()) + 1
         gains = np.empty((count, n * m))
         for k in range(count):
@@ -155,23 +169,6 @@ class FlowAt:
         u: np.ndarray
         u, _ = _lapack.dpbtrs(self._factor, b.ravel(), lower=1)
         return u.reshape(b.shape)
-
-
-def _band(
-    x: Float[np.ndarray, "n1 n"], y: Float[np.ndarray, "n n1"], walls: Float[np.ndarray, "n n"]
-) -> Float[np.ndarray, "n1 cells"]:
-    """The matrix by diagonals, as LAPACK wants them; walls are the coefficients of wall faces."""
-    n = len(walls)
-    band = np.zeros((n + 1, n * n), order="F")
-    diagonal, beside = _at_walls(walls), np.zeros((n, n))
-    diagonal[:-1] += x
-    diagonal[1:] += x
-    diagonal[:, :-1] += y
-    diagonal[:, 1:] += y
-    beside[:, :-1] = -y
-    band[0], band[1] = diagonal.ravel(), beside.ravel()
-    band[n, :-n] = -x.ravel()
-    return band
 
 
 def _gains(x: Float[np.ndarray, "n1 n"], y: Float[np.ndarray, "n n1"]) -> Float[np.ndarray, "n n"]:

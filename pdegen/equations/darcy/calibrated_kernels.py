@@ -13,6 +13,58 @@ _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"
 
 
 @_jit
+def coefficients(p: np.ndarray, low: float, high: float, table: np.ndarray) -> np.ndarray:
+    """t of `faces` alone."""
+    n, m = p.shape
+    height = high - low
+    t, q, partial = np.empty((n - 1, m)), np.empty(6), np.empty(64)
+    plain = table.min() == table.max()  # nothing is fitted
+    for i in range(n - 1):
+        for j in range(m):
+            a, b = low + height * p[i, j], low + height * p[i + 1, j]
+            mean = 2 * a * b / (a + b)
+            if plain:
+                t[i, j] = mean * table[0]
+                continue
+            before, after = max(j - 1, 0), min(j + 1, m - 1)
+            q[0], q[1] = p[i, j], p[i + 1, j]
+            q[2], q[3] = p[i, before], p[i + 1, before]
+            q[4], q[5] = p[i, after], p[i + 1, after]
+            partial[:] = table
+            size = 32
+            for k in range(5, -1, -1):
+                for s in range(size):
+                    partial[s] += q[k] * (partial[s + size] - partial[s])
+                size //= 2
+            t[i, j] = mean * partial[0]
+    return t
+
+
+@_jit
+def band(x: np.ndarray, y: np.ndarray, p: np.ndarray, low: float, high: float) -> np.ndarray:
+    """The matrix by its lower diagonals, transposed; y has the axes exchanged, as p has in it."""
+    n = len(p)
+    diagonals = np.zeros((n * n, n + 1))
+    for i in range(n):
+        for j in range(n):
+            k = i * n + j
+            walls = (i == 0) + (i == n - 1) + (j == 0) + (j == n - 1)
+            total = walls * 2 * (low + (high - low) * p[i, j])
+            if i > 0:
+                total += x[i - 1, j]
+            if i < n - 1:
+                total += x[i, j]
+                diagonals[k, n] = -x[i, j]
+            if j > 0:
+                total += y[j - 1, i]
+            if j < n - 1:
+                total += y[j, i]
+                diagonals[k, 1] = -y[j, i]
+            diagonals[k, 0] = total
+    return diagonals
+
+
+@_jit
 def faces(
     p: np.ndarray, low: float, high: float, table: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip

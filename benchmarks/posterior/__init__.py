@@ -1,0 +1,1 @@
+"""Posterior samples of two phases, and intervals that cover: `python -m benchmarks.posterior`."""

@@ -1,0 +1,99 @@
+"""Compiled loops of `phase_walk.py`: the flow by a factorisation L D Lᵀ, and steps of a chain."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from pdegen.equations.darcy.calibrated_kernels import band, coefficients
+
+# basis, deviations, means, the phases, factors of the faces, f, X, Y, m
+Model = tuple[
+    np.ndarray, np.ndarray, np.ndarray, float, float, np.ndarray, float,
+    np.ndarray, np.ndarray, np.ndarray,
+]  # fmt: skip
+State = tuple[np.ndarray, np.ndarray, np.ndarray, float]  # ξ, F(ξ), F*(ξ), Φ(ξ)
+
+_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
+
+
+@_jit
+def flow(p: np.ndarray, low: float, high: float, table: np.ndarray, source: float) -> np.ndarray:
+    """u(p) on n x n cells."""
+    n = len(p)
+    x = coefficients(p, low, high, table)
+    y = coefficients(np.ascontiguousarray(p.T), low, high, table)
+    a, u = band(x, y, p, low, high), np.full(n * n, source / n**2)
+    for k in range(n * n):  # column k of L D is a[k]
+        scale = 1 / a[k, 0]
+        for i in range(1, min(n, n * n - 1 - k) + 1):
+            factor = a[k, i] * scale
+            for j in range(i, n + 1):
+                a[k + i, j - i] -= factor * a[k, j]
+            u[k + i] -= factor * u[k]
+    for k in range(n * n - 1, -1, -1):
+        total = u[k]
+        for i in range(1, min(n, n * n - 1 - k) + 1):
+            total -= a[k, i] * u[k + i]
+        u[k] = total / a[k, 0]
+    return u.reshape(n, n)
+
+
+@_jit
+def predicted(xi: np.ndarray, model: Model) -> np.ndarray:
+    """The data that a model says."""
+    basis, deviations, means, low, high, table, source, x, y, offset = model
+    g = basis @ (deviations * xi) @ np.ascontiguousarray(basis.T)
+    upper = np.empty_like(g)
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            upper[i, j] = 1.0 if g[i, j] >= 0 else 0.0
+    u = flow(means @ upper @ np.ascontiguousarray(means.T), low, high, table, source)
+    return x @ u @ np.ascontiguousarray(y.T) + offset
+
+
+@_jit
+def misfit(said: np.ndarray, data: np.ndarray, precision: np.ndarray) -> float:
+    """½ rᵀ R⁻¹ r."""
+    r = (data - said).ravel()
+    return 0.5 * (r @ (precision @ r))
+
+
+@_jit
+def steps(
+    state: State,
+    warmth: float,
+    beta: float,
+    proposal: tuple[np.ndarray, np.ndarray, np.ndarray],
+    randoms: tuple[np.ndarray, np.ndarray],
+    of_data: tuple[np.ndarray, np.ndarray],
+    model: Model,
+    coarse_model: Model,
+    delayed: bool,
+) -> tuple[State, int, int]:
+    """As in `Metropolis`. Of the proposal: directions, what it keeps of ξ along each of them, and
+    what it takes of w; across the directions these are (1 - β²)^½ and β."""
+    xi, fine, coarse, phi = state
+    (directions, kept, taken), (w, log_uniform), (data, precision) = proposal, randoms, of_data
+    first, second, across = 0, 0, np.sqrt(1 - beta**2)
+    for k in range(len(w)):
+        change = (kept - across) * (directions @ xi.ravel())
+        change += (taken - beta) * (directions @ w[k].ravel())
+        there = across * xi + beta * w[k] + (change @ directions).reshape(xi.shape)
+        coarse_there, onward, back = coarse, 0.0, 0.0  # logarithms of g
+        if delayed:
+            coarse_there = predicted(there, coarse_model)
+            guess = misfit(fine + coarse_there - coarse, data, precision)
+            onward = min(0.0, warmth * (phi - guess))
+            if log_uniform[k, 0] >= onward:
+                continue
+        first += 1
+        fine_there = predicted(there, model)
+        phi_there = misfit(fine_there, data, precision)
+        if delayed:
+            guess = misfit(fine_there + coarse - coarse_there, data, precision)
+            back = min(0.0, warmth * (phi_there - guess))
+        if log_uniform[k, 1] < warmth * (phi - phi_there) + back - onward:
+            xi, fine, coarse, phi = there, fine_there, coarse_there, phi_there
+            second += 1
+    return (xi, fine, coarse, phi), first, second

@@ -1,0 +1,76 @@
+"""Steps of Metropolis and Hastings for two phases and their flow, compiled into one loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pdegen.equations.darcy.calibrated import CalibratedFlow
+from pdegen.equations.darcy.phase_kernels import Model, steps
+from pdegen.inverse.observation import Separable
+from pdegen.inverse.phase_posterior import OfFractions, PhasePotential
+from pdegen.inverse.phases import Level
+from pdegen.inverse.posterior import Proposal, Randoms, State
+
+
+@dataclass(frozen=True)
+class PhaseWalk:
+    """`Metropolis.compiled` for the potentials of two phases: the same steps, in less time.
+
+    The models are `CalibratedFlow`s of `OfFractions`, observed by a `Separable`.
+
+    Args:
+        fine: Φ.
+        coarse: Its prediction is F*; by default none.
+
+    Raises:
+        TypeError: On another model.
+    """
+
+    fine: PhasePotential
+    coarse: PhasePotential | None = None
+
+    def __post_init__(self) -> None:
+        _ = self._models
+
+    def __call__(
+        self, state: State, warmth: float, beta: float, proposal: Proposal, randoms: Randoms
+    ) -> tuple[State, int, int]:
+        """The state after steps with these random numbers; how many each stage accepted."""
+        variance = 1 / (1 + proposal.eigenvalues)
+        kept, taken = np.sqrt(1 - beta**2 * variance), beta * np.sqrt(variance)
+        fine, coarse = self._models
+        return steps(
+            state, warmth, beta, (proposal.directions, kept, taken), randoms, self._data,
+            fine, coarse, self.coarse is not None,
+        )  # fmt: skip
+
+    @cached_property
+    def _models(self) -> tuple[Model, Model]:
+        fine = _model(self.fine.level)
+        return fine, _model(self.coarse.level) if self.coarse else fine
+
+    @cached_property
+    def _data(self) -> tuple[np.ndarray, np.ndarray]:
+        """d and R⁻¹."""
+        data, covariance = self.fine.data, self.fine.covariance
+        units = np.eye(data.size).reshape(-1, *data.shape)
+        return data, np.stack([covariance.inverse(one).ravel() for one in units])
+
+
+def _model(level: Level) -> Model:
+    """What the kernels want of it."""
+    forward, observation, prior = level.forward, level.observation, level.prior
+    if not isinstance(forward, OfFractions) or not isinstance(forward.flow, CalibratedFlow):
+        raise TypeError(
+            f"compiled steps need OfFractions of a CalibratedFlow, got {type(forward).__name__}"
+        )
+    if not isinstance(observation, Separable):
+        raise TypeError(
+            f"compiled steps need a Separable observation, got {type(observation).__name__}"
+        )
+    flow, (x, y) = forward.flow, (observation.x, observation.y)
+    arrays = (np.ascontiguousarray(one) for one in (prior.basis, prior.deviations, forward.means))
+    return (*arrays, *flow.phases, flow.table, flow.source, x, y, level.error.mean)

@@ -1,0 +1,79 @@
+"""Compiled steps of a chain are those that it takes without a compiler."""
+
+import numpy as np
+import pytest
+
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.calibrated import CalibratedFlow
+from pdegen.equations.darcy.phase_kernels import flow
+from pdegen.equations.darcy.phase_walk import PhaseWalk
+from pdegen.inverse.covariance import ModelError
+from pdegen.inverse.observation import Sensors, Separable, averages
+from pdegen.inverse.phase_posterior import OfFractions, PhasePotential
+from pdegen.inverse.phases import Level
+from pdegen.inverse.posterior import Metropolis, Proposal
+from pdegen.inverse.prior import Prior
+from pdegen.sampling.gaussian import SquareGaussianField
+
+RNG = np.random.default_rng(0)
+FIELD, FITTED = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 5), RNG.uniform(0.8, 1.2, 64)
+DATA = 0.005 * RNG.standard_normal((2, 3))
+
+
+def potential(cells, observation=None):
+    model = CalibratedFlow(CellGrid(cells), (3.0, 12.0), 2.0, FITTED)
+    observation = observation or Separable(averages(cells, 2), averages(cells, 3))
+    error = ModelError(0.01 * np.ones((2, 3)), 0.004 * RNG.standard_normal((2, 2, 3)), 0.002)
+    fractions = OfFractions(model, averages(12, cells))
+    level = Level(Prior(FIELD, CellGrid(12)), fractions, observation, error, (1.0,))
+    return PhasePotential(level, DATA + 0.05, 0.01 * np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("coarse", [None, potential(3)], ids=["one model", "delayed"])
+def test_compiled_steps_are_the_steps(coarse):
+    fine = potential(6)
+    method = Metropolis(fine.potential, coarse and coarse.predicted)
+    xi, root = RNG.standard_normal((5, 5)), RNG.standard_normal((4, 25))
+    randoms = RNG.standard_normal((300, 5, 5)), np.log(RNG.uniform(size=(300, 2)))
+    at = fine.predicted(xi)
+    state = xi, at, coarse.predicted(xi) if coarse else at, fine.misfit(at)
+    proposal = Proposal.of(root.T @ root)
+    expected, *counts = method.taken(state, 0.8, 0.4, proposal, randoms)
+    found, *others = PhaseWalk(fine, coarse)(state, 0.8, 0.4, proposal, randoms)
+    assert counts == others
+    assert 20 < counts[1] < 280  # of 300: both answers occur
+    assert (counts[0] < 300) == (coarse is not None)
+    for one, two in zip(expected, found, strict=True):
+        assert np.allclose(one, two, rtol=1e-9, atol=1e-12)
+
+
+def test_a_compiled_chain_is_the_chain():
+    fine, coarse = potential(6), potential(3)
+    one, two = (
+        Metropolis(fine.potential, coarse.predicted, fine.curvature, compiled=compiled).run(
+            np.zeros((5, 5)), 105, 45, seed=3, every=10
+        )
+        for compiled in (None, PhaseWalk(fine, coarse))
+    )
+    assert np.allclose(one.values, two.values, rtol=1e-7, atol=1e-10)
+    assert len(one.values) == 10
+    assert one.work == two.work
+    assert (one.accepted, one.first_stage) == (two.accepted, two.first_stage)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_the_compiled_flow_is_the_flow(n):
+    p = RNG.uniform(size=(n, n))
+    model = CalibratedFlow(CellGrid(n), (3.0, 12.0), 2.0, FITTED)
+    assert np.allclose(flow(p, 3.0, 12.0, FITTED, 2.0), model(p), rtol=1e-11)
+
+
+def test_other_models_are_refused():
+    sensors = potential(6, Sensors(np.eye(6, dtype=bool)))
+    with pytest.raises(TypeError, match="need a Separable observation, got Sensors"):
+        PhaseWalk(sensors)
+    whole = CalibratedFlow(CellGrid(12), (3.0, 12.0))
+    level = potential(6).level
+    other = Level(level.prior, whole, level.observation, level.error, (1.0,))
+    with pytest.raises(TypeError, match="need OfFractions of a CalibratedFlow, got CalibratedFlow"):
+        PhaseWalk(PhasePotential(other, DATA, DATA))
