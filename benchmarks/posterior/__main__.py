@@ -27,7 +27,8 @@ def main() -> None:
     one.add_argument("--steps", type=int, default=100_000)
     one.add_argument("--burn-in", type=int, default=4_000)
     two.add_argument("--samples", type=int, default=500)
-    two.add_argument("--steps", type=int, default=9_000)
+    two.add_argument("--cells", type=int, default=11)
+    two.add_argument("--steps", type=int, default=8_000)
     two.add_argument("--burn-in", type=int, default=2_000)
     two.add_argument("--own-data", action="store_true")
     two.add_argument("--lines", type=Path, default=Path("calibrated.jsonl"))
@@ -41,7 +42,8 @@ def main() -> None:
         chains(o.noise, o.first, o.samples, o.chains, o.steps, o.burn_in)
     elif o.what == "calibrated":
         settings = {
-            "noise": o.noise, "steps": o.steps, "burn-in": o.burn_in, "own data": o.own_data
+            "noise": o.noise, "cells": o.cells, "steps": o.steps, "burn-in": o.burn_in,
+            "own data": o.own_data,
         }  # fmt: skip
         try:
             calibrated(settings, o.samples, o.lines, o.picture)

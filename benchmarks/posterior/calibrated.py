@@ -25,7 +25,6 @@ from pdegen.inverse.diagnostics import bulk_ess
 from pdegen.inverse.posterior import Metropolis
 from pdegen.sampling.gaussian import NormalStream
 
-CELLS = 15  # of an axis of the flow
 EVERY = 20  # steps from one that is kept to the next
 THINNED = 19  # draws among which the truth has its rank, far from each other
 _STILL = 1e-3  # deviation below which a share does not move
@@ -42,7 +41,7 @@ def calibrated(
     rows = read(lines, settings)
     missing = [number for number in range(samples) if KNOWN + number not in rows]
     if missing:
-        of = case(settings["noise"], samples, (CELLS,), settings["own data"])
+        of = case(settings["noise"], samples, (settings["cells"],), settings["own data"])
         with lines.open("a") as file:
             if not rows and not lines.stat().st_size:
                 print(json.dumps(settings), file=file, flush=True)

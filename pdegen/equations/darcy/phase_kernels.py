@@ -56,7 +56,7 @@ def predicted(xi: np.ndarray, model: Model) -> np.ndarray:
 def misfit(said: np.ndarray, data: np.ndarray, precision: np.ndarray) -> float:
     """½ rᵀ R⁻¹ r."""
     r = (data - said).ravel()
-    return 0.5 * (r @ (precision @ r))
+    return 0.5 * float(r @ (precision @ r))
 
 
 @_jit

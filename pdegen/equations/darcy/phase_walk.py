@@ -72,5 +72,8 @@ def _model(level: Level) -> Model:
             f"compiled steps need a Separable observation, got {type(observation).__name__}"
         )
     flow, (x, y) = forward.flow, (observation.x, observation.y)
-    arrays = (np.ascontiguousarray(one) for one in (prior.basis, prior.deviations, forward.means))
-    return (*arrays, *flow.phases, flow.table, flow.source, x, y, level.error.mean)
+    means = np.ascontiguousarray(forward.means)
+    return (
+        prior.basis, np.ascontiguousarray(prior.deviations), means, *flow.phases, flow.table,
+        flow.source, x, y, level.error.mean,
+    )  # fmt: skip
