@@ -25,7 +25,7 @@ def main() -> None:
     one.add_argument("--samples", type=int, default=5)
     one.add_argument("--chains", type=int, default=4)
     one.add_argument("--steps", type=int, default=100_000)
-    one.add_argument("--burn-in", type=int, default=4_000)
+    one.add_argument("--burn-in", type=int, default=10_000)
     two.add_argument("--samples", type=int, default=500)
     two.add_argument("--cells", type=int, default=11)
     two.add_argument("--steps", type=int, default=8_000)

@@ -16,7 +16,7 @@ from pdegen.inverse.phases import PhaseInversion
 from pdegen.inverse.posterior import Chain, Metropolis
 from pdegen.sampling.gaussian import NormalStream
 
-SIZES = 9, 15  # cells of an axis of the flow: of the coarse model, and of the fine one
+SIZES = 11, 15  # cells of an axis of the flow: of the coarse model, and of the fine one
 EVERY = 20  # steps from one that is kept to the next
 
 
