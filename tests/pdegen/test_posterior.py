@@ -30,7 +30,7 @@ def misfit(predicted):
 
 def wrong(xi):
     """A model to be corrected: another slope, which depends on the state, and an offset."""
-    return 0.6 * A @ xi + 0.3 * np.sin(A @ xi) + 0.5
+    return 0.5 * A @ xi + np.sin(3 * A @ xi) + 0.5
 
 
 def jumping(at, height=1.0):
