@@ -70,7 +70,7 @@ class PenalisedFit:
             r: np.ndarray = data - level.observation(at.u)
             weighted = covariance.inverse(r)
             down = at.vjp(level.observation.transposed(weighted))
-            return 0.5 * float(np.mean(r * weighted)), -down / r.size
+            return 0.5 * float(np.sum(r * weighted)) / r.size, -down / r.size
 
         for weight in weights:
 
