@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from pdegen.store.croissant import LICENCE, croissant
+from pdegen.store.croissant import LICENCE, citation, croissant
 from pdegen.store.format import Attributes, Description
 
 CARD, CROISSANT = "README.md", "croissant.json"
@@ -34,6 +34,7 @@ def card(store: Description) -> str:
         _splits(store.said),
         _use(store.said),
         _checks(store.said),
+        _citation(store.said),
         _origin(store.attributes),
     )
     lines = [f"# {_plain(store.said.title)}", ""]
@@ -134,6 +135,15 @@ def _checks(said: Attributes) -> Iterator[str]:
     yield "- that the statistics above follow from the values;"
     yield "- that inputs follow the declared law, and solutions what the equation demands;"
     yield "- with `--deep`, that samples which it computes again have the same values."
+
+
+def _citation(said: Attributes) -> Iterator[str]:
+    yield from ("## Citation", "")
+    if said.imported:
+        yield "Cite the source of the files; the digests above say which data these are."
+        return
+    yield "Whoever has the recipe makes the data again; the digests prove that they are the same."
+    yield from ("", "```bibtex", *citation(said).splitlines(), "```")
 
 
 def _origin(attributes: Mapping[str, object]) -> Iterator[str]:

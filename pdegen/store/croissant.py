@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pdegen.store.arrays import Json
-from pdegen.store.format import Array, Description
+from pdegen.store.format import Array, Attributes, Description
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data that pdegen has made
 
@@ -60,8 +60,7 @@ def croissant(store: Description, root_digest: str) -> Json:
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": name,
         "description": f"{said.title}: {said.equation}",
-        **({"license": LICENCE, "citeAs": f"{name}, a dataset made by pdegen, content {content}"}
-           if not said.imported else {}),
+        **({"license": LICENCE, "citeAs": citation(said)} if not said.imported else {}),
         "version": f"1.0.0+{content[:12]}",
         "distribution": [
             {
@@ -90,6 +89,24 @@ def croissant(store: Description, root_digest: str) -> Json:
             _splits(said.splits),
         ],
     }  # fmt: skip
+
+
+def citation(said: Attributes) -> str:
+    """BibTeX of a dataset that pdegen made.
+
+    It has what determines the numbers (recipe, fingerprint), what proves them (content), and no
+    year, so that two makings are the same bytes.
+    """
+    name = said.recipe.name.replace("_", r"\_")
+    of = f"the dataset {said.parent.content}" if said.parent else "its recipe"
+    return (
+        f"@misc{{pdegen-{said.content[:12]},\n"
+        f"  title = {{{{The dataset {name}}}}},\n"
+        f"  note = {{Made by pdegen {said.provenance.pdegen} from {of};\n"
+        f"    fingerprint {said.fingerprint};\n"
+        f"    content {said.content}}}\n"
+        "}"
+    )
 
 
 def _array(array: Array, by_sample: bool) -> Json:

@@ -1,6 +1,7 @@
 """The card and the Croissant metadata say what is in a store, whatever it was made from."""
 
 import json
+import re
 from pathlib import Path
 
 import mlcroissant
@@ -78,6 +79,21 @@ def test_the_card_says_how_it_was_made(finished, noisy, imported):
     assert "| made | from pairs.npy by pdegen" in foreign
     assert "| licence | that of its source |" in foreign
     assert ["--deep" in card for card in (made, derived, foreign)] == [True, False, False]
+
+
+def test_the_card_and_croissant_say_how_to_cite(finished, noisy, imported):
+    for store in (finished, noisy):
+        card, metadata = ((Path(store.url) / key).read_text("utf-8") for key in (CARD, CROISSANT))
+        (entry,) = re.findall(r"^```bibtex\n(.*?)\n```$", card, re.MULTILINE | re.DOTALL)
+        assert entry == json.loads(metadata)["citeAs"]
+        assert entry.startswith(f"@misc{{pdegen-{store.attributes['content'][:12]},\n")
+        assert entry.count("{") == entry.count("}")
+        for name in ("content", "fingerprint"):
+            assert f"{name} {store.attributes[name]}" in entry
+    assert f"from the dataset {finished.attributes['content']};" in entry
+    foreign = (Path(imported.url) / CARD).read_text("utf-8")
+    assert "Cite the source of the files" in foreign
+    assert "```bibtex" not in foreign
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib
