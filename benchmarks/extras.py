@@ -12,5 +12,5 @@ def needed(module: str, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        print(f"{error}: pip install 'pdegen[{extra}]'", file=sys.stderr)
+        print(f"{error}: pip install 'pdegen-operators[{extra}]'", file=sys.stderr)
         raise SystemExit(2) from None

@@ -22,7 +22,8 @@ import numpy as np
 PYTHONS = (os.environ.get("PDEGEN_DOLFINX_PYTHON"), sys.executable, "/usr/bin/python3")
 MISSING = (
     "no petsc4py with hypre: apt-get install python3-petsc4py-real (Debian), or "
-    "PETSC_CONFIGURE_OPTIONS=--download-hypre pip install 'pdegen[hypre]', which compiles PETSc"
+    "PETSC_CONFIGURE_OPTIONS=--download-hypre pip install 'pdegen-operators[hypre]', "
+    "which compiles PETSc"
 )
 _PROBE = "from petsc4py import PETSc; PETSc.PC().create().setType('hypre')"
 

@@ -41,7 +41,7 @@ def library() -> ModuleType:
     except ImportError as error:
         raise ValueError(
             f"this operator is one of the package neuraloperator ({error}): "
-            "pip install 'pdegen[neuraloperator]'"
+            "pip install 'pdegen-operators[neuraloperator]'"
         ) from error
 
 

@@ -353,7 +353,7 @@ def start_mpi() -> None:
         from mpi4py import MPI
     except ImportError as error:
         raise EngineError(
-            f"the scheduler mpi needs dask-mpi: pip install pdegen[mpi] ({error})"
+            f"the scheduler mpi needs dask-mpi: pip install 'pdegen-operators[mpi]' ({error})"
         ) from None
     world = MPI.COMM_WORLD
     if world.size < 3:
@@ -466,7 +466,7 @@ def _slurm() -> tuple[Any, dict[str, Any]]:
         from dask_jobqueue.slurm import SLURMJob
     except ImportError:
         raise EngineError(
-            "the scheduler slurm needs dask-jobqueue: pip install pdegen[slurm]"
+            "the scheduler slurm needs dask-jobqueue: pip install 'pdegen-operators[slurm]'"
         ) from None
     given = config.get("jobqueue.slurm")
     defaults = {"cores": 1, "processes": 1, "memory": "4GB"}

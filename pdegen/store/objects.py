@@ -114,7 +114,8 @@ class Objects:
             with _as_os_errors(str(self.url)):
                 return fsspec.url_to_fs(str(self.url))  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
         except ImportError as error:
-            raise UrlError(f"{self.url}: {error} (for s3://, pip install pdegen[s3])") from None
+            hint = "for s3://, pip install 'pdegen-operators[s3]'"
+            raise UrlError(f"{self.url}: {error} ({hint})") from None
         except OSError as error:
             if error.errno == errno.EINVAL:  # such as an unknown protocol
                 raise UrlError(f"{self.url}: {error.strerror}") from None

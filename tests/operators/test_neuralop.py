@@ -1,7 +1,8 @@
 """The models of neuraloperator: themselves behind the contract, and what is refused.
 
-They need the package, `pip install 'pdegen[neuraloperator]'`; without it the tests of what it
-computes are skipped, and fail where CI=true. What is said in its absence is tested anywhere.
+They need the package, `pip install 'pdegen-operators[neuraloperator]'`; without it the tests of
+what it computes are skipped, and fail where CI=true. What is said in its absence is tested
+anywhere.
 """
 
 import copy
@@ -51,7 +52,7 @@ def inputs(dim, n=16):
 
 def test_says_how_to_install_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "neuralop.models", None)  # the import fails
-    with pytest.raises(ValueError, match=r"pip install 'pdegen\[neuraloperator\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'pdegen-operators\[neuraloperator\]'"):
         NeuralOperatorModel()
 
 

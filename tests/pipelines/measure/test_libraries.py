@@ -34,7 +34,7 @@ def test_a_missing_library_is_named_in_one_line(
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert library in said.err
-    assert said.err.endswith(f"pip install 'pdegen[{extra}]'\n")
+    assert said.err.endswith(f"pip install 'pdegen-operators[{extra}]'\n")
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     assert extra in project["optional-dependencies"]
 
