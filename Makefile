@@ -1,5 +1,5 @@
-# make demo      environment, then recipe -> store -> trained operator -> report.html
-# make test      environment, linters, types, import contracts, doctests and tests
+# make demo      environment of a user, then recipe -> store -> trained operator -> report.html
+# make test      environment of a developer, linters, types, import contracts, doctests and tests
 # make validate  published numbers, and the tests that take minutes
 # make soak      kills, power cuts, flipped bytes, failing disks: the same bytes afterwards, or a refusal
 # make mutants   faults put into copies of the code on purpose, and which of them tests notice
@@ -15,12 +15,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+TOOLS := $(VENV)/tools
+# Python compiles the modules that are imported; the others, most of them, never are
+INSTALL := $(BIN)/pip install --disable-pip-version-check --no-compile
 # waiting threads that spin slow a shared machine down many times over
 QUIET := OMP_WAIT_POLICY=PASSIVE OPENBLAS_NUM_THREADS=1
 # this version ships published samples, which the tests import; later ones do not
 SAMPLES := neuraloperator==0.3.0
 # its models, without the packages of its training, which they do not need
 MODELS := neuraloperator==2.0.0 tensorly==0.10.0 tensorly-torch==0.5.0 opt_einsum==3.4.0
+# the schema of CITATION.cff, without the packages of its converter
+SCHEMA := cffconvert==2.0.0
 # Gmsh makes meshes for the oracles of elasticity
 DOLFINX := python3-dolfinx-real python3-gmsh libopenblas0-pthread
 SLURM := slurm-wlm munge
@@ -32,20 +37,28 @@ APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=
 
 .PHONY: demo dolfinx servers fuse calculix test validate soak mutants bench format lint docs
 
-$(READY): pyproject.toml constraints.txt
+# what a user needs
+$(READY): pyproject.toml constraints.txt install/slim.py
+	@echo "installing pdegen and what it needs into $(VENV): 1.2 GB with PyTorch for CPUs"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(MODELS)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade \
-		--target $(VENV)/samples $(SAMPLES)
+	$(INSTALL) --constraint constraints.txt --editable .
+	$(BIN)/python install/slim.py
+	@du -sm $(VENV) | sed 's/\([0-9]*\).*/$(VENV) has \1 MB/'
 	touch $(READY)
+
+# what a developer needs beside it
+$(TOOLS): $(READY)
+	$(INSTALL) --quiet --constraint constraints.txt --editable ".[dev]"
+	$(INSTALL) --quiet --no-deps $(MODELS) $(SCHEMA)
+	$(INSTALL) --quiet --no-deps --upgrade --target $(VENV)/samples $(SAMPLES)
+	touch $(TOOLS)
 
 demo: $(READY)
 	$(BIN)/pdegen run burgers-quick --out runs/demo --overwrite
 
 # the tools of the site, for those who build it
 $(VENV)/docs: $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	$(INSTALL) --quiet --constraint constraints.txt --editable ".[docs]"
 	touch $(VENV)/docs
 
 docs: $(VENV)/docs
@@ -53,7 +66,7 @@ docs: $(VENV)/docs
 		--define nb_execution_mode=cache docs build/site
 	@echo build/site/index.html
 
-lint: $(READY)
+lint: $(TOOLS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
@@ -92,17 +105,17 @@ test: lint dolfinx calculix
 	$(QUIET) OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow" \
 		--numprocesses 3 --dist worksteal --timeout 900 --durations=15
 
-validate: $(READY) $(VENV)/docs fuse calculix
+validate: $(TOOLS) $(VENV)/docs fuse calculix
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10
 	$(QUIET) $(BIN)/python -m pytest -m slow --timeout 3600 --durations=10
 
-soak: $(READY) fuse
+soak: $(TOOLS) fuse
 	$(QUIET) $(BIN)/python -m tests.soak
 
-mutants: $(READY)
+mutants: $(TOOLS)
 	$(QUIET) $(BIN)/python -m tests.mutants
 
-bench: $(READY)
+bench: $(TOOLS)
 	$(QUIET) $(BIN)/pdegen bench all
 	$(QUIET) $(BIN)/python -m benchmarks.burgers
 	$(QUIET) $(BIN)/python -m benchmarks.darcy
@@ -111,6 +124,6 @@ bench: $(READY)
 	$(QUIET) $(BIN)/python -m benchmarks.workers
 	$(QUIET) $(BIN)/python -m benchmarks.start
 
-format: $(READY)
+format: $(TOOLS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

@@ -28,6 +28,7 @@ def write_pages(app: Sphinx) -> None:
         "operators.md": operator_cards.gallery(here),
         "changelog.md": (here.parent / "CHANGELOG.md").read_text("utf-8"),
         "overview.md": overview((here.parent / "README.md").read_text("utf-8")),
+        "contributing.md": overview((here.parent / "CONTRIBUTING.md").read_text("utf-8")),
     }
     pages |= {f"datasets/{name}.md": card(here, name) for name in recipe_names()}
     for table in sorted((here.parent / "benchmarks" / "results").glob("*.md")):
@@ -45,9 +46,11 @@ def write_pages(app: Sphinx) -> None:
 
 
 def overview(text: str) -> str:
-    """The README, with links as from the site."""
+    """The README, or another file beside it, with links as from the site."""
     text = text.replace("# pdegen\n", "# Overview\n", 1).replace("](docs/", "](/")
-    text = text.replace("](CHANGELOG.md", "](/generated/changelog.md")
+    for name, page in (("CHANGELOG", "changelog"), ("CONTRIBUTING", "contributing")):
+        text = text.replace(f"]({name}.md", f"](/generated/{page}.md")
+    text = text.replace("](README.md", "](/generated/overview.md")
     return text.replace("](datasets/README.md", "](/generated/store.md")
 
 
