@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import psutil
+from jaxtyping import Float
 
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import loaded, restored, source_of, word_of
 from pdegen.inverse.misfit_gradient import MisfitGradient
-from pdegen.inverse.setting import ClassicalMethod, Setting
+from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, to_numpy, torch
 from pdegen.schema import Count, SchemaError, Strict
@@ -112,6 +113,15 @@ class Problem(Strict):
             SchemaError: If there is none.
         """
         raise SchemaError(f"{self.word} offers no adjoint gradient for an unrolled scheme")
+
+    def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
+        """From an input, on any cells or points, to the data of an inverse problem, by the solver
+        of the recipe; None where the equation offers none.
+
+        Args:
+            x: Points of the data along each axis.
+        """
+        return None
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
         """What can be proved of predictions of a variable, and how they are polished.

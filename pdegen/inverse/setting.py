@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,14 @@ class Setting:
         a: Known coefficients on the cells on which a is wanted, shape (samples, n, n), or
             (samples, n): those of training samples.
         u: Their solutions at the points, without noise.
+        seen: Points that have a sensor; None where all have. An inversion takes the data, and
+            their deviation, at these points alone, in C order.
     """
 
     x: Float[np.ndarray, " m"]
     a: Float[np.ndarray, " samples *cells"]
     u: Float[np.ndarray, " samples *points"]
+    seen: Bool[np.ndarray, " *points"] | None = None
 
     @property
     def cells(self) -> int:
@@ -37,18 +40,26 @@ class Estimate:
     Args:
         a: On the cells, or at the points, where it is wanted.
         solves: Systems of equations that it solved.
+        deviation: Of the posterior, where the method states one, shape of a. Of two phases with
+            the values α < β it is (β - α)(p (1 - p))^½, p = (a - α)/(β - α) the probability that it
+            states for the upper one.
     """
 
     a: Float[np.ndarray, " *cells"]
     solves: int
+    deviation: Float[np.ndarray, " *cells"] | None = None
 
 
-# data and the deviation of their noise, both of the shape of the points
+# data and the deviation of their noise, both of the shape of the points, or (sensors,)
 Inversion = Callable[[np.ndarray, np.ndarray], Estimate]
 
 
 # these, and a coefficient to start from, on any cells
 Correction = Callable[[np.ndarray, np.ndarray, np.ndarray], Estimate]
+
+
+# from a coefficient to data without noise
+Forward = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -59,8 +70,10 @@ class ClassicalMethod:
         weights: To choose from.
         with_weight: The inversion that has a weight.
         correction: The same from the answer of an operator, if it can start there.
+        missed: How far its model is from known data, over their deviation, if that is known.
     """
 
     weights: tuple[float, ...]
     with_weight: Callable[[float], Inversion]
     correction: Correction | None = None
+    missed: Callable[[], float] | None = None

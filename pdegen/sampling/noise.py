@@ -35,6 +35,7 @@ class NoiseModel(ABC):
 
     level: float
     uses_deviation: ClassVar[bool] = False
+    lost: ClassVar[str] = ""  # what `equivalent` does not say of it
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.level) and self.level >= 0):
@@ -113,6 +114,22 @@ class NoiseModel(ABC):
     def _silent(self) -> bool:
         return self.level == 0
 
+    def equivalent(
+        self,
+        data: Float[np.ndarray, " *grid"],
+        known: Float[np.ndarray, " samples *grid"],
+        deviation: Float[np.ndarray, " *grid"],
+    ) -> Float[np.ndarray, " *grid"]:
+        """The deviation of the noise at each point, for methods that take it for independent and
+        Gaussian; what they are not told is `lost`.
+
+        Args:
+            data: A noisy field.
+            known: Other fields, without noise.
+            deviation: Standard deviation σ(x) of fields.
+        """
+        return self.level * deviation
+
     @abstractmethod
     def _noise(
         self, level: Any, u: np.ndarray, stream: NormalStream, numbers: Sequence[int], sigma: Any
@@ -150,13 +167,24 @@ class PublishedNoise(NoiseModel):
     def numbers(self, samples: Sequence[int]) -> Sequence[int]:
         return range(len(samples))
 
+    def equivalent(self, data, known, deviation):
+        return self.level * (deviation + 1e-5)
+
     def _noise(self, level, u, stream, numbers, sigma):
         return level * (sigma + 1e-5) * _normals(stream, numbers, u.shape[1:])
 
 
 @dataclass(frozen=True)
 class RelativeNoise(NoiseModel):
-    """u(x) + ε rms(u) ξ(x), with the root mean square of the field itself."""
+    """u(x) + ε rms(u) ξ(x), with the root mean square of the field itself.
+
+    >>> data, known = np.array([3.0, -3.0]), np.zeros((1, 2))
+    >>> RelativeNoise(0.75).equivalent(data, known, np.ones(2)).round(9).tolist()  # 0.6 rms(data)
+    [1.8, 1.8]
+    """
+
+    def equivalent(self, data, known, deviation):
+        return _share_of(data, self.level)
 
     def _noise(self, level, u, stream, numbers, sigma):
         return level * _rms(u) * _normals(stream, numbers, u.shape[1:])
@@ -178,6 +206,9 @@ class SNRNoise(NoiseModel):
     def _silent(self) -> bool:
         return False
 
+    def equivalent(self, data, known, deviation):
+        return _share_of(data, 10 ** (-self.level / 20))
+
     def _noise(self, level, u, stream, numbers, sigma):
         return 10 ** (-level / 20) * _rms(u) * _normals(stream, numbers, u.shape[1:])
 
@@ -185,6 +216,11 @@ class SNRNoise(NoiseModel):
 @dataclass(frozen=True)
 class MultiplicativeNoise(NoiseModel):
     """u(x) (1 + ε ξ(x))."""
+
+    lost: ClassVar[str] = "its deviation follows u; told is the root mean square over the samples"
+
+    def equivalent(self, data, known, deviation):
+        return self.level * np.sqrt(np.mean(known**2, axis=0))
 
     def _noise(self, level, u, stream, numbers, sigma):
         return level * u * _normals(stream, numbers, u.shape[1:])
@@ -206,6 +242,7 @@ class CorrelatedNoise(NoiseModel):
 
     length: float = 0.1
     uses_deviation: ClassVar[bool] = True
+    lost: ClassVar[str] = "its values at different points are correlated"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -303,6 +340,12 @@ def _normals(
     stream: NormalStream, numbers: Sequence[int], shape: tuple[int, ...]
 ) -> Float[np.ndarray, " batch *grid"]:
     return stream.normals_of(numbers, math.prod(shape)).reshape(-1, *shape)
+
+
+def _share_of(data: np.ndarray, share: float) -> np.ndarray:
+    """ε rms(u), by the mean square of u (1 + ε²) that noisy data have."""
+    deviation = share * float(np.sqrt(np.mean(data**2) / (1 + share**2)))
+    return np.full(data.shape, deviation)
 
 
 def _rms(u: np.ndarray) -> Float[np.ndarray, " batch ..."]:

@@ -115,6 +115,14 @@ def study_noise_command(
     unrolled: Annotated[
         int, typer.Option(min=0, help="Stages of a learned gradient descent; 0 for none.")
     ] = 0,
+    test_kind: Annotated[
+        str | None,
+        typer.Option(help="Kind of the noise of the test samples, of which no method is told."),
+    ] = None,
+    cells: Annotated[
+        int | None,
+        typer.Option(help="Cells of an axis, of classical methods; default: points of the data."),
+    ] = None,
     seeds: Seeds = 1,
     out: Out = None,
     data: Store = None,
@@ -142,7 +150,18 @@ def study_noise_command(
     store = data or generated(declared.data.load_recipe())
     only = tuple(dict.fromkeys(method or []))
     study = NoiseStudy(
-        declared, store, folder, trained, tested, seeds, inverted, multiples, only, unrolled
+        declared,
+        store,
+        folder,
+        trained,
+        tested,
+        seeds,
+        inverted,
+        multiples,
+        only,
+        unrolled,
+        test_kind,
+        cells,
     )
     how.study(study, f"studying {declared.name}, steps")
     say(write_noise_report(study, place))

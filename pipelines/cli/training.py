@@ -165,7 +165,8 @@ def evaluate_command(
         checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise,
         told=told,
     )  # fmt: skip
-    summary = score.summary()
+    asked = {"noise": noise, "told": told}
+    summary = score.summary() | {key: level for key, level in asked.items() if level is not None}
     if out is not None:
         write(out, json.dumps(summary, indent=1).encode())
     _print_score(summary)

@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
-from dataclasses import dataclass, replace
+from csv import writer
+from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
+from itertools import groupby
 from pathlib import Path
-from textwrap import fill
+from typing import Any
 
 import numpy as np
 import torch
 
 from operators.training.files import write
 from pdegen.store.store import open_sealed
+from pipelines.declared.registry import InputNoise
 from pipelines.reports import study_charts as charts
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.figures import picture
-from pipelines.reports.pictures import Tested, functions_of
-from pipelines.reports.sheets import Panel, sheet
+from pipelines.reports.noise_pictures import Reconstructions
 from pipelines.reports.studies import Facts, of_data, reproduction
 from pipelines.reports.wording import settings
 from pipelines.runs import reproduction as again
 from pipelines.runs.run import provenance
+from pipelines.studies.learned_start import LearnedStart, learned_starts
 from pipelines.studies.levels import ALL
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import CONSTANT, Cell
+from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, interval, mean_and_spread
 from pipelines.studies.runner import How
 
-_MEASURES = {
-    "errors": ("Relative L² error", "‖p − a‖/‖a‖ of the coefficient on the target's cells."),
-    "iou": ("Intersection over union", "Of each phase, |P ∩ Q|/|P ∪ Q|; the mean of both phases."),
-    "hausdorff": (
-        "Hausdorff distance of the interfaces",
-        "The side of the square is 1; √2 where no interface was found.",
-    ),
-}
-_WIDE = 13  # letters of a line above a small picture
 _MANY = 100  # samples, from which on a mean is fit for a headline
 _LEVEL = "noise level of the test samples"
 
@@ -49,12 +46,17 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
         The path of report.html, which needs no other file.
     """
     part, experiment = _Part(study, device), study.experiment
-    means = {measure: part.pairs(measure).tolist() for measure in _MEASURES}
-    numbers = {
+    means = {measure: part.pairs(measure).tolist() for measure in MEASURES}
+    numbers: dict[str, Any] = {
         "test_levels": study.test_levels,
         **{m: dict(zip(part.rows, pairs, strict=True)) for m, pairs in means.items()},
     }
-    write(study.folder / "matrix.json", json.dumps(numbers, indent=1).encode())
+    numbers["break_even"] = {
+        name: [start.inversions for start in starts]
+        for name, starts in groupby(part.starts, lambda start: start.name)
+    }
+    write(study.folder / "matrix.json", json.dumps(_finite(numbers), indent=1).encode())
+    write(study.folder / "measures.csv", part.csv().encode())
     errors = part.pairs("errors")[..., 0]
     best = [list(part.rows)[i] for i in errors.argmin(axis=0)]
     report = Report(
@@ -68,13 +70,35 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
         sections=[
             part.what(),
             part.matrix(),
-            *(part.measured(measure) for measure in ("iou", "hausdorff")),
+            *(part.measured(measure) for measure in MEASURES if measure != "errors"),
             part.costs(),
+            *([part.learned_start()] if part.starts else []),
             part.reconstructions(),
             part.reproduction(),
         ],
     )
     return report.write(study.folder)
+
+
+def _of_kind(noise: InputNoise) -> dict[str, Any]:
+    """A noise without its level."""
+    return noise.model_dump(mode="json", exclude={"level", "fresh"}, exclude_none=True)
+
+
+def _finite(value: Any) -> Any:
+    """None in place of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _word(pair: list[float]) -> str:
+    mean, spread = pair
+    if not math.isfinite(mean):
+        return "–"
+    return f"{mean:.3g} ± {spread:.2g}" if spread else f"{mean:.3g}"
 
 
 def _listed(levels: tuple[float, ...], separator: str = ", ") -> str:
@@ -99,7 +123,7 @@ class _Part:
         """Those of each method: at each test level, one for each seed."""
         study, how = self.study, How(self.device)
         return {
-            method.name: [[study.row(c, how) for c in cells] for cells in study.cells(method)]
+            method.name: [[study.row(c, how) for c in cells] for cells in study.tests(method)]
             for method in (*self.trained, *study.corrected, Cell(CONSTANT), *study.classical)
         }
 
@@ -116,15 +140,15 @@ class _Part:
     def what(self) -> Section:
         study, experiment = self.study, self.study.experiment
         assert experiment.noise is not None
-        noise = experiment.noise.model_dump(mode="json", exclude={"level"}, exclude_none=True)
-        fresh, data = noise.pop("fresh"), experiment.data
+        fresh, data = experiment.noise.fresh, experiment.data
         count = min(study.inverted, len(study.truth))
         target = data.target_resolution or data.resolution
         learned = f"{data.input} on {data.resolution}² points → {data.target} on {target}² cells"
         seeds, epochs = f"{study.seeds} seeds each", f"{experiment.training.epochs} epochs"
         facts: Facts = [
             *of_data(study.store, learned),
-            ("Noise", settings(noise)),
+            ("Noise", settings(_of_kind(experiment.noise))),
+            *self._told(),
             ("In training", "fresh in every epoch" if fresh else "frozen: drawn once"),
             ("In validation and test", "frozen, of other samples than the training noise"),
             ("Trainings", f"levels {_trained(study)}, {seeds}, {epochs}"),
@@ -132,8 +156,30 @@ class _Part:
             ("Test samples", f"{len(study.truth)}; classical methods on the first {count}"),
             (CONSTANT.capitalize(), "the mean coefficient of the training samples"),
             *((method.name.capitalize(), self._weights(method)) for method in study.classical),
+            *(
+                (
+                    f"Model of {name}",
+                    f"misses known data by {method.missed():.2g} of their deviation",
+                )
+                for name, method in study.inversions.methods.items()
+                if method.missed is not None
+            ),
         ]
         return Section("What was studied", tables=(Table(facts),))
+
+    def _told(self) -> Facts:
+        """What methods are not told of the noise, and where they find the coefficient."""
+        study, facts = self.study, list[tuple[str, ...]]()
+        level = study.test_levels[0]
+        told = study.noise(level).build()
+        if study.test_kind is not None:
+            said = f"{settings(_of_kind(study.tested(level)))}: another kind than all methods know"
+            facts.append(("Noise in test", said))
+        elif told.lost:
+            facts.append(("Not told of it", f"to classical methods: {told.lost}"))
+        points, cells = study.experiment.data.resolution, study.inversions.setting.cells
+        facts.append(("Classical methods", f"data on {points}² points → {cells}² cells"))
+        return facts
 
     def _weights(self, method: Cell) -> str:
         """Which weights were chosen on validation samples."""
@@ -161,7 +207,7 @@ class _Part:
             "Means over the test samples, with half of the 95 % interval of the mean error. "
             "Seconds are of one processor, one sample after another; solves count systems of "
             "equations of any size, tangents and adjoints included. A corrected model is the start "
-            "of steps of a classical method; the seconds are of these steps, seed 0."
+            "of steps of a classical method; the seconds are of its answer and these steps, seed 0."
         )
         table = list[tuple[str, ...]]()
         for method in (*self.study.corrected, *self.study.classical):
@@ -179,7 +225,7 @@ class _Part:
         )
 
     def matrix(self) -> Section:
-        title, meaning = _MEASURES["errors"]
+        error = MEASURES["errors"]
         means, spreads = np.moveaxis(self.pairs("errors"), -1, 0)
         words, names = [f"{level:g}" for level in self.study.test_levels], list(self.rows)
         places = range(len(words))
@@ -190,7 +236,7 @@ class _Part:
         said = "Mean over the test samples and seeds ± deviation over the seeds."
         return Section(
             "Trained at one level, tested at another",
-            (f"{title}: {meaning} {said}", *self._lessons(means)),
+            (f"{error.title}: {error.meaning} {said}", *self._lessons(means)),
             pictures=(
                 picture(heat, "matrix", "Mean relative L² error by training and test level."),
                 picture(figure, "levels", "The same against the noise level of the test samples."),
@@ -232,46 +278,60 @@ class _Part:
         )
 
     def measured(self, measure: str) -> Section:
-        title, meaning = _MEASURES[measure]
+        said = MEASURES[measure]
         table: Facts = [
-            (name, *(f"{mean:.3g} ± {s:.2g}" if s else f"{mean:.3g}" for mean, s in row))
+            (name, *map(_word, row))
             for name, row in zip(self.rows, self.pairs(measure).tolist(), strict=True)
+            if any(math.isfinite(mean) for mean, _ in row)
         ]
         header = ("method", *(f"tested at {level:g}" for level in self.study.test_levels))
-        return Section(title, (meaning,), (Table(table, header),))
+        return Section(said.title, (said.meaning,), (Table(table, header),))
+
+    def csv(self) -> str:
+        """Every measure of every method at every level: mean, and deviation over the seeds."""
+        lines = [("method", "level", "measure", "mean", "deviation over seeds")]
+        for measure in MEASURES:
+            for name, row in zip(self.rows, self.pairs(measure).tolist(), strict=True):
+                for level, (mean, spread) in zip(self.study.test_levels, row, strict=True):
+                    if math.isfinite(mean):
+                        lines.append((name, f"{level:g}", measure, f"{mean:.6g}", f"{spread:.6g}"))
+        text = StringIO()
+        writer(text, lineterminator="\n").writerows(lines)
+        return text.getvalue()
+
+    def learned_start(self) -> Section:
+        """After how many inversions a model has paid as their start."""
+        starts = self.starts
+        said = (
+            "Solves of an inversion are of any size. One solve of the recipe, on its refined "
+            f"cells, takes {starts[0].started.solve_seconds:.2g} s of one processor. Spent are the "
+            f"{starts[0].samples} samples solved for the training and its selection, and the "
+            "seconds of the training, in solves of the recipe; the seconds that an inversion "
+            "saves, the model's answer included, are counted in them too."
+        )
+        table = [
+            (
+                start.name, f"{start.level:g}", f"{start.saved_solves:.0f}", f"{start.saved:.2g}",
+                f"{start.spent:.4g}",
+                f"{start.inversions:.3g}" if math.isfinite(start.inversions) else "never",
+            )
+            for start in starts
+        ]  # fmt: skip
+        header = (
+            "method", "level", "solves saved, of any size", "saved, in solves of the recipe",
+            "spent, in these", "pays after inversions",
+        )  # fmt: skip
+        return Section("When the learned start has paid", (said,), (Table(table, header),))
+
+    @cached_property
+    def starts(self) -> list[LearnedStart]:
+        return learned_starts(self.study, How(self.device))
 
     def reconstructions(self) -> Section:
-        study, rows, number = self.study, list[list[Panel]](), 0
-        models = [model for model in self.trained if model.told == 1]
-        classical = [method for method in study.classical if method.told == 1]
-        names = "truth a", *(method.name for method in (*models, *classical))
-        titles = [fill(name, _WIDE) for name in names]
-        for at, level in enumerate(study.test_levels):
-            pairs = study.test_pairs(level)
-            number = int(pairs.samples[0])
-            data, truth = functions_of(Tested(study.experiment, open_sealed(study.store), pairs))
-            found = [
-                study.truth[0],
-                *(study.predicted(replace(model, at=level), self.device)[0] for model in models),
-                *(
-                    study.invert(replace(method, at=level), self._weight(method, at), 1).fields(
-                        study.truth.shape[1]
-                    )[0]
-                    for method in classical
-                ),
-            ]
-            panels = [data.panel(0, 0, title="" if rows else "data u")]
-            for title, field in zip(titles, found, strict=True):
-                one = replace(truth, values=field[None, ..., None])
-                panels.append(one.panel(0, 0, truth.scale(0), "" if rows else title))
-            rows.append([replace(panel, label=None) for panel in panels])
-        figure = sheet(rows, [f"noise {level:g}" for level in study.test_levels])
-        caption = f"Test sample {number} at every noise level; models of seed 0."
-        return Section("Reconstructions", pictures=(picture(figure, "reconstructions", caption),))
-
-    def _weight(self, method: Cell, at: int) -> float:
-        """Chosen at a test level."""
-        return float(self.rows[method.name][at][0].note.split()[1].rstrip(","))
+        rows = {name: [seeds[0] for seeds in found] for name, found in self.rows.items()}
+        return Section(
+            "Reconstructions", pictures=Reconstructions(self.study, rows, self.device).pictures()
+        )
 
     def reproduction(self) -> Section:
         study, experiment = self.study, self.study.experiment
@@ -282,6 +342,8 @@ class _Part:
             "--seeds": str(study.seeds),
             "--inverted": str(study.inverted),
             "--told": _listed(study.told, ","),
+            **({} if study.test_kind is None else {"--test-kind": study.test_kind}),
+            **({} if study.cells is None else {"--cells": str(study.cells)}),
         }
         chosen = [word for name in study.only for word in ("--method", name)]
         chosen += ["--unrolled", str(study.unrolled)] * bool(study.unrolled)

@@ -21,6 +21,8 @@ from operators.data import Batch, Channel, Samples
 from operators.training.evaluate import errors
 from pdegen.domains import Box
 from pdegen.foreign.replacing import replacing
+from pipelines.declared.experiment import Experiment
+from pipelines.runs.data import Source
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.guaranteed import Guaranteed, check_tolerance
 from pipelines.runs.run import CheckpointError, opened, provenance
@@ -49,7 +51,7 @@ def predict(
     polish: float | None = None,
     overwrite: bool = False,
 ) -> Predictions:
-    """Write what a checkpoint predicts of a split of a store.
+    """Write what a checkpoint predicts of a split of a store, and with which noise on the inputs.
 
     The group appears whole, and what it replaces is there until then (`pdegen.foreign.replacing`).
     The predictions of the split must fit into memory.
@@ -107,6 +109,7 @@ def predict(
         experiment=description["experiment"],
         source=pairs.source,
         provenance=provenance(device),
+        **_disturbed(description, store, level, told),
     )
     said: tuple[str, ...] = ()
     if guaranteed is not None:
@@ -117,6 +120,16 @@ def predict(
         warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
         dataset.to_zarr(written, mode="w-", zarr_format=3, consolidated=True)
     return Predictions(out, said)
+
+
+def _disturbed(
+    description: dict[str, Any], store: str, level: float | None, told: float | None
+) -> dict[str, Any]:
+    """The noise of the inputs, if there is any, and the level that was told, if it is another."""
+    experiment = Experiment.parse(description["experiment"], store)
+    noise = Source(store, experiment, at=level, told=told).noise
+    said = {} if noise is None else {"noise": noise.model_dump(mode="json", exclude_none=True)}
+    return said if told is None else {**said, "told": told}
 
 
 def _dataset(pairs: Samples, values: np.ndarray, positions: np.ndarray) -> xr.Dataset:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import process_time
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 
 from operators.data import Pairs, averaging_weights
 from operators.norms import relative_l2
-from pdegen.inverse.setting import ClassicalMethod, Correction, Estimate, Setting
+from pdegen.equations.base import Problem
+from pdegen.inverse.setting import ClassicalMethod, Estimate, Forward, Setting
 from pdegen.recipe import Recipe
+from pdegen.sampling.noise import SensorNoise
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
+from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source
 
 TUNED_ON = 2  # validation samples that choose the weight of a classical inversion
 KNOWN = 200  # training samples, at most, that a classical inversion may look at
+_TIMED = 5  # solves
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,25 @@ class Inverted:
 
     def fields(self, cells: int) -> Float[np.ndarray, "samples m m"]:
         """On the cells of the target, m an axis."""
-        weights = averaging_weights(len(self.estimates[0].a), cells)
-        return np.stack([weights @ estimate.a @ weights.T for estimate in self.estimates])
+        return np.stack([on_cells(estimate.a, cells) for estimate in self.estimates])
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a classical inversion takes of some samples.
+
+    Args:
+        values: d.
+        deviation: Of their noise, as it is told, of the same shape.
+    """
+
+    values: Float[np.ndarray, " samples *data"]
+    deviation: Float[np.ndarray, " samples *data"]
+
+    @property
+    def first(self) -> Observed:
+        """The first sample alone."""
+        return Observed(self.values[:1], self.deviation[:1])
 
 
 @dataclass(frozen=True)
@@ -56,11 +79,52 @@ class Inversions:
         source: The data of the experiment.
         only: The methods, by name; by default all that the equation offers.
         learned: Others, that the equation does not offer.
+        cells: Of an axis, on which they find the target; by default as many as the data have
+            points.
     """
 
     source: Source
     only: tuple[str, ...] = ()
     learned: Mapping[str, ClassicalMethod] = field(default_factory=dict[str, ClassicalMethod])
+    cells: int | None = None
+
+    @cached_property
+    def setting(self) -> Setting:
+        """The points of the data, and training samples."""
+        count = min(KNOWN, len(self.source.streamed("train")))
+        known = self._on_cells({"data.samples": count}).clean("train")
+        x = known.points[:, 0, 0].double().numpy()
+        a, u = (values[..., 0].double().numpy() for values in (known.u, known.a))
+        return Setting(x, a, u, self._seen(u.shape[1:]))
+
+    def _seen(self, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."] | None:
+        """Points that have a sensor; None where all have."""
+        noise = self.source.experiment.noise
+        model = None if noise is None else noise.build()
+        if noise is None or not isinstance(model, SensorNoise):
+            return None
+        return model.observed(shape, noise.seed)
+
+    def _on_cells(self, overrides: Mapping[str, Any]) -> Source:
+        experiment = self.source.experiment
+        cells = self.cells or experiment.data.resolution
+        changed = {"data.target_resolution": cells, **overrides}
+        return Source(self.source.url, experiment.with_overrides(changed))
+
+    @cached_property
+    def truth(self) -> Float[np.ndarray, "samples n n"]:
+        """Targets of the test samples on the cells of the methods."""
+        return self._on_cells({}).clean("test").u[..., 0].double().numpy()
+
+    @property
+    def _problem(self) -> Problem:
+        held = open_sealed(self.source.url)
+        if not held.said.recipe.problem:
+            raise SchemaError(
+                f"study noise: {self.source.url} has no recipe, and classical methods need the law "
+                "of what they look for"
+            )
+        return Recipe.parse(held.attributes["recipe"], self.source.url).problem
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:
@@ -69,63 +133,99 @@ class Inversions:
         Raises:
             SchemaError: If the equation does not offer a method.
         """
-        experiment, held = self.source.experiment, open_sealed(self.source.url)
-        n = experiment.data.resolution
-        count = min(KNOWN, len(self.source.streamed("train")))
-        same = {"data.target_resolution": n, "data.samples": count}
-        known = Source(self.source.url, experiment.with_overrides(same)).clean("train")
-        x = known.points[:, 0, 0].double().numpy()
-        a, u = (values[..., 0].double().numpy() for values in (known.u, known.a))
-        problem = Recipe.parse(held.attributes["recipe"], self.source.url).problem
-        offered = problem.inversions(Setting(x, a, u))
+        offered = self._problem.inversions(self.setting)
         for name in self.only:
             if name not in offered:
                 raise SchemaError(f"method: unknown {name!r}, known: {', '.join(offered)}")
         return {**{name: offered[name] for name in self.only or offered}, **self.learned}
 
     @property
-    def correction(self) -> Correction | None:
-        """Of the first method that has one."""
-        offered = [m.correction for m in self.methods.values() if m.correction is not None]
-        return offered[0] if offered else None
+    def corrector(self) -> str | None:
+        """The first method that can start at the answer of a model."""
+        offered = (name for name, m in self.methods.items() if m.correction is not None)
+        return next(offered, None)
 
-    def invert(
-        self, name: str, weight: float, pairs: Pairs, deviation: np.ndarray, samples: int
-    ) -> Inverted:
-        """What a method makes of the first samples, told the deviation of their noise."""
+    def data(self, pairs: Pairs, noise: InputNoise, told: float, samples: int) -> Observed:
+        """Of the first samples.
+
+        Args:
+            pairs: Noisy samples.
+            noise: What is told of their noise: a kind and a level.
+            told: A multiple of its deviation that is told.
+            samples: How many, at most.
+        """
+        setting, model = self.setting, noise.build()
+        values = pairs.a[:samples, ..., 0].double().numpy()
+        spread = self.source.deviation(pairs)
+        deviation = told * np.stack([model.equivalent(d, setting.u, spread) for d in values])
+        if setting.seen is None:
+            return Observed(values, deviation)
+        return Observed(values[:, setting.seen], deviation[:, setting.seen])
+
+    def invert(self, name: str, weight: float, data: Observed) -> Inverted:
+        """What a method makes of data."""
         inversion = self.methods[name].with_weight(weight)
-        return _timed(lambda data, place: inversion(data, deviation), _data(pairs, samples))
+        return _timed(inversion, data.values, data.deviation)
 
-    def correct(self, pairs: Pairs, deviation: np.ndarray, answers: np.ndarray) -> Inverted:
-        """What steps of a method make of the answers of a model for the first samples."""
-        correction = self.correction
+    def correct(self, data: Observed, answers: np.ndarray) -> Inverted:
+        """What steps of a method make of the answers of a model for these data."""
+        assert self.corrector is not None
+        correction = self.methods[self.corrector].correction
         assert correction is not None
-        return _timed(
-            lambda data, place: correction(data, deviation, answers[place]),
-            _data(pairs, len(answers)),
-        )
+        return _timed(correction, data.values, data.deviation, answers)
 
-    def weight(self, name: str, validation: Pairs, deviation: np.ndarray) -> float:
-        """The weight with the smallest mean error on the first validation samples, which only a
-        method with several weights looks at."""
+    def weight(self, name: str, data: Observed, known: Float[np.ndarray, "samples m m"]) -> float:
+        """The weight with the smallest mean error on samples whose targets are known; only a method
+        with several weights looks at them."""
         weights = self.methods[name].weights
         if len(weights) == 1:
             return weights[0]
-        known = validation.u[:TUNED_ON, ..., 0].double()
 
         def mean_error(weight: float) -> float:
-            found = self.invert(name, weight, validation, deviation, TUNED_ON)
-            fields = known.new_tensor(found.fields(known.shape[1]))
-            return float(relative_l2(fields, known).mean())
+            fields = self.invert(name, weight, data).fields(known.shape[1])
+            return float(relative_l2(torch.from_numpy(fields), torch.from_numpy(known)).mean())
 
         return min(weights, key=mean_error)
 
+    def misfits(
+        self, data: Observed, found: Sequence[Float[np.ndarray, "n n"]]
+    ) -> Float[np.ndarray, " samples"] | None:
+        """Root mean square of (d - H u(a))/σ, by the solver of the recipe; None without noise, or
+        where the equation offers no solver."""
+        if self._forward is None or not np.all(data.deviation > 0):
+            return None
+        solved = np.stack([self._forward(a) for a in found])
+        if self.setting.seen is not None:
+            solved = solved[:, self.setting.seen]
+        squares = ((data.values - solved) / data.deviation) ** 2
+        return np.sqrt(squares.reshape(len(found), -1).mean(axis=1))
 
-def _data(pairs: Pairs, samples: int) -> np.ndarray:
-    return pairs.a[:samples, ..., 0].double().numpy()
+    @cached_property
+    def _forward(self) -> Forward | None:
+        return self._problem.forward(self.setting.x)
+
+    @cached_property
+    def solve_seconds(self) -> float:
+        """Processor time in which the recipe's solver solves for a known sample."""
+        if self._forward is None:
+            return 0.0
+        self._forward(self.setting.a[0])  # compiles
+        start, few = process_time(), self.setting.a[:_TIMED]
+        for a in few:
+            self._forward(a)
+        return (process_time() - start) / len(few)
 
 
-def _timed(invert: Callable[[np.ndarray, int], Estimate], data: np.ndarray) -> Inverted:
+def on_cells(a: Float[np.ndarray, "n n"], cells: int) -> Float[np.ndarray, "m m"]:
+    """Averages over m cells of an axis."""
+    weights = averaging_weights(len(a), cells)
+    return weights @ a @ weights.T
+
+
+def _timed(invert: Callable[..., Estimate], *given: np.ndarray) -> Inverted:
+    samples = list(zip(*given, strict=True))
+    if len(samples) > 1:
+        invert(*samples[0])  # prepares what all samples share
     start = process_time()
-    found = tuple(invert(one, place) for place, one in enumerate(data))
+    found = tuple(invert(*one) for one in samples)
     return Inverted(found, (process_time() - start) / len(found))

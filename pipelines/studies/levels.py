@@ -45,6 +45,19 @@ def parse_levels(text: str) -> tuple[float, ...]:
         raise SchemaError(f"levels are numbers separated by commas, got {text!r}") from None
 
 
+def check_kinds(told: str, tested: str | None) -> None:
+    """Raise SchemaError where methods cannot be told one kind of noise and tested with another.
+
+    Levels of "snr" are decibels, and "sensors" leave points out.
+    """
+    apart = {"snr", "sensors"} & {told, tested}
+    if tested not in (None, told) and apart:
+        raise SchemaError(
+            f"test kind: data with {tested} noise cannot be taken for data with {told} noise: "
+            f"{' and '.join(sorted(apart))} has levels or points of its own"
+        )
+
+
 def check_classical(inverted: int, told: tuple[float, ...]) -> None:
     """Raise SchemaError where classical methods cannot be tested so.
 

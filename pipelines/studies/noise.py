@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from operators.data import Pairs
-from operators.norms import relative_l2
 from operators.training.files import read
+from pdegen.inverse.setting import Estimate
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
@@ -23,15 +23,16 @@ from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
-from pipelines.runs.interfaces import agreement
 from pipelines.runs.predictions import kept_mean
 from pipelines.runs.unrolled import Unrolled
-from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Inverted
-from pipelines.studies.levels import Trained, check_classical, key
+from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
+from pipelines.studies.levels import Trained, check_classical, check_kinds, key
 from pipelines.studies.noise_cells import CONSTANT, Cell
+from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 
+_LEAST = 4  # cells of an axis
 _HOLDING = Holding("study", "study.json")
 
 
@@ -51,6 +52,10 @@ class NoiseStudy(Study[Cell]):
             the truth.
         only: The classical methods to test, by name; by default all that the equation offers.
         unrolled: Stages of a learned gradient descent, trained at all levels; 0 for none.
+        test_kind: Kind of the noise of the test samples, of which nobody is told; by default that
+            of the experiment.
+        cells: Of an axis, on which classical methods find the coefficient; by default as many as
+            the data have points.
 
     Raises:
         SchemaError: If the experiment does not learn a two-phase coefficient from noisy data, a
@@ -67,6 +72,8 @@ class NoiseStudy(Study[Cell]):
     told: tuple[float, ...] = (1.0,)
     only: tuple[str, ...] = ()
     unrolled: int = 0
+    test_kind: str | None = None
+    cells: int | None = None
 
     def __post_init__(self) -> None:
         data, noise = self.experiment.data, self.experiment.noise
@@ -89,18 +96,43 @@ class NoiseStudy(Study[Cell]):
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inverted, self.told)
         if self.unrolled:
+            if noise.kind == "sensors" or self.cells is not None:
+                raise SchemaError(
+                    "unrolled takes data at all points of its cells: no sensors, no cells"
+                )
             _ = self.scheme  # refuses an impossible one
+        check_kinds(noise.kind, self.test_kind)
+        for level in self.test_levels:
+            self.tested(level)  # refuses an unknown kind
+        if self.cells is not None and self.cells < _LEAST:
+            raise SchemaError(f"cells must be at least {_LEAST}, got {self.cells}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As text: classes of operators are made when the project is imported, and are not sent."""
         rest = self.store, self.folder, self.train_levels, self.test_levels, self.seeds
-        rest = (*rest, self.inverted, self.told, self.only, self.unrolled)
+        rest = (
+            *rest,
+            self.inverted,
+            self.told,
+            self.only,
+            self.unrolled,
+            self.test_kind,
+            self.cells,
+        )
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
     def noise(self, level: Trained) -> InputNoise:
-        """The noise of the experiment, at a level."""
+        """The noise of the experiment, at a level: in training, and as methods are told."""
         assert self.experiment.noise is not None
         return self.experiment.noise.replaced({"level": level}, "noise level")
+
+    def tested(self, level: float) -> InputNoise:
+        """The noise of the test samples, at a level."""
+        noise = self.noise(level)
+        if self.test_kind is None:
+            return noise
+        said = {"kind": self.test_kind, "level": level, "seed": noise.seed, "fresh": noise.fresh}
+        return InputNoise.parse(said, "test kind")
 
     @property
     def values(self) -> tuple[float, float]:
@@ -128,11 +160,11 @@ class NoiseStudy(Study[Cell]):
     @property
     def corrected(self) -> list[Cell]:
         """The models whose answers a classical method can correct."""
-        if self.inversions.correction is None:
+        if self.inversions.corrector is None:
             return []
         return [Cell(level, corrected=True) for level in self.train_levels]
 
-    def cells(self, method: Cell) -> list[list[Cell]]:
+    def tests(self, method: Cell) -> list[list[Cell]]:
         """Those of a method: at each test level, one for each seed."""
         seeds = range(1 if isinstance(method.method, str) else self.seeds)
         return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
@@ -163,6 +195,8 @@ class NoiseStudy(Study[Cell]):
             "told": self.told,
             "only": self.only,
             "unrolled": self.unrolled,
+            "test_kind": self.test_kind,
+            "cells": self.cells,
             "store": self.store,
         }
         same = ("experiment", "content")
@@ -188,15 +222,16 @@ class NoiseStudy(Study[Cell]):
 
     def digest(self, part: Cell) -> str:
         assert part.at is not None
-        noisy = f"{content(self.store)} {self.noise(part.at).model_dump_json()}".encode()
+        noises = (self.noise(part.at).model_dump_json(), self.tested(part.at).model_dump_json())
+        noisy = f"{content(self.store)} {noises} {list(MEASURES)}".encode()
         if isinstance(part.method, str):
-            settings = [part.method, part.told, TUNED_ON, KNOWN, self.inverted]
+            settings = [part.method, part.told, TUNED_ON, KNOWN, self.inverted, self.cells]
             if self.scheme is not None and part.method == self.scheme.name:
                 settings.append(self.scheme.digest)
             return _digest(json.dumps(settings).encode(), noisy)
         told = b"" if part.told == 1 else f"told {part.told}".encode()
         made = _digest(read(self.training(part).checkpoint), noisy + told)
-        return f"{made} {KNOWN} {self.inverted}" if part.corrected else made
+        return f"{made} {KNOWN} {self.inverted} {self.cells}"
 
     def kept(self, part: Cell) -> Row | None:
         if part.at is None and isinstance(part.method, str):
@@ -223,15 +258,23 @@ class NoiseStudy(Study[Cell]):
             self.training(part).run(how)
             return Row()
         if part.method == CONSTANT:
-            row = self._scored(self._constant())
+            row = self._scored(part, self._constant())
         elif isinstance(part.method, str) or part.corrected:
             row = self._inverted(part, how.device)
         else:
-            row = self._scored(self.predicted(part, how.device))
+            row = self._scored(part, self.predicted(part, how.device))
         row.made_from = self.digest(part)
         return row
 
     # the matrix
+
+    @property
+    def solved(self) -> int:
+        """Samples that a training and the choice of its epoch need."""
+        data, count = self.experiment.data, len(self.source.streamed("train"))
+        if data.stream is not None:
+            count = (data.epoch_samples or count) * self.experiment.training.epochs
+        return count + len(self.source.streamed("validation"))
 
     @cached_property
     def source(self) -> Source:
@@ -239,7 +282,7 @@ class NoiseStudy(Study[Cell]):
 
     def test_pairs(self, level: float) -> Pairs:
         """The test samples with frozen noise of a level."""
-        return self.source.noisy("test", noise=self.noise(level))
+        return self.source.noisy("test", noise=self.tested(level))
 
     @cached_property
     def truth(self) -> np.ndarray:
@@ -251,6 +294,7 @@ class NoiseStudy(Study[Cell]):
         assert cell.at is not None
         training = self.training(cell)
         place = f"at-{cell.at:g}" + ("" if cell.told == 1 else f"-told-{cell.told:g}")
+        place += "" if self.test_kind is None else f"-{self.test_kind}"
         found = training.predicted(self.test_pairs_of(cell), device, training.folder / place)
         return found[..., 0].double().numpy()
 
@@ -260,7 +304,8 @@ class NoiseStudy(Study[Cell]):
         experiment, told = self.training(cell).experiment, None
         if cell.told != 1:
             told = cell.told * cell.at
-        return Source(self.store, experiment, at=cell.at, told=told).noisy("test")
+        noise = self.tested(cell.at)
+        return Source(self.store, experiment, at=cell.at, told=told).noisy("test", noise=noise)
 
     def _constant(self) -> np.ndarray:
         """The mean coefficient of the training samples, whatever the data."""
@@ -272,7 +317,7 @@ class NoiseStudy(Study[Cell]):
     def inversions(self) -> Inversions:
         """The classical ones, and the learned one beside them."""
         learned = {} if self.scheme is None else {self.scheme.name: self.scheme.method}
-        return Inversions(self.source, self.only, learned)
+        return Inversions(self.source, self.only, learned, self.cells)
 
     @cached_property
     def scheme(self) -> Unrolled | None:
@@ -284,57 +329,60 @@ class NoiseStudy(Study[Cell]):
         experiment = self.experiment.with_overrides({"noise.level": [0.0, highest]})
         return Unrolled(experiment, self.store, self.folder / "models" / "unrolled", self.unrolled)
 
-    def told_deviation(self, part: Cell, pairs: Pairs) -> np.ndarray:
-        """What a classical method is told of the noise at the points of the data."""
+    def data(self, part: Cell) -> Observed:
+        """The first test samples as a classical method is given them."""
         assert part.at is not None
-        return part.told * part.at * self.source.deviation(pairs)
+        pairs, noise = self.test_pairs(part.at), self.noise(part.at)
+        return self.inversions.data(pairs, noise, part.told, self.inverted)
 
-    def _weight(self, part: Cell) -> float:
-        """Of a classical method, chosen on validation samples with noise of the same level."""
+    def weight(self, part: Cell) -> float:
+        """Of a classical method, chosen on validation samples with the noise that it is told."""
         assert isinstance(part.method, str)
         assert part.at is not None
-        validation = self.source.noisy("validation", noise=self.noise(part.at))
-        return self.inversions.weight(
-            part.method, validation, self.told_deviation(part, validation)
-        )
+        noise = self.noise(part.at)
+        validation = self.source.noisy("validation", noise=noise)
+        data = self.inversions.data(validation, noise, part.told, TUNED_ON)
+        known = validation.u[:TUNED_ON, ..., 0].double().numpy()
+        return self.inversions.weight(part.method, data, known)
 
-    def invert(self, part: Cell, weight: float, samples: int) -> Inverted:
-        """What a classical method makes of the first test samples."""
-        assert isinstance(part.method, str)
-        assert part.at is not None
-        pairs = self.test_pairs(part.at)
-        return self.inversions.invert(
-            part.method, weight, pairs, self.told_deviation(part, pairs), samples
-        )
-
-    def correct(self, part: Cell, answers: np.ndarray) -> Inverted:
-        """What steps of a classical method make of a model's answers for the first samples."""
-        assert part.at is not None
-        pairs = self.test_pairs(part.at)
-        return self.inversions.correct(pairs, self.told_deviation(part, pairs), answers)
+    def answered(self, part: Cell, device: torch.device) -> np.ndarray:
+        """What a model makes of the samples that are corrected."""
+        return self.predicted(replace(part, corrected=False), device)[: self.inverted]
 
     def _inverted(self, part: Cell, device: torch.device) -> Row:
         """Of a classical method, or of its steps after a model, on the first test samples."""
-        if part.corrected:
-            answers = self.predicted(replace(part, corrected=False), device)
-            found, chosen = self.correct(part, answers[: self.inverted]), ""
+        data, chosen = self.data(part), ""
+        if isinstance(part.method, str):
+            weight = self.weight(part)
+            found, chosen = (
+                self.inversions.invert(part.method, weight, data),
+                f"weight {weight:g}, ",
+            )
+            seconds = 0.0
         else:
-            weight = self._weight(part)
-            found, chosen = self.invert(part, weight, self.inverted), f"weight {weight:g}, "
-        row = self._scored(
-            found.fields(self.truth.shape[1]), f"{chosen}first {len(found)} test samples"
-        )
-        row.inference_seconds, row.solves = found.seconds, found.solves
+            answers = self.answered(part, device)
+            found = self.inversions.correct(data, answers)
+            seconds = self.training(part).seconds(self.test_pairs_of(part), device)
+        row = self._scored(part, found.fields(self.truth.shape[1]), found.estimates)
+        row.note = f"{chosen}first {len(found)} test samples"
+        row.inference_seconds, row.solves = seconds + found.seconds, found.solves
+        row.solve_seconds = self.inversions.solve_seconds
         return row
 
-    def _scored(self, found: np.ndarray, note: str = "") -> Row:
-        truth = self.truth[: len(found)]
-        iou, distance = (values.tolist() for values in agreement(found, truth, self.values))
-        return Row(errors=_errors(found, truth).tolist(), iou=iou, hausdorff=distance, note=note)
-
-
-def _errors(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    return relative_l2(torch.from_numpy(found), torch.from_numpy(truth)).numpy()
+    def _scored(self, part: Cell, found: np.ndarray, estimates: Sequence[Estimate] = ()) -> Row:
+        """By all measures; a coefficient is solved for on the cells of its method, between the
+        values of the phases."""
+        assert part.at is not None
+        count, (low, high) = len(found), self.values
+        noise, known = self.tested(part.at), min(len(found), self.inverted)
+        fields = [estimate.a for estimate in estimates] or list(found[:known])
+        data = self.inversions.data(self.test_pairs(part.at), noise, 1.0, known)
+        misfits = self.inversions.misfits(data, [np.clip(a, low, high) for a in fields])
+        cells = self.inversions.truth[:count] if estimates else None
+        scores = measured(
+            Reconstructed(found, self.truth[:count], self.values, misfits, estimates, cells)
+        )
+        return Row(errors=scores.pop("errors"), scores=scores)
 
 
 def _digest(*parts: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isfinite, nan
 from statistics import mean, stdev
 from typing import Any
 
@@ -26,12 +27,12 @@ class Row(BaseModel):
             protocol watches them.
         errors: Error of each test sample on the training grid, relative in L² or in the measure of
             the dataset.
-        iou, hausdorff: Intersection over union of the phases, and distance of the interfaces, of
-            each sample, where the target has two phases.
+        scores: Of each test sample by other measures (`pipelines.studies.noise_measures`).
         means: Mean of the errors on every grid, where the operator can.
         measures: Mean on the training grid by other measures.
         refused: Why it cannot, by grid.
         solves: Systems of equations that a classical inversion solved for a sample, in the mean.
+        solve_seconds: Processor time of the recipe's solver for a sample.
         training_seconds: Evaluations on the selection samples included.
         tuning_seconds: Of the other trainings of the search.
         inference_seconds: Of one test sample, in a batch of some; measured alone. Of a classical
@@ -53,12 +54,12 @@ class Row(BaseModel):
     best: float | None = None
     best_epoch: int = 0
     errors: list[float] = []
-    iou: list[float] = []
-    hausdorff: list[float] = []
+    scores: dict[str, list[float]] = {}
     means: dict[int, float] = {}
     measures: dict[str, float] = {}
     refused: dict[int, str] = {}
     solves: float = 0.0
+    solve_seconds: float = 0.0
     training_seconds: float = 0.0
     tuning_seconds: float = 0.0
     inference_seconds: float = 0.0
@@ -97,11 +98,15 @@ class Row(BaseModel):
 def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float, float]:
     """Mean over samples and seeds, and the deviation over the seeds of the means over samples.
 
+    A measure that a row does not have is NaN.
+
     >>> mean_and_spread([Row(errors=[1, 3]), Row(errors=[3, 5])])
     (3.0, 1.4142135623730951)
     """
-    means = [mean(getattr(row, measure)) for row in rows]
-    return float(mean(means)), stdev(means) if len(means) > 1 else 0.0
+    means = [mean(row.errors if measure == "errors" else row.scores.get(measure, [nan]))
+             for row in rows]  # fmt: skip
+    several = len(means) > 1 and all(map(isfinite, means))
+    return float(mean(means)), stdev(means) if several else 0.0
 
 
 def interval(errors: Sequence[float]) -> float:

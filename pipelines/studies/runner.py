@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -43,6 +43,7 @@ from pipelines.studies.row import Row
 
 Part = TypeVar("Part")
 Progress = Callable[[str, int, int], None]
+_FEW = 8  # samples of a prediction that is timed
 _POLL = 1.0  # seconds between looks at what another process makes
 
 
@@ -107,6 +108,15 @@ class StudyTraining:
             return predictions(self.predictor(device), pairs.to(device))
 
         return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict)
+
+    def seconds(self, pairs: Pairs, device: torch.device) -> float:
+        """Processor time of a prediction, in a batch of a few samples."""
+        few = replace(pairs, a=pairs.a[:_FEW], u=pairs.u[:_FEW], samples=pairs.samples[:_FEW])
+        predictor, few = self.predictor(device), few.to(device)
+        predictions(predictor, few)  # prepares
+        start = time.process_time()
+        predictions(predictor, few)
+        return (time.process_time() - start) / len(few)
 
     def finished(self) -> list[Epoch] | None:
         """Its epochs; None where it is not finished, is damaged, or of another declaration."""

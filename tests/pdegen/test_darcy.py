@@ -45,6 +45,22 @@ def test_solves_what_is_stored(store):
     assert set(np.unique(a)) == {3.0, 12.0}
 
 
+def test_solves_for_a_given_coefficient_by_the_solver_of_the_recipe(small, store):
+    x, a, u = CellGrid(15).x, values(store, "a").astype(float), values(store, "u")
+    assert relative(small.problem.forward(x)(a[0]), u[0]) < 1e-6
+    assert relative(small.problem.forward(x[1::3])(a[0]), u[0, 1::3, 1::3]) < 1e-6
+    coarse = np.full((4, 4), 5.0)  # averages of a constant
+    uniform = small.problem.forward(x)(np.full((15, 15), 5.0))
+    assert relative(small.problem.forward(x)(coarse), uniform) < 1e-6
+
+
+def test_finite_elements_are_replaced_where_a_coefficient_is_given(store):
+    """No process of dolfinx is started; 1e-2 is what the two differ by on stored samples."""
+    recipe = load_recipe("darcy-fem").with_overrides({**SMALL, "linear": "cholesky"})
+    forward = recipe.problem.forward(CellGrid(15).x)
+    assert relative(forward(values(store, "a")[0].astype(float)), values(store, "u")[0]) < 1e-2
+
+
 def test_says_where_its_points_are(store):
     for name in ("x", "y"):
         assert np.asarray(store.array(name)[:]) == pytest.approx(CellGrid(15).x)

@@ -270,6 +270,20 @@ def test_shapes_that_do_not_fit_are_refused():
         applied(CorrelatedNoise, np.ones((1, 2, 2, 2)))
 
 
+@pytest.mark.parametrize("noise", [*(kind(0.5) for kind in (*SCALED, *PLAIN)), SNRNoise(6.0)])
+def test_what_is_told_of_noise_is_its_deviation(noise):
+    """The mean of (noise/told)² over 2000 fields is 1, but for some percent."""
+    rng = np.random.default_rng(0)
+    u = (1 + rng.standard_normal((2000, 1))) * (1 + np.arange(60.0))
+    spread = u.std(axis=0)
+    noisy = noise(u, 0, range(len(u)), spread)
+    told = np.stack([noise.equivalent(d, u, spread) for d in noisy])
+    seen = noise.observed((60,), 0) if isinstance(noise, SensorNoise) else np.full(60, True)
+    ratio = (noisy - u)[:, seen] / told[:, seen]
+    # points of relative and multiplicative noise are not alike: the mean is over all of them
+    assert np.sqrt(np.mean(ratio**2)) == pytest.approx(1, abs=0.05)
+
+
 @pytest.mark.parametrize("level", [-0.1, np.inf, np.nan])
 def test_impossible_levels_are_refused(level):
     for kind in (*SCALED, *PLAIN):

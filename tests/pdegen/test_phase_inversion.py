@@ -223,3 +223,38 @@ def test_points_without_deviation_do_not_count():
     deviation[:5] = 0
     data = 0.1 * deviation * np.random.default_rng(0).standard_normal((30, 30))
     assert noise_level(data, deviation) == pytest.approx(0.1, rel=0.1)
+
+
+# sensors, and what is stated
+
+
+def test_scattered_sensors_are_enough(samples, setting):
+    """A third of the points; the others hold nothing that is read."""
+    seen = np.random.default_rng(5).random((N, N)) < 1 / 3
+    found = inversions(replace(setting, seen=seen), FIELD, PHASES, 1.0)
+    assert "maximum a posteriori, level estimated" not in found
+    a, u = (values[100:103] for values in samples)
+    deviation = setting.u.std(axis=0)
+    data = noisy(u, 0.01, deviation)[:, seen]
+    for name, weight, most in (("maximum a posteriori", 1.0, 0.15), ("total variation", 0.3, 0.3)):
+        method = found[name].with_weight(weight)
+        one = np.stack([method(d, 0.01 * deviation[seen]).a for d in data])
+        assert errors(one, a).mean() < most
+
+
+def test_a_stated_deviation_is_that_of_the_stated_probability(methods, samples, setting):
+    u, deviation = samples[1][100], setting.u.std(axis=0)
+    for name in ("maximum a posteriori", "ensemble Kalman"):
+        found = methods[name].with_weight(1.0)(u, 0.1 * deviation)
+        p = (found.a - 3) / 9
+        # a rounds what p is where p is near 0 or 1
+        assert found.deviation == pytest.approx(9 * np.sqrt(p * (1 - p)), abs=1e-6)
+    assert methods["Tikhonov"].with_weight(0.03)(u, 0.1 * deviation).deviation is None
+
+
+def test_methods_say_what_their_models_miss(methods, samples, setting):
+    other, plain = (methods[name].missed() for name in ("maximum a posteriori", "Tikhonov"))
+    assert other == pytest.approx(plain, rel=0.2)  # of other samples, by the same cells
+    a, u = (values[:16] for values in samples)
+    missed = np.sqrt(np.mean((u - FiniteVolume(GRID)(a)) ** 2))
+    assert plain == pytest.approx(missed / np.sqrt(np.mean(setting.u.std(axis=0) ** 2)))

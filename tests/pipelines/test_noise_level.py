@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped
 from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
+from pipelines import cli
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
@@ -193,6 +196,33 @@ def test_predictions_take_the_level(url: str, trained: Path, tmp_path: Path) -> 
     assert np.isfinite(true).all()
     assert not np.array_equal(true, wrong)
     assert np.array_equal(true, values("again", level=0.0, told=0.0))
+
+
+def test_predictions_say_their_noise_and_what_was_told(
+    experiment: Experiment, url: str, trained: Path, tmp_path: Path
+) -> None:
+    def said(name: str, **asked: float) -> dict[str, Any]:
+        found = predict(trained / "best.safetensors", url, tmp_path / name, CPU, **asked)
+        return xr.open_zarr(found.out).attrs
+
+    as_trained, asked = said("trained"), said("asked", level=0.05, told=0.1)
+    assert as_trained["noise"] == {"kind": "ensemble", "level": [0.0, 0.1], "seed": 0,
+                                   "fresh": True}  # fmt: skip
+    assert "told" not in as_trained
+    assert (asked["noise"]["level"], asked["told"]) == (0.05, 0.1)
+    assert asked["experiment"]["noise"]["level"] == [0.0, 0.1]
+
+
+def test_scores_say_their_noise_and_what_was_told(
+    url: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "scores.json"
+    words = [str(trained / "best.safetensors"), "--data", url, "--noise", "0.05", "--told", "0.1"]
+    monkeypatch.setattr(sys, "argv", ["pdegen", "evaluate", *words, "--out", str(out)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    kept = json.loads(out.read_text())
+    assert (end.value.code, kept["noise"], kept["told"]) == (0, 0.05, 0.1)
 
 
 def test_a_run_is_evaluated_and_reported(experiment: Experiment, url: str, trained: Path) -> None:

@@ -1,5 +1,6 @@
 """A noise study end to end, small; interrupted and resumed; wrong requests."""
 
+import csv
 import json
 import pickle
 import re
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from scipy.io import savemat
 
 from operators.training.fit import Stopped
 from pdegen.equations.darcy import inversion, own_weight
@@ -20,14 +22,17 @@ from pdegen.inverse.regularised import PenalisedFit
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
+from pdegen.store.store import open_sealed
 from pipelines import cli
-from pipelines.declared.experiment import load_experiment
+from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.run import RunError
 from pipelines.studies import inversions, runner
+from pipelines.studies.learned_start import learned_starts
 from pipelines.studies.levels import parse_levels, parse_trained
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
+from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, mean_and_spread
 from pipelines.studies.runner import How
 
@@ -40,6 +45,8 @@ MODEL = {
     "model.depth": 1, "model.feedforward": 8, "training.batch": 4, "training.epochs": 2,
     "model.heads": 2,
 }  # fmt: skip
+
+METHODS = ("total variation", "Tikhonov", "ensemble Kalman", "maximum a posteriori")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +73,7 @@ def short_inversions():
 
 
 def a_study(experiment, store, folder, train=(0.0, 0.1), test=(0.0, 0.05, 0.1), seeds=2):
-    return NoiseStudy(experiment, store, folder, train, test, seeds, inverted=2)
+    return NoiseStudy(experiment, store, folder, train, test, seeds, inverted=2, only=METHODS)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +93,7 @@ def cells(study):
 
 def test_every_cell_of_the_matrix_is_there(finished):
     assert len(list((finished.folder / "models").iterdir())) == 2 * 2
-    assert len(cells(finished)) == 3 * (2 * 2 * 2 + 1 + 9)
+    assert len(cells(finished)) == 3 * (2 * 2 * 2 + 1 + len(METHODS))
 
 
 def test_the_errors_are_those_of_the_reported_checkpoint(finished):
@@ -97,7 +104,7 @@ def test_the_errors_are_those_of_the_reported_checkpoint(finished):
         np.linalg.norm(p - q) / np.linalg.norm(q) for p, q in zip(found, truth, strict=True)
     ]
     assert cell.errors == pytest.approx(expected)
-    assert len(cell.errors) == len(cell.iou) == len(cell.hausdorff) == 4
+    assert {len(scores) for scores in (cell.errors, cell.scores["iou"], cell.scores["l1"])} == {4}
 
 
 def test_the_constant_is_the_mean_of_the_training_targets(finished):
@@ -122,13 +129,15 @@ def test_classical_methods_are_told_the_level(finished):
     assert names[len(names) // 2] == "total variation, told 3 times it"
     pairs, part = told.test_pairs(0.1), Cell("maximum a posteriori", at=0.1)
     right, wrong = (
-        told.invert(replace(part, told=factor), 1.0, 1).estimates[0].a for factor in told.told
-    )
+        told.inversions.invert(part.method, 1.0, told.data(replace(part, told=factor)).first)
+        .estimates[0].a
+        for factor in told.told
+    )  # fmt: skip
     deviation = told.source.deviation(pairs)
     inversion = told.inversions.methods[part.method].with_weight(1.0)
     data = pairs.a[0, ..., 0].double().numpy()
-    assert np.array_equal(right, inversion(data, 1.0 * 0.1 * deviation).a)
-    assert np.array_equal(wrong, inversion(data, 3.0 * 0.1 * deviation).a)
+    assert np.array_equal(right, inversion(data, 1.0 * (0.1 * deviation)).a)
+    assert np.array_equal(wrong, inversion(data, 3.0 * (0.1 * deviation)).a)
     assert not np.array_equal(right, wrong)
 
 
@@ -136,10 +145,11 @@ def test_a_corrected_model_starts_at_its_answer(finished):
     cell = Cell(0.0, 1, 0.05)
     row = finished.row(replace(cell, corrected=True), HOW)
     answers = finished.predicted(cell, CPU)[:2]
-    found = finished.correct(cell, answers)
+    data = finished.data(cell)
+    found = finished.inversions.correct(data, answers)
     assert row.solves == found.solves > 0
     assert len(row.errors) == 2
-    truth = finished.correct(cell, finished.truth[:2])
+    truth = finished.inversions.correct(data, finished.truth[:2])
     assert not np.array_equal(truth.estimates[0].a, found.estimates[0].a)
 
 
@@ -170,7 +180,9 @@ def test_seeds_differ_and_levels_are_trained_for(finished):
 
 
 def test_mean_and_spread():
-    two = [Row(made_from="", errors=e, iou=[1], hausdorff=[0]) for e in ([1, 3], [4, 6])]
+    two = [Row(made_from="", errors=e, scores={"iou": [1]}) for e in ([1, 3], [4, 6])]
+    assert mean_and_spread(two, "iou") == (1, 0)
+    assert np.isnan(mean_and_spread(two, "brier")[0])
     assert mean_and_spread(two, "errors") == (3.5, pytest.approx(np.sqrt(4.5)))
     assert mean_and_spread(two[:1], "errors") == (2, 0)
 
@@ -179,7 +191,7 @@ def test_one_training_serves_all_levels(experiment, store, tmp_path):
     """It is told the level of the test samples, or a multiple of it; others are told nothing."""
     every = (0.0, 0.1)
     study = NoiseStudy(
-        experiment, store, tmp_path / "s", (0.1, every), (0.0, 0.1), 1, 1, (1.0, 3.0)
+        experiment, store, tmp_path / "s", (0.1, every), (0.0, 0.1), 1, 1, (1.0, 3.0), METHODS[-1:]
     )
     assert pickle.loads(pickle.dumps(study)) == study
     study.run(CPU)
@@ -209,6 +221,102 @@ def test_one_training_serves_all_levels(experiment, store, tmp_path):
     assert "trained at 0.1, told" not in page
 
 
+def test_the_noise_explains_the_misfit_of_the_truth(finished):
+    """The root mean square of m values N(0, 1) is 1 ± (2 m)^(-1/2): here m = 169."""
+    inversions = finished.inversions
+    data = finished.data(Cell("Tikhonov", at=0.1))
+    found = inversions.misfits(data, inversions.truth[:2])
+    assert found == pytest.approx(1, abs=4 / np.sqrt(2 * 169))
+    half = (inversions.misfits(data, [a / 2 for a in inversions.truth[:2]])).min()
+    assert half > 5  # u doubles
+    clean = finished.data(Cell("Tikhonov", at=0.0))
+    assert inversions.misfits(clean, inversions.truth[:2]) is None
+    row = finished.row(Cell("maximum a posteriori", at=0.1), HOW)
+    part = Cell("maximum a posteriori", at=0.1)
+    weight = float(row.note.split()[1].rstrip(","))
+    estimates = inversions.invert(part.method, weight, data).estimates
+    again = inversions.misfits(data, [estimate.a for estimate in estimates])
+    assert row.scores["misfit"] == pytest.approx(again)
+    assert "misfit" not in finished.row(replace(part, at=0.0), HOW).scores
+
+
+def test_methods_that_state_a_probability_are_scored(finished):
+    stating = {
+        name
+        for name in finished.inversions.methods
+        if "brier" in finished.row(Cell(name, at=0.1), HOW).scores
+    }
+    assert stating == {"ensemble Kalman"} | {
+        name for name in finished.inversions.methods if name.startswith("maximum")
+    }
+    assert "coverage" in finished.row(Cell(0.1, at=0.1, corrected=True), HOW).scores
+    assert "brier" not in finished.row(Cell(0.1, at=0.1), HOW).scores
+
+
+def test_the_learned_start_pays_by_what_it_cost(finished):
+    starts = learned_starts(finished, HOW)
+    assert len(starts) == 2 * 3
+    start = starts[0]
+    assert start.samples == 12 + 4
+    seconds = sum(epoch.seconds for epoch in finished.training(Cell(0.0)).finished())
+    assert start.spent == pytest.approx(16 + seconds / start.started.solve_seconds)
+    assert start.alone == finished.row(Cell("maximum a posteriori", at=0.0), HOW)
+    numbers = json.loads((finished.folder / "matrix.json").read_text())
+    for one in starts:
+        kept = numbers["break_even"][one.name][finished.test_levels.index(one.level)]
+        assert kept == (one.inversions if np.isfinite(one.inversions) else None)
+
+
+# kinds of noise, sensors, cells
+
+
+def test_other_noise_than_all_are_told(experiment, store, tmp_path):
+    only = ("maximum a posteriori",)
+    study = NoiseStudy(experiment, store, tmp_path / "s", (0.1,), (0.1,), 1, 1, (1.0,), only,
+                       test_kind="correlated", cells=9)  # fmt: skip
+    assert pickle.loads(pickle.dumps(study)) == study
+    study.run(CPU)
+    write_noise_report(study, CPU)
+    same = replace(study, test_kind=None)
+    part = Cell(only[0], at=0.1)
+    assert np.array_equal(study.data(part).deviation, same.data(part).deviation)
+    eta = study.data(part).values - study.source.clean("test").a[:1, ..., 0].double().numpy()
+    next_to = np.mean(eta[:, 1:] * eta[:, :-1]) / np.mean(eta**2)
+    assert next_to > 0.5  # independent noise has 0
+    trained = json.loads((study.training(Cell(0.1)).folder / "run.json").read_text())
+    assert trained["experiment"]["noise"]["kind"] == "ensemble"
+    page = (study.folder / "report.md").read_text()
+    for words in ("kind correlated, seed 0, length 0.1: another kind than all methods know",
+                  "data on 13² points → 9² cells", "--test-kind correlated",
+                  "--cells 9"):  # fmt: skip
+        assert words in page
+    assert study.digest(part) != same.digest(part) != replace(same, cells=None).digest(part)
+
+
+@pytest.mark.parametrize("kind", ["relative", "snr", "multiplicative", "sensors", "published"])
+def test_every_kind_of_noise_is_inverted(experiment, store, tmp_path, kind):
+    level = 20.0 if kind == "snr" else 0.1
+    overrides = {"noise.kind": kind, "noise.level": level}
+    overrides |= {"noise.fraction": 0.5} if kind == "sensors" else {}
+    only = ("Tikhonov", "maximum a posteriori")
+    study = NoiseStudy(experiment.with_overrides(overrides), store, tmp_path / "s", (level,),
+                       (level,), 1, 2, (1.0,), only)  # fmt: skip
+    data, constant = study.data(Cell(only[1], at=level)), study.truth.mean()
+    clean = study.source.clean("test").a[:2, ..., 0].double().numpy()
+    seen = study.inversions.setting.seen
+    assert (seen is not None) == (kind == "sensors")
+    if seen is not None:
+        assert data.values.shape == (2, seen.sum()) == (2, round(0.5 * 169))
+        clean = clean[:, seen]
+    found = np.sqrt(np.mean(((data.values - clean) / data.deviation) ** 2))
+    assert found == pytest.approx(1, abs=0.3)  # the deviation of noise that follows u is a mean
+    for name in only:
+        weight = study.inversions.methods[name].weights[0]
+        fields = study.inversions.invert(name, weight, data).fields(5)
+        error = np.linalg.norm(fields - study.truth[:2])
+        assert error < 0.5 * np.linalg.norm(constant - study.truth[:2])
+
+
 # stopping and going on
 
 
@@ -226,6 +334,28 @@ def test_a_stopped_study_goes_on_to_the_same_cells(experiment, store, finished, 
     for name, content in cells(finished).items():
         there, expected = (Row.model_validate_json(c) for c in (cells(study)[name], content))
         assert there.errors == expected.errors, name
+
+
+def test_cells_of_earlier_stops_are_not_computed_again(experiment, store, tmp_path, monkeypatch):
+    study, made = a_study(experiment, store, tmp_path / "s", (0.0,), (0.1,), 1), list[Cell]()
+    study = replace(study, only=("Tikhonov", "maximum a posteriori"), told=(1.0, 1 / 3))
+    make = NoiseStudy.make
+
+    def noted(self, part, how):
+        made.append(part)
+        return make(self, part, how)
+
+    monkeypatch.setattr(NoiseStudy, "make", noted)
+    with pytest.raises(Stopped):
+        study.run(CPU, stop=lambda: len(made) == 3)
+    before = list(made)
+    text = study.experiment.model_dump_json()  # as another process declares it
+    again = replace(study, experiment=Experiment.parse(json.loads(text), "again"))
+    with pytest.raises(Stopped):
+        again.run(CPU, resume=True, stop=lambda: len(made) == 6)
+    again.run(CPU, resume=True)
+    assert len(made) == len({*made}) == 1 + 1 + 1 + 1 + 4
+    assert made[:3] == before
 
 
 def test_finished_cells_are_not_computed_again(experiment, store, finished, monkeypatch):
@@ -258,7 +388,7 @@ def test_more_levels_extend_a_study(experiment, store, finished, tmp_path, monke
     monkeypatch.setattr(runner, "train_part", lambda *a, **k: trained.append(1))
     a_study(experiment, store, folder, test=(0.0, 0.2)).run(CPU, resume=True)
     assert trained == []
-    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 * 2 + 1 + 9
+    assert len(list((folder / "cells").glob("*at-0.2.json"))) == 2 * 2 * 2 + 1 + len(METHODS)
 
 
 def test_a_damaged_or_stale_cell_is_computed_again(finished, tmp_path):
@@ -294,18 +424,27 @@ def test_another_study_in_the_folder_is_refused(experiment, store, finished):
 def test_the_report_shows_matrix_measures_and_reconstructions(finished):
     page = (finished.folder / "report.html").read_text()
     for words in ("trained at 0.1", "trained at 0, corrected", "too few for a headline",
-                  "maximum a posteriori, level estimated", "solves a sample", "level set",
-                  "needs no validation samples",
+                  "ensemble Kalman", "solves a sample", "needs no validation samples",
+                  "Misclassified area", "Misfit of the data", "Brier score",
+                  "Coverage of sets of 90%",
+                  "pays after inversions", "misses known data by",
                   "total variation", "constant", "Hausdorff",
                   "fresh in every epoch", "pdegen study noise"):  # fmt: skip
         assert words in page
-    for name in ("matrix", "levels", "reconstructions"):
+    for name in ("matrix", "levels", "reconstructions", "uncertainty"):
         svg = (finished.folder / "pictures" / f"{name}.svg").read_text()
         ElementTree.fromstring(svg)
         assert f'id="{name}-' in page
     mean = np.mean([np.mean(finished.row(Cell(0.0, s, 0.1), HOW).errors) for s in (0, 1)])
     numbers = json.loads((finished.folder / "matrix.json").read_text())
     assert numbers["errors"]["trained at 0"][2][0] == pytest.approx(mean)
+    table = list(csv.DictReader((finished.folder / "measures.csv").read_text().splitlines()))
+    (kept,) = (row for row in table if (row["method"], row["level"], row["measure"])
+               == ("trained at 0", "0.1", "errors"))  # fmt: skip
+    assert float(kept["mean"]) == pytest.approx(mean, rel=1e-5)
+    assert {row["measure"] for row in table} == {*MEASURES}
+    svg = (finished.folder / "pictures" / "reconstructions.svg").read_text()
+    assert "corrected" in svg
     assert f"{mean:.3g}" in (finished.folder / "pictures" / "matrix.svg").read_text()
 
 
@@ -354,6 +493,15 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         (["--inverted", "0"], "inverted must be at least 1, got 0"),
         (["--told", "3"], r"told must be positive numbers with 1 among them, got \(3.0,\)"),
         (["--told", "1,-1"], "told must be positive numbers"),
+        (["--test-kind", "snr"], "test kind: data with snr noise cannot be taken for data with"),
+        (["--test-kind", "sensors"], "test kind: data with sensors noise cannot be taken for"),
+        (["--test-kind", "salt"], "test kind: .*unknown kind 'salt'"),
+        (["--cells", "3"], "cells must be at least 4, got 3"),
+        (["--cells", "14"], "it must be 1 to 13"),
+        (["--set", "noise.kind=sensors", "--set", "noise.fraction=0"], "noise.fraction"),
+        (["--set", "noise.kind=sensors", "--set", "noise.fraction=1.5"], "noise.fraction"),
+        (["--set", "data.resolution=0"], "data.resolution"),
+        (["--set", "data.resolution=26"], "resolution 26 is no subsample of the 13 cell points"),
         (["--method", "tv"], "method: unknown 'tv', known: total variation, Tikhonov,"),
         (["--set", "noise.kind=gausian"], "unknown kind 'gausian'"),
         (["--set", "data.input=a", "--set", "data.target=u"], "must learn u -> a"),
@@ -382,6 +530,35 @@ def test_a_store_of_another_kind_is_refused(experiment, tmp_path, capsys, monkey
     url = generate(burgers, str(tmp_path / "b.zarr"), workers=1).url
     with pytest.raises(SchemaError, match="two phases, it is burgers"):
         a_study(experiment, url, tmp_path / "s")
+
+
+def test_a_store_without_a_law_is_refused(store, tmp_path, capsys, monkeypatch):
+    """Of a published file nobody knows the law of the coefficient, which is the prior."""
+    mat, url, held = tmp_path / "d.mat", tmp_path / "again.zarr", open_sealed(store)
+    a, u = (held.values(name, range(20)) for name in ("a", "u"))
+    savemat(mat, {"coeff": a, "sol": u})
+    assert call(capsys, monkeypatch, "import", mat, "--out", url)[0] == 0
+    status, output = call(
+        capsys, monkeypatch, "study", "noise", "darcy-inverse-quick", *options(url, tmp_path / "s")
+    )
+    (line,) = output.err.splitlines()
+    assert (status, (tmp_path / "s").exists()) == (2, False)
+    assert "again.zarr has no recipe, and classical methods need the law" in line
+
+
+@pytest.mark.usefixtures("dolfinx")
+def test_a_store_of_finite_elements_is_inverted_by_finite_volumes(experiment, tmp_path):
+    """Without derivatives of the other solver; how far its model is from the data is stated."""
+    recipe = load_recipe("darcy-fem").with_overrides({**DATA, "refinement": 3})
+    url = generate(recipe, str(tmp_path / "f.zarr"), workers=1).url
+    own = experiment.with_overrides({"data.recipe": "darcy-fem"})
+    study = NoiseStudy(own, url, tmp_path / "s", (0.1,), (0.1,), 1, 2)
+    part = Cell("maximum a posteriori", at=0.1)
+    method = study.inversions.methods[part.method]
+    assert 1e-4 < method.missed() < 0.3  # 13 x 13 cells
+    fields = study.inversions.invert(part.method, 1.0, study.data(part)).fields(5)
+    truth = study.truth[:2]
+    assert np.linalg.norm(fields - truth) < 0.5 * np.linalg.norm(truth - truth.mean())
 
 
 def test_levels_as_words():

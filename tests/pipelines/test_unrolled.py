@@ -130,12 +130,16 @@ def test_a_study_has_it_beside_other_methods(experiment, store, tmp_path):
     few = experiment.with_overrides({"noise.level": 0.1, "data.samples": 12, "training.epochs": 1})
     study = NoiseStudy(few, store, tmp_path / "s", (0.1,), (0.05,), 1, 2, (1.0, 3.0),
                        ("level set",), 1)  # fmt: skip
+    for cut in ({"cells": 9}, {"experiment": few.with_overrides({"noise.kind": "sensors"})}):
+        with pytest.raises(SchemaError, match="unrolled takes data at all points of its cells"):
+            replace(study, **cut)
     study.run(CPU)
     write_noise_report(study, CPU)
     row = study.row(Cell("unrolled, 1 stage", at=0.05), How(CPU))
     assert row.solves == 2
     assert len(row.errors) == 2
-    found = study.invert(Cell("unrolled, 1 stage", at=0.05), 1.0, 2).fields(5)
+    part = Cell("unrolled, 1 stage", at=0.05)
+    found = study.inversions.invert("unrolled, 1 stage", 1.0, study.data(part)).fields(5)
     expected = np.linalg.norm(found - study.truth[:2], axis=(1, 2))
     assert row.errors == pytest.approx(expected / np.linalg.norm(study.truth[:2], axis=(1, 2)))
     told = study.row(Cell("unrolled, 1 stage", at=0.05, told=3.0), How(CPU))

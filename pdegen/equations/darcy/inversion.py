@@ -9,13 +9,21 @@ import numpy as np
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.calibrated import CalibratedFlow
+from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.own_weight import by_known_level, by_unknown_level
 from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.ensemble_kalman import EnsembleKalman
 from pdegen.inverse.level_set import LevelSet
 from pdegen.inverse.noise_level import noise_level
-from pdegen.inverse.observation import Separable, averages, interpolation
+from pdegen.inverse.observation import (
+    After,
+    Observation,
+    Sensors,
+    Separable,
+    averages,
+    interpolation,
+)
 from pdegen.inverse.phases import Level, PhaseEstimate, PhaseInversion
 from pdegen.inverse.prior import Prior
 from pdegen.inverse.setting import ClassicalMethod, Estimate, Inversion, Setting
@@ -28,6 +36,7 @@ _LAST, _FEW = (0.12, 0.08, 0.05, 0.04), (0.12, 0.08, 0.05)
 _MORE = 6  # steps, at most, until the data fit
 _FEWEST, _MANY = 15, 40  # cells of an axis: of the first level, and of one with narrow steps
 _FLOOR = 1e-3  # deviation of noise that total variation assumes at least, of that of u
+_TRIED = 16  # training samples by which the error of a model is stated
 _CALIBRATED, _COMPARED = 48, 160  # training samples for the faces, and for the error
 
 
@@ -38,7 +47,9 @@ def inversions(
     levels = cache(lambda: phase_levels(setting, field, phases, source))
 
     def regularised(by: type[TotalVariation], weight: float) -> Inversion:
-        method = by(CellGrid(setting.cells), setting.x, phases, weight, source=source)
+        method = by(
+            CellGrid(setting.cells), setting.x, phases, weight, source=source, seen=setting.seen
+        )
         # of clean data, and next to walls
         floor = _FLOOR * float(np.linalg.norm(np.std(setting.u, axis=0))) / len(setting.x)
         return lambda data, deviation: method.estimate(data, deviation + floor)
@@ -77,26 +88,67 @@ def inversions(
         return by_known_level(levels()[-1], phases, total_variation)
 
     def bent(_: float) -> Inversion:
-        return by_unknown_level(levels()[-1], phases, total_variation, setting.u.std(axis=0))
+        spread = setting.u.std(axis=0)
+        known = spread if setting.seen is None else spread[setting.seen]
+        return by_unknown_level(levels()[-1], phases, total_variation, known)
+
+    def missed() -> float:
+        return _missed(levels()[-1], setting)
+
+    def missed_by_cells() -> float:
+        return _missed_by_cells(setting, source)
 
     low, high = phases
-    return {
-        "total variation": ClassicalMethod((0.03, 0.3, 3.0), partial(regularised, TotalVariation)),
-        "Tikhonov": ClassicalMethod((0.003, 0.03, 0.3), partial(regularised, Tikhonov)),
-        "total variation, discrepancy": ClassicalMethod((1.0,), fitted),
-        "total variation, L-curve": ClassicalMethod((1.0,), bent),
-        "level set": ClassicalMethod((0.1, 0.2), moved),
+    offered = {
+        "total variation": ClassicalMethod(
+            (0.03, 0.3, 3.0), partial(regularised, TotalVariation), missed=missed_by_cells
+        ),
+        "Tikhonov": ClassicalMethod(
+            (0.003, 0.03, 0.3), partial(regularised, Tikhonov), missed=missed_by_cells
+        ),
+        "total variation, discrepancy": ClassicalMethod((1.0,), fitted, missed=missed),
+        "total variation, L-curve": ClassicalMethod((1.0,), bent, missed=missed),
+        "level set": ClassicalMethod((0.1, 0.2), moved, missed=missed),
         "ensemble Kalman": ClassicalMethod((1.0,), lambda _: kalman),
-        "maximum a posteriori": ClassicalMethod((1.0, 0.3), largest_density, corrected),
-        "maximum a posteriori, few steps": ClassicalMethod((1.0, 0.3), few_steps),
-        "maximum a posteriori, level estimated": ClassicalMethod((1.0, 0.3), estimated),
+        "maximum a posteriori": ClassicalMethod((1.0, 0.3), largest_density, corrected, missed),
+        "maximum a posteriori, few steps": ClassicalMethod((1.0, 0.3), few_steps, missed=missed),
+        "maximum a posteriori, level estimated": ClassicalMethod(
+            (1.0, 0.3), estimated, missed=missed
+        ),
     }
+    if setting.seen is not None:  # differences of neighbours estimate the level
+        del offered["maximum a posteriori, level estimated"]
+    return offered
+
+
+def _missed(level: Level, setting: Setting) -> float:
+    """By the model of a level, over the deviation of the data."""
+    error = level.error
+    squares = error.mean**2 + np.sum(error.directions**2, axis=0) + error.rest**2
+    return _over_spread(squares, setting)
+
+
+def _missed_by_cells(setting: Setting, source: float) -> float:
+    """By finite volumes that are not fitted to known data."""
+    grid = CellGrid(setting.cells)
+    matrix = interpolation(grid, setting.x)
+    u = Separable(matrix, matrix)(FiniteVolume(grid)(setting.a[:_TRIED], source))
+    return _over_spread((setting.u[:_TRIED] - u) ** 2, setting)
+
+
+def _over_spread(squares: np.ndarray, setting: Setting) -> float:
+    spread: np.ndarray = setting.u.std(axis=0)
+    return (float(np.mean(squares)) / float(np.mean(spread**2))) ** 0.5
 
 
 def _in_phases(found: PhaseEstimate, phases: tuple[float, float]) -> Estimate:
+    return _stated(found.probability, found.work.linearised + found.work.derivatives, phases)
+
+
+def _stated(p: np.ndarray, solves: int, phases: tuple[float, float]) -> Estimate:
+    """By a method that states the probability p of the upper phase."""
     low, high = phases
-    work = found.work.linearised + found.work.derivatives
-    return Estimate(low + (high - low) * found.probability, work)
+    return Estimate(low + (high - low) * p, solves, (high - low) * np.sqrt(p * (1 - p)))
 
 
 def _kalman(
@@ -104,7 +156,7 @@ def _kalman(
     phases: tuple[float, float],
 ) -> Estimate:  # fmt: skip
     """The mean coefficient of an ensemble, moved on the coarse cells of the second level."""
-    level, (low, high) = levels[min(1, len(levels) - 1)], phases
+    level = levels[min(1, len(levels) - 1)]
 
     def forward(xi: np.ndarray) -> np.ndarray:
         p = (level.prior.field_of(xi) >= 0).astype(float)
@@ -115,7 +167,7 @@ def _kalman(
     fine = Prior(level.prior.field, CellGrid(cells))
     fields = [fine.field_of(fine.taken_over(xi)) for xi in found.members]
     share = np.mean([field >= 0 for field in fields], axis=0)
-    return Estimate(low + (high - low) * share, found.solves)
+    return _stated(share, found.solves, phases)
 
 
 def phase_levels(
@@ -141,12 +193,15 @@ def phase_levels(
         mean = averages(n, cells)
         p = mean @ known @ mean.T
         if cells == n and np.array_equal(setting.x, flow.grid.x) and np.isin(p, (0, 1)).all():
-            pass
+            flow = flow.fitted(p[:_CALIBRATED], u[:_CALIBRATED])
             p, found = p[_CALIBRATED:], u[_CALIBRATED:]
         else:
             found = u
         matrix = interpolation(flow.grid, setting.x)
-        observation = Separable(matrix, matrix)
+        observation: Observation = Separable(matrix, matrix)
+        if setting.seen is not None:
+            observation = After(observation, Sensors(setting.seen))
+            found = found[:, setting.seen]
         error = ModelError.of(found - np.stack([observation(flow(one)) for one in p]))
         more = _MORE if cells == n else 0
         levels.append(Level(Prior(field, flow.grid), flow, observation, error, widths, more))

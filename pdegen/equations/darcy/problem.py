@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from array_api_compat import array_namespace
+from jaxtyping import Float
 from pydantic import AfterValidator, Field
 
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.law import Solved, darcy_law
+from pdegen.equations.darcy.refined import Solver, forward, refined
 from pdegen.equations.registry import equation
 from pdegen.inverse.misfit_gradient import MisfitGradient
-from pdegen.inverse.setting import ClassicalMethod, Setting
+from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
@@ -28,7 +30,7 @@ from pdegen.store.variables import Variable, function, scalar
 
 if TYPE_CHECKING:  # solvers are imported where they are built: their compiler takes a while
     from pdegen.equations.darcy.finite_element import FiniteElement
-    from pdegen.equations.darcy.finite_volume import FiniteVolume, Solution
+    from pdegen.equations.darcy.finite_volume import FiniteVolume
     from pdegen.equations.darcy.published import PublishedScheme
     from pdegen.equations.guarantee import Guarantee
 
@@ -220,12 +222,6 @@ class PublishedMethod(Strict):
         return Solved(_DIRECT, None, None)
 
 
-class Solver(Protocol):
-    """Solves -div(a grad u) = f for coefficients that are constant on each cell."""
-
-    def solve(self, a: Any, f: float) -> Solution: ...
-
-
 @equation
 class Darcy(Problem):
     """-div(a grad u) = source on (0,1)², u = 0 on the boundary: the map a -> u.
@@ -303,6 +299,18 @@ class Darcy(Problem):
         level = phase_levels(setting, self.field.build(), phases, self.source)[-1]
         return MisfitGradient(level, setting.u.std(axis=0), phases)
 
+    def forward(self, x: Float[np.ndarray, " m"]) -> Forward:
+        """For a coefficient on any cells, averaged on those of the recipe. Finite elements, which
+        run in another process, are replaced by harmonic finite volumes on cells three times
+        finer."""
+        factor = self.solver.refinement
+        if isinstance(self.solver, FiniteElementMethod):
+            factor *= _REFERENCE
+            solver = _reference_solver(factor * self.resolution)
+            return forward(solver, factor, self.grid, self.source, x)
+        solver = self.solver.build(factor * self.resolution)
+        return forward(solver, factor, self.grid, self.source, x)
+
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
         method = self.solver
         if (*inputs,) != ("a",) or target != "u":
@@ -338,7 +346,7 @@ class Darcy(Problem):
             sampled = coefficient(field(self.grid, seed, samples[block], device))
             a[block] = xp.astype(sampled, xp.float32)
             try:  # what is stored is what is solved
-                solution = _refined(solver, factor, a[block], self.source)
+                solution = refined(solver, factor, a[block], self.source)
             except SolveError as failure:
                 raise SampleError(samples[start + failure.row], failure.reason) from failure
             u[block] = xp.astype(solution.u, xp.float32)
@@ -376,7 +384,7 @@ class Darcy(Problem):
         values = self.compute(seed, range(sample, sample + 1))
         factor = _REFERENCE * self.solver.refinement
         fine = _reference_solver(factor * self.resolution)
-        reference = _refined(fine, factor, values["a"], self.source).u
+        reference = refined(fine, factor, values["a"], self.source).u
         return float(np.linalg.norm(values["u"] - reference) / np.linalg.norm(reference))
 
 
@@ -393,14 +401,3 @@ def _built(problem: Darcy) -> tuple[SquareGaussianField, TwoPhase | LogNormal, S
     """Kept, for what they precompute costs as much as a small batch on a device."""
     n = problem.solver.refinement * problem.resolution
     return problem.field.build(), problem.coefficient.build(), problem.solver.build(n)
-
-
-def _refined(solver: Solver, factor: int, a: Array, source: float) -> Solution:
-    """Solve with each cell cut into factor² cells of the same coefficient; u at the centres."""
-    xp = array_namespace(a)
-    fine = xp.astype(a, xp.float64)
-    if factor > 1:
-        fine = xp.repeat(xp.repeat(fine, factor, axis=1), factor, axis=2)
-    solution = solver.solve(fine, source)
-    centres = slice(factor // 2, None, factor)
-    return solution._replace(u=solution.u[:, centres, centres])

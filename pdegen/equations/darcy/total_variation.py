@@ -8,11 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.inverse.observation import Misfit, Separable, interpolation
+from pdegen.inverse.observation import (
+    After,
+    Misfit,
+    Observation,
+    Sensors,
+    Separable,
+    interpolation,
+)
 from pdegen.inverse.setting import Estimate
 from pdegen.inverse.variation import Penalty, dirichlet_energy, total_variation
 
@@ -38,6 +45,7 @@ class TotalVariation:
         weight: λ > 0.
         iterations: Largest number of steps.
         source: f.
+        seen: Points that have data; None where all have. Data are then given at these alone.
 
     Raises:
         ValueError: On bounds that do not grow, or a weight that is not positive.
@@ -57,6 +65,7 @@ class TotalVariation:
     weight: float
     iterations: int = 150
     source: float = 1.0
+    seen: Bool[np.ndarray, "m m"] | None = None
     _penalty: ClassVar[Penalty] = staticmethod(total_variation)
 
     def __post_init__(self) -> None:
@@ -68,16 +77,17 @@ class TotalVariation:
             )
 
     @cached_property
-    def _observation(self) -> Separable:
+    def _observation(self) -> Observation:
         matrix = interpolation(self.grid, self.x)
-        return Separable(matrix, matrix)
+        everywhere = Separable(matrix, matrix)
+        return everywhere if self.seen is None else After(everywhere, Sensors(self.seen))
 
     @cached_property
     def _solver(self) -> FiniteVolume:
         return FiniteVolume(self.grid, rtol=1e-7)
 
     def __call__(
-        self, d: Float[np.ndarray, "m m"], deviation: Float[np.ndarray, "m m"]
+        self, d: Float[np.ndarray, " *data"], deviation: Float[np.ndarray, " *data"]
     ) -> Float[np.ndarray, "n n"]:
         """The coefficient of one sample.
 
@@ -88,7 +98,7 @@ class TotalVariation:
         return self.estimate(d, deviation).a
 
     def estimate(
-        self, d: Float[np.ndarray, "m m"], deviation: Float[np.ndarray, "m m"]
+        self, d: Float[np.ndarray, " *data"], deviation: Float[np.ndarray, " *data"]
     ) -> Estimate:
         """The same, with the number of solves."""
         n, (low, high) = self.grid.n, self.bounds
@@ -107,12 +117,12 @@ class TotalVariation:
     def objective(
         self,
         a: Float[np.ndarray, "n n"],
-        d: Float[np.ndarray, "m m"],
-        deviation: Float[np.ndarray, "m m"],
+        d: Float[np.ndarray, " *data"],
+        deviation: Float[np.ndarray, " *data"],
     ) -> tuple[float, Float[np.ndarray, "n n"]]:
         """Its value, and its gradient with respect to the cells of a."""
         at = self._solver.linearise(a[None], self.source)
-        misfit = Misfit(self._observation, d, deviation)
+        misfit = Misfit(self._observation, d, deviation, axes=d.ndim)
         gradient = at.vjp(misfit.gradient(at.u))[0]
         variation, slope = self._variation(a)
         value = float(misfit(at.u)[0]) + self.weight * variation
