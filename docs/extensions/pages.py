@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import commands
+import keys
 import operator_cards
 from sphinx.application import Sphinx
 
@@ -23,6 +24,8 @@ def write_pages(app: Sphinx) -> None:
     here = Path(app.srcdir)
     pages = {
         "commands.md": commands.page(),
+        "keys-of-recipes.md": keys.of_recipes(),
+        "keys-of-experiments.md": keys.of_experiments(),
         "store.md": foreign((here.parent / "datasets" / "README.md").read_text("utf-8")),
         "datasets.md": gallery(here),
         "operators.md": operator_cards.gallery(here),

@@ -1,0 +1,95 @@
+"""Every block of code in the pages is run: cells by building the site, programs by the tests below.
+Command lines that cannot run here, on clusters, must be ones that the commands take."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tomllib
+
+import pytest
+import typer
+
+import pipelines.cli
+from pipelines.cli.common import app
+
+BLOCK = re.compile(r"^(`{3,}|:{3,})(.*)\n((?:.*\n)*?)\1$", re.M)
+RUN = {"docs/how-to/lightning.md", "docs/how-to/neuraloperator.md", "docs/how-to/s3.md"}
+
+
+def pages(root):
+    return [page for page in (root / "docs").rglob("*.md") if "generated" not in page.parts]
+
+
+def blocks(page):
+    """Language and text of each block with backticks."""
+    for fence, opening, text in BLOCK.findall(page.read_text("utf-8")):
+        if fence[0] == "`":
+            yield opening.removeprefix("{code-block}").strip(), text
+
+
+def commands(text):
+    """Command lines of pdegen in a block, without prompts, and joined where they go on."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if re.search(r"(^|\s)pdegen\s", line):
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            yield words[words.index("pdegen") + 1 :]
+
+
+def accept(words):
+    """Parse a command line; nothing is run."""
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+    if "--help" not in words:
+        command.make_parser(command.context_class(command)).parse_args(list(words))
+
+
+def test_the_commands_of_the_pages_are_taken(root):
+    found = 0
+    for page in pages(root):
+        for language, text in blocks(page):
+            if language in ("", "console", "sh"):
+                for words in commands(text):
+                    found += 1
+                    try:
+                        accept(words)
+                    except (KeyError, pipelines.cli.UsageError) as error:
+                        pytest.fail(f"{page.name}: pdegen {shlex.join(words)}: {error}")
+    assert found > 20
+
+
+@pytest.mark.parametrize("wrong", ["generat burgers-quick", "generate burgers-quick --sample 3"])
+def test_a_wrong_command_would_be_noticed(wrong):
+    with pytest.raises((KeyError, pipelines.cli.UsageError)):
+        accept(shlex.split(wrong))
+
+
+def test_programs_are_cells_or_run_by_a_test(root):
+    found = {
+        page.relative_to(root).as_posix()
+        for page in pages(root)
+        for language, _ in blocks(page)
+        if language == "python"
+    }
+    assert found == RUN
+
+
+def test_tables_are_toml(root):
+    for page in pages(root):
+        for language, text in blocks(page):
+            if language == "toml":
+                tomllib.loads(text)
+
+
+def test_tasks_have_at_most_five_commands(root):
+    sys.path.insert(0, str(root / "docs"))
+    try:
+        from ten_tasks import tasks
+    finally:
+        sys.path.pop(0)
+    found = list(tasks((root / "docs/ten-tasks.md").read_text("utf-8")))
+    assert [title.split(".")[0] for title, _ in found] == [str(n) for n in range(1, 11)]
+    assert all(1 <= len(commands) <= 5 for _, commands in found)
