@@ -60,8 +60,8 @@ class Reconstructions:
         found = [picture(sheet(rows, names), "reconstructions", caption)]
         if all(spreads):
             said = (
-                f"Posterior deviation that methods state of test sample {number}, from 0 (light) "
-                "to half of the difference of the phases (dark), where both are as likely."
+                f"Posterior deviation that methods state of test sample {number}, from 0 (dark) "
+                "to half of the difference of the phases (light), where both are as likely."
             )
             found.append(picture(sheet(spreads, names), "uncertainty", said))
         return tuple(found)
