@@ -13,13 +13,14 @@ from matplotlib.colors import Normalize
 from pdegen.inverse.setting import Estimate
 from pdegen.store.store import open_sealed
 from pipelines.reports.document import Picture
-from pipelines.reports.fields import Look
-from pipelines.reports.figures import picture
+from pipelines.reports.fields import Look, line
+from pipelines.reports.figures import MODEL, QUIET, picture
 from pipelines.reports.pictures import Tested, functions_of
-from pipelines.reports.sheets import Functions, Panel, sheet
+from pipelines.reports.sheets import Curves, Functions, Panel, sheet
 from pipelines.studies.inversions import on_cells
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
+from pipelines.studies.noise_measures import HALF
 from pipelines.studies.row import Row
 
 _WIDE = 13  # letters of a line above a small picture
@@ -41,6 +42,9 @@ class Reconstructions:
 
     def pictures(self) -> tuple[Picture, ...]:
         """The reconstructions, and the deviations that some methods state."""
+        values = self.study.values
+        if values is None:
+            return (self._curves(),)
         study, rows, spreads, number = self.study, list[list[Panel]](), list[list[Panel]](), 0
         for level in study.test_levels:
             pairs, first = study.test_pairs(level), not rows
@@ -52,7 +56,7 @@ class Reconstructions:
                 title = fill(name, _WIDE) if first else ""
                 panels.append(_panel(truth, field, truth.scale(0), title))
                 if deviation is not None:
-                    stated.append(_spread(truth, deviation, study.values, title))
+                    stated.append(_spread(truth, deviation, values, title))
             rows.append([replace(panel, label=None) for panel in panels])
             spreads.append(stated)
         names = [f"noise {level:g}" for level in study.test_levels]
@@ -65,6 +69,35 @@ class Reconstructions:
             )
             found.append(picture(sheet(spreads, names), "uncertainty", said))
         return tuple(found)
+
+    def _curves(self) -> Picture:
+        """Of functions on a line: each beside the truth, with intervals of 90 % where stated."""
+        study, rows, number = self.study, list[list[Curves]](), 0
+        for level in study.test_levels:
+            pairs, first = study.test_pairs(level), not rows
+            number = int(pairs.samples[0])
+            place = functions_of(Tested(study.experiment, open_sealed(study.store), pairs))[
+                1
+            ].place(0)
+            row = [Curves([(*line(place, pairs.a[0, :, 0].numpy()), MODEL, "-", "")], "data u")]
+            _, *found = self._found(level)
+            for name, field, deviation in found:
+                ends = (
+                    []
+                    if deviation is None
+                    else [field - HALF * deviation, field + HALF * deviation]
+                )
+                lines = [(*line(place, study.truth[0]), QUIET, "--", "truth a")]
+                lines += [(*line(place, end), MODEL, ":", "") for end in ends]
+                lines.append((*line(place, field), MODEL, "-", ""))
+                row.append(Curves(lines, fill(name, 2 * _WIDE)))
+            rows.append([one if first else replace(one, title="") for one in row])
+        figure = sheet(rows, [f"noise {level:g}" for level in study.test_levels])
+        said = (
+            f"Test sample {number} at every noise level; models of seed 0. Dashed: the truth; "
+            "dotted: intervals of 90 %, where a method states them."
+        )
+        return picture(figure, "reconstructions", said)
 
     def _found(self, level: float) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
         """Name, coefficient and stated deviation of each method, on the cells of the target."""

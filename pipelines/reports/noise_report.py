@@ -70,7 +70,7 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
         sections=[
             part.what(),
             part.matrix(),
-            *(part.measured(measure) for measure in MEASURES if measure != "errors"),
+            *(part.measured(measure) for measure in part.others),
             part.costs(),
             *([part.learned_start()] if part.starts else []),
             part.reconstructions(),
@@ -137,13 +137,21 @@ class _Part:
         rows = self.rows.values()
         return np.array([[mean_and_spread(seeds, measure) for seeds in row] for row in rows])
 
+    @property
+    def others(self) -> list[str]:
+        """Measures beside the error that some method has."""
+        others = [measure for measure in MEASURES if measure != "errors"]
+        return [measure for measure in others if np.isfinite(self.pairs(measure)[..., 0]).any()]
+
     def what(self) -> Section:
         study, experiment = self.study, self.study.experiment
         assert experiment.noise is not None
         fresh, data = experiment.noise.fresh, experiment.data
         count = min(study.inverted, len(study.truth))
-        target = data.target_resolution or data.resolution
-        learned = f"{data.input} on {data.resolution}² points → {data.target} on {target}² cells"
+        points, cells = f"{data.resolution}{self._power} points", "the same"
+        if data.target_resolution is not None:
+            cells = f"{data.target_resolution}{self._power} cells"
+        learned = f"{data.input} on {points} → {data.target} on {cells}"
         seeds, epochs = f"{study.seeds} seeds each", f"{experiment.training.epochs} epochs"
         facts: Facts = [
             *of_data(study.store, learned),
@@ -154,7 +162,7 @@ class _Part:
             ("Trainings", f"levels {_trained(study)}, {seeds}, {epochs}"),
             ("Epoch reported", "chosen on validation samples with the noise of training"),
             ("Test samples", f"{len(study.truth)}; classical methods on the first {count}"),
-            (CONSTANT.capitalize(), "the mean coefficient of the training samples"),
+            (CONSTANT.capitalize(), f"the mean of {data.target} over the training samples"),
             *((method.name.capitalize(), self._weights(method)) for method in study.classical),
             *(
                 (
@@ -178,8 +186,14 @@ class _Part:
         elif told.lost:
             facts.append(("Not told of it", f"to classical methods: {told.lost}"))
         points, cells = study.experiment.data.resolution, study.inversions.setting.cells
-        facts.append(("Classical methods", f"data on {points}² points → {cells}² cells"))
+        found = f"{cells}{self._power} {'points' if study.values is None else 'cells'}"
+        facts.append(("Classical methods", f"data on {points}{self._power} points → {found}"))
         return facts
+
+    @property
+    def _power(self) -> str:
+        """Of the dimension, on numbers of points of an axis."""
+        return "" if self.study.source.dim == 1 else "²"
 
     def _weights(self, method: Cell) -> str:
         """Which weights were chosen on validation samples."""

@@ -20,6 +20,7 @@ from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
 from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
+from pipelines.declared.physics import domain_of
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source
 
@@ -48,7 +49,7 @@ class Inverted:
         """Of a sample, in the mean."""
         return float(np.mean([estimate.solves for estimate in self.estimates]))
 
-    def fields(self, cells: int) -> Float[np.ndarray, "samples m m"]:
+    def fields(self, cells: int) -> Float[np.ndarray, " samples *cells"]:
         """On the cells of the target, m an axis."""
         return np.stack([on_cells(estimate.a, cells) for estimate in self.estimates])
 
@@ -80,7 +81,7 @@ class Inversions:
         only: The methods, by name; by default all that the equation offers.
         learned: Others, that the equation does not offer.
         cells: Of an axis, on which they find the target; by default as many as the data have
-            points.
+            points. Where the store has points that are no cells, they find it at those of the data.
     """
 
     source: Source
@@ -93,9 +94,9 @@ class Inversions:
         """The points of the data, and training samples."""
         count = min(KNOWN, len(self.source.streamed("train")))
         known = self._on_cells({"data.samples": count}).clean("train")
-        x = known.points[:, 0, 0].double().numpy()
+        x = known.points.flatten(1, -2)[:, 0, 0] if known.dim > 1 else known.points[:, 0]
         a, u = (values[..., 0].double().numpy() for values in (known.u, known.a))
-        return Setting(x, a, u, self._seen(u.shape[1:]))
+        return Setting(x.double().numpy(), a, u, self._seen(u.shape[1:]))
 
     def _seen(self, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."] | None:
         """Points that have a sensor; None where all have."""
@@ -106,9 +107,11 @@ class Inversions:
         return model.observed(shape, noise.seed)
 
     def _on_cells(self, overrides: Mapping[str, Any]) -> Source:
-        experiment = self.source.experiment
-        cells = self.cells or experiment.data.resolution
-        changed = {"data.target_resolution": cells, **overrides}
+        experiment, changed = self.source.experiment, {**overrides}
+        if set(domain_of(open_sealed(self.source.url)).kinds) == {"cell"}:
+            changed["data.target_resolution"] = self.cells or experiment.data.resolution
+        elif self.cells is not None:
+            raise SchemaError(f"cells: {self.source.url} holds no averages over cells")
         return Source(self.source.url, experiment.with_overrides(changed))
 
     @cached_property
@@ -131,9 +134,12 @@ class Inversions:
         """By name.
 
         Raises:
-            SchemaError: If the equation does not offer a method.
+            SchemaError: If the equation does not offer a method, or none for this law.
         """
-        offered = self._problem.inversions(self.setting)
+        try:
+            offered = self._problem.inversions(self.setting)
+        except SchemaError as refusal:
+            raise SchemaError(f"study noise: {self.source.url}: {refusal}") from refusal
         for name in self.only:
             if name not in offered:
                 raise SchemaError(f"method: unknown {name!r}, known: {', '.join(offered)}")
@@ -216,10 +222,12 @@ class Inversions:
         return (process_time() - start) / len(few)
 
 
-def on_cells(a: Float[np.ndarray, "n n"], cells: int) -> Float[np.ndarray, "m m"]:
-    """Averages over m cells of an axis."""
+def on_cells(a: Float[np.ndarray, " *cells"], cells: int) -> Float[np.ndarray, " *fewer"]:
+    """Averages over so many cells of each axis."""
     weights = averaging_weights(len(a), cells)
-    return weights @ a @ weights.T
+    for axis in range(a.ndim):
+        a = np.moveaxis(np.tensordot(weights, a, axes=(1, axis)), 0, axis)
+    return a
 
 
 def _timed(invert: Callable[..., Estimate], *given: np.ndarray) -> Inverted:

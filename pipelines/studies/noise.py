@@ -58,8 +58,8 @@ class NoiseStudy(Study[Cell]):
             the data have points.
 
     Raises:
-        SchemaError: If the experiment does not learn a two-phase coefficient from noisy data, a
-            level is impossible, or the equation does not offer a method.
+        SchemaError: If the experiment does not learn the input from noisy solutions, or a level is
+            impossible; in `check`, if the equation does not offer a method.
     """
 
     experiment: Experiment
@@ -80,12 +80,6 @@ class NoiseStudy(Study[Cell]):
         if (data.input, data.target) != ("u", "a") or noise is None:
             raise SchemaError(
                 f"study noise: experiment {self.experiment.name} must learn u -> a with [noise]"
-            )
-        held = open_sealed(self.store).said
-        if data.target not in physics_of(open_sealed(self.store)).phases:
-            raise SchemaError(
-                f"study noise: {self.store} must hold {data.target} of two phases, it is "
-                f"{held.recipe.problem.get('equation', held.equation)}"
             )
         for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
             for level in levels:
@@ -135,10 +129,10 @@ class NoiseStudy(Study[Cell]):
         return InputNoise.parse(said, "test kind")
 
     @property
-    def values(self) -> tuple[float, float]:
-        """The smaller and the larger value of the coefficient."""
+    def values(self) -> tuple[float, float] | None:
+        """The smaller and the larger value of a coefficient of two phases."""
         said = physics_of(open_sealed(self.store))
-        return said.phases[self.experiment.data.target]
+        return said.phases.get(self.experiment.data.target)
 
     @property
     def models(self) -> list[Cell]:
@@ -180,7 +174,7 @@ class NoiseStudy(Study[Cell]):
 
     def check(self, device: torch.device) -> None:
         self.source.clean("test")
-        _ = self.inversions.methods  # refuses an unknown one
+        _ = self.inversions.methods  # refuses an unknown one, and where there is none
         if self.scheme is not None:
             self.scheme.check()
 
@@ -290,7 +284,7 @@ class NoiseStudy(Study[Cell]):
         return self.source.clean("test").u[..., 0].double().numpy()
 
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
-        """What a model makes of noisy test samples, shape (samples, m, m)."""
+        """What a model makes of noisy test samples, shape (samples, *cells)."""
         assert cell.at is not None
         training = self.training(cell)
         place = f"at-{cell.at:g}" + ("" if cell.told == 1 else f"-told-{cell.told:g}")
@@ -371,9 +365,9 @@ class NoiseStudy(Study[Cell]):
 
     def _scored(self, part: Cell, found: np.ndarray, estimates: Sequence[Estimate] = ()) -> Row:
         """By all measures; a coefficient is solved for on the cells of its method, between the
-        values of the phases."""
+        values of its phases."""
         assert part.at is not None
-        count, (low, high) = len(found), self.values
+        count, (low, high) = len(found), self.values or (-np.inf, np.inf)
         noise, known = self.tested(part.at), min(len(found), self.inverted)
         fields = [estimate.a for estimate in estimates] or list(found[:known])
         data = self.inversions.data(self.test_pairs(part.at), noise, 1.0, known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -14,47 +15,71 @@ from pdegen.inverse.setting import Estimate
 from pipelines.runs.interfaces import agreement, phases
 
 LEVEL = 0.9  # of the sets whose coverage is counted
+HALF = NormalDist().inv_cdf((1 + LEVEL) / 2)  # of an interval, in deviations
 Scores = Float[np.ndarray, " samples"]
 
 
 @dataclass(frozen=True)
 class Reconstructed:
-    """Coefficients that a method found of some samples, and the true ones.
+    """Inputs that a method found of some samples, such as coefficients, and the true ones.
 
     Args:
         found, truth: On the cells of the target.
-        values: The smaller and the larger value of the coefficient.
+        values: The smaller and the larger value of a coefficient of two phases.
         misfits: Root mean square of (d - H u(a))/σ; None where there is no noise, or no solver.
         estimates: Of a classical method.
         cells: The truth on the cells of these.
     """
 
-    found: Float[np.ndarray, "samples m m"]
-    truth: Float[np.ndarray, "samples m m"]
-    values: tuple[float, float]
+    found: Float[np.ndarray, " samples *cells"]
+    truth: Float[np.ndarray, " samples *cells"]
+    values: tuple[float, float] | None
     misfits: Scores | None = None
     estimates: Sequence[Estimate] = ()
-    cells: Float[np.ndarray, "samples n n"] | None = None
+    cells: Float[np.ndarray, " samples *finer"] | None = None
 
     @cached_property
-    def agreement(self) -> tuple[Scores, Scores]:
-        """Intersection over union, and Hausdorff distance."""
+    def agreement(self) -> tuple[Scores | None, Scores | None]:
+        """Intersection over union, and Hausdorff distance, of phases."""
+        if self.values is None:
+            return None, None
         return agreement(self.found, self.truth, self.values)
+
+    @property
+    def misclassified(self) -> Scores | None:
+        """Share of the cells that are in the wrong phase."""
+        if self.values is None:
+            return None
+        wrong = phases(self.found, self.values) != phases(self.truth, self.values)
+        return np.mean(wrong, axis=(1, 2))
 
     @cached_property
     def stated(self) -> tuple[Float[np.ndarray, "samples n n"], Bool[np.ndarray, "samples n n"]]:
         """The probability of the upper phase in each cell by a method that states one, else no
         samples; and where it is true."""
-        low, high = self.values
-        stating = all(estimate.deviation is not None for estimate in self.estimates)
-        if self.cells is None or not stating:
+        if self.cells is None or self.values is None or not self._stating:
             return np.empty((0, 1, 1)), np.empty((0, 1, 1), dtype=bool)
+        low, high = self.values
         p = np.stack([(estimate.a - low) / (high - low) for estimate in self.estimates])
         return p, phases(self.cells, self.values)
 
+    @property
+    def _stating(self) -> bool:
+        """Whether the method states a deviation."""
+        return all(estimate.deviation is not None for estimate in self.estimates)
+
+    @property
+    def covered(self) -> Scores | None:
+        """By the sets of phases, or by the intervals, that are stated with LEVEL."""
+        if self.values is not None or self.cells is None or not self._stating:
+            return self.each_stated(covered)
+        off = abs(self.cells - np.stack([estimate.a for estimate in self.estimates]))
+        spread = np.stack([np.asarray(estimate.deviation) for estimate in self.estimates])
+        return np.mean(off <= HALF * spread, axis=tuple(range(1, off.ndim)))
+
     def by_norm(self, order: int) -> Scores:
         """Relative error in L¹ or L²."""
-        axes, power = (1, 2), 1 / order
+        axes, power = tuple(range(1, self.truth.ndim)), 1 / order
         error = (abs(self.found - self.truth) ** order).sum(axis=axes) ** power
         return error / (abs(self.truth) ** order).sum(axis=axes) ** power
 
@@ -100,7 +125,7 @@ def miscalibration(p: np.ndarray, true: np.ndarray) -> float:
 _STATED = "Of methods that state a probability of the upper phase in each cell of their own"
 MEASURES = {
     "errors": Measure(
-        "Relative L² error", "‖p − a‖/‖a‖ of the coefficient on the target's cells.",
+        "Relative L² error", "‖p − a‖/‖a‖ of what is found on the target's cells or points.",
         lambda of: of.by_norm(2),
     ),
     "l1": Measure("Relative L¹ error", "The same in L¹.", lambda of: of.by_norm(1)),
@@ -110,9 +135,7 @@ MEASURES = {
     ),
     "misclassified": Measure(
         "Misclassified area", "Share of the target's cells in the wrong phase, cut halfway.",
-        lambda of: np.mean(
-            phases(of.found, of.values) != phases(of.truth, of.values), axis=(1, 2)
-        ),
+        lambda of: of.misclassified,
     ),
     "hausdorff": Measure(
         "Hausdorff distance of the interfaces",
@@ -132,8 +155,9 @@ MEASURES = {
     "coverage": Measure(
         f"Coverage of sets of {LEVEL:.0%}",
         f"{_STATED}, the share of cells whose phase is in the smallest set stated with {LEVEL:g}: "
-        f"at least {LEVEL:g} if the probabilities hold.",
-        lambda of: of.each_stated(covered),
+        f"at least {LEVEL:g} if the probabilities hold. Without phases, the share of points within "
+        f"{HALF:.3g} stated deviations: {LEVEL:g} if the posterior is Gaussian, and right.",
+        lambda of: of.covered,
     ),
     "miscalibration": Measure(
         "Error of stated probabilities",

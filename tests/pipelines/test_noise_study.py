@@ -524,12 +524,13 @@ def test_a_store_of_another_kind_is_refused(experiment, tmp_path, capsys, monkey
     overrides = {**DATA, "problem.coefficient.kind": "log-normal"}
     recipe = load_recipe("darcy-quick").with_overrides(overrides)
     lognormal = generate(recipe, str(tmp_path / "l.zarr"), workers=1).url
-    with pytest.raises(SchemaError, match="must hold a of two phases, it is darcy"):
-        a_study(experiment, lognormal, tmp_path / "s")
+    with pytest.raises(SchemaError, match="inverts a coefficient of two phases, got log-normal"):
+        a_study(experiment, lognormal, tmp_path / "s").run(CPU)
+    assert not (tmp_path / "s").exists()
     burgers = load_recipe("burgers-quick").with_overrides({"samples": 12})
     url = generate(burgers, str(tmp_path / "b.zarr"), workers=1).url
-    with pytest.raises(SchemaError, match="two phases, it is burgers"):
-        a_study(experiment, url, tmp_path / "s")
+    with pytest.raises(SchemaError, match=r"holds samples of burgers, the experiment .* of darcy"):
+        a_study(experiment, url, tmp_path / "s").run(CPU)
 
 
 def test_a_store_without_a_law_is_refused(store, tmp_path, capsys, monkeypatch):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.linearised import LinearisedColeHopf
@@ -50,13 +51,15 @@ class InitialValueInversion:
         modes: The law of u(0), on the solving grid.
         viscosity: ν.
         time: T.
-        points: Number of data, at x = 0, 1/points, ...; it divides the solving grid.
+        points: Number of points x = 0, 1/points, ...; it divides the solving grid.
+        seen: Those that have data; by default all.
     """
 
     modes: CircleModes
     viscosity: float
     time: float
     points: int
+    seen: Bool[np.ndarray, " points"] | None = None
 
     @classmethod
     def of_law(
@@ -89,13 +92,13 @@ class InitialValueInversion:
         """u(T) at the points of the data, as a map of the coefficients."""
         solver = ColeHopf(self.modes.grid, self.viscosity, _TOLERANCE)
         at = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
-        return _FinalValue(self.modes, at, self._stride)
+        return _FinalValue(self.modes, at, self._places)
 
     def __call__(self, data: Values, deviation: Values) -> InitialValue:
         """The estimate of one sample.
 
         Args:
-            data: d, shape (points,).
+            data: d, shape (points,), or as many as are seen.
             deviation: σ; the rounding of the data is added.
         """
         found = GaussianInversion(self)(data, _rounded(data, deviation), self.start)
@@ -106,6 +109,12 @@ class InitialValueInversion:
     @property
     def _stride(self) -> int:
         return self.modes.grid.n // self.points
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """Of the data on the solving grid."""
+        places = self._stride * np.arange(self.points)
+        return places if self.seen is None else places[self.seen]
 
 
 class Viscosity(NamedTuple):
@@ -189,18 +198,18 @@ class _FinalValue:
 
     modes: CircleModes
     at: LinearisedColeHopf
-    stride: int
+    places: np.ndarray
 
     @property
     def values(self) -> Values:
-        return self.at.u[:: self.stride]
+        return self.at.u[self.places]
 
     def jvp(self, change: np.ndarray) -> np.ndarray:
-        return self.at.jvp(self.modes.field_of(change))[..., :: self.stride]
+        return self.at.jvp(self.modes.field_of(change))[..., self.places]
 
     def vjp(self, v: Values) -> np.ndarray:
         spread = np.zeros(self.modes.grid.n)
-        spread[:: self.stride] = v
+        spread[self.places] = v
         return self.modes.transposed(self.at.vjp(spread))
 
 
@@ -237,22 +246,43 @@ def inversions(
     """Those of the initial value that the noise study offers, by their names."""
     points = setting.cells
 
-    def found(method: InitialValueInversion, data: Values, deviation: Values) -> Estimate:
-        of = method(data, deviation)
-        return Estimate(of.u0, of.estimate.solves)
-
     def largest_density(_: float) -> Inversion:
-        return partial(found, InitialValueInversion.of_law(field, viscosity, time, points))
+        method = InitialValueInversion.of_law(field, viscosity, time, points)
+        method = replace(method, seen=setting.seen)
+
+        def inversion(data: Values, deviation: Values) -> Estimate:
+            found = method(data, deviation)
+            return Estimate(found.u0, found.estimate.solves, found.deviation)
+
+        return inversion
 
     def tikhonov(weight: float) -> Inversion:
         modes = min(field.modes, (points - 1) // 2)
         method = InitialValueInversion.tikhonov(weight, modes, viscosity, time, points)
-        return partial(found, method)
+        method = replace(method, seen=setting.seen)
+
+        def inversion(data: Values, deviation: Values) -> Estimate:
+            found = method(data, deviation)
+            return Estimate(found.u0, found.estimate.solves)
+
+        return inversion
 
     return {
         "maximum a posteriori": ClassicalMethod((1.0,), largest_density),
         "Tikhonov": ClassicalMethod(_TIKHONOV, tikhonov),
     }
+
+
+def final_value(viscosity: float, time: float, points: int) -> Callable[[Values], Values]:
+    """From u(0) at so many points, whose modes are taken, to u(T) there, on a finer grid."""
+    grid = PeriodicGrid(points * max(_POINTS, -(-_LEAST // points)))
+    solver = ColeHopf(grid, viscosity, _TOLERANCE)
+
+    def solution(u0: Values) -> Values:
+        fine = np.fft.irfft(np.fft.rfft(u0, norm="forward"), n=grid.n, norm="forward")
+        return solver(fine, time)[:: grid.n // points]
+
+    return solution
 
 
 def _modes(deviations: np.ndarray, points: int) -> CircleModes:

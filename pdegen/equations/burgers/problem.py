@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
+from jaxtyping import Float
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
@@ -20,7 +21,7 @@ from pdegen.equations.burgers.law import burgers_law
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from pdegen.equations.in_time import TimesFromStart, check_steps
 from pdegen.equations.registry import equation
-from pdegen.inverse.setting import ClassicalMethod, Setting
+from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
@@ -189,6 +190,12 @@ class Burgers(Problem):
                 f"burgers inverts u at one time after the start, got times {list(self.times)}"
             )
         return inversions(setting, self.initial.build(), self.viscosity, self.times[0])
+
+    def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
+        from pdegen.equations.burgers.inversion import final_value
+
+        (*times,) = self.times
+        return final_value(self.viscosity, times[0], len(x)) if len(times) == 1 else None
 
     @property
     def needed(self) -> int:
