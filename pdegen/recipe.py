@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import RegisteredProblem, source_of
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
+from pdegen.shipped import recipe_folder, recipe_names
 from pdegen.store.arrays import SAMPLES
 from pdegen.store.layout import check_sizes
 
@@ -118,18 +119,6 @@ class Recipe(Strict):
             scaled = self.splits.scaled(samples, self.samples)
             changes |= {f"splits.{name}": n for name, n in scaled.items()}
         return self.replaced(changes, f"recipe {self.name}")
-
-
-def recipe_folder() -> Path:
-    """The folder of the recipes that come with the project."""
-    package = Path(__file__).parent
-    installed = package / "datasets"  # in a wheel it is package data; a checkout has it beside
-    return installed if installed.is_dir() else package.parent / "datasets"
-
-
-def recipe_names() -> list[str]:
-    """The recipes that come with the project."""
-    return sorted(path.stem for path in recipe_folder().glob("*.toml"))
 
 
 def default_store(recipe: Recipe) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from pipelines.cli.common import app
+from pipelines.cli.common import EXAMPLES, app
 
 
 def page() -> str:
@@ -40,6 +40,8 @@ def _described() -> Iterator[str]:
         for one in options:
             yield f"| {_names(one)} | {_default(one)} | {_cell(one.help or '')} |"
         yield ""
+        examples = "\n".join(EXAMPLES[name.removeprefix("pdegen ")])
+        yield f"```text\n{examples}\n```\n"
 
 
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:

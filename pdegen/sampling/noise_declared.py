@@ -27,14 +27,16 @@ from pdegen.schema import Positive, Strict, near
 Kind = Literal[
     "ensemble", "relative", "snr", "multiplicative", "correlated", "sensors", "published"
 ]
-_PLAIN: dict[str, type[NoiseModel]] = {
+KINDS: dict[str, type[NoiseModel]] = {
     "ensemble": EnsembleNoise,
     "relative": RelativeNoise,
     "snr": SNRNoise,
     "multiplicative": MultiplicativeNoise,
+    "correlated": CorrelatedNoise,
+    "sensors": SensorNoise,
     "published": PublishedNoise,
 }
-_OWN_KEYS: dict[str, dict[str, float]] = {
+OWN_KEYS: dict[str, dict[str, float]] = {  # with their defaults
     "correlated": {"length": 0.1},
     "sensors": {"fraction": 0.1},
 }
@@ -65,13 +67,13 @@ class NoiseKind(Strict):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, content: Any) -> Any:
-        own = _OWN_KEYS.get(str(content.get("kind")), {})
+        own = OWN_KEYS.get(str(content.get("kind")), {})
         given = {key: value for key, value in content.items() if value is not None}
         return own | given
 
     @model_validator(mode="after")
     def _applies(self) -> NoiseKind:
-        own = _OWN_KEYS.get(self.kind, {})
+        own = OWN_KEYS.get(self.kind, {})
         for key in ("length", "fraction"):
             if getattr(self, key) is not None and key not in own:
                 raise ValueError(f"key {key!r} does not apply to {self.kind}")
@@ -94,7 +96,7 @@ class NoiseKind(Strict):
             return CorrelatedNoise(level, self.length)
         if self.fraction is not None:
             return SensorNoise(level, self.fraction)
-        return _PLAIN[self.kind](level)
+        return KINDS[self.kind](level)
 
 
 class Noise(NoiseKind):

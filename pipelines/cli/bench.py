@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.common import Device, app
+from pipelines.cli.common import Device, command
 from pipelines.cli.terminal import note, say
 
 
-@app.command("bench")
+@command("bench", "pdegen bench train --quick")
 def bench_command(
     what: Annotated[str, typer.Argument(help="generate, train, read, stream or all.")],
     device: Device = "cpu",

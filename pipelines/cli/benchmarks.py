@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pdegen.schema import SchemaError
+from pipelines.cli import completion
 from pipelines.cli.common import (
     Device,
     Equation,
@@ -21,7 +22,7 @@ from pipelines.cli.common import (
     Resume,
     Set,
     Trainings,
-    app,
+    command,
     parsed,
 )
 from pipelines.cli.terminal import say
@@ -34,10 +35,20 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
 Words = list[str] | None
 
 
-@app.command("benchmark")
+@command(
+    "benchmark",
+    "pdegen benchmark quick",
+    "pdegen benchmark standard --quick --only FNO --seeds 3 --workers 2",
+)
 def benchmark_command(
-    name: Annotated[str, typer.Argument(help="Benchmark, or a TOML file.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the benchmark.")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(help="Benchmark, or a TOML file.", autocompletion=completion.benchmarks),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the benchmark; default: runs/benchmark-NAME."),
+    ] = None,
     only: Only = None,
     on: On = None,
     seeds: Annotated[
@@ -107,7 +118,7 @@ def benchmark_command(
     how.benchmark(run, write_benchmark_report)
 
 
-@app.command("break-even")
+@command("break-even", "pdegen break-even runs/benchmark-standard")
 def break_even_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished benchmark.")],
 ) -> None:

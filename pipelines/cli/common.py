@@ -6,26 +6,80 @@ each option twice, whichever command starts.
 
 from __future__ import annotations
 
+import inspect
+import json
 import signal
 import sys
 import time
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from pdegen.schema import parse_override
-from pipelines.cli.terminal import note, redraw
+from pdegen.version import __version__
+from pipelines.cli import completion
+from pipelines.cli.terminal import note, redraw, say
 
 app = typer.Typer(
     name="pdegen",
     help="Datasets of PDE solutions from recipes, and neural operators trained on them.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+EXAMPLES: dict[str, tuple[str, ...]] = {}  # by the words of a command
+Function = TypeVar("Function", bound=Callable[..., None])
+
+
+def command(words: str, *examples: str, of: typer.Typer = app) -> Callable[[Function], Function]:
+    """Registers a command with examples, which its help ends with.
+
+    The list of commands shows the first paragraph of its docstring, all of it.
+
+    Args:
+        words: Of the command, such as "study noise".
+        examples: Whole command lines.
+        of: The group that it belongs to.
+    """
+    EXAMPLES[words] = examples
+    lines = ["\b", "Examples:", *(f"  {example}" for example in examples)]
+
+    def register(function: Function) -> Function:
+        summary = (inspect.getdoc(function) or "").partition("\n\n")[0]
+        name = words.rpartition(" ")[2]
+        short = " ".join(summary.split())
+        return of.command(name, short_help=short, epilog="\n".join(lines))(function)
+
+    return register
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        say(f"pdegen {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", help="Show the traceback of an error; after a command's name, too."
+        ),
+    ] = False,
+) -> None:
+    """The options that stand before a command."""
+
 
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a key, see `pdegen keys`; repeatable."
+    ),
 ]
 
 
@@ -50,16 +104,29 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing result.")]
 Stream = Annotated[
     str | None,
-    typer.Option(metavar="RECIPE", help="Train on samples of this recipe, solved during training."),
+    typer.Option(
+        metavar="RECIPE",
+        help="Train on samples of this recipe, solved during training.",
+        autocompletion=completion.recipes,
+    ),
 ]
 Only = Annotated[
-    list[str] | None, typer.Option(metavar="OPERATOR", help="Train only this operator; repeatable.")
+    list[str] | None,
+    typer.Option(
+        metavar="OPERATOR",
+        help="Train only this operator; repeatable.",
+        autocompletion=completion.operators_of_benchmark,
+    ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Run the small version, for two cores.")]
 Trainings = Annotated[int, typer.Option("--workers", min=1, help="Trainings that run at once.")]
 On = Annotated[
     list[str] | None,
-    typer.Option(metavar="DATASET", help="Train only on this dataset; repeatable."),
+    typer.Option(
+        metavar="DATASET",
+        help="Train only on this dataset; repeatable.",
+        autocompletion=completion.datasets_of_benchmark,
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Tasks that run at once; default: one a core.")
@@ -95,6 +162,25 @@ def parsed(texts: list[str] | None) -> dict[str, Any]:
         SchemaError: If a text is not KEY=VALUE.
     """
     return dict(parse_override(text) for text in texts or [])
+
+
+FEW = 16  # samples: the mean of their errors depends on single ones
+
+
+def warn_of_few(splits: Mapping[str, int]) -> None:
+    """Say where splits are so small that their errors are those of single samples."""
+    few = [f"{size} {name}" for name, size in splits.items() if name != "train" and size < FEW]
+    if few:
+        note(
+            f"pdegen: {' and '.join(few)} samples: errors of single samples, not of the law; "
+            f"take {FEW} or more to compare"
+        )
+
+
+def print_json(content: object) -> None:
+    """Print a result for programs."""
+    for line in json.dumps(content, indent=1, ensure_ascii=False).splitlines():
+        say(line)
 
 
 def number(value: float) -> str:

@@ -6,17 +6,133 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.common import AsJson, Equation, app
+from pipelines.cli import completion
+from pipelines.cli.common import AsJson, Equation, command, print_json
 from pipelines.cli.terminal import say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     from pipelines.declared.keys import Key
+    from pipelines.declared.shipped import Kind
 
 
-@app.command("keys")
+@command("recipes", "pdegen recipes", "pdegen recipes --json")
+def recipes_command(as_json: AsJson = False) -> None:
+    """List the recipes of datasets, with the sizes of their stores."""
+    from pdegen.making.contents import layout
+    from pdegen.recipe import load_recipe
+    from pdegen.shipped import recipe_names
+
+    rows = list[dict[str, Any]]()
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        rows.append(
+            {
+                "name": name,
+                "equation": recipe.problem.word,
+                "samples": recipe.samples,
+                "grid": list(recipe.problem.variables()[0].shape),
+                "bytes": layout(recipe).bytes,
+                "summary": recipe.summary,
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    say("Recipes (pdegen generate NAME)")
+    for row in rows:
+        grid = "x".join(map(str, row["grid"]))
+        size = f"{row['samples']:6} x {grid:<8} {row['bytes'] / 1e6:7.1f} MB"
+        say(f"  {row['name']:24} {size}  {row['summary']}")
+
+
+@command("experiments", "pdegen experiments", "pdegen experiments --json")
+def experiments_command(as_json: AsJson = False) -> None:
+    """List the experiments: a dataset, an operator and its training."""
+    _declarations("experiment", "run", as_json)
+
+
+@command("benchmarks", "pdegen benchmarks", "pdegen benchmarks --json")
+def benchmarks_command(as_json: AsJson = False) -> None:
+    """List the benchmarks: tables of operators on datasets."""
+    _declarations("benchmark", "benchmark", as_json)
+
+
+def _declarations(kind: "Kind", word: str, as_json: bool) -> None:
+    from pipelines.declared.shipped import file_of, names, summary
+
+    rows = [{"name": name, "summary": summary(file_of(kind, name))} for name in names(kind)]
+    if as_json:
+        print_json(rows)
+        return
+    say(f"{kind.capitalize()}s (pdegen {word} NAME)")
+    for row in rows:
+        say(f"  {row['name']:28} {row['summary']}")
+
+
+@command("operators", "pdegen operators", "pdegen operators --json")
+def operators_command(as_json: AsJson = False) -> None:
+    """List the operators, with the domains that they take and their published presets."""
+    from operators.registry import OPERATORS
+    from pipelines.declared.keys import opening
+
+    rows = list[dict[str, Any]]()
+    for name, registered in OPERATORS.items():
+        kind = registered.operator
+        rows.append(
+            {
+                "name": name,
+                "dims": list(kind.dims),
+                "domains": sorted(kind.domains),
+                "points_by_sample": kind.points_by_sample,
+                "presets": list(kind.presets),
+                "summary": opening(kind),
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    say("Operators (model.name of an experiment, or pdegen train --model NAME --data STORE)")
+    for row in rows:
+        dims = ", ".join(f"{dim}-D" for dim in row["dims"])
+        where = "of each sample" if row["points_by_sample"] else "shared by the samples"
+        say(f"  {row['name']:24} {row['summary']}")
+        say(f"      {dims}; {', '.join(row['domains'])}; points {where}")
+        if row["presets"]:
+            say(f"      presets: {', '.join(row['presets'])}")
+
+
+@command("noise-kinds", "pdegen noise-kinds", "pdegen noise-kinds --json")
+def noise_kinds_command(as_json: AsJson = False) -> None:
+    """List the kinds of noise that stores and the inputs of experiments may have."""
+    from pdegen.sampling.noise_declared import KINDS, OWN_KEYS
+    from pipelines.declared.keys import opening
+
+    rows = [
+        {"kind": kind, "keys": OWN_KEYS.get(kind, {}), "summary": opening(model)}
+        for kind, model in KINDS.items()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    say("Kinds of noise (pdegen noise STORE --kind KIND, or noise.kind of an experiment)")
+    for row in rows:
+        own = "".join(f"  (--set {key}={value})" for key, value in row["keys"].items())
+        say(f"  {row['kind']:16} {row['summary']}{own}")
+
+
+@command(
+    "keys",
+    "pdegen keys burgers-quick",
+    "pdegen keys darcy-421 --all",
+    "pdegen keys my_experiment.toml --json",
+)
 def keys_command(
     name: Annotated[
-        str, typer.Argument(help="Recipe, experiment or benchmark, by name or as a TOML file.")
+        str,
+        typer.Argument(
+            help="Recipe, experiment or benchmark, by name or as a TOML file.",
+            autocompletion=completion.declarations,
+        ),
     ],
     every: Annotated[
         bool, typer.Option("--all", help="Show keys of kinds that the file does not choose, too.")
@@ -64,9 +180,3 @@ def _lines(key: "Key") -> Iterator[str]:
 def _written(value: Any) -> str:
     """As in --set."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def print_json(content: object) -> None:
-    """Print a result for programs."""
-    for line in json.dumps(content, indent=1, ensure_ascii=False).splitlines():
-        say(line)

@@ -11,6 +11,7 @@ import typer
 
 from pdegen.reasons import reason
 from pdegen.schema import SchemaError, parse_override
+from pipelines.cli import completion
 from pipelines.cli.common import (
     AsJson,
     Device,
@@ -24,8 +25,10 @@ from pipelines.cli.common import (
     SkipFailed,
     TakeOver,
     Workers,
-    app,
+    command,
     parsed,
+    print_json,
+    warn_of_few,
 )
 from pipelines.cli.terminal import note, say
 
@@ -36,31 +39,21 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
     from pdegen.store.store import Store
 
 
-@app.command("recipes")
-def recipes_command() -> None:
-    """List recipes with the sizes of their stores, experiments and benchmarks."""
-    from pdegen.making.contents import layout
-    from pdegen.recipe import load_recipe, recipe_names
-    from pipelines.declared.shipped import Kind, file_of, names, summary
-
-    say("Recipes (pdegen generate NAME)")
-    for name in recipe_names():
-        recipe = load_recipe(name)
-        grid = "x".join(map(str, recipe.problem.variables()[0].shape))
-        size = layout(recipe).bytes
-        say(f"  {name:24} {recipe.samples:6} x {grid:<8} {size / 1e6:7.1f} MB  {recipe.summary}")
-    commands: dict[Kind, str] = {"experiment": "run", "benchmark": "benchmark"}
-    for kind, command in commands.items():
-        say("")
-        say(f"{kind.capitalize()}s (pdegen {command} NAME)")
-        for name in names(kind):
-            say(f"  {name:24} {summary(file_of(kind, name))}")
-
-
-@app.command("generate")
+@command(
+    "generate",
+    "pdegen generate burgers-quick --out data/burgers.zarr",
+    "pdegen generate burgers-quick --samples 100 --set viscosity=0.02 --dry-run",
+    "pdegen generate darcy-421 --scheduler processes --workers 8 --resume",
+)
 def generate_command(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a TOML file.")],
-    out: Annotated[str | None, typer.Option(help="Path or URL of the store.")] = None,
+    recipe: Annotated[
+        str,
+        typer.Argument(help="Name of a recipe, or a TOML file.", autocompletion=completion.recipes),
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(help="Path or URL of the store; default: data/RECIPE-FINGERPRINT.zarr."),
+    ] = None,
     samples: Annotated[int | None, typer.Option(help="Number of samples.")] = None,
     resolution: Annotated[int | None, typer.Option(help="Points of the output grid.")] = None,
     set_: Set = None,
@@ -100,7 +93,9 @@ def generate_command(
     if dry_run:
         _dry_run(declared, out, options)
         return
-    say(_generate(declared, out, options, device).url)
+    made = _generate(declared, out, options, device)
+    warn_of_few(declared.splits.model_dump())
+    say(made.url)
 
 
 def _shards(what: str) -> "Callable[[Progress], None]":
@@ -183,11 +178,18 @@ def _kept(url: str) -> Iterator[None]:
         raise OSError(error.errno, what if url in what else f"{url}: {what}") from error
 
 
-@app.command("noise")
+@command(
+    "noise",
+    "pdegen noise data/darcy.zarr --variable u --levels 0,0.01,0.1",
+    "pdegen noise data/darcy.zarr --variable u --level 0.05 --kind correlated --set length=0.2",
+)
 def noise_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
     variable: Annotated[str, typer.Option(help="Variable that the noise is added to.")],
-    out: Annotated[str, typer.Option(help="Path or URL of the store with noise.")],
+    out: Annotated[
+        str | None,
+        typer.Option(help="Path or URL of the store with noise; default: STORE-noisy.zarr."),
+    ] = None,
     level: Annotated[list[float] | None, typer.Option(help="Noise level; repeatable.")] = None,
     levels: Annotated[
         str | None, typer.Option(help="Noise levels separated by commas: 0,0.01,0.1.")
@@ -210,6 +212,7 @@ def noise_command(
     from pdegen.making.derived import add_noise, at_levels
     from pdegen.making.generate import Options
 
+    url = f"{_stem(store)}-noisy.zarr" if out is None else out
     shown = _shards(f"adding noise to {variable}, shards")
     options = Options(workers, scheduler, resume, overwrite, take_over, progress=shown)
     _check_options(options)
@@ -219,15 +222,21 @@ def noise_command(
 
         given += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, given)
-    with _kept(out):
-        made = add_noise(store, variable, noises, out, **vars(options))
+    with _kept(url):
+        made = add_noise(store, variable, noises, url, **vars(options))
     say(made.url)
 
 
-@app.command("import")
+@command(
+    "import",
+    "pdegen import burgers_data_R10.mat --out data/published.zarr",
+    "pdegen import pairs.h5 --input a --target u --grid cell --split train=1000 --split test=100",
+)
 def import_command(
     files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy or .pt files.")],
-    out: Annotated[str, typer.Option(help="Path or URL of the store.")],
+    out: Annotated[
+        str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
+    ] = None,
     input: Annotated[str | None, typer.Option(help="Array of the inputs.")] = None,
     target: Annotated[str | None, typer.Option(help="Array of the targets.")] = None,
     grid: Annotated[
@@ -276,8 +285,9 @@ def import_command(
         target_axes=tuple(target_axes.split(",")) if target_axes else None,
         boundary=boundary,
     )
-    with _kept(out):
-        say(import_files(files, out, declared, **vars(options)).url)
+    url = f"data/{files[0].stem}.zarr" if out is None else out
+    with _kept(url):
+        say(import_files(files, url, declared, **vars(options)).url)
 
 
 def _word(what: str, word: str | None, known: tuple[str, ...]) -> Any:
@@ -298,25 +308,43 @@ def _sizes(texts: list[str] | None) -> dict[str, int] | None:
     return sizes
 
 
-@app.command("export")
+@command("export", "pdegen export data/burgers.zarr --format mat --out burgers.mat")
 def export_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
-    out: Annotated[Path, typer.Option(help="File to write; a folder for npy.")],
     format: Annotated[str, typer.Option(help="mat, npy, hdf5 or pt.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write, a folder for npy; default: STORE.FORMAT, here."),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Convert a store to a file of another format."""
     from pdegen.foreign.exporting import export
 
-    say(export(store, format, out, overwrite=overwrite, progress=_shards("exporting, shards")))
+    path = Path(f"{Path(_stem(store)).name}.{format}") if out is None else out
+    say(export(store, format, path, overwrite=overwrite, progress=_shards("exporting, shards")))
 
 
-@app.command("info")
-def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a store.")]) -> None:
+def _stem(store: str) -> str:
+    """The path or URL of a store without its ending.
+
+    >>> _stem("s3://bucket/burgers.zarr/")
+    's3://bucket/burgers'
+    """
+    return store.rstrip("/").removesuffix(".zarr")
+
+
+@command("info", "pdegen info data/burgers.zarr", "pdegen info data/burgers.zarr --json")
+def info_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a store.")], as_json: AsJson = False
+) -> None:
     """Print what a store holds."""
     from pdegen.store.store import Store
 
     opened = Store(store)
+    if as_json:
+        print_json(_held(opened))
+        return
     held, attributes = opened.said, opened.attributes
     unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
     state = "sealed" if opened.sealed else unfinished
@@ -339,6 +367,39 @@ def info_command(store: Annotated[str, typer.Argument(help="Path or URL of a sto
             say(f"{name:11} {json.dumps(attributes[name])}")
     say(f"recipe      {json.dumps(attributes['recipe'])}")
     say(f"made by     {json.dumps(attributes['provenance'])}")
+    warn_of_few({name: stop - start for name, (start, stop) in held.splits.items()})
+
+
+def _held(store: "Store") -> dict[str, Any]:
+    """What a store holds, for JSON."""
+    held, attributes = store.said, store.attributes
+    arrays = {name: store.arrays[name] for name in store.variables}
+    return {
+        "store": store.url,
+        "title": held.title,
+        "sealed": store.sealed,
+        "fingerprint": held.fingerprint,
+        "equation": held.equation,
+        "samples": store.samples,
+        "variables": {
+            name: {
+                "shape": list(array.shape),
+                "type": str(array.dtype),
+                "meaning": array.said.long_name,
+                "unit": array.said.units,
+                "role": array.said.role,
+            }
+            for name, array in arrays.items()
+        },
+        "splits": {name: list(ends) for name, ends in held.splits.items()},
+        "skipped": store.skipped,
+        "statistics": held.statistics,
+        **{
+            name: attributes[name] for name in ("noise", "parent", "imported") if name in attributes
+        },
+        "recipe": attributes["recipe"],
+        "provenance": attributes["provenance"],
+    }
 
 
 def _in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple[int, int]]:
@@ -351,7 +412,9 @@ def _in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tupl
     return found
 
 
-@app.command("verify")
+@command(
+    "verify", "pdegen verify data/burgers.zarr", "pdegen verify data/burgers.zarr --deep --json"
+)
 def verify_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
     deep: Annotated[
@@ -368,8 +431,7 @@ def verify_command(
     """Check a store: every byte, finite values, statistics, and the law of its recipe."""
     result = verified(store, deep=samples if deep else 0, repair=repair, take_over=take_over)
     if as_json:
-        for line in json.dumps(result.summary(), indent=1).splitlines():
-            say(line)
+        print_json(result.summary())
     else:
         for key in result.repaired:
             say(f"{store}: {key} was restored")
@@ -404,7 +466,7 @@ def check_verified(result: "Verification") -> None:
         raise Failed(f"{result.url} has {len(result.faults)} fault{plural}")
 
 
-@app.command("plot")
+@command("plot", "pdegen plot data/burgers.zarr --out burgers.png")
 def plot_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
     sample: Annotated[int | None, typer.Option(help="Number of the sample.")] = None,

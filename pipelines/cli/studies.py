@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from pdegen.schema import SchemaError
+from pipelines.cli import completion
 from pipelines.cli.benchmarks import benchmark_command, chosen
 from pipelines.cli.common import (
     Device,
@@ -18,13 +19,16 @@ from pipelines.cli.common import (
     Set,
     Trainings,
     app,
+    command,
     parsed,
 )
 from pipelines.cli.stores import generated
 from pipelines.cli.terminal import say
 from pipelines.cli.trainings import Launch
 
-Out = Annotated[Path | None, typer.Option(help="Folder of the study.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder of the study; default: one in runs/, of its name.")
+]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds: trainings of each case.")]
 Store = Annotated[str | None, typer.Option(help="Store; default: generated if absent.")]
 
@@ -32,9 +36,12 @@ study_app = typer.Typer(help="Studies: many trainings, one report.", rich_markup
 app.add_typer(study_app, name="study")
 
 
-@study_app.command("resolution")
+@command("study resolution", "pdegen study resolution --quick", of=study_app)
 def study_resolution_command(
-    name: Annotated[str, typer.Argument(help="A benchmark on several grids.")] = "resolution",
+    name: Annotated[
+        str,
+        typer.Argument(help="A benchmark on several grids.", autocompletion=completion.benchmarks),
+    ] = "resolution",
     out: Out = None,
     only: Only = None,
     on: On = None,
@@ -60,10 +67,14 @@ def study_resolution_command(
     )
 
 
-@study_app.command("samples")
+@command("study samples", "pdegen study samples --quick --seeds 2", of=study_app)
 def study_samples_command(
     experiment: Annotated[
-        str | None, typer.Argument(help="Experiment, or a TOML file; default: burgers-gt-512.")
+        str | None,
+        typer.Argument(
+            help="Experiment, or a TOML file; default: burgers-gt-512.",
+            autocompletion=completion.experiments,
+        ),
     ] = None,
     samples: Annotated[
         str | None,
@@ -97,9 +108,18 @@ def study_samples_command(
     how.benchmark(how.prepared(study, folder, given), write_samples_report)
 
 
-@study_app.command("noise")
+@command(
+    "study noise",
+    "pdegen study noise darcy-inverse-quick --train-levels 0,0.1 --test-levels 0,0.05,0.1",
+    of=study_app,
+)
 def study_noise_command(
-    experiment: Annotated[str, typer.Argument(help="An inverse experiment, or a TOML file.")],
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            help="An inverse experiment, or a TOML file.", autocompletion=completion.experiments
+        ),
+    ],
     train_levels: Annotated[
         str, typer.Option(help="Noise levels to train at; all is one training that is told them.")
     ] = "0,0.01,0.1",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pipelines.cli import completion
 from pipelines.cli.common import (
     Compile,
     Device,
@@ -18,9 +19,10 @@ from pipelines.cli.common import (
     Resume,
     Set,
     Stream,
-    app,
+    command,
     number,
     parsed,
+    warn_of_few,
 )
 from pipelines.cli.stores import check_verified, generated, verified
 from pipelines.cli.terminal import note, say
@@ -35,15 +37,29 @@ Told = Annotated[
 Level = Annotated[
     float | None, typer.Option("--noise", help="Noise level of the inputs; default: as trained.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Folder of the run.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder of the run; default: runs/NAME of the experiment.")
+]
 
 
-@app.command("train")
+@command(
+    "train",
+    "pdegen train burgers-quick --out runs/first --set training.epochs=2",
+    "pdegen train --model fno --data data/burgers.zarr",
+    "pdegen train burgers-quick --stream burgers-quick --resume",
+)
 def train_command(
-    experiment: Annotated[str | None, typer.Argument(help="Experiment, or a TOML file.")] = None,
+    experiment: Annotated[
+        str | None,
+        typer.Argument(help="Experiment, or a TOML file.", autocompletion=completion.experiments),
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Store to train on.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Model to train on --data, in place of an experiment.")
+        str | None,
+        typer.Option(
+            help="Model to train on --data, in place of an experiment.",
+            autocompletion=completion.operators,
+        ),
     ] = None,
     stream: Stream = None,
     out: Out = None,
@@ -143,7 +159,11 @@ def _train(
         return store if ranks.first else None
 
 
-@app.command("evaluate")
+@command(
+    "evaluate",
+    "pdegen evaluate runs/first/best.safetensors --data data/burgers.zarr",
+    "pdegen evaluate runs/first/best.safetensors --data data/burgers.zarr --resolution 256",
+)
 def evaluate_command(
     checkpoint: Checkpoint,
     data: Annotated[str, typer.Option(help="Store to evaluate on.")],
@@ -152,7 +172,9 @@ def evaluate_command(
     noise: Level = None,
     told: Told = None,
     device: Device = "cpu",
-    out: Annotated[Path | None, typer.Option(help="JSON file to write the scores to.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="JSON file to write the scores to; default: none.")
+    ] = None,
 ) -> None:
     """Print the relative L2 error of a checkpoint over the samples of a split."""
     from operators.training.files import write
@@ -172,11 +194,20 @@ def evaluate_command(
     _print_score(summary)
 
 
-@app.command("predict")
+@command(
+    "predict",
+    "pdegen predict runs/first/best.safetensors --data data/burgers.zarr",
+    "pdegen predict runs/darcy/best.safetensors --data data/darcy.zarr --bound --polish 1e-6",
+)
 def predict_command(
     checkpoint: Checkpoint,
     data: Annotated[str, typer.Option(help="Store to predict from.")],
-    out: Annotated[Path, typer.Option(help="Zarr group to write, a folder.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Zarr group to write, a folder; default: CHECKPOINT-predictions.zarr beside it."
+        ),
+    ] = None,
     resolution: Resolution = None,
     split: Split = "test",
     noise: Level = None,
@@ -195,8 +226,9 @@ def predict_command(
     from pipelines.runs.predict import predict
     from pipelines.runs.run import check_device
 
+    place = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
     found = predict(
-        checkpoint, data, out, check_device(device), split=split, resolution=resolution,
+        checkpoint, data, place, check_device(device), split=split, resolution=resolution,
         level=noise, told=told, bound=bound, polish=polish, overwrite=overwrite,
     )  # fmt: skip
     for line in (found.out, *found.said):
@@ -204,6 +236,7 @@ def predict_command(
 
 
 def _print_score(summary: dict[str, Any]) -> None:
+    warn_of_few({summary["split"]: summary["samples"]})
     say(
         f"{summary['checkpoint']} (epoch {summary['epoch']}) on {summary['split']} at "
         f"n={summary['resolution']}, {summary['samples']} samples: relative L2 mean "
@@ -212,9 +245,16 @@ def _print_score(summary: dict[str, Any]) -> None:
     )
 
 
-@app.command("run")
+@command(
+    "run",
+    "pdegen run burgers-quick",
+    "pdegen run burgers-quick --set model.width=32 --out runs/small",
+)
 def run_command(
-    experiment: Annotated[str, typer.Argument(help="Experiment, or a TOML file.")],
+    experiment: Annotated[
+        str,
+        typer.Argument(help="Experiment, or a TOML file.", autocompletion=completion.experiments),
+    ],
     out: Out = None,
     data: Annotated[str | None, typer.Option(help="Store; default: generated if absent.")] = None,
     stream: Stream = None,
@@ -244,7 +284,7 @@ def run_command(
     say(write_report(folder, store, place))
 
 
-@app.command("report")
+@command("report", "pdegen report runs/first")
 def report_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     data: Annotated[

@@ -14,7 +14,6 @@ import zarr
 from pdegen.recipe import recipe_names
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.store import Store
-from pipelines.declared.shipped import names as shipped
 from pipelines.runs import run as run_module
 from tests.pipelines.command import SMALL, history, quietly
 from tests.stores import faults, objects_of, with_attributes
@@ -56,11 +55,11 @@ def cut(store):
 # what is right
 
 
-def test_recipes_lists_all_recipes_and_experiments(pdegen):
+def test_recipes_lists_all_recipes(pdegen):
     outcome = pdegen("recipes")
     assert outcome.status == 0
     names = {line.split()[0] for line in outcome.out if line.startswith("  ")}
-    assert names == {*recipe_names(), *shipped("experiment"), *shipped("benchmark")}
+    assert names == {*recipe_names()}
     (r10,) = (line for line in outcome.out if line.startswith("  burgers-r10 "))
     assert "2048 x 8192" in r10
     assert "134.2 MB" in r10  # 2 arrays of 2048 x 8192 x 4 bytes
@@ -69,7 +68,7 @@ def test_recipes_lists_all_recipes_and_experiments(pdegen):
 def test_generate_prints_the_store_alone(pdegen, tmp_path):
     outcome = pdegen("generate", "burgers-quick", *SMALL, "--out", "s.zarr", "--workers", "1")
     assert (outcome.status, outcome.out) == (0, ["s.zarr"]), outcome.err
-    assert "shards: 3/3" in outcome.err[-1]
+    assert "shards: 3/3" in outcome.err[-2]
     assert faults("s.zarr") == []
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -127,3 +128,10 @@ def test_several_targets_are_variables_of_their_own():
     assert found.v.dims == ("sample", "v_channel", "x")
     np.testing.assert_array_equal(found.v[:, 1], values[..., 3])
     assert found.v.attrs == {"long_name": "predicted v", "channels": ["v, t = 0.5", "v, t = 1"]}
+
+
+def test_predictions_lie_beside_their_checkpoint_without_out(store, pdegen, tmp_path):
+    checkpoint = shutil.copy(CHECKPOINT, tmp_path / "best.safetensors")
+    outcome = pdegen("predict", checkpoint, "--data", store, "--split", "train")
+    assert outcome.out[0] == str(tmp_path / "best-predictions.zarr"), outcome.err
+    assert (tmp_path / "best-predictions.zarr/zarr.json").is_file()

@@ -69,3 +69,15 @@ def test_errors_that_are_explained_exist(name):
     kind = getattr(import_module(module), word)
     assert issubclass(kind, Exception)
     assert (kind.__module__, kind.__qualname__) == (module, word)  # where it is defined
+
+
+def test_the_tab_key_needs_neither_arrays_nor_stores(monkeypatch):
+    monkeypatch.setenv("_PDEGEN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "pdegen benchmark quick --only ")
+    monkeypatch.setenv("COMP_CWORD", "4")
+    assert not imported() & {*SLOW, "numpy", "scipy", "zarr", "fsspec"}
+
+
+@pytest.mark.parametrize("words", ["experiments", "benchmarks", "noise-kinds"])
+def test_names_are_listed_without_pytorch(words):
+    assert not imported(words) & SLOW

@@ -1,0 +1,248 @@
+"""Help, examples, tab completion, lists and defaults of the commands."""
+
+import json
+import shlex
+
+import pytest
+import typer
+
+from operators.registry import OPERATORS
+from pdegen.recipe import load_recipe, recipe_names
+from pdegen.sampling.noise_declared import KINDS, NoiseKind
+from pdegen.store.store import Store
+from pdegen.version import __version__
+from pipelines.cli import completion
+from pipelines.cli.benchmarks import chosen
+from pipelines.cli.common import EXAMPLES, FEW, app, parsed
+from pipelines.cli.stores import _stem
+from pipelines.declared.benchmark import load_benchmark
+from pipelines.declared.experiment import load_experiment
+from pipelines.declared.settable import settable
+from pipelines.declared.shipped import names
+from tests.pipelines.command import SMALL, quietly
+from tests.stores import faults
+
+ROOT = typer.main.get_command(app)
+EVERY = [(words, example) for words, examples in EXAMPLES.items() for example in examples]
+
+
+def commands(group=ROOT, before=""):
+    """All commands by their words."""
+    for name, one in group.commands.items():
+        if hasattr(one, "commands"):
+            yield from commands(one, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", one
+
+
+def context(line):
+    """An example, parsed: the words of the command and its arguments."""
+    _, *left = shlex.split(line)
+    one, words = ROOT, []
+    while hasattr(one, "commands"):
+        words.append(left.pop(0))
+        one = one.commands[words[-1]]
+    return " ".join(words), one.make_context(words[-1], left)
+
+
+# help
+
+
+def test_the_list_shows_whole_sentences(pdegen):
+    for words in ([], ["study"]):
+        listed = " ".join(" ".join(pdegen(*words, "--help").out).split("Commands:")[1].split())
+        group = ROOT.commands["study"] if words else ROOT
+        for name, one in group.commands.items():
+            said = one.short_help or one.help
+            assert said.endswith(".")
+            assert f"{name} {said}" in listed
+        assert "..." not in listed
+
+
+def test_the_help_says_how_to_see_the_traceback_and_the_version(pdegen):
+    out = "\n".join(pdegen("--help").out)
+    for option in ("--debug", "--version", "--install-completion"):
+        assert option in out
+
+
+def test_the_version_is_printed(pdegen):
+    outcome = pdegen("--version")
+    assert (outcome.status, outcome.out) == (0, [f"pdegen {__version__}"])
+
+
+def test_every_command_has_examples_at_the_end_of_its_help(pdegen):
+    found = dict(commands())
+    assert found.keys() == EXAMPLES.keys()
+    for words in found:
+        out = pdegen(*words.split(), "--help").out
+        at = out.index("  Examples:")
+        assert out[at + 1 :] == [f"    {example}" for example in EXAMPLES[words]], words
+
+
+@pytest.mark.parametrize(("words", "example"), EVERY)
+def test_examples_are_commands(words, example):
+    assert example.startswith("pdegen ")
+    assert context(example)[0] == words
+
+
+def test_names_and_keys_of_examples_exist(monkeypatch):
+    checked = 0
+    for _, example in EVERY:
+        words, given = context(example)
+        own = parsed(given.params.get("set_"))
+        if words == "generate":
+            load_recipe(given.params["recipe"]).with_overrides(own)
+        elif words in ("train", "run", "study noise") and given.params["experiment"]:
+            load_experiment(given.params["experiment"]).with_overrides(own)
+        elif words in ("benchmark", "study resolution"):
+            benchmark = load_benchmark(given.params["name"], sound=False)
+            chosen(benchmark, given.params["quick"], given.params["only"], given.params["on"], None)
+        elif words == "keys" and not given.params["name"].endswith(".toml"):
+            settable(given.params["name"])
+        elif words == "noise":
+            NoiseKind.parse({"kind": given.params["kind"], **own}, example)
+        else:
+            continue
+        checked += 1
+    assert checked > 10
+
+
+# tab completion
+
+
+@pytest.fixture
+def completed(pdegen, monkeypatch):
+    """What the tab key offers at the end of a command line, in bash."""
+
+    def offered(line):
+        words = line.split(" ")
+        monkeypatch.setenv("_PDEGEN_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        outcome = pdegen()
+        assert (outcome.status, outcome.err) == (0, [])
+        return [line for line in outcome.out if line]
+
+    return offered
+
+
+def test_names_are_completed(completed):
+    assert completed("pdegen ver") == ["verify"]
+    assert completed("pdegen generate burgers-q") == ["burgers-quick"]
+    assert completed("pdegen run darcy-inverse-q") == ["darcy-inverse-quick"]
+    assert completed("pdegen study noise darcy-inverse-q") == ["darcy-inverse-quick"]
+    assert completed("pdegen benchmark sta") == ["standard"]
+    assert completed("pdegen keys qu") == ["quick"]
+    assert completed("pdegen keys burgers-r") == ["burgers-r10", "burgers-r10-as-printed"]
+    assert completed("pdegen train --model galerkin-transformer-") == ["galerkin-transformer-2d"]
+    assert completed("pdegen train x --stream gray") == ["gray-scott"]
+
+
+def test_operators_and_datasets_are_those_of_the_benchmark(completed):
+    benchmark = load_benchmark("quick")
+    assert completed("pdegen benchmark quick --only ") == list(benchmark.operators)
+    assert completed("pdegen benchmark quick --on d") == ["darcy"]
+    assert completed("pdegen study resolution --only ") == list(
+        load_benchmark("resolution").operators
+    )
+    assert completed("pdegen benchmark nosuch --only ") == []
+    assert completed("pdegen benchmark --only ") == []
+
+
+def test_names_of_operators_are_those_of_the_registry():
+    shipped = [
+        name for name, one in OPERATORS.items() if one.operator.__module__[:9] == "operators"
+    ]
+    assert completion.operators("") == shipped
+
+
+# lists
+
+
+def test_lists_are_for_programs_too(pdegen):
+    found = {
+        words: json.loads("\n".join(pdegen(words, "--json").out))
+        for words in ("recipes", "experiments", "benchmarks", "operators", "noise-kinds")
+    }
+    assert [row["name"] for row in found["recipes"]] == recipe_names()
+    assert [row["name"] for row in found["experiments"]] == names("experiment")
+    assert [row["name"] for row in found["benchmarks"]] == names("benchmark")
+    assert {row["name"] for row in found["operators"]} >= set(completion.operators(""))
+    assert [row["kind"] for row in found["noise-kinds"]] == list(KINDS)
+    assert all(row["summary"] for rows in found.values() for row in rows)
+    r10 = next(row for row in found["recipes"] if row["name"] == "burgers-r10")
+    assert (r10["equation"], r10["samples"], r10["grid"]) == ("burgers", 2048, [8192])
+    fno = next(row for row in found["operators"] if row["name"] == "fno")
+    assert fno["dims"] == [1, 2]
+    assert "burgers-2021" in fno["presets"] or fno["presets"]
+
+
+@pytest.mark.parametrize("words", ["experiments", "benchmarks", "operators", "noise-kinds"])
+def test_lists_name_everything(pdegen, words):
+    expected = {
+        "experiments": names("experiment"), "benchmarks": names("benchmark"),
+        "operators": completion.operators(""), "noise-kinds": KINDS,
+    }[words]  # fmt: skip
+    out = pdegen(words).out
+    assert {*expected} <= {line.split()[0] for line in out[1:]}
+
+
+# what stores hold, where results go, and small splits
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """To be read only."""
+    path = tmp_path_factory.mktemp("made") / "burgers.zarr"
+    quietly("generate", "burgers-quick", *SMALL, "--out", path)
+    return path
+
+
+def test_info_is_for_programs_too(pdegen, store):
+    found = json.loads("\n".join(pdegen("info", store, "--json").out))
+    held = Store(str(store)).said
+    assert (found["sealed"], found["fingerprint"]) == (True, held.fingerprint)
+    assert found["variables"]["u"]["shape"] == [12, 32]
+    assert found["variables"]["u"]["role"] == "target"
+    assert found["splits"] == {"train": [0, 8], "validation": [8, 10], "test": [10, 12]}
+    assert found["recipe"]["samples"] == 12
+
+
+def test_results_have_a_place_without_out(pdegen, store, tmp_path):
+    noisy = pdegen("noise", store, "--variable", "u", "--level", "0.1")
+    try:
+        assert noisy.out == [str(store.with_name("burgers-noisy.zarr"))], noisy.err
+        assert faults(noisy.out[0]) == []
+    finally:
+        for path in sorted(store.with_name("burgers-noisy.zarr").rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+    assert pdegen("export", store, "--format", "mat").out == ["burgers.mat"]
+    assert pdegen("import", "burgers.mat").out == ["data/burgers.zarr"]
+    assert faults("data/burgers.zarr") == []
+
+
+@pytest.mark.parametrize(
+    ("store", "stem"),
+    [("a/b.zarr", "a/b"), ("s3://bucket/b.zarr/", "s3://bucket/b"), ("plain", "plain")],
+)
+def test_the_stem_of_a_store_has_no_ending(store, stem):
+    assert _stem(store) == stem
+
+
+def test_small_splits_are_warned_of(pdegen, store):
+    outcome = pdegen("generate", "burgers-quick", *SMALL)
+    said = (
+        "pdegen: 2 validation and 2 test samples: errors of single samples, not of the law; "
+        f"take {FEW} or more to compare"
+    )
+    assert outcome.err[-1] == said
+    assert pdegen("info", store).err == [said]
+    assert pdegen("info", store, "--json").err == []
+
+
+def test_splits_that_are_large_enough_are_not_warned_of(pdegen):
+    sizes = {"validation": FEW, "test": FEW}
+    words = [f"--set=splits.{name}={size}" for name, size in sizes.items()]
+    outcome = pdegen("generate", "burgers-quick", *SMALL, "--samples", "40", *words)
+    assert outcome.status == 0, outcome.err
+    assert not [line for line in outcome.err if "single samples" in line]
