@@ -37,7 +37,7 @@ _MORE = 6  # steps, at most, until the data fit
 _FEWEST, _MANY = 15, 40  # cells of an axis: of the first level, and of one with narrow steps
 _FLOOR = 1e-3  # deviation of noise that total variation assumes at least, of that of u
 _TRIED = 16  # training samples by which the error of a model is stated
-_CALIBRATED, _COMPARED = 48, 160  # training samples for the faces, and for the error
+_COMPARED = 160  # training samples for the error of each model
 
 
 def inversions(
@@ -173,10 +173,12 @@ def _kalman(
 def phase_levels(
     setting: Setting, field: SquareGaussianField, phases: tuple[float, float], source: float
 ) -> tuple[Level, ...]:
-    """For `PhaseInversion`: calibrated finite volumes on cells from coarse to the setting's.
+    """For `PhaseInversion`: finite volumes on cells from coarse to the setting's.
+
+    Faces have the factor 1: they are not `fitted`.
 
     Args:
-        setting: Its samples calibrate the faces, and give the error of each model.
+        setting: Its samples give the error of each model.
         field: The law whose sign is the phase.
         phases: α < β.
         source: f.
@@ -192,12 +194,7 @@ def phase_levels(
         flow = CalibratedFlow(CellGrid(cells), phases, source)
         mean = averages(n, cells)
         p = mean @ known @ mean.T
-        if cells == n and np.array_equal(setting.x, flow.grid.x) and np.isin(p, (0, 1)).all():
-            flow = flow.fitted(p[:_CALIBRATED], u[:_CALIBRATED])
-            p, found = p[_CALIBRATED:], u[_CALIBRATED:]
-        else:
-            found = u
-        matrix = interpolation(flow.grid, setting.x)
+        found, matrix = u, interpolation(flow.grid, setting.x)
         observation: Observation = Separable(matrix, matrix)
         if setting.seen is not None:
             observation = After(observation, Sensors(setting.seen))
