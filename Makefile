@@ -9,6 +9,7 @@
 # make calculix  the oracle of plasticity: from Debian where this may install
 # make fuse      the library of the power cuts, which make validate and make soak install
 # make docs      the site of docs/, its tutorials executed, in build/site
+# make browser   Chromium and axe, which make validate looks at the site with
 # make format    fix what ruff can fix
 
 PYTHON ?= python3
@@ -32,10 +33,12 @@ SLURM := slurm-wlm munge
 CEPH := radosgw ceph-mon ceph-osd
 FUSE := fuse3 libfuse3-3
 CALCULIX := calculix-ccx
+# npm's: they look at the pages of the site
+CHECKERS := axe-core@4.14.1 playwright-core@1.65.1
 # at run level 1 no service starts
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx servers fuse calculix test validate soak mutants bench format lint docs
+.PHONY: demo dolfinx servers fuse calculix test validate soak mutants bench format lint docs browser
 
 # what a user needs
 $(READY): pyproject.toml constraints.txt install/slim.py
@@ -94,6 +97,12 @@ fuse:
 calculix:
 	$(call debian,command -v ccx >/dev/null,CalculiX,$(CALCULIX))
 
+# build/browser has the driver of Chromium and the checker of pages, neither of which the site needs
+browser:
+	$(call debian,command -v chromium >/dev/null,Chromium,chromium)
+	$(call debian,command -v npm >/dev/null,npm,npm)
+	-npm install --silent --no-audit --no-fund --prefix build/browser $(CHECKERS)
+
 servers:
 	$(call debian,command -v slurmctld >/dev/null && command -v munged >/dev/null,SLURM,$(SLURM))
 	$(call debian,command -v radosgw >/dev/null && command -v ceph-osd >/dev/null,Ceph,$(CEPH))
@@ -105,7 +114,7 @@ test: lint dolfinx calculix
 	$(QUIET) OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow" \
 		--numprocesses 3 --dist worksteal --timeout 900 --durations=15
 
-validate: $(TOOLS) $(VENV)/docs fuse calculix
+validate: $(TOOLS) $(VENV)/docs browser fuse calculix
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10
 	$(QUIET) $(BIN)/python -m pytest -m slow --timeout 3600 --durations=10
 

@@ -66,6 +66,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "pdegen"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"index": []}
