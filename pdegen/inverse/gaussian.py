@@ -152,9 +152,9 @@ class GaussianInversion:
             if float(step @ downhill) < _CONVERGED:
                 break
             lower = self._on(found, step)
+            found = lower
             if lower.coefficients is xi:
                 break
-            found = lower
         return found
 
     def _on(self, found: GaussianEstimate, step: Unknowns) -> GaussianEstimate:

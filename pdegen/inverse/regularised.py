@@ -136,8 +136,11 @@ def by_l_curve(
         found.append(one)
         if len(found) > 3 and one.misfit > (1 - _FALLS) * found[-2].misfit:
             break
-    best = corner([one.misfit for one in found], [one.penalty for one in found])
-    return found[best], sum(one.solves for one in found)
+    solves = sum(one.solves for one in found)
+    curve = [one for one in found if one.misfit > 0 and one.penalty > 0]  # else p is constant
+    if len(curve) < 3:
+        return found[-1], solves
+    return curve[corner([m.misfit for m in curve], [m.penalty for m in curve])], solves
 
 
 def corner(misfits: Sequence[float], penalties: Sequence[float]) -> int:
@@ -162,6 +165,8 @@ def corner(misfits: Sequence[float], penalties: Sequence[float]) -> int:
     """
     if len(misfits) < 3:
         raise ValueError(f"a corner needs at least 3 weights, got {len(misfits)}")
+    if min(*misfits, *penalties) <= 0:
+        raise ValueError("misfits and penalties of an L-curve must be positive")
     points = np.log(np.stack([misfits, penalties], axis=1))
     before, after = points[1:-1] - points[:-2], points[2:] - points[1:-1]
     # of misfits to the left and penalties upwards the bend is clockwise

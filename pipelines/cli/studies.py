@@ -1,5 +1,6 @@
 """Commands of studies: many trainings, one report."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -157,7 +158,7 @@ def study_noise_command(
     from pipelines.declared.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
-    from pipelines.studies.levels import check_classical, parse_levels, parse_trained
+    from pipelines.studies.levels import parse_levels, parse_trained
     from pipelines.studies.noise import NoiseStudy
 
     declared = load_experiment(experiment, data).with_overrides(parsed(set_))
@@ -166,12 +167,10 @@ def study_noise_command(
     check_folder(folder)
     tested = parse_levels(test_levels)
     trained, multiples = parse_trained(train_levels, tested), parse_levels(told)
-    check_classical(inverted, multiples)
-    store = data or generated(declared.data.load_recipe())
     only = tuple(dict.fromkeys(method or []))
     study = NoiseStudy(
         declared,
-        store,
+        data or "",
         folder,
         trained,
         tested,
@@ -183,5 +182,7 @@ def study_noise_command(
         test_kind,
         cells,
     )
+    # what it refuses it has refused before a store is made
+    study = replace(study, store=data or generated(declared.data.load_recipe()))
     how.study(study, f"studying {declared.name}, steps")
     say(write_noise_report(study, place))

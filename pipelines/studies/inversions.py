@@ -142,7 +142,9 @@ class Inversions:
             raise SchemaError(f"study noise: {self.source.url}: {refusal}") from refusal
         for name in self.only:
             if name not in offered:
-                raise SchemaError(f"method: unknown {name!r}, known: {', '.join(offered)}")
+                raise SchemaError(
+                    f"method: unknown {name!r}, known: {', '.join(map(repr, offered))}"
+                )
         return {**{name: offered[name] for name in self.only or offered}, **self.learned}
 
     @property

@@ -50,8 +50,10 @@ def check_kinds(told: str, tested: str | None) -> None:
 
     Levels of "snr" are decibels, and "sensors" leave points out.
     """
+    if told == tested:
+        raise SchemaError(f"test kind: methods are told {told} noise already, leave it out")
     apart = {"snr", "sensors"} & {told, tested}
-    if tested not in (None, told) and apart:
+    if tested is not None and apart:
         raise SchemaError(
             f"test kind: data with {tested} noise cannot be taken for data with {told} noise: "
             f"{' and '.join(sorted(apart))} has levels or points of its own"
@@ -69,3 +71,5 @@ def check_classical(inverted: int, told: tuple[float, ...]) -> None:
         raise SchemaError(f"inverted must be at least 1, got {inverted}")
     if 1.0 not in told or not all(0 < factor < math.inf for factor in told):
         raise SchemaError(f"told must be positive numbers with 1 among them, got {told}")
+    if len({f"{factor:g}" for factor in told}) < len(told):
+        raise SchemaError(f"told must be numbers that differ in six digits, got {told}")

@@ -33,6 +33,8 @@ from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 
 _LEAST = 4  # cells of an axis
+# kinds whose deviation is the level times that of the data, or nearly
+_BY_DEVIATION = ("ensemble", "published", "correlated")
 _HOLDING = Holding("study", "study.json")
 
 
@@ -84,8 +86,10 @@ class NoiseStudy(Study[Cell]):
         for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
             for level in levels:
                 self.noise(level)  # refuses an impossible level
-            if not levels or len(set(levels)) < len(levels):
+            if not levels or len(set(map(key, levels))) < len(levels):  # they name files
                 raise SchemaError(f"{name} levels must differ, and be at least one, got {levels}")
+        if sum(isinstance(level, tuple) for level in self.train_levels) > 1:
+            raise SchemaError(f"train levels have one range at most, got {self.train_levels}")
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inverted, self.told)
@@ -93,6 +97,11 @@ class NoiseStudy(Study[Cell]):
             if noise.kind == "sensors" or self.cells is not None:
                 raise SchemaError(
                     "unrolled takes data at all points of its cells: no sensors, no cells"
+                )
+            if noise.kind not in _BY_DEVIATION:
+                raise SchemaError(
+                    "unrolled is told shares of the deviation of the data: noise must be "
+                    f"{', '.join(_BY_DEVIATION)}, got {noise.kind}"
                 )
             _ = self.scheme  # refuses an impossible one
         check_kinds(noise.kind, self.test_kind)

@@ -493,6 +493,10 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         (["--inverted", "0"], "inverted must be at least 1, got 0"),
         (["--told", "3"], r"told must be positive numbers with 1 among them, got \(3.0,\)"),
         (["--told", "1,-1"], "told must be positive numbers"),
+        (["--told", "1,3,3"], "told must be numbers that differ"),
+        (["--test-levels", "0.1,0.10000000001"], "test levels must differ"),
+        (["--test-kind", "ensemble"], "methods are told ensemble noise already, leave it out"),
+        (["--unrolled", "2", "--set", "noise.kind=relative"], "must be .*, got relative"),
         (["--test-kind", "snr"], "test kind: data with snr noise cannot be taken for data with"),
         (["--test-kind", "sensors"], "test kind: data with sensors noise cannot be taken for"),
         (["--test-kind", "salt"], "test kind: .*unknown kind 'salt'"),
@@ -502,7 +506,7 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         (["--set", "noise.kind=sensors", "--set", "noise.fraction=1.5"], "noise.fraction"),
         (["--set", "data.resolution=0"], "data.resolution"),
         (["--set", "data.resolution=26"], "resolution 26 is no subsample of the 13 cell points"),
-        (["--method", "tv"], "method: unknown 'tv', known: total variation, Tikhonov,"),
+        (["--method", "tv"], "method: unknown 'tv', known: 'total variation', 'Tikhonov',"),
         (["--set", "noise.kind=gausian"], "unknown kind 'gausian'"),
         (["--set", "data.input=a", "--set", "data.target=u"], "must learn u -> a"),
         (["--set", "data.resolution=10"], "resolution 10 is no subsample of the 13 cell points"),
@@ -566,3 +570,16 @@ def test_levels_as_words():
     assert parse_levels("0, 0.05,1e-1") == (0.0, 0.05, 0.1)
     assert parse_trained("0.02, all", (0.05, 0.1)) == (0.02, (0.02, 0.1))
     assert parse_trained("all", (0.05, 0.0)) == ((0.0, 0.05),)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--cells", "3"], ["--test-kind", "pink"], ["--unrolled", "11"], ["--train-levels", "-1"]],
+)
+def test_what_cannot_be_studied_is_refused_before_a_store_is_made(
+    tmp_path, capsys, monkeypatch, words
+):
+    monkeypatch.chdir(tmp_path)
+    status, output = call(capsys, monkeypatch, "study", "noise", "darcy-inverse-quick", *words)
+    assert (status, len(output.err.splitlines())) == (2, 1)
+    assert list(tmp_path.iterdir()) == []

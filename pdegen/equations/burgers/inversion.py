@@ -252,7 +252,8 @@ def inversions(
 
         def inversion(data: Values, deviation: Values) -> Estimate:
             found = method(data, deviation)
-            return Estimate(found.u0, found.estimate.solves, found.deviation)
+            tangents = found.estimate.coefficients.size  # of the covariance
+            return Estimate(found.u0, found.estimate.solves + tangents, found.deviation)
 
         return inversion
 
