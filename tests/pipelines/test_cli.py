@@ -551,7 +551,7 @@ def test_the_console_script_refuses_in_one_line(tmp_path):
 @pytest.mark.usefixtures("unchecked")  # the checks would take most of the time
 def test_interrupted_generation_is_resumed_to_the_same_bytes(pdegen, tmp_path):
     slow = ["generate", "burgers-quick", *SMALL, "--samples", "40", "--set", "shard=2",
-            "--set", "method=etdrk4", "--set", "dt=3e-4", "--set", "tolerance=1.0"]  # fmt: skip
+            "--set", "method=etdrk4", "--set", "dt=1e-4", "--set", "tolerance=1.0"]  # fmt: skip
     out = tmp_path / "s.zarr"
     process = start(*slow, "--out", out, cwd=tmp_path)
     status, err = interrupt(process, lambda: len(list((out / "records").glob("*.json"))) >= 2)

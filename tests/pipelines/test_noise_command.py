@@ -100,7 +100,6 @@ def test_interrupted_it_says_how_to_go_on_and_resumes(pdegen, darcy, monkeypatch
     ("words", "parts"),
     [
         (["STORE"], ["--variable"]),
-        (["STORE", "--variable", "u", "--level", "0.1"], ["--out"]),
         (["STORE", "--variable", "u", "--out", "o"], ["at least one level"]),
         (["STORE", "--variable", "u", "--out", "o", "--level", "much"], ["--level"]),
         (["STORE", "--variable", "u", "--out", "o", "--level", "-0.1"], ["not negative, got -0.1"]),

@@ -79,7 +79,9 @@ def test_a_recipe_gives_the_same_bits(recipe, stores, request):
     now = digests(url)
     then = BITS["4de699f"]["arrays"][recipe]
     for array, expected in then.items():
-        if machine() == BITS["4de699f"]["on"]:
+        # the libraries under dolfinx are not pinned: the last digits of its residual change
+        exact = (recipe, array) != ("darcy-fem", "residual")
+        if exact and machine() == BITS["4de699f"]["on"]:
             assert now[array]["sha256"] == expected["sha256"], array
         if array == "residual":  # rounding alone: another processor has another one
             of_both = np.array([now[array]["values"], expected["values"]])
