@@ -262,7 +262,8 @@ def test_the_study_is_offered_methods_with_weights():
         problem.initial.build(), problem.viscosity, problem.times[0], POINTS
     )(data, 0.05 * SIZE)
     np.testing.assert_array_equal(found.a, expected.u0)
-    assert found.solves == expected.estimate.solves > 10
+    tangents = expected.estimate.coefficients.size  # of the deviation
+    assert found.solves == expected.estimate.solves + tangents > 10 + tangents
     rough, flat = (
         methods["Tikhonov"].with_weight(weight)(data, 0.05 * SIZE).a for weight in (0.1, 100.0)
     )
