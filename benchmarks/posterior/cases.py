@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.calibrated import CalibratedFlow
 from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.observation import Separable, averages, interpolation
 from pdegen.inverse.phase_posterior import OfFractions, PhasePotential
@@ -73,7 +73,7 @@ def case(noise: float, samples: int, sizes: tuple[int, ...], own: bool = False) 
     clean = observed @ FiniteVolume(CellGrid(_FINEST))(low + (high - low) * p) @ observed.T
     levels = list[Level]()
     for cells in sizes:
-        flow, grid = CalibratedFlow(CellGrid(cells), PHASES), CellGrid(_PARTS * cells)
+        flow, grid = PhaseFlow(CellGrid(cells), PHASES), CellGrid(_PARTS * cells)
         forward, matrix = OfFractions(flow, averages(grid.n, cells)), interpolation(flow.grid, x)
         said = np.stack([matrix @ forward.linearise(q).u @ matrix.T for q in upper(grid.n)])
         error = ModelError.of((clean - said)[:KNOWN])

@@ -53,7 +53,7 @@ class LevelSet:
     so that the interface moves by a smooth speed. A step is the conjugate gradients on the
     linearised equations that this gradient begins, stopped where seven tenths of the residual are
     left; with one iteration it is steepest descent, which needs several times as many steps. Few
-    iterations, and the end of all steps at rᵀ R⁻¹ r = m, are the regularisation.
+    iterations, and the end of all steps at rᵀ R⁻¹ r <= 1.02 m, are the regularisation.
 
     φ begins with 0, whose interface is everywhere, on the coarsest cells. It is not made a distance
     again between steps: that fixes small parts of a phase that data have yet to decide, and the

@@ -71,9 +71,11 @@ class ClassicalMethod:
         with_weight: The inversion that has a weight.
         correction: The same from the answer of an operator, if it can start there.
         missed: How far its model is from known data, over their deviation, if that is known.
+        told: The answer depends on the deviation of the noise; else the method estimates it.
     """
 
     weights: tuple[float, ...]
     with_weight: Callable[[float], Inversion]
     correction: Correction | None = None
     missed: Callable[[], float] | None = None
+    told: bool = True

@@ -158,7 +158,12 @@ class NoiseStudy(Study[Cell]):
     @property
     def classical(self) -> list[Cell]:
         """The classical methods, as often as they are told another level."""
-        return [Cell(name, told=factor) for factor in self.told for name in self.inversions.methods]
+        return [
+            Cell(name, told=factor)
+            for factor in self.told
+            for name, method in self.inversions.methods.items()
+            if method.told or factor == 1
+        ]
 
     @property
     def corrected(self) -> list[Cell]:

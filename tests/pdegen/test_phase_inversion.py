@@ -97,6 +97,14 @@ def test_an_estimated_level_does_as_well_as_a_known_one(methods, samples, settin
     assert estimated == pytest.approx(known, rel=0.1)
 
 
+@pytest.mark.parametrize("name", ["maximum a posteriori", "total variation, L-curve", "level set"])
+def test_a_method_says_whether_it_is_told_the_level(methods, samples, setting, name):
+    deviation = setting.u.std(axis=0)
+    data, invert = noisy(samples[1][100:101], 0.05, deviation)[0], methods[name].with_weight(0.3)
+    once, thrice = (invert(data, told * deviation).a for told in (0.05, 0.15))
+    assert (not np.array_equal(once, thrice)) == methods[name].told
+
+
 def test_steps_end_where_the_data_fit(samples, setting):
     levels = phase_levels(setting, FIELD, PHASES, 1.0)
     deviation = 0.1 * setting.u.std(axis=0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.calibrated import CalibratedFlow
+from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.equations.darcy.phase_kernels import flow
 from pdegen.equations.darcy.phase_walk import PhaseWalk
 from pdegen.inverse.covariance import ModelError
@@ -16,12 +16,12 @@ from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import SquareGaussianField
 
 RNG = np.random.default_rng(0)
-FIELD, FITTED = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 5), RNG.uniform(0.8, 1.2, 64)
+FIELD = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 5)
 DATA = 0.005 * RNG.standard_normal((2, 3))
 
 
 def potential(cells, observation=None):
-    model = CalibratedFlow(CellGrid(cells), (3.0, 12.0), 2.0, FITTED)
+    model = PhaseFlow(CellGrid(cells), (3.0, 12.0), 2.0)
     observation = observation or Separable(averages(cells, 2), averages(cells, 3))
     error = ModelError(0.01 * np.ones((2, 3)), 0.004 * RNG.standard_normal((2, 2, 3)), 0.002)
     fractions = OfFractions(model, averages(12, cells))
@@ -64,16 +64,16 @@ def test_a_compiled_chain_is_the_chain():
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_the_compiled_flow_is_the_flow(n):
     p = RNG.uniform(size=(n, n))
-    model = CalibratedFlow(CellGrid(n), (3.0, 12.0), 2.0, FITTED)
-    assert np.allclose(flow(p, 3.0, 12.0, FITTED, 2.0), model(p), rtol=1e-11)
+    model = PhaseFlow(CellGrid(n), (3.0, 12.0), 2.0)
+    assert np.allclose(flow(p, 3.0, 12.0, 2.0), model(p), rtol=1e-11)
 
 
 def test_other_models_are_refused():
     sensors = potential(6, Sensors(np.eye(6, dtype=bool)))
     with pytest.raises(TypeError, match="need a Separable observation, got Sensors"):
         PhaseWalk(sensors)
-    whole = CalibratedFlow(CellGrid(12), (3.0, 12.0))
+    whole = PhaseFlow(CellGrid(12), (3.0, 12.0))
     level = potential(6).level
     other = Level(level.prior, whole, level.observation, level.error, (1.0,))
-    with pytest.raises(TypeError, match="need OfFractions of a CalibratedFlow, got CalibratedFlow"):
+    with pytest.raises(TypeError, match="need OfFractions of a PhaseFlow, got PhaseFlow"):
         PhaseWalk(PhasePotential(other, DATA, DATA))

@@ -5,7 +5,7 @@ import pytest
 import scipy
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.calibrated import CalibratedFlow
+from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.diagnostics import mean_error, split_r_hat
 from pdegen.inverse.observation import Separable, averages
@@ -151,7 +151,7 @@ FIELD, GRID = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 6), CellGrid(18)
 
 @pytest.fixture(scope="module")
 def level():
-    flow = CalibratedFlow(CellGrid(6), (3.0, 12.0))
+    flow = PhaseFlow(CellGrid(6), (3.0, 12.0))
     observed = Separable(averages(6, 3), averages(6, 3))
     none = ModelError(np.zeros((3, 3)), np.zeros((0, 3, 3)), 0.0)
     return Level(Prior(FIELD, GRID), OfFractions(flow, averages(18, 6)), observed, none, (1.0,))
@@ -209,7 +209,7 @@ def test_two_models_agree_on_phases(level):
     truth = np.random.default_rng(3).standard_normal((6, 6))
     p = (level.prior.field_of(truth) >= 0).astype(float)
     data = level.observation(level.forward.linearise(p).u)
-    coarse_flow = CalibratedFlow(CellGrid(3), (3.0, 12.0))
+    coarse_flow = PhaseFlow(CellGrid(3), (3.0, 12.0))
     coarse_level = Level(
         level.prior,
         OfFractions(coarse_flow, averages(18, 3)),

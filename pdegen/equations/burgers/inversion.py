@@ -31,13 +31,19 @@ class InitialValue(NamedTuple):
     """What u(T) says of u(0).
 
     u0: The most likely values at the points of the data.
-    deviation: Of the posterior there, linearised.
     estimate: Of the coefficients.
+    basis: What takes these to u0.
     """
 
     u0: Values
-    deviation: Values
     estimate: GaussianEstimate
+    basis: Float[np.ndarray, "n p"]
+
+    @property
+    def deviation(self) -> Values:
+        """Of the posterior of u0, linearised; takes a tangent for each coefficient."""
+        variance = np.sum((self.basis @ self.estimate.covariance) * self.basis, axis=1)
+        return np.sqrt(variance)
 
 
 @dataclass(frozen=True)
@@ -103,8 +109,7 @@ class InitialValueInversion:
         """
         found = GaussianInversion(self)(data, _rounded(data, deviation), self.start)
         basis = self.modes.basis[:: self._stride]
-        variance: Values = np.sum((basis @ found.covariance) * basis, axis=1)
-        return InitialValue(basis @ found.coefficients, np.sqrt(variance), found)
+        return InitialValue(basis @ found.coefficients, found, basis)
 
     @property
     def _stride(self) -> int:

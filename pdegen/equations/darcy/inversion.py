@@ -8,9 +8,9 @@ from functools import cache, partial
 import numpy as np
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.calibrated import CalibratedFlow
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.own_weight import by_known_level, by_unknown_level
+from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.ensemble_kalman import EnsembleKalman
@@ -84,7 +84,7 @@ def inversions(
 
         return inverted
 
-    def fitted(_: float) -> Inversion:
+    def discrepancy(_: float) -> Inversion:
         return by_known_level(levels()[-1], phases, total_variation)
 
     def bent(_: float) -> Inversion:
@@ -106,14 +106,14 @@ def inversions(
         "Tikhonov": ClassicalMethod(
             (0.003, 0.03, 0.3), partial(regularised, Tikhonov), missed=missed_by_cells
         ),
-        "total variation, discrepancy": ClassicalMethod((1.0,), fitted, missed=missed),
-        "total variation, L-curve": ClassicalMethod((1.0,), bent, missed=missed),
+        "total variation, discrepancy": ClassicalMethod((1.0,), discrepancy, missed=missed),
+        "total variation, L-curve": ClassicalMethod((1.0,), bent, missed=missed, told=False),
         "level set": ClassicalMethod((0.1, 0.2), moved, missed=missed),
         "ensemble Kalman": ClassicalMethod((1.0,), lambda _: kalman),
         "maximum a posteriori": ClassicalMethod((1.0, 0.3), largest_density, corrected, missed),
         "maximum a posteriori, few steps": ClassicalMethod((1.0, 0.3), few_steps, missed=missed),
         "maximum a posteriori, level estimated": ClassicalMethod(
-            (1.0, 0.3), estimated, missed=missed
+            (1.0, 0.3), estimated, missed=missed, told=False
         ),
     }
     if setting.seen is not None:  # differences of neighbours estimate the level
@@ -129,7 +129,7 @@ def _missed(level: Level, setting: Setting) -> float:
 
 
 def _missed_by_cells(setting: Setting, source: float) -> float:
-    """By finite volumes that are not fitted to known data."""
+    """By finite volumes."""
     grid = CellGrid(setting.cells)
     matrix = interpolation(grid, setting.x)
     u = Separable(matrix, matrix)(FiniteVolume(grid)(setting.a[:_TRIED], source))
@@ -175,8 +175,6 @@ def phase_levels(
 ) -> tuple[Level, ...]:
     """For `PhaseInversion`: finite volumes on cells from coarse to the setting's.
 
-    Faces have the factor 1: they are not `fitted`.
-
     Args:
         setting: Its samples give the error of each model.
         field: The law whose sign is the phase.
@@ -191,7 +189,7 @@ def phase_levels(
     for cells in sizes:
         coarse = _FIRST if cells == sizes[0] else _SECOND if cells < _MANY else _THIRD
         widths = (*(_SECOND if len(sizes) < 3 else ()), *_LAST) if cells == n else coarse
-        flow = CalibratedFlow(CellGrid(cells), phases, source)
+        flow = PhaseFlow(CellGrid(cells), phases, source)
         mean = averages(n, cells)
         p = mean @ known @ mean.T
         found, matrix = u, interpolation(flow.grid, setting.x)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pdegen.equations.darcy.calibrated_kernels import band, coefficients
+from pdegen.equations.darcy.phase_flow_kernels import band
 
-# basis, deviations, means, the phases, factors of the faces, f, X, Y, m
+# basis, deviations, means, the phases, f, X, Y, m
 Model = tuple[
-    np.ndarray, np.ndarray, np.ndarray, float, float, np.ndarray, float,
-    np.ndarray, np.ndarray, np.ndarray,
+    np.ndarray, np.ndarray, np.ndarray, float, float, float, np.ndarray, np.ndarray, np.ndarray,
 ]  # fmt: skip
 State = tuple[np.ndarray, np.ndarray, np.ndarray, float]  # ξ, F(ξ), F*(ξ), Φ(ξ)
 
@@ -18,12 +17,10 @@ _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"
 
 
 @_jit
-def flow(p: np.ndarray, low: float, high: float, table: np.ndarray, source: float) -> np.ndarray:
+def flow(p: np.ndarray, low: float, high: float, source: float) -> np.ndarray:
     """u(p) on n x n cells."""
     n = len(p)
-    x = coefficients(p, low, high, table)
-    y = coefficients(np.ascontiguousarray(p.T), low, high, table)
-    a, u = band(x, y, p, low, high), np.full(n * n, source / n**2)
+    a, u = band(low + (high - low) * p), np.full(n * n, source / n**2)
     for k in range(n * n):  # column k of L D is a[k]
         scale = 1 / a[k, 0]
         for i in range(1, min(n, n * n - 1 - k) + 1):
@@ -42,13 +39,13 @@ def flow(p: np.ndarray, low: float, high: float, table: np.ndarray, source: floa
 @_jit
 def predicted(xi: np.ndarray, model: Model) -> np.ndarray:
     """The data that a model says."""
-    basis, deviations, means, low, high, table, source, x, y, offset = model
+    basis, deviations, means, low, high, source, x, y, offset = model
     g = basis @ (deviations * xi) @ np.ascontiguousarray(basis.T)
     upper = np.empty_like(g)
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):
             upper[i, j] = 1.0 if g[i, j] >= 0 else 0.0
-    u = flow(means @ upper @ np.ascontiguousarray(means.T), low, high, table, source)
+    u = flow(means @ upper @ np.ascontiguousarray(means.T), low, high, source)
     return x @ u @ np.ascontiguousarray(y.T) + offset
 
 

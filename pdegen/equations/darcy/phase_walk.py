@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pdegen.equations.darcy.calibrated import CalibratedFlow
+from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.equations.darcy.phase_kernels import Model, steps
 from pdegen.inverse.observation import Separable
 from pdegen.inverse.phase_posterior import OfFractions, PhasePotential
@@ -19,7 +19,7 @@ from pdegen.inverse.posterior import Proposal, Randoms, State
 class PhaseWalk:
     """`Metropolis.compiled` for the potentials of two phases: the same steps, in less time.
 
-    The models are `CalibratedFlow`s of `OfFractions`, observed by a `Separable`.
+    The models are `PhaseFlow`s of `OfFractions`, observed by a `Separable`.
 
     Args:
         fine: Φ.
@@ -63,17 +63,16 @@ class PhaseWalk:
 def _model(level: Level) -> Model:
     """What the kernels want of it."""
     forward, observation, prior = level.forward, level.observation, level.prior
-    if not isinstance(forward, OfFractions) or not isinstance(forward.flow, CalibratedFlow):
+    if not isinstance(forward, OfFractions) or not isinstance(forward.flow, PhaseFlow):
         raise TypeError(
-            f"compiled steps need OfFractions of a CalibratedFlow, got {type(forward).__name__}"
+            f"compiled steps need OfFractions of a PhaseFlow, got {type(forward).__name__}"
         )
     if not isinstance(observation, Separable):
         raise TypeError(
             f"compiled steps need a Separable observation, got {type(observation).__name__}"
         )
-    flow, (x, y) = forward.flow, (observation.x, observation.y)
-    means = np.ascontiguousarray(forward.means)
+    flow, means = forward.flow, np.ascontiguousarray(forward.means)
     return (
-        prior.basis, np.ascontiguousarray(prior.deviations), means, *flow.phases, flow.table,
-        flow.source, x, y, level.error.mean,
+        prior.basis, np.ascontiguousarray(prior.deviations), means, *flow.phases,
+        flow.source, observation.x, observation.y, level.error.mean,
     )  # fmt: skip
