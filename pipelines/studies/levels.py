@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pdegen.schema import SchemaError
 
 ALL = "all"
 Trained = float | tuple[float, float]
+_LEAST = 4  # cells of an axis
+# kinds whose deviation is the level times that of the data, or nearly
+_BY_DEVIATION = ("ensemble", "published", "correlated")
 
 
 def key(level: Trained) -> str:
@@ -45,6 +49,35 @@ def parse_levels(text: str) -> tuple[float, ...]:
         raise SchemaError(f"levels are numbers separated by commas, got {text!r}") from None
 
 
+def check_levels(name: str, levels: Sequence[Trained]) -> None:
+    """Raise SchemaError unless levels name different files, with one range at most.
+
+    Args:
+        name: What they are for.
+        levels: Of training or of tests.
+    """
+    if not levels or len(set(map(key, levels))) < len(levels):
+        raise SchemaError(f"{name} levels must differ, and be at least one, got {levels}")
+    if sum(isinstance(level, tuple) for level in levels) > 1:
+        raise SchemaError(f"{name} levels have one range at most, got {levels}")
+
+
+def check_unrolled(kind: str, cells: int | None) -> None:
+    """Raise SchemaError where an unrolled descent cannot be trained.
+
+    Args:
+        kind: Of the noise.
+        cells: As in `check_classical`.
+    """
+    if kind == "sensors" or cells is not None:
+        raise SchemaError("unrolled takes data at all points of its cells: no sensors, no cells")
+    if kind not in _BY_DEVIATION:
+        raise SchemaError(
+            "unrolled is told shares of the deviation of the data: noise must be "
+            f"{', '.join(_BY_DEVIATION)}, got {kind}"
+        )
+
+
 def check_kinds(told: str, tested: str | None) -> None:
     """Raise SchemaError where methods cannot be told one kind of noise and tested with another.
 
@@ -60,13 +93,16 @@ def check_kinds(told: str, tested: str | None) -> None:
         )
 
 
-def check_classical(inverted: int, told: tuple[float, ...]) -> None:
+def check_classical(inverted: int, told: tuple[float, ...], cells: int | None) -> None:
     """Raise SchemaError where classical methods cannot be tested so.
 
     Args:
         inverted: Test samples, at most.
         told: What they are told of the level, as multiples of it.
+        cells: Of an axis, on which they find the coefficient; None for as many as data.
     """
+    if cells is not None and cells < _LEAST:
+        raise SchemaError(f"cells must be at least {_LEAST}, got {cells}")
     if inverted < 1:
         raise SchemaError(f"inverted must be at least 1, got {inverted}")
     if 1.0 not in told or not all(0 < factor < math.inf for factor in told):

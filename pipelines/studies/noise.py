@@ -26,15 +26,19 @@ from pipelines.runs.folder import Holding
 from pipelines.runs.predictions import kept_mean
 from pipelines.runs.unrolled import Unrolled
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
-from pipelines.studies.levels import Trained, check_classical, check_kinds, key
+from pipelines.studies.levels import (
+    Trained,
+    check_classical,
+    check_kinds,
+    check_levels,
+    check_unrolled,
+    key,
+)
 from pipelines.studies.noise_cells import CONSTANT, Cell
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
 
-_LEAST = 4  # cells of an axis
-# kinds whose deviation is the level times that of the data, or nearly
-_BY_DEVIATION = ("ensemble", "published", "correlated")
 _HOLDING = Holding("study", "study.json")
 
 
@@ -86,42 +90,23 @@ class NoiseStudy(Study[Cell]):
         for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
             for level in levels:
                 self.noise(level)  # refuses an impossible level
-            if not levels or len(set(map(key, levels))) < len(levels):  # they name files
-                raise SchemaError(f"{name} levels must differ, and be at least one, got {levels}")
-        if sum(isinstance(level, tuple) for level in self.train_levels) > 1:
-            raise SchemaError(f"train levels have one range at most, got {self.train_levels}")
+            check_levels(name, levels)
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
-        check_classical(self.inverted, self.told)
+        check_classical(self.inverted, self.told, self.cells)
         if self.unrolled:
-            if noise.kind == "sensors" or self.cells is not None:
-                raise SchemaError(
-                    "unrolled takes data at all points of its cells: no sensors, no cells"
-                )
-            if noise.kind not in _BY_DEVIATION:
-                raise SchemaError(
-                    "unrolled is told shares of the deviation of the data: noise must be "
-                    f"{', '.join(_BY_DEVIATION)}, got {noise.kind}"
-                )
+            check_unrolled(noise.kind, self.cells)
             _ = self.scheme  # refuses an impossible one
         check_kinds(noise.kind, self.test_kind)
         for level in self.test_levels:
             self.tested(level)  # refuses an unknown kind
-        if self.cells is not None and self.cells < _LEAST:
-            raise SchemaError(f"cells must be at least {_LEAST}, got {self.cells}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As text: classes of operators are made when the project is imported, and are not sent."""
-        rest = self.store, self.folder, self.train_levels, self.test_levels, self.seeds
         rest = (
-            *rest,
-            self.inverted,
-            self.told,
-            self.only,
-            self.unrolled,
-            self.test_kind,
-            self.cells,
-        )
+            self.store, self.folder, self.train_levels, self.test_levels, self.seeds,
+            self.inverted, self.told, self.only, self.unrolled, self.test_kind, self.cells,
+        )  # fmt: skip
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
     def noise(self, level: Trained) -> InputNoise:
