@@ -27,6 +27,13 @@ def declarations(incomplete: str) -> list[str]:
     return sorted({*recipes(incomplete), *experiments(incomplete), *benchmarks(incomplete)})
 
 
+def finished_runs(incomplete: str) -> list[str]:
+    """Folders with scores, beside what is typed and one below it."""
+    there = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else incomplete
+    found = [one.parent for way in ("*", "*/*") for one in Path(there).glob(f"{way}/scores.json")]
+    return sorted(_begun([str(folder) for folder in found], incomplete))
+
+
 def operators(incomplete: str) -> list[str]:
     """Names of operators, from the text of their registry: importing it takes a second."""
     registry = Path(__file__).parents[2] / "operators" / "registry.py"

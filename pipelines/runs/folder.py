@@ -19,7 +19,7 @@ from operators.training.files import (
     write_json,
 )
 
-_DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profile")}
+_DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profile", "comparison")}
 
 
 class RunError(ValueError):
@@ -32,7 +32,7 @@ class InUseError(RunError):
 
 @dataclass(frozen=True)
 class Holding:
-    """What a folder holds: a run, a benchmark, a study, a profile.
+    """What a folder holds: a run, a benchmark, a study, a profile, a comparison.
 
     Args:
         word: Its name for people.

@@ -1,0 +1,253 @@
+"""A comparison says of each run what its files say, and differs with the right sign."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipelines.declared.experiment import load_experiment
+from pipelines.reports.comparison_report import _predicted, write_comparison
+from pipelines.reports.wording import scientific
+from pipelines.runs.comparison import (
+    Variant,
+    Comparison,
+    Difference,
+    mean_interval,
+    read_comparison,
+)
+from pipelines.runs.comparison import compared as together
+from pipelines.runs.finished import FinishedRun
+from pipelines.runs.run import evaluate_run, train
+from tests.once import once
+from tests.pipelines.conftest import CPU, SMALL
+from tests.pipelines.test_report import Page
+
+OTHERS = {"seeded": {"training.seed": 1}, "deep": {"model.depth": 2, "training.batch": 4}}
+
+
+@pytest.fixture(scope="session")
+def runs(
+    finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:  # fmt: skip
+    """The finished run "run", and on its store one of another seed and one of another model."""
+    store = finished[1]
+
+    def make(folder: Path) -> None:
+        for name, changes in OTHERS.items():
+            settings = {**SMALL, "training.epochs": 2, **changes}
+            experiment = load_experiment("burgers-quick").with_overrides(settings)
+            train(experiment, store, folder / name, CPU)
+            evaluate_run(experiment, store, folder / name, CPU)
+
+    folder = once(tmp_path_factory, "compared", make)
+    return {"run": finished[0], **{name: folder / name for name in OTHERS}}
+
+
+def compared(out: Path, *folders: Path) -> tuple[Comparison, Page]:
+    found = read_comparison(folders, out, CPU)
+    return found, Page(write_comparison(found, out).read_text("utf-8"))
+
+
+@pytest.fixture(scope="session")
+def three(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of the model of two layers with the two seeds of one."""
+    out = tmp_path_factory.mktemp("three") / "out"
+    compared(out, runs["deep"], runs["run"], runs["seeded"])
+    return out
+
+
+def errors(folder: Path, resolution: int = 16) -> np.ndarray:
+    results = json.loads((folder / "scores.json").read_text("utf-8"))["results"]
+    return np.array(next(r["errors"] for r in results if r["resolution"] == resolution))
+
+
+def table(page: Page, first: str) -> list[list[str]]:
+    """Rows of the table whose header begins with these words; the header is first."""
+    at = next(k for k, row in enumerate(page.rows) if row[0] == first)
+    width = len(page.rows[at])
+    end = next(
+        (k for k in range(at, len(page.rows)) if len(page.rows[k]) != width), len(page.rows)
+    )  # fmt: skip
+    return page.rows[at:end]
+
+
+def numbers(words: list[str]) -> list[float]:
+    return [float(word) for word in words]
+
+
+def test_each_row_has_the_scores_of_its_run(three: Path, runs: dict[str, Path]) -> None:
+    page = Page((three / "report.html").read_text("utf-8"))
+    _, deep, seeds, *_ = table(page, "prediction")
+    both = (errors(runs["run"]) + errors(runs["seeded"])) / 2
+    for row, name, e in ((deep, "deep", errors(runs["deep"])), (seeds, "run (2 seeds)", both)):
+        assert row[:2] == [name, str(len(e))]
+        expected = [e.mean(), np.median(e), e.max(), e.std()]
+        assert numbers(row[2:6]) == pytest.approx(expected, rel=5.1e-3)  # three digits are written
+    means = [errors(runs[name]).mean() for name in ("run", "seeded")]
+    said = f"{scientific(float(np.mean(means)))} ± {scientific(float(np.std(means, ddof=1)))}"
+    assert (deep[-1], seeds[-1]) == ("—", said)
+    assert Path(three / "report.md").read_text("utf-8").count("run (2 seeds)") > 3
+
+
+def test_differences_are_to_the_first_run_sample_by_sample(
+    three: Path, runs: dict[str, Path]
+) -> None:
+    page = Page((three / "report.html").read_text("utf-8"))
+    header, row = table(page, "against deep")
+    e, r = (errors(runs["run"]) + errors(runs["seeded"])) / 2, errors(runs["deep"])
+    interval = stats.ttest_rel(e, r).confidence_interval()
+    ratio = stats.ttest_1samp(np.log(e / r), 0).confidence_interval()
+    assert (header[1], row[0]) == ("mean of e − r", "run (2 seeds)")
+    assert float(row[1]) == pytest.approx((e - r).mean(), rel=5.1e-3)
+    assert numbers(row[2].split(" … ")) == pytest.approx([*interval], rel=5.1e-3)
+    assert float(row[3]) == pytest.approx(np.exp(np.log(e / r).mean()), rel=5.1e-3)
+    assert numbers(row[4].split(" … ")) == pytest.approx(np.exp([*ratio]), rel=5.1e-3)
+    assert row[5] == f"{(e < r).sum()} of {len(e)}"
+    kept = json.loads((three / "comparison.json").read_text("utf-8"))["differences"]
+    assert kept["run (2 seeds)"]["mean"] == pytest.approx((e - r).mean())
+
+
+@pytest.mark.parametrize(
+    ("shift", "noise", "verdict"),
+    [(-1.0, 0.1, "smaller"), (1.0, 0.1, "larger"), (0.1, 1.0, "not told apart")],
+)
+def test_the_verdict_follows_the_interval(shift: float, noise: float, verdict: str) -> None:
+    r = np.linspace(2, 3, 12)
+    e = r + shift + noise * np.tile([-1.0, 1.0], 6)
+    assert Difference.of(e.tolist(), r.tolist()).verdict == verdict
+
+
+def test_a_single_sample_has_no_interval() -> None:
+    assert mean_interval([2.0]) == (2.0, float("inf"))
+    assert Difference.of([1.0], [2.0]).verdict == "not told apart"
+
+
+def test_only_keys_that_differ_are_shown_side_by_side(three: Path) -> None:
+    header, *rows = table(Page((three / "report.html").read_text("utf-8")), "key")
+    assert header == ["key", "deep", "run (2 seeds)"]
+    found = {row[0]: row[1:] for row in rows}
+    assert found == {
+        "model.depth": ["2", "1"], "training.batch": ["4", "8"], "training.seed": ["0", "0 1"],
+    }  # fmt: skip
+
+
+def test_runs_that_differ_by_their_seed_alone_are_compared_with_each_other(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    found, page = compared(tmp_path / "out", runs["run"], runs["seeded"])
+    assert [case.name for case in found.cases] == ["run", "seeded"]
+    assert table(page, "key")[1:] == [["training.seed", "0", "1"]]
+    assert "differ by their seed alone" in "".join(page.words)
+    assert table(page, "against run")[1][0] == "seeded"
+
+
+def test_predictions_are_those_of_the_run_that_is_named(runs: dict[str, Path]) -> None:
+    found = read_comparison([runs["deep"], runs["run"]], Path("nowhere"), CPU)
+    for case in found.cases:
+        drawn = _predicted(case)
+        missed = np.linalg.norm(drawn.error.values[..., 0], axis=1)
+        e = missed / np.linalg.norm(drawn.truth.values[..., 0], axis=1)
+        # predictions are kept in float32
+        assert e == pytest.approx(errors(runs[case.name]), rel=1e-4)
+        assert drawn.errors == pytest.approx(errors(runs[case.name]), rel=1e-4)
+
+
+def test_runs_on_other_data_are_compared_by_scores_alone(
+    runs: dict[str, Path], published: tuple[Path, str], tmp_path: Path
+) -> None:
+    other = shutil.copytree(published[0], tmp_path / "other")
+    found, page = compared(tmp_path / "out", runs["run"], other)
+    words = "".join(page.words)
+    assert [case.comparable for case in found.cases] == [True, False]
+    assert "other: evaluated on other samples" in words
+    assert "against run" not in words
+    assert "The same samples by every run" not in words
+    _, *rows = table(page, "prediction")
+    expected = found.cases[1].first.main.mean
+    assert next(float(row[2]) for row in rows if row[0] == "other") == pytest.approx(
+        expected, rel=5.1e-3
+    )
+    assert any(row[0] == "test samples of" and row[1] != row[2] for row in table(page, "key"))
+    assert "other: Published protocol" in words
+    assert "The others did not see the test samples" in words
+
+
+def test_the_same_numbers_of_another_store_are_other_samples(runs: dict[str, Path]) -> None:
+    one, other = (
+        case.first for case in read_comparison([runs["run"], runs["deep"]], Path("no"), CPU).cases
+    )
+    assert [case.comparable for case in found_of(one, other)] == [True, True]
+    source = {**other.pairs.source, "content": "of another store"}
+    moved = replace(other, pairs=replace(other.pairs, source=source))
+    assert [case.comparable for case in found_of(one, moved)] == [True, False]
+
+
+def found_of(*finished: FinishedRun) -> tuple[Variant, ...]:
+    return together({Path(str(k)): run for k, run in enumerate(finished)}).cases
+
+
+def test_the_page_needs_no_other_file(three: Path) -> None:
+    page = Page((three / "report.html").read_text("utf-8"))
+    loading = {"src", "srcset", "href", "xlink:href", "data", "poster", "action"}
+    links = [value or "" for name, value in page.attributes if name in loading]
+    assert all(link.startswith(("#", "data:image/png")) for link in links)
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.usefixtures("three")
+def test_wrong_requests_are_refused_before_anything_is_written(
+    runs: dict[str, Path], refused: Callable[..., str], tmp_path: Path
+) -> None:
+    first, second = runs["run"], runs["deep"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/x").touch()
+    shutil.copytree(second, tmp_path / "copy")
+    (tmp_path / "copy/scores.json").unlink()
+    (tmp_path / "again").symlink_to(first)
+    for words, said in (
+        ([first, "--out", "new"], "needs two or more runs"),
+        ([first, second, first, "--out", "new"], "is named twice"),
+        ([first, "again", "--out", "new"], "again is named twice"),
+        ([first, tmp_path / "full", "--out", "new"], "is no finished run, run.json is missing"),
+        ([first, tmp_path / "copy", "--out", "new"], "is no finished run, scores.json is missing"),
+        ([first, second, "--out", "full"], "full exists and is no comparison"),
+        ([first, second, "--out", "copy/new"], "copy/new is in a run"),
+        ([first, second, "--out", first / "new"], "is in a run"),
+        ([first, second, "--out", "full/x"], "is a file, not a folder"),
+        ([first, second], "Missing option '--out'"),
+    ):
+        assert said in refused("compare", *words)
+
+
+def test_a_comparison_is_replaced_where_that_is_asked(
+    runs: dict[str, Path], pdegen: Callable[..., object], refused: Callable[..., str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    words = ["compare", runs["run"], runs["deep"], "--out", "out"]
+    pdegen(*words)
+    (tmp_path / "out/pictures/left.svg").touch()
+    assert "out holds a comparison: use --overwrite" in refused(*words)
+    outcome = pdegen("compare", runs["deep"], runs["run"], "--out", "out", "--overwrite")
+    assert (outcome.status, outcome.out) == (0, ["out/report.html"])  # pyright: ignore
+    assert json.loads((tmp_path / "out/comparison.json").read_text())["cases"][0]["name"] == "deep"
+    assert not (tmp_path / "out/pictures/left.svg").exists()
+
+
+def test_the_tab_key_offers_finished_runs(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipelines.cli.completion import finished_runs
+
+    monkeypatch.chdir(runs["deep"].parent)
+    assert finished_runs("") == ["deep", "seeded"]
+    assert finished_runs("se") == ["seeded"]
+    folder = str(runs["deep"].parent)
+    assert finished_runs(f"{folder}/d") == [f"{folder}/deep"]
