@@ -17,7 +17,7 @@ from pipelines.reports.pictures import functions_of
 from pipelines.reports.report import NOTICE
 from pipelines.reports.wording import duration, in_words, points, scientific, settings
 from pipelines.runs.baselines import TRIVIAL
-from pipelines.runs.comparison import COMPARISON, Variant, Comparison, mean_interval
+from pipelines.runs.comparison import COMPARISON, Comparison, Variant, mean_interval
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.measures import MEASURES
 
@@ -47,15 +47,15 @@ def write_comparison(found: Comparison, folder: Path, overwrite: bool = False) -
 
 
 def _report(found: Comparison) -> Report:
-    names = [case.name for case in found.cases]
+    names = [variant.name for variant in found.variants]
     return Report(
         title=f"Comparison of {', '.join(names)}",
-        summary=f"{sum(len(case.runs) for case in found.cases)} runs beside each other; "
+        summary=f"{sum(len(variant.runs) for variant in found.variants)} runs beside each other; "
         f"differences are to {found.reference.name}.",
         notice=_notice(found),
         headline=[
-            (f"mean relative L² error, {case.name}", scientific(float(case.errors.mean())))
-            for case in found.cases
+            (f"mean relative L² error, {variant.name}", scientific(float(variant.errors.mean())))
+            for variant in found.variants
         ],
         sections=[
             _difference_section(found),
@@ -71,8 +71,8 @@ def _report(found: Comparison) -> Report:
 
 def _notice(found: Comparison) -> str:
     """That some runs were watched on the test slice, and which."""
-    published = [case.name for case in found.cases if case.first.published]
-    if not published or len(published) == len(found.cases):
+    published = [variant.name for variant in found.variants if variant.first.published]
+    if not published or len(published) == len(found.variants):
         return NOTICE if published else ""
     return f"{', '.join(published)}: {NOTICE} The others did not see the test samples."
 
@@ -83,9 +83,9 @@ def _difference_section(found: Comparison) -> Section:
         f"{ABSENT} where a key is not set, or an experiment has no such key."
     )
     differing = found.differing()
-    if any(len(case.runs) > 1 for case in found.cases):
-        differing["training.seed"] = [case.seeds for case in found.cases]
-    data = [_data(case.first) for case in found.cases]
+    if any(len(variant.runs) > 1 for variant in found.variants):
+        differing["training.seed"] = [variant.seeds for variant in found.variants]
+    data = [_data(variant.first) for variant in found.variants]
     rows: Rows = [("test samples of", *data)] if len(set(data)) > 1 else []
     rows += [
         (key, *(ABSENT if value is None else in_words(value) for value in values))
@@ -93,7 +93,7 @@ def _difference_section(found: Comparison) -> Section:
     ]
     if not rows:
         return Section("What differs", ("The experiments declare the same, seeds included.",))
-    table = Table(rows, ("key", *(case.name for case in found.cases)), words=True)
+    table = Table(rows, ("key", *(variant.name for variant in found.variants)), words=True)
     return Section("What differs", (text,), (table,))
 
 
@@ -109,7 +109,7 @@ def _score_section(found: Comparison) -> Section:
         f"Relative L² error of each test sample at n = {grid}. The 95 % interval of the mean is "
         "Student's, over the samples; spread is the standard deviation over the samples."
     ]
-    several = any(len(case.runs) > 1 for case in found.cases)
+    several = any(len(variant.runs) > 1 for variant in found.variants)
     if several:
         text.append(
             "Runs that differ by their seed alone are one row: the errors of a sample are averaged "
@@ -117,22 +117,26 @@ def _score_section(found: Comparison) -> Section:
             "the seeds."
         )
     if list(found.differing()) == ["training.seed"]:
-        means = [float(case.errors.mean()) for case in found.cases]
+        means = [float(variant.errors.mean()) for variant in found.variants]
         text.append(
             f"The runs differ by their seed alone: {scientific(mean(means))} ± "
             f"{scientific(stdev(means))}, mean and standard deviation over the seeds."
         )
-    rows = [_score(case, several) for case in found.cases]
+    rows = [_score(variant, several) for variant in found.variants]
     for name, score in run.trivial.items():
         stands = score.resolution == reference.scores[0].resolution and name in TRIVIAL
         if stands:
             said = (*map(scientific, (score.mean, score.median, score.worst, score.std)), "")
-            of = "" if len(found.comparable) == len(found.cases) else f", data of {reference.name}"
+            of = (
+                ""
+                if len(found.comparable) == len(found.variants)
+                else f", data of {reference.name}"
+            )
             name = f"{TRIVIAL[name]}{of}"
             rows.append((name, str(len(score.samples)), *said, *[""] * several))
     header = ("prediction", "samples", "mean", "median", "worst", "spread", "95 % interval")
     tables = [Table(rows, (*header, *["over the seeds"] * several))]
-    others = [case.name for case in found.cases if not case.comparable]
+    others = [variant.name for variant in found.variants if not variant.comparable]
     if others:
         text.append(
             f"{', '.join(others)}: evaluated on other samples, other variables or other grids than "
@@ -150,12 +154,12 @@ def _score_section(found: Comparison) -> Section:
     return Section("Scores", tuple(text), (*tables, *_measures(found)))
 
 
-def _score(case: Variant, several: bool) -> tuple[str, ...]:
-    errors = case.errors
+def _score(variant: Variant, several: bool) -> tuple[str, ...]:
+    errors = variant.errors
     middle, half = mean_interval(errors)
-    means = [score.mean for score in case.scores]
+    means = [score.mean for score in variant.scores]
     row = (
-        case.name, str(len(errors)),
+        variant.name, str(len(errors)),
         *(scientific(float(v)) for v in (middle, np.median(errors), errors.max(), errors.std())),
         f"± {scientific(half)}" if np.isfinite(half) else ABSENT,
     )  # fmt: skip
@@ -183,31 +187,32 @@ def _within(low: float, high: float) -> str:
 
 
 def _measures(found: Comparison) -> list[Table]:
-    """Means by the other measures that all comparable cases have."""
-    cases = found.comparable
-    if len(cases) < 2:
+    """Means by the other measures that all comparable variants have."""
+    variants = found.comparable
+    if len(variants) < 2:
         return []
     rows: Rows = [
-        (said, *(scientific(float(case.measured(name).mean())) for case in cases))
+        (said, *(scientific(float(variant.measured(name).mean())) for variant in variants))
         for name, said in MEASURES.items()
-        if all(name in score.measures for case in cases for score in case.scores)
+        if all(name in score.measures for variant in variants for score in variant.scores)
     ]
-    return [Table(rows, ("measure, mean", *(case.name for case in cases)))] if rows else []
+    return [Table(rows, ("measure, mean", *(variant.name for variant in variants)))] if rows else []
 
 
 def _learning_section(found: Comparison) -> Section:
     watched = {
-        "the test slice" if case.first.published else "the validation split" for case in found.cases
+        "the test slice" if variant.first.published else "the validation split"
+        for variant in found.variants
     }
     words = f"relative L² error, {' or '.join(sorted(watched))}"
-    seeds = any(len(case.runs) > 1 for case in found.cases)
+    seeds = any(len(variant.runs) > 1 for variant in found.variants)
     over = "; of several seeds the mean, and the range" if seeds else ""
     pictures = []
     for name, x, said in (
         ("learning-by-epoch", "epoch", "after each epoch"),
         ("learning-by-seconds", "seconds of training", "against the seconds of training"),
     ):
-        series = {case.name: _course(case, x == "epoch") for case in found.cases}
+        series = {variant.name: _course(variant, x == "epoch") for variant in found.variants}
         figure = charts.learning(series, x, words, x == "epoch")
         caption = f"Mean relative L² error on {' or '.join(sorted(watched))} {said}{over}."
         pictures.append(picture(figure, name, caption))
@@ -218,23 +223,23 @@ def _learning_section(found: Comparison) -> Section:
     return Section("Learning curves", (text,), pictures=tuple(pictures))
 
 
-def _course(case: Variant, epochs: bool) -> tuple[list[float], np.ndarray]:
+def _course(variant: Variant, epochs: bool) -> tuple[list[float], np.ndarray]:
     """Epochs, or seconds since the start (the mean over the seeds), and scores (seeds, epochs)."""
-    scores = np.array([[epoch.score for epoch in run.history] for run in case.runs])
+    scores = np.array([[epoch.score for epoch in run.history] for run in variant.runs])
     if epochs:
-        return [float(epoch.epoch) for epoch in case.first.history], scores
-    seconds = [list(accumulate(epoch.seconds for epoch in run.history)) for run in case.runs]
+        return [float(epoch.epoch) for epoch in variant.first.history], scores
+    seconds = [list(accumulate(epoch.seconds for epoch in run.history)) for run in variant.runs]
     return np.mean(seconds, axis=0).tolist(), scores
 
 
 def _error_section(found: Comparison) -> Section:
-    every = {case.name: case.errors for case in found.cases}
+    every = {variant.name: variant.errors for variant in found.variants}
     drawn = [picture(
         charts.distributions(every), "error-distributions",
         "Which share of the test samples has at most which error: a curve further to the left is "
         "better.", half=True,
     )]  # fmt: skip
-    others = {case.name: case.errors for case in found.comparable[1:]}
+    others = {variant.name: variant.errors for variant in found.comparable[1:]}
     if others:
         drawn.append(picture(
             charts.sample_by_sample((found.reference.name, found.reference.errors), others),
@@ -247,10 +252,10 @@ def _error_section(found: Comparison) -> Section:
 
 def _prediction_sections(found: Comparison) -> list[Section]:
     """The best, the median and the worst sample of the reference, as all runs predict them."""
-    cases = found.comparable[: charts.FEW]
-    if len(cases) < 2:
+    variants = found.comparable[: charts.FEW]
+    if len(variants) < 2:
         return []
-    run, every = found.reference.first, [_predicted(case) for case in cases]
+    run, every = found.reference.first, [_predicted(variant) for variant in variants]
     inputs, _ = functions_of(run)
     order = np.argsort(every[0].errors, kind="stable").tolist()
     ranked = {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
@@ -259,7 +264,7 @@ def _prediction_sections(found: Comparison) -> list[Section]:
     shown = None if role == "geometry" or every[0].truth.above is not None else inputs
     figure = charts.one_sample(shown, every, samples)
     u = every[0].truth.look.name
-    left = len(found.comparable) - len(cases)
+    left = len(found.comparable) - len(variants)
     caption = (
         f"Samples that are best, median and worst by {found.reference.name}: truth {u} and the "
         "prediction p of every run on one scale; beneath them the errors p − "
@@ -272,21 +277,21 @@ def _prediction_sections(found: Comparison) -> list[Section]:
     return [Section("The same samples by every run", text, pictures=tuple(drawn))]
 
 
-def _predicted(case: Variant) -> charts.Predicted:
-    run = case.first
+def _predicted(variant: Variant) -> charts.Predicted:
+    run = variant.first
     errors = run.errors(run.prediction)[:, 0]
-    return charts.Predicted(case.name, functions_of(run)[1], run.prediction.numpy(), errors)
+    return charts.Predicted(variant.name, functions_of(run)[1], run.prediction.numpy(), errors)
 
 
 def _cost_section(found: Comparison) -> Section:
     rows: Rows = []
-    for case in found.cases:
-        runs = [run.scores for run in case.runs]
-        epochs = len(case.first.history)
+    for variant in found.variants:
+        runs = [run.scores for run in variant.runs]
+        epochs = len(variant.first.history)
         seconds = mean(one.training_seconds for one in runs)
-        each = mean(1e3 * score.seconds / len(score.samples) for score in case.scores)
+        each = mean(1e3 * score.seconds / len(score.samples) for score in variant.scores)
         rows.append((
-            case.name, f"{runs[0].parameters:,}", duration(seconds), duration(seconds / epochs),
+            variant.name, f"{runs[0].parameters:,}", duration(seconds), duration(seconds / epochs),
             f"{each:.3g}", _machine(runs[0].provenance),
         ))  # fmt: skip
     header = ("", "parameters", "training", "each epoch", "ms per test sample", "evaluated on")
@@ -298,8 +303,8 @@ def _machine(provenance: dict[str, object]) -> str:
 
 
 def _provenance_section(found: Comparison) -> Section:
-    folders = [str(folder) for case in found.cases for folder in case.folders]
-    runs = [run for case in found.cases for run in case.runs]
+    folders = [str(folder) for variant in found.variants for folder in variant.folders]
+    runs = [run for variant in found.variants for run in variant.runs]
     rows: Rows = [
         (folder, f"checkpoint {run.checkpoint} of epoch {run.main.epoch}")
         for folder, run in zip(folders, runs, strict=True)

@@ -31,7 +31,7 @@ class Variant:
         name: In tables and legends.
         folders, runs: One for each seed.
         scores: Of each run, on the grid of the comparison.
-        comparable: Whether it was evaluated on the test samples of the first case.
+        comparable: Whether it was evaluated on the test samples of the first variant.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Difference:
-    """Errors e of one case beside those of another, r, on the same samples.
+    """Errors e of one variant beside those of another, r, on the same samples.
 
     All intervals are Student's of 95 %, over the samples; so they hold for the weights that were
     trained, and what another seed would change is not in them.
@@ -124,34 +124,34 @@ def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several cases; the first is the reference of all differences.
+    """Several variants; the first is the reference of all differences.
 
     Args:
-        cases: In the order in which their first runs are named.
+        variants: In the order in which their first runs are named.
     """
 
-    cases: tuple[Variant, ...]
+    variants: tuple[Variant, ...]
 
     @property
     def reference(self) -> Variant:
-        return self.cases[0]
+        return self.variants[0]
 
     @property
     def comparable(self) -> list[Variant]:
         """Those evaluated on the test samples of the reference, the reference among them."""
-        return [case for case in self.cases if case.comparable]
+        return [variant for variant in self.variants if variant.comparable]
 
     def differences(self) -> dict[str, Difference]:
-        """Of each comparable case but the reference, by its name."""
+        """Of each comparable variant but the reference, by its name."""
         return {
-            case.name: Difference.of(case.errors.tolist(), self.reference.errors.tolist())
-            for case in self.comparable[1:]
+            variant.name: Difference.of(variant.errors.tolist(), self.reference.errors.tolist())
+            for variant in self.comparable[1:]
         }
 
     def differing(self) -> dict[str, list[Any]]:
-        """The keys of the experiments that differ, each with its value in each case; None where it
-        is not set, or the case has no such key."""
-        declared = [_declared(case.first) for case in self.cases]
+        """The keys of the experiments that differ, each with its value in each variant; None
+        where it is not set, or the variant has no such key."""
+        declared = [_declared(variant.first) for variant in self.variants]
         keys = dict.fromkeys(key for one in declared for key in one)
         found = {key: [one.get(key) for one in declared] for key in keys}
         return {key: v for key, v in found.items() if any(one != v[0] for one in v)}
@@ -159,16 +159,16 @@ class Comparison:
     def summary(self) -> dict[str, Any]:
         """What comparison.json keeps."""
         return {
-            "runs": [[str(folder) for folder in case.folders] for case in self.cases],
-            "cases": [
+            "runs": [[str(folder) for folder in variant.folders] for variant in self.variants],
+            "variants": [
                 {
-                    "name": case.name, "seeds": case.seeds, "comparable": case.comparable,
-                    "resolution": case.scores[0].resolution, "samples": len(case.errors),
-                    "mean": float(case.errors.mean()),
-                    "means": [score.mean for score in case.scores],
-                    "protocol": case.first.experiment.training.protocol,
+                    "name": variant.name, "seeds": variant.seeds, "comparable": variant.comparable,
+                    "resolution": variant.scores[0].resolution, "samples": len(variant.errors),
+                    "mean": float(variant.errors.mean()),
+                    "means": [score.mean for score in variant.scores],
+                    "protocol": variant.first.experiment.training.protocol,
                 }
-                for case in self.cases
+                for variant in self.variants
             ],
             "differences": {name: vars(found) for name, found in self.differences().items()},
             "differing": self.differing(),
@@ -181,11 +181,11 @@ def read_comparison(
 ) -> Comparison:  # fmt: skip
     """Read finished runs, after checks that nothing is in the way of what is to be written.
 
-    Runs that differ by `training.seed` alone are one case, unless all of them do. Errors are
-    compared sample by sample between cases that were evaluated on the same test samples of the same
-    variables; they are those on the grid on which the first run was trained, or else on the finest
-    one that all of them were evaluated on. What was evaluated on other data is kept, and its scores
-    stand alone: they are of another problem.
+    Runs that differ by `training.seed` alone are one variant, unless all of them do. Errors are
+    compared sample by sample between variants that were evaluated on the same test samples of the
+    same variables; they are those on the grid on which the first run was trained, or else on the
+    finest one that all of them were evaluated on. What was evaluated on other data is kept, and its
+    scores stand alone: they are of another problem.
 
     Args:
         folders: Of the runs; the first is the reference.
@@ -211,16 +211,16 @@ def compared(runs: Mapping[Path, FinishedRun]) -> Comparison:
     first = next(iter(runs.values()))
     alike = [run for run in runs.values() if _tested(run) == _tested(first)]
     grid = _grid(alike)
-    cases = []
+    variants = []
     for group in grouped:
         own = tuple(runs[folder] for folder in group)
         comparable = _tested(own[0]) == _tested(first) and grid is not None
         scores = tuple(_score(run, grid) if comparable and grid else run.main for run in own)
         more = f" ({len(group)} seeds)" if len(group) > 1 else ""
-        cases.append(Variant(
+        variants.append(Variant(
             f"{names[group[0]]}{more}", tuple(group), own, scores, comparable or own[0] is first
         ))  # fmt: skip
-    return Comparison(tuple(cases))
+    return Comparison(tuple(variants))
 
 
 def labels(folders: Sequence[Path]) -> list[str]:

@@ -16,9 +16,9 @@ from pipelines.declared.experiment import load_experiment
 from pipelines.reports.comparison_report import _predicted, write_comparison
 from pipelines.reports.wording import scientific
 from pipelines.runs.comparison import (
-    Variant,
     Comparison,
     Difference,
+    Variant,
     mean_interval,
     read_comparison,
 )
@@ -142,7 +142,7 @@ def test_runs_that_differ_by_their_seed_alone_are_compared_with_each_other(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     found, page = compared(tmp_path / "out", runs["run"], runs["seeded"])
-    assert [case.name for case in found.cases] == ["run", "seeded"]
+    assert [variant.name for variant in found.variants] == ["run", "seeded"]
     assert table(page, "key")[1:] == [["training.seed", "0", "1"]]
     assert "differ by their seed alone" in "".join(page.words)
     assert table(page, "against run")[1][0] == "seeded"
@@ -150,13 +150,13 @@ def test_runs_that_differ_by_their_seed_alone_are_compared_with_each_other(
 
 def test_predictions_are_those_of_the_run_that_is_named(runs: dict[str, Path]) -> None:
     found = read_comparison([runs["deep"], runs["run"]], Path("nowhere"), CPU)
-    for case in found.cases:
-        drawn = _predicted(case)
+    for variant in found.variants:
+        drawn = _predicted(variant)
         missed = np.linalg.norm(drawn.error.values[..., 0], axis=1)
         e = missed / np.linalg.norm(drawn.truth.values[..., 0], axis=1)
         # predictions are kept in float32
-        assert e == pytest.approx(errors(runs[case.name]), rel=1e-4)
-        assert drawn.errors == pytest.approx(errors(runs[case.name]), rel=1e-4)
+        assert e == pytest.approx(errors(runs[variant.name]), rel=1e-4)
+        assert drawn.errors == pytest.approx(errors(runs[variant.name]), rel=1e-4)
 
 
 def test_runs_on_other_data_are_compared_by_scores_alone(
@@ -165,12 +165,12 @@ def test_runs_on_other_data_are_compared_by_scores_alone(
     other = shutil.copytree(published[0], tmp_path / "other")
     found, page = compared(tmp_path / "out", runs["run"], other)
     words = "".join(page.words)
-    assert [case.comparable for case in found.cases] == [True, False]
+    assert [variant.comparable for variant in found.variants] == [True, False]
     assert "other: evaluated on other samples" in words
     assert "against run" not in words
     assert "The same samples by every run" not in words
     _, *rows = table(page, "prediction")
-    expected = found.cases[1].first.main.mean
+    expected = found.variants[1].first.main.mean
     assert next(float(row[2]) for row in rows if row[0] == "other") == pytest.approx(
         expected, rel=5.1e-3
     )
@@ -181,16 +181,17 @@ def test_runs_on_other_data_are_compared_by_scores_alone(
 
 def test_the_same_numbers_of_another_store_are_other_samples(runs: dict[str, Path]) -> None:
     one, other = (
-        case.first for case in read_comparison([runs["run"], runs["deep"]], Path("no"), CPU).cases
+        variant.first
+        for variant in read_comparison([runs["run"], runs["deep"]], Path("no"), CPU).variants
     )
-    assert [case.comparable for case in found_of(one, other)] == [True, True]
+    assert [variant.comparable for variant in found_of(one, other)] == [True, True]
     source = {**other.pairs.source, "content": "of another store"}
     moved = replace(other, pairs=replace(other.pairs, source=source))
-    assert [case.comparable for case in found_of(one, moved)] == [True, False]
+    assert [variant.comparable for variant in found_of(one, moved)] == [True, False]
 
 
 def found_of(*finished: FinishedRun) -> tuple[Variant, ...]:
-    return together({Path(str(k)): run for k, run in enumerate(finished)}).cases
+    return together({Path(str(k)): run for k, run in enumerate(finished)}).variants
 
 
 def test_the_page_needs_no_other_file(three: Path) -> None:
@@ -237,7 +238,9 @@ def test_a_comparison_is_replaced_where_that_is_asked(
     assert "out holds a comparison: use --overwrite" in refused(*words)
     outcome = pdegen("compare", runs["deep"], runs["run"], "--out", "out", "--overwrite")
     assert (outcome.status, outcome.out) == (0, ["out/report.html"])  # pyright: ignore
-    assert json.loads((tmp_path / "out/comparison.json").read_text())["cases"][0]["name"] == "deep"
+    assert (
+        json.loads((tmp_path / "out/comparison.json").read_text())["variants"][0]["name"] == "deep"
+    )
     assert not (tmp_path / "out/pictures/left.svg").exists()
 
 
