@@ -72,7 +72,7 @@ _UNSETTLED = 10.0  # loss of the last epoch / smallest loss
 def write_benchmark_report(
     run: BenchmarkRun, device: torch.device, command: str | None = None
 ) -> Path:
-    """Write report.html, report.md, table.csv, table.md, benchmark.toml and pictures/*.svg of
+    """Write report.html, report.md, table.csv, table.md, benchmark.toml and pictures, tables of
     finished rows.
 
     Args:
@@ -248,7 +248,10 @@ class _Part:
             *([benchmark.differs.strip()] if benchmark.differs else []),
             *self._notes(),
         )
-        sheets = (without_empty(errors, ERRORS), without_empty(costs, COSTS))
+        sheets = (
+            without_empty(errors, ERRORS, "errors"),
+            without_empty(costs, COSTS, "costs"),
+        )
         tables = (
             *sheets,
             *measure_tables(self.found, self.run.benchmark.operators, self.dataset),
@@ -286,7 +289,7 @@ class _Part:
             rows.append((name, f"{model.name} {given}".strip(), note))
         header = ("operator", "model, where not its defaults", "differs")
         columns = 3 if any(note for _, _, note in rows) else 2
-        return Table([row[:columns] for row in rows], header[:columns], words=True)
+        return Table([row[:columns] for row in rows], header[:columns], words=True, name="models")
 
     def _other_grids(self) -> Section:
         grids, data = sorted(self.experiment.resolutions), self.experiment.data

@@ -145,7 +145,8 @@ def solves(number: float) -> str:
     return "∞" if math.isinf(number) else f"{number:,.0f}"
 
 
-def without_empty(rows: Facts, header: tuple[str, ...]) -> Table:
+def without_empty(rows: Facts, header: tuple[str, ...], name: str) -> Table:
     """A table without the columns that say nothing."""
     used = [i for i in range(len(header)) if any(line[i] for line in rows)]
-    return Table([tuple(line[i] for i in used) for line in rows], tuple(header[i] for i in used))
+    kept = [tuple(line[i] for i in used) for line in [header, *rows]]
+    return Table(kept[1:], kept[0], name=name)

@@ -1,56 +1,118 @@
-"""A report's content, whatever it is about, and its two forms: one HTML page, or Markdown."""
+"""A report's content, whatever it is about, and its forms: one HTML page, Markdown, and files of
+its pictures and tables for papers."""
 
 from __future__ import annotations
 
+import csv
+import io
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import jinja2
+from latex2mathml.converter import convert
 
 from operators.training.files import write
+from pipelines.declared.benchmark import slug
+from pipelines.reports import latex
+from pipelines.reports.wording import Number
 
 _ESCAPES = str.maketrans({c: f"\\{c}" for c in r"\`*_[]<>|~#$&"} | {"\n": " ", "\r": " "})
+# what a report writes beside its page; those of an earlier report are removed
+_BESIDE = {"pictures": (".svg", ".pdf"), "tables": (".csv", ".tex")}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of words; with a header the columns after the first are numbers, unless `words`."""
+    """Rows of words; with a header the columns after the first are numbers, unless `words`.
+
+    Args:
+        rows, header: The words; a `Number` among them is written in full to CSV.
+        words: No column has numbers.
+        name: What it has, beside the title of its section.
+    """
 
     rows: list[tuple[str, ...]]
     header: tuple[str, ...] = ()
     words: bool = False
+    name: str = ""
 
     @property
     def numbers(self) -> bool:
         """Whether columns after the first are aligned as numbers."""
         return bool(self.header) and not self.words
 
+    @property
+    def csv(self) -> str:
+        """Its lines as comma-separated values, with the digits that numbers have."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        lines = [self.header, *self.rows] if self.header else self.rows
+        writer.writerows([w.full if isinstance(w, Number) else w for w in row] for row in lines)
+        return text.getvalue()
+
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart: its file's name, what it shows in words, and its <svg> element."""
+    """A chart: its file's name, what it shows in words, its <svg> element, and it as PDF."""
 
     name: str
     caption: str
     svg: str
     half: bool = False
+    pdf: bytes = b""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """What it defines, and LaTeX."""
+
+    what: str
+    latex: str
+
+    @property
+    def mathml(self) -> str:
+        """What browsers set themselves, without a script or a font."""
+        return convert(self.latex, display="block")
 
 
 @dataclass(frozen=True)
 class Section:
-    """Under one title, in this order: paragraphs, tables, pictures, blocks of code."""
+    """Under one title, in this order: paragraphs, formulas, tables, pictures, commands, and
+    listings, each with its name, which the page folds."""
 
     title: str
     text: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
     code: tuple[str, ...] = ()
+    formulas: tuple[Formula, ...] = ()
+    listings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A section in its report, with the numbers that tables and pictures have there.
+
+    Args:
+        anchor: By which links find it.
+        section: It.
+        tables: Number, caption, name of the files, and content of each.
+        pictures: Number and content of each.
+    """
+
+    anchor: str
+    section: Section
+    tables: list[tuple[int, str, str, Table]]
+    pictures: list[tuple[int, Picture]]
 
 
 @dataclass(frozen=True)
 class Report:
-    """The content. All but the pictures is plain text, escaped where it is written."""
+    """The content. All but the pictures and formulas is plain text, escaped where it is written."""
 
     title: str
     summary: str
@@ -58,15 +120,66 @@ class Report:
     headline: list[tuple[str, str]]
     sections: list[Section]
 
+    @cached_property
+    def placed(self) -> list[Placed]:
+        """The sections, their tables and pictures numbered."""
+        anchors = _unique([slug(section.title) for section in self.sections])
+        named = [(s.title, table) for s in self.sections for table in s.tables]
+        files = _unique([slug(f"{title} {table.name}") for title, table in named])
+        tables = iter(
+            (number, f"{title}: {table.name}" if table.name else title, file, table)
+            for number, ((title, table), file) in enumerate(zip(named, files, strict=True), 1)
+        )
+        pictures = enumerate((picture for s in self.sections for picture in s.pictures), 1)
+        return [
+            Placed(anchor, section, list(islice(tables, len(section.tables))),
+                   list(islice(pictures, len(section.pictures))))
+            for anchor, section in zip(anchors, self.sections, strict=True)
+        ]  # fmt: skip
+
     def write(self, folder: Path) -> Path:
-        """Write report.html, report.md and pictures/*.svg; the path of report.html."""
-        for section in self.sections:
-            for picture in section.pictures:
-                write(folder / "pictures" / f"{picture.name}.svg", picture.svg.encode())
+        """Write report.html, report.md, pictures/*.svg and *.pdf, tables/*.csv and *.tex; the path
+        of report.html. Files of these kinds there that are of an earlier report are removed."""
+        files = self._beside()
+        for name, endings in _BESIDE.items():
+            for path in sorted((folder / name).glob("*")):
+                if path.suffix in endings and f"{name}/{path.name}" not in files:
+                    path.unlink()
+        for name, content in files.items():
+            write(folder / name, content)
         write(folder / "report.md", markdown(self).encode())
         path = folder / "report.html"
         write(path, html(self).encode())
         return path
+
+    def _beside(self) -> dict[str, bytes]:
+        """Files of the pictures and tables, by their place in the folder."""
+        files = dict[str, bytes]()
+        for placed in self.placed:
+            for _, picture in placed.pictures:
+                files[f"pictures/{picture.name}.svg"] = picture.svg.encode()
+                if picture.pdf:
+                    files[f"pictures/{picture.name}.pdf"] = picture.pdf
+            for _, caption, file, table in placed.tables:
+                files[f"tables/{file}.csv"] = table.csv.encode()
+                files[f"tables/{file}.tex"] = latex.tabular(
+                    table.rows, table.header, table.numbers, f"{self.title}. {caption}", file
+                ).encode()
+        return files
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Names, each with its number where an earlier one is the same.
+
+    >>> _unique(["scores", "cost", "scores"])
+    ['scores', 'cost', 'scores-2']
+    """
+    seen = Counter[str]()
+    found = list[str]()
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return found
 
 
 def html(report: Report) -> str:
@@ -83,15 +196,24 @@ def markdown(report: Report) -> str:
     parts = [f"# {_escaped(report.title)}", _escaped(report.summary)]
     parts += [f"> **{_escaped(report.notice)}**"] if report.notice else []
     parts += ["\n".join(f"* {_escaped(what)}: **{value}**" for what, value in report.headline)]
-    for section in report.sections:
-        parts += [f"## {section.title}", *map(_escaped, section.text)]
-        parts += map(_table, section.tables)
-        for picture in section.pictures:
+    for placed in report.placed:
+        section = placed.section
+        parts += [f"## {_escaped(section.title)}", *map(_escaped, section.text)]
+        parts += [f"{_escaped(one.what)}: ${one.latex}$" for one in section.formulas]
+        for number, caption, _, table in placed.tables:
+            parts += [f"*Table {number}. {_escaped(caption)}*", _table(table)]
+        for number, picture in placed.pictures:
             caption = _escaped(picture.caption)
-            parts += [f"![{caption}](pictures/{picture.name}.svg)", f"*{caption}*"]
-        for code in section.code:  # indented: no text in it can end the block
-            parts.append("\n".join(f"    {line}" for line in code.splitlines()))
+            parts += [f"![{caption}](pictures/{picture.name}.svg)", f"*Figure {number}. {caption}*"]
+        parts += map(_indented, section.code)
+        for name, text in section.listings:
+            parts += [f"{_escaped(name)}:", _indented(text)]
     return "\n\n".join(parts) + "\n"
+
+
+def _indented(code: str) -> str:
+    """A block of code that no text in it can end."""
+    return "\n".join(f"    {line}" for line in code.splitlines())
 
 
 def _table(table: Table) -> str:

@@ -44,6 +44,7 @@ _STYLE: dict[str, Any] = {
     "figure.constrained_layout.use": True,
     "savefig.dpi": 150,
     "svg.fonttype": "none",  # letters stay letters: small, and found by a search
+    "pdf.fonttype": 42,  # letters are found by a search, and journals take them
     "svg.hashsalt": "pdegen",  # the same picture is the same file
     "text.parse_math": False,  # a dollar in a name is a dollar
 }
@@ -98,20 +99,27 @@ def logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-@styled
 def save(figure: Figure, out: Path) -> None:
     """Write a figure to a *.png, *.svg or *.pdf file."""
-    kind, drawn = out.suffix[1:].lower(), io.BytesIO()
-    figure.savefig(drawn, format=kind, metadata={"Date": None} if kind == "svg" else {})
-    write(out, drawn.getvalue())
+    write(out, _drawn(figure, out.suffix[1:].lower()))
+
+
+@styled
+def _drawn(figure: Figure, kind: str) -> bytes:
+    """A figure as a file of a kind; the same figure is the same bytes."""
+    drawn = io.BytesIO()
+    dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(drawn, format=kind, metadata=dates.get(kind, {}))
+    return drawn.getvalue()
 
 
 def picture(figure: Figure, name: str, caption: str, half: bool = False) -> Picture:
     """A figure as a part of a report; `half` as wide as the page."""
-    return Picture(name, caption, svg(figure, name, caption), half)
+    element = svg(figure, name, caption)
+    figure.set_layout_engine("none")  # it is laid out, and both kinds have 72 points an inch
+    return Picture(name, caption, element, half, _drawn(figure, "pdf"))
 
 
-@styled
 def svg(figure: Figure, name: str, label: str) -> str:
     """A figure as an <svg> element that can stand in a page beside others, or in a file.
 
@@ -120,9 +128,7 @@ def svg(figure: Figure, name: str, label: str) -> str:
         name: Put before its ids, so that those of two figures differ; letters and hyphens.
         label: What the picture shows, for readers who do not see it.
     """
-    text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
-    body = text.getvalue()
+    body = _drawn(figure, "svg").decode()
     body = re.sub(r"<metadata>.*?</metadata>", "", body[body.index("<svg") :], flags=re.DOTALL)
     body = re.sub(r' id="image[0-9a-f]+"', "", body)  # one for images that are alike, used nowhere
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", body)

@@ -24,11 +24,11 @@ def measure_tables(
         dataset: What all rows are of.
     """
     tables = list[Table]()
-    for measures in (("l2", *NORMS), PARTS):
+    for what, measures in (("norms", ("l2", *NORMS)), ("parts of the error", PARTS)):
         names = [name for name in measures if _in_all(name, found)]
         rows = [row for label, own in found.items()
                 for row in _rows(label, own, names, operators[label], dataset)]  # fmt: skip
-        tables += [Table(rows, ("operator", *names))] if names and rows else []
+        tables += [Table(rows, ("operator", *names), name=what)] if names and rows else []
     return tables
 
 

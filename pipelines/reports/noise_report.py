@@ -40,7 +40,7 @@ _LEVEL = "noise level of the test samples"
 
 
 def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
-    """Write report.html, report.md, pictures/*.svg and matrix.json (means) of a finished study.
+    """Write report.html, report.md, pictures, tables and matrix.json (means) of a finished study.
 
     Returns:
         The path of report.html, which needs no other file.

@@ -46,7 +46,10 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
     costs = Section(
         "Costs of a training step",
         (what, *([profile.differs.strip()] if profile.differs else [])),
-        (Table(rows, header), Table(published, ("operator", "published"), words=True)),
+        (
+            Table(rows, header),
+            Table(published, ("operator", "published"), words=True, name="published"),
+        ),
     )
     declared, said = toml(profile.model_dump(mode="json")), "This command measures it again."
     report = Report(

@@ -28,10 +28,11 @@ NOTICE = (
     "Published protocol: selected/watched on the test slice, for comparison with published tables. "
     "These are not scores on unseen data."
 )
+_BESIDE = "beside predictions that do not learn"
 
 
 def write_report(folder: Path, store: str, device: torch.device) -> Path:
-    """Write report.html, report.md and pictures/*.svg of a finished run.
+    """Write report.html, report.md, pictures and tables of a finished run.
 
     Nothing is trained, and nothing is predicted where the run has kept its predictions.
 
@@ -98,7 +99,10 @@ def _score_section(run: FinishedRun) -> Section:
     comparison, table = _comparison(run)
     return Section(
         "Scores", (meaning, grids(data.resolution, evaluated, run.pairs.domain), *comparison),
-        (Table(rows, header), table, *_further(run), *_by_part(run)),
+        (
+            Table(rows, header, name="of each checkpoint on each grid"), table, *_further(run),
+            *_by_part(run),
+        ),
     )  # fmt: skip
 
 
@@ -116,7 +120,7 @@ def _further(run: FinishedRun) -> list[Table]:
                  for score in every.values()))
         for said, name, of in columns
     ]  # fmt: skip
-    return [Table(rows, ("measure", *every))] if rows else []
+    return [Table(rows, ("measure", *every), name="other measures")] if rows else []
 
 
 def _by_part(run: FinishedRun) -> list[Table]:
@@ -130,15 +134,14 @@ def _by_part(run: FinishedRun) -> list[Table]:
             (name, *(scientific(getattr(score, key)[name]) for score in every.values()))
             for name in (names if timed else few(names, 12))
         ]
-        found += [Table(rows, (what, *every))] if rows else []
+        found += [Table(rows, (what, *every), name=f"by {what}")] if rows else []
     return found
 
 
 def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
     """The model beside the baselines on its training grid, and what the columns mean."""
     text: tuple[str, ...] = (
-        "The second table sets the model beside predictions that do not learn, on the "
-        f"same {len(run.pairs)} samples at n = "
+        f"The table “{_BESIDE}” is of the same {len(run.pairs)} samples at n = "
         f"{points(run.experiment.data.resolution, run.pairs.domain)}.",
     )
     header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
@@ -158,7 +161,7 @@ def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
             "both phases; Hausdorff is the Hausdorff distance of the interfaces, the side of the "
             "square being 1, and √2 where no interface is predicted. Means over the samples.",
         )
-    return text, Table(rows, header)
+    return text, Table(rows, header, name=_BESIDE)
 
 
 def grids(trained: int, evaluated: set[int], on: int | Domain = 1) -> str:
@@ -364,7 +367,8 @@ def _cost_section(run: FinishedRun) -> Section:
         for r in run.scores.results
     ]  # fmt: skip
     header = ("evaluation", "points", "samples", "seconds", "ms per sample")
-    return Section("Cost", tables=(Table(costs), Table(rows, header)))
+    tables = Table(costs, name="training"), Table(rows, header, name="evaluation")
+    return Section("Cost", tables=tables)
 
 
 def _provenance_section(run: FinishedRun) -> Section:
@@ -378,7 +382,10 @@ def _provenance_section(run: FinishedRun) -> Section:
     ]
     text = "The fingerprint is that of the recipe, the content digest that of the data."
     return Section(
-        "Provenance", (text,), (Table(origin),), code=(f"# recipe\n{toml(attributes['recipe'])}",)
+        "Provenance",
+        (text,),
+        (Table(origin),),
+        listings=(("recipe of the data", f"# recipe\n{toml(attributes['recipe'])}"),),
     )
 
 
@@ -390,4 +397,5 @@ def _reproduction_section(run: FinishedRun) -> Section:
     text = "This command runs it again; all its settings are below."
     if command.startswith("pdegen run experiment.toml"):
         text = "Save the declaration below as experiment.toml; this command runs it again."
-    return Section("How to reproduce it", (text,), code=(command, declared))
+    listed = ("declaration of the experiment", declared)
+    return Section("How to reproduce it", (text,), code=(command,), listings=(listed,))

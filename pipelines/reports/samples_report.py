@@ -26,7 +26,7 @@ _TITLE = "Error against the number of samples"
 
 
 def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) -> Path:
-    """Write report.html, report.md, table.md and pictures/*.svg of finished rows.
+    """Write report.html, report.md, table.md and pictures, tables of finished rows.
 
     Args:
         run: A `samples_study` in its folder.

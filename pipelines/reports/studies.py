@@ -34,7 +34,8 @@ def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) ->
     """By which command, of what, on which machines."""
     made = dict.fromkeys(settings(row.provenance) for row in rows if row.provenance)
     facts = (Table([("Run", one) for one in made]),)
-    return Section("How to reproduce it", (text,), facts, code=(command, declared))
+    listings = (("declaration", declared),)
+    return Section("How to reproduce it", (text,), facts, code=(command,), listings=listings)
 
 
 def write_tables(report: Report, folder: Path, *words: str) -> None:

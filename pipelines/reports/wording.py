@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from pdegen.domains import Domain
 
 TAGS = ("equation", "law", "method", "name")  # keys whose value says what a part is
 
 
-def scientific(value: float) -> str:
+class Number(str):
+    """A number as it is printed, with all its digits in `full`."""
+
+    full: str
+
+    def __new__(cls, printed: str, value: float) -> Self:
+        number = super().__new__(cls, printed)
+        number.full = repr(float(value))
+        return number
+
+
+def scientific(value: float) -> Number:
     """Three digits and a power of ten.
 
-    >>> scientific(0.0010314)
-    '1.03e-3'
+    >>> scientific(0.0010314), scientific(0.0010314).full
+    ('1.03e-3', '0.0010314')
     """
-    return f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    printed = f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    return Number(printed, value)
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,117 @@
+"""Text and tables as LaTeX that pdflatex sets with booktabs and amsmath, whatever their letters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+_SMALL = (
+    r"\alpha \beta \gamma \delta \varepsilon \zeta \eta \theta \iota \kappa \lambda \mu \nu \xi "
+    r"\pi \rho \varsigma \sigma \tau \upsilon \varphi \chi \psi \omega"
+)
+_SYMBOLS = dict(zip("αβγδεζηθικλμνξπρςστυφχψω", _SMALL.split(), strict=True)) | {
+    "Γ": r"\Gamma", "Δ": r"\Delta", "Θ": r"\Theta", "Λ": r"\Lambda", "Ξ": r"\Xi", "Π": r"\Pi",
+    "Σ": r"\Sigma", "Φ": r"\Phi", "Ψ": r"\Psi", "Ω": r"\Omega", "µ": r"\mu", "ℓ": r"\ell",
+    "∑": r"\sum", "∫": r"\int", "∇": r"\nabla", "∂": r"\partial", "√": r"\surd", "∞": r"\infty",
+    "‖": r"\|", "⟨": r"\langle", "⟩": r"\rangle", "−": "-", "±": r"\pm", "×": r"\times",
+    "·": r"\cdot", "∘": r"\circ", "≤": r"\le", "≥": r"\ge", "≠": r"\ne", "≈": r"\approx",
+    "∝": r"\propto", "→": r"\to", "←": r"\leftarrow", "∈": r"\in", "∩": r"\cap", "∪": r"\cup",
+    "⊂": r"\subset", "½": r"\tfrac{1}{2}", "¼": r"\tfrac{1}{4}", "¾": r"\tfrac{3}{4}",
+    "°": r"^{\circ}",
+}  # fmt: skip
+_TEXT = {
+    "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
+    '"': "''", "-": "-{}", "[": "{[}", "]": "{]}", "–": "--", "—": "---", "…": r"\dots{}",
+    "“": "``", "”": "''", "‘": "`", "’": "'", "„": "``", "\u00a0": "~", "§": r"\S{}",
+    "©": r"\copyright{}", "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}",
+    "ø": r"\o{}", "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}",
+}  # fmt: skip
+_ACCENTS = {
+    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u",
+    "\u0307": ".", "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
+    "\u0328": "k",
+}  # fmt: skip
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni")
+_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "0123456789+-=()aehijklmnoprstuvx")
+_PIECES = re.compile(
+    f"(?P<up>[{''.join(map(chr, _RAISED))}]+)|(?P<down>[{''.join(map(chr, _LOWERED))}]+)"
+    r"|(?<![\w.])(?P<digits>\d+(?:\.\d+)?)e(?P<power>[-+]?\d+)(?!\w)|(?P<one>.)",
+    re.DOTALL,
+)
+
+
+def text(words: str) -> str:
+    r"""Words as LaTeX text; a letter that pdflatex does not know becomes its number.
+
+    >>> text("‖u‖² < 5 % of n_x")
+    '$\\|$u$\\|$$^{2}$ \\textless{} 5 \\% of n\\_x'
+    >>> text("1.03e-3, 雪")
+    '$1.03 \\cdot 10^{-3}$, \\texttt{U+96EA}'
+    """
+    return "".join(map(_piece, _PIECES.finditer(unicodedata.normalize("NFC", words))))
+
+
+def _piece(found: re.Match[str]) -> str:
+    if found["up"]:
+        return f"$^{{{found['up'].translate(_RAISED)}}}$"
+    if found["down"]:
+        return f"$_{{{found['down'].translate(_LOWERED)}}}$"
+    if found["digits"]:
+        power = int(found["power"])
+        return rf"${found['digits']} \cdot 10^{{{power}}}$" if power else found["digits"]
+    letter = found["one"]
+    if letter in _TEXT:
+        return _TEXT[letter]
+    if letter in _SYMBOLS:
+        return f"${_SYMBOLS[letter]}$"
+    if letter.isspace() or not letter.isprintable():
+        return " "
+    if letter.isascii():
+        return letter
+    base, *marks = unicodedata.normalize("NFD", letter)
+    if base.isascii() and len(marks) == 1 and marks[0] in _ACCENTS:
+        return rf"\{_ACCENTS[marks[0]]}{{{base}}}"
+    return rf"\texttt{{U+{ord(letter):04X}}}"
+
+
+def tabular(
+    rows: Sequence[Sequence[str]], header: Sequence[str], numbers: bool, caption: str, label: str
+) -> str:
+    r"""A floating table, for \input into a document.
+
+    Args:
+        rows: The words of each.
+        header: Those above the rows; empty for none.
+        numbers: Columns after the first are flush right; otherwise they are lines of words.
+        caption: Above the table.
+        label: By which the text refers to it; letters, digits and hyphens.
+    """
+    count = max(map(len, [header, *rows]))
+    if numbers:
+        columns = "l" + "r" * (count - 1)
+    else:
+        widths = [0.26, *[0.66 / max(1, count - 1)] * (count - 1)]
+        ragged = r">{\raggedright\arraybackslash}"
+        columns = "".join(rf"{ragged}p{{{width:.2f}\linewidth}}" for width in widths)
+    lines = [
+        r"% \usepackage{amsmath, array, booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{text(caption)}}}",
+        rf"\label{{tab:{label}}}",
+        rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+        r"\toprule",
+        *([_line(header, count), r"\midrule"] if header else []),
+        *[_line(row, count) for row in rows],
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(words: Sequence[str], count: int) -> str:
+    return " & ".join(map(text, [*words, *[""] * (count - len(words))])) + r" \\"
