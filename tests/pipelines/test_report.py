@@ -20,7 +20,8 @@ from operators.training.files import read_json, write_json
 from pdegen.schema import parse_override
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.reports.report import grids, write_report
+from pipelines.reports.report import write_report
+from pipelines.reports.scores import grids
 from pipelines.reports.wording import scientific
 from pipelines.runs.finished import ReportError
 from pipelines.runs.reproduction import reproduction

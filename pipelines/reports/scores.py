@@ -1,0 +1,121 @@
+"""What a report says of the scores of a run, on its grids and beside trivial predictions."""
+
+from __future__ import annotations
+
+from statistics import mean, median
+
+import numpy as np
+
+from pdegen.domains import Domain
+from pipelines.reports.document import Section, Table
+from pipelines.reports.sheets import few
+from pipelines.reports.wording import points, scientific
+from pipelines.runs.baselines import compared
+from pipelines.runs.finished import FinishedRun
+from pipelines.runs.measures import MEASURES
+from pipelines.runs.score import times_in
+
+_BESIDE = "beside predictions that do not learn"
+
+
+def section(run: FinishedRun) -> Section:
+    """Scores of each checkpoint on each grid, and beside predictions that do not learn."""
+    how = {"last": "last (watched on the test slice)", "best": "best (selected on the test slice)"}
+    rows: list[tuple[str, ...]] = [
+        (
+            how[r.checkpoint] if run.published else r.checkpoint,
+            str(r.epoch), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
+            *map(scientific, (r.mean, r.median, r.worst, r.std)),
+        )
+        for r in run.scores.results
+    ]  # fmt: skip
+    header = ("checkpoint", "epoch", "points", "samples", "mean", "median", "worst", "spread")
+    u = run.experiment.data.target
+    meaning = (
+        f"Relative L² error ‖p − {u}‖/‖{u}‖ of each sample of the test "
+        f"{'slice' if run.published else 'split'}; spread is the standard deviation over the "
+        "samples."
+    )
+    data, evaluated = run.experiment.data, {r.resolution for r in run.scores.results}
+    comparison, table = _comparison(run)
+    return Section(
+        "Scores", (meaning, grids(data.resolution, evaluated, run.pairs.domain), *comparison),
+        (
+            Table(rows, header, name="of each checkpoint on each grid"), table, *_further(run),
+            *_by_part(run),
+        ),
+    )  # fmt: skip
+
+
+def _further(run: FinishedRun) -> list[Table]:
+    """Mean and median by the other measures, beside trivial predictors."""
+    every = {f"model ({run.checkpoint})": run.main, **run.trivial}
+    columns = [
+        (f"{said}, {word}", name, of)
+        for name, said in MEASURES.items()
+        if name in run.main.measures
+        for word, of in (("mean", mean), ("median", median))
+    ]
+    rows = [
+        (said, *(scientific(of(score.measures[name])) if name in score.measures else ""
+                 for score in every.values()))
+        for said, name, of in columns
+    ]  # fmt: skip
+    return [Table(rows, ("measure", *every), name="other measures")] if rows else []
+
+
+def _by_part(run: FinishedRun) -> list[Table]:
+    """Mean errors of a few channels, and of all times where there are several."""
+    every = {f"model ({run.checkpoint})": run.main, **run.trivial}
+    found = []
+    for what, key in (("channel", "channels"), ("time", "steps")):
+        names = list(getattr(run.main, key))
+        timed = key == "steps" or len(times_in(run.pairs.target_channels)) == len(names)
+        rows: list[tuple[str, ...]] = [
+            (name, *(scientific(getattr(score, key)[name]) for score in every.values()))
+            for name in (names if timed else few(names, 12))
+        ]
+        found += [Table(rows, (what, *every), name=f"by {what}")] if rows else []
+    return found
+
+
+def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
+    """The model beside the baselines on its training grid, and what the columns mean."""
+    text: tuple[str, ...] = (
+        f"The table “{_BESIDE}” is of the same {len(run.pairs)} samples at n = "
+        f"{points(run.experiment.data.resolution, run.pairs.domain)}.",
+    )
+    header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
+    rows = []
+    for name, found in compared(run).items():
+        errors = found.errors
+        row = map(scientific, (errors.mean(), np.median(errors), errors.max(), errors.std()))
+        rows.append((name, *row))
+        if found.iou is not None and found.hausdorff is not None:
+            rows[-1] += (f"{found.iou.mean():.3f}", f"{found.hausdorff.mean():.3f}")
+    if run.target_phases is not None:
+        header += ("IoU", "Hausdorff")
+        low, high = run.target_phases
+        text += (
+            f"Interface: a value above {(low + high) / 2:g} belongs to the phase {high:g}, in "
+            "prediction and truth. IoU is the intersection over union |P ∩ Q|/|P ∪ Q|, the mean of "
+            "both phases; Hausdorff is the Hausdorff distance of the interfaces, the side of the "
+            "square being 1, and √2 where no interface is predicted. Means over the samples.",
+        )
+    return text, Table(rows, header, name=_BESIDE)
+
+
+def grids(trained: int, evaluated: set[int], on: int | Domain = 1) -> str:
+    """On how many points it was trained and evaluated, in words.
+
+    >>> grids(512, {512})
+    'Trained and evaluated on n = 512 points.'
+    """
+    grid = points(trained, on)
+    others = ", ".join(points(n, on) for n in sorted(evaluated - {trained}))
+    if not others:
+        return f"Trained and evaluated on n = {grid} points."
+    return (
+        f"Trained on n = {grid} points alone. On n = {others} the same weights are evaluated "
+        "without training again (zero-shot)."
+    )
