@@ -149,6 +149,7 @@ def fit(
     ranks: Ranks = ALONE,
     on_start: Callable[[str], None] = lambda how: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    on_saved: Callable[[list[Epoch]], None] = lambda history: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Epoch]:
     """Train, and leave best.safetensors, last.safetensors and state.pt in the folder.
@@ -171,6 +172,8 @@ def fit(
             meanwhile come in another order.
         on_start: Called after the first step with how steps are run.
         on_epoch: Called after each epoch, whose files are written while the next one begins.
+        on_saved: Called with all epochs of a checkpoint, once it is on the disk: after each epoch
+            in the thread that writes, while the next one begins, and when a training is resumed.
         stop: Asked after each step; when true the state is saved and `Stopped` raised.
 
     Raises:
@@ -209,6 +212,7 @@ def fit(
                 raise CheckpointError(f"{path} is of another training")
         if ranks.first and history:  # the state was written before the history
             _write_history(folder, history)
+            on_saved(list(history))
 
     ranks.same(predictor)
     gradient = Step(
@@ -282,6 +286,7 @@ def fit(
                 ),
                 saving(),
                 partial(_write_history, folder, list(history)),
+                partial(on_saved, list(history)),
             )
             on_epoch(history[-1])
     return history

@@ -39,6 +39,7 @@ WRONG_REQUEST = {
     "pdegen.store.store.StoreError",
     "pipelines.runs.finished.ReportError",
     "pipelines.runs.folder.RunError",
+    "pipelines.tracking.tracker.TrackerError",
 }
 FAILED = {
     "operators.training.ranks.RankError",

@@ -110,6 +110,13 @@ Stream = Annotated[
         autocompletion=completion.recipes,
     ),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TRACKER",
+        help="Show the epochs in tensorboard, or in mlflow[:URI] too; repeatable.",
+    ),
+]
 Only = Annotated[
     list[str] | None,
     typer.Option(

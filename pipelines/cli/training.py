@@ -3,7 +3,7 @@
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ from pipelines.cli.common import (
     Resume,
     Set,
     Stream,
+    Track,
     command,
     number,
     parsed,
@@ -26,6 +27,9 @@ from pipelines.cli.common import (
 )
 from pipelines.cli.stores import check_verified, generated, verified
 from pipelines.cli.terminal import note, say
+
+if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
+    from pipelines.tracking.tracker import Tracker
 
 Checkpoint = Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")]
 Resolution = Annotated[int | None, typer.Option(help="Points of each axis; default: all.")]
@@ -47,6 +51,7 @@ Out = Annotated[
     "pdegen train burgers-quick --out runs/first --set training.epochs=2",
     "pdegen train --model fno --data data/burgers.zarr",
     "pdegen train burgers-quick --stream burgers-quick --resume",
+    "pdegen train burgers-quick --track tensorboard --track mlflow:sqlite:///mlflow.db",
 )
 def train_command(
     experiment: Annotated[
@@ -69,14 +74,17 @@ def train_command(
     compiled: Compile = "auto",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    track: Track = None,
     equation: Equation = None,
 ) -> None:
     """Train an experiment, or a model on a store; --stream solves the samples during training."""
     from pipelines.declared.experiment import asked_for
+    from pipelines.tracking.choosing import trackers
 
     declared = _changed(asked_for(experiment, model, data), stream, set_)
     folder = out or Path("runs") / declared.name
-    if _train(declared, data, folder, device, precision, compiled, resume, overwrite):
+    following = trackers(track or [])
+    if _train(declared, data, folder, device, precision, compiled, resume, overwrite, following):
         say(folder / f"{declared.training.reported[0]}.safetensors")
 
 
@@ -97,12 +105,13 @@ def _made(experiment: Any, device: str) -> str:
 
 def _train(
     experiment: Any, data: str | None, folder: Path, device: str, precision: str, compiled: str,
-    resume: bool, overwrite: bool, check: bool = False,
+    resume: bool, overwrite: bool, track: "list[Tracker]", check: bool = False,
 ) -> str | None:  # fmt: skip
     """Train in all processes of torchrun; returns the store in the first process, None in others.
 
     Args:
         data: The store; None for the default store, generated if absent.
+        track: Where else the epochs are to be seen.
         check: Verify the store first.
     """
     from operators.training.fit import Epoch, Stopped
@@ -143,6 +152,7 @@ def _train(
                 "on_reading": lambda how: note(f"training samples: {how}"),
                 "on_start": lambda how: note(f"training steps: {how}"),
                 "on_epoch": on_epoch,
+                "track": track,
             }
         ranks.wait()
         try:
@@ -264,24 +274,31 @@ def run_command(
     compiled: Compile = "auto",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    track: Track = None,
     equation: Equation = None,
 ) -> None:
     """Generate (if absent), verify, train, evaluate and report an experiment."""
     from pipelines.declared.experiment import load_experiment
     from pipelines.reports.report import write_report
     from pipelines.runs.run import check_device, evaluate_run
+    from pipelines.runs.tracked import track_results
+    from pipelines.tracking.choosing import trackers
 
     declared = _changed(load_experiment(experiment, data), stream, set_)
     folder = out or Path("runs") / declared.name
+    following = trackers(track or [])
     store = _train(
-        declared, data, folder, device, precision, compiled, resume, overwrite, check=True
-    )
+        declared, data, folder, device, precision, compiled, resume, overwrite, following,
+        check=True,
+    )  # fmt: skip
     if store is None:
         return
     place = check_device(device)
-    for summary in evaluate_run(declared, store, folder, place)["results"]:
+    scores = evaluate_run(declared, store, folder, place)
+    for summary in scores["results"]:
         _print_score(summary)
     say(write_report(folder, store, place))
+    track_results(following, folder, store, scores["results"], scores["provenance"])
 
 
 @command("report", "pdegen report runs/first")

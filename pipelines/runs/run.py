@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -65,10 +65,15 @@ from pipelines.runs.predictions import (
 )
 from pipelines.runs.reproduction import toml
 from pipelines.runs.score import Score, channel_parts
+from pipelines.runs.tracked import TRACKING, Saved, forget, tracked
+from pipelines.tracking.following import Following
+from pipelines.tracking.table import TABLE
+from pipelines.tracking.tracker import Tracker
 
 _FILES = (  # of a run; the state goes first, for a run without one starts anew
     "state.pt",
     "history.jsonl",
+    TABLE,
     "best.safetensors",
     "last.safetensors",
     PREDICTIONS,
@@ -89,7 +94,7 @@ def check_place(folder: Path, resume: bool, overwrite: bool) -> None:
         resume, overwrite: Whether one that is there may be continued, or replaced.
     """
     check_folder(folder)
-    for name in ("run.json", LOCK, *_FILES):
+    for name in ("run.json", LOCK, TRACKING, *_FILES):
         check_name(folder / name)
     _HOLDING.check(folder, resume, overwrite)
 
@@ -117,6 +122,7 @@ def train(
     on_start: Callable[[str], None] = lambda how: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     stop: Callable[[], bool] = lambda: False,
+    track: Sequence[Tracker] = (),
 ) -> list[Epoch]:
     """Train an experiment on a store; leaves its checkpoints and history in the folder.
 
@@ -126,6 +132,7 @@ def train(
         on_reading: Called once with how the training samples are read.
         acceleration: How steps are run; by default what is fastest on the device.
         ranks, on_start, on_epoch, stop: As of `operators.training.fit.fit`.
+        track: Where else the epochs are to be seen; history.csv has them always.
 
     Raises:
         RunError: If the folder holds a run already, or another one than is to be resumed.
@@ -180,11 +187,16 @@ def train(
             if ranks.first and experiment.data.stream is None:
                 kept_mean(folder, pairs.source, lambda: source.asked("train"))
             on_reading(pairs.reading)
-            return fit(
-                predictor, pairs, selection, settings, folder, description,
-                resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
-                on_epoch=on_epoch, stop=stop,
-            )  # fmt: skip
+            following = None
+            if ranks.first and track:
+                run = tracked(folder, declared, store, provenance(device))
+                following = Following(track, run)
+            with Saved(folder, following) as on_saved:
+                return fit(
+                    predictor, pairs, selection, settings, folder, description,
+                    resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
+                    on_epoch=on_epoch, on_saved=on_saved, stop=stop,
+                )  # fmt: skip
     except BusyError as error:
         raise _in_use(error) from None
     except CheckpointError as error:
@@ -415,6 +427,8 @@ def _claim(
                     f"{folder} holds a run of another {what}: it cannot be resumed as this"
                 )
         begun = (folder / "state.pt").exists()
+    if overwrite:
+        forget(folder)
     left = [*folder.glob(f"*{PARTIAL}"), *([] if begun else [folder / name for name in _FILES])]
     for leftover in left:
         leftover.unlink(missing_ok=True)

@@ -11,7 +11,8 @@ from pipelines.cli import FAILED, WRONG_REQUEST
 from pipelines.cli.common import app
 from tests.pipelines.command import SMALL, quietly
 
-SLOW = {"torch", "numba", "dask", "distributed", "matplotlib", "xarray", "h5py", "pandas"}
+SLOW = {"torch", "numba", "dask", "distributed", "matplotlib", "xarray", "h5py", "pandas",
+        "mlflow", "tensorboard", "pyarrow"}  # fmt: skip
 ALONE = """
 import json, sys
 from pipelines.cli import main
