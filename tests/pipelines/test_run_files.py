@@ -27,8 +27,8 @@ from tests.pipelines.command import history
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")
-# by epochs: run.json, experiment.toml, mean; best, last, state, history of each
-WRITES = {1: 7, 2: 11}
+# by epochs: run.json, experiment.toml, mean; best, last, state, history and its table of each
+WRITES = {1: 8, 2: 13}
 
 
 class Killed(BaseException):
@@ -78,7 +78,7 @@ def moments() -> Iterator[tuple[int, int, bool]]:
         for number in range(1, writes + 1):
             yield epochs, number, False
     yield 1, 6, True  # between the last state.pt and history.jsonl
-    yield 2, 10, True
+    yield 2, 11, True
 
 
 @pytest.mark.parametrize(("epochs", "number", "after"), list(moments()))
