@@ -137,7 +137,6 @@ def load_recipe(name: str | Path) -> Recipe:
     if path.suffix != ".toml":
         path = recipe_folder() / f"{name}.toml"
         if str(name) not in recipe_names():
-            raise SchemaError(
-                f"unknown recipe {brief(str(name))}: {near(str(name), recipe_names())}"
-            )
+            hint = near(str(name), recipe_names(), lists="pdegen recipes")
+            raise SchemaError(f"unknown recipe {brief(str(name))}: {hint}")
     return Recipe.load(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import reprlib
 import stat
@@ -102,7 +103,8 @@ class Strict(BaseModel):
         preferred: Collection[str] = (),
         content: Mapping[str, Any] | None = None,
     ) -> str:
-        """The dotted key that `key` ends: the one nearest the top, of several a preferred one.
+        """The dotted key that `key` ends: the one nearest the top, of several a preferred one; or
+        the name of a table at the top, whose value is all of it.
 
         Args:
             key: Or the end of one.
@@ -113,6 +115,8 @@ class Strict(BaseModel):
             SchemaError: If there is none (naming the near ones), or more than one.
         """
         known = cls.keys()
+        if any(k.startswith(f"{key}.") for k in known if key in cls.model_fields):
+            return key
         matches = [k for k in known if f".{k}".endswith(f".{key}")]
         matches = [k for k in matches if k in preferred] or matches
         depth = min((k.count(".") for k in matches), default=0)
@@ -151,7 +155,7 @@ class Strict(BaseModel):
             target = content
             for parent in parents:
                 if not isinstance(target.get(parent), dict):
-                    raise SchemaError(f"{where}: key {brief(key)} does not apply here")
+                    raise SchemaError(f"{where}: {_not_here(type(self), parents, last, value)}")
                 target = target[parent]
             kinds = _kinds(type(self), parents)
             if any(last in kind.resets for kind in kinds):
@@ -209,10 +213,18 @@ def either(words: list[str]) -> str:
     return " or ".join(words)
 
 
-def near(word: str, known: list[str]) -> str:
-    """What may have been meant by an unknown word."""
+def near(word: str, known: list[str], lists: str = "") -> str:
+    """What may have been meant by an unknown word; `lists` lists them where they are many.
+
+    >>> near("fnoo", ["fno", "pit"]), near("xyz", ["fno", "pit"])
+    ('did you mean fno?', 'known: fno, pit')
+    >>> near("xyz", ["fno", "pit"], lists="pdegen operators")
+    'to list what is known: pdegen operators'
+    """
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    return f"did you mean {either(close)}?" if close else f"known: {', '.join(known)}"
+    if close:
+        return f"did you mean {either(close)}?"
+    return f"to list what is known: {lists}" if lists else f"known: {', '.join(known)}"
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -241,6 +253,15 @@ def models_in(annotation: Any) -> Iterator[type[Strict]]:
         yield from annotation.variants()
     for argument in get_args(annotation):
         yield from models_in(argument)
+
+
+def _not_here(model: type[Strict], parents: list[str], last: str, value: object) -> str:
+    """Why a key of a table that is not there cannot be set, and what adds the table."""
+    key = ".".join([*parents, last])
+    if len(parents) == 1 and key in list(_keys(model)):
+        whole = f"{parents[0]}={{{last}={json.dumps(value)}}}"
+        return f"key {brief(key)} is of a table that is not declared; set it whole: {whole}"
+    return f"key {brief(key)} does not apply here"
 
 
 def _kinds(model: type[Strict], path: list[str]) -> list[type[Strict]]:
@@ -277,6 +298,7 @@ def may_be(kind: type[Strict], content: object) -> bool:
     return True
 
 
+_LINE = 30  # keys that an error names
 _WORDS = {  # of pydantic's kinds of errors; names in braces are of their context
     "missing": "is missing",
     "greater_than": "must be greater than {gt}",
@@ -345,7 +367,10 @@ def _unknown_key(path: str, tag: str, known: list[str], offered: list[str]) -> s
         return f"key {brief(path)} does not apply to {tag}"
     last = {k.rsplit(".", 1)[-1]: k for k in reversed(offered)}
     close = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), 3, 0.5)
-    hint = f"did you mean {either([last[c] for c in close])}?" if close else near(path, offered)
+    lists = "pdegen keys" if len(offered) > _LINE else ""
+    hint = (
+        f"did you mean {either([last[c] for c in close])}?" if close else near(path, offered, lists)
+    )
     return f"unknown key {brief(path)}: {hint}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -67,6 +68,8 @@ class NoiseKind(Strict):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping):
+            return content
         own = OWN_KEYS.get(str(content.get("kind")), {})
         given = {key: value for key, value in content.items() if value is not None}
         return own | given

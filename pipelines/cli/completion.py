@@ -1,4 +1,7 @@
-"""What the tab key offers: names, read from files without importing what they declare."""
+"""What the tab key offers: names, read from files without importing what they declare.
+
+Of these Typer shows the ones that begin with the word that stands there.
+"""
 
 import re
 from pathlib import Path
@@ -11,41 +14,41 @@ from pdegen.shipped import recipe_names
 from pipelines.declared.shipped import file_of, names
 
 
-def recipes(incomplete: str) -> list[str]:
-    return _begun(recipe_names(), incomplete)
+def recipes() -> list[str]:
+    return recipe_names()
 
 
-def experiments(incomplete: str) -> list[str]:
-    return _begun(names("experiment"), incomplete)
+def experiments() -> list[str]:
+    return names("experiment")
 
 
-def benchmarks(incomplete: str) -> list[str]:
-    return _begun(names("benchmark"), incomplete)
+def benchmarks() -> list[str]:
+    return names("benchmark")
 
 
-def declarations(incomplete: str) -> list[str]:
-    return sorted({*recipes(incomplete), *experiments(incomplete), *benchmarks(incomplete)})
+def declarations() -> list[str]:
+    return sorted({*recipes(), *experiments(), *benchmarks()})
 
 
 def finished_runs(incomplete: str) -> list[str]:
     """Folders with scores, beside what is typed and one below it."""
     there = Path(incomplete).parent if incomplete and not incomplete.endswith("/") else incomplete
     found = [one.parent for way in ("*", "*/*") for one in Path(there).glob(f"{way}/scores.json")]
-    return sorted(_begun([str(folder) for folder in found], incomplete))
+    return sorted(name for name in map(str, found) if name.startswith(incomplete))
 
 
-def operators(incomplete: str) -> list[str]:
+def operators() -> list[str]:
     """Names of operators, from the text of their registry: importing it takes a second."""
     registry = Path(__file__).parents[2] / "operators" / "registry.py"
-    return _begun(re.findall(r'^register\("([^"]+)"', registry.read_text(), re.M), incomplete)
+    return re.findall(r'^register\("([^"]+)"', registry.read_text(), re.M)
 
 
-def operators_of_benchmark(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _begun(_table(ctx, "operators"), incomplete)
+def operators_of_benchmark(ctx: typer.Context) -> list[str]:
+    return _table(ctx, "operators")
 
 
-def datasets_of_benchmark(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _begun(_table(ctx, "datasets"), incomplete)
+def datasets_of_benchmark(ctx: typer.Context) -> list[str]:
+    return _table(ctx, "datasets")
 
 
 def _table(ctx: typer.Context, name: str) -> list[str]:
@@ -59,7 +62,3 @@ def _table(ctx: typer.Context, name: str) -> list[str]:
     except SchemaError:  # not written to its end yet
         return []
     return list(table.get(name, ()))
-
-
-def _begun(words: list[str], incomplete: str) -> list[str]:
-    return [word for word in words if word.startswith(incomplete)]

@@ -368,7 +368,7 @@ class Experiment(Strict):
 
         Keys below `data.overrides` and `data.stream.overrides` are those of the recipes. With
         `data.stream.recipe` an experiment without a stream gets one, with `task.kind` one without
-        a task.
+        a task, with `noise`, a whole table, one without noise.
 
         Raises:
             SchemaError: On an unknown key or an impossible value.
@@ -404,7 +404,7 @@ class Experiment(Strict):
         if self.task is None:  # then the keys of one are a whole table
             keys = [key for key in changes if key.startswith("task.")]
             task = {key.removeprefix("task."): changes.pop(key) for key in keys}
-            changes |= {"task": task} if task else {}
+            changes |= {"task": {**changes.get("task", {}), **task}} if task else {}
         changed = self.replaced(changes, where)
         if changed.data.stream is not None:
             changed.data.stream.load_recipe()  # so that a wrong recipe is reported now

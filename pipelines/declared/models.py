@@ -220,8 +220,9 @@ def parse_model(content: Mapping[str, Any]) -> Model:
     """
     name = content.get("name")
     if not isinstance(name, str) or name not in MODELS:
+        hint = near(str(name), list(MODELS), lists="pdegen operators")
         raise SchemaError(
-            f"unknown model {name!r}: {near(str(name), list(MODELS))}; one of your own is known to "
-            "commands that run through its file"
+            f"unknown model {name!r}: {hint}; one of your own is known to commands that run "
+            "through its file"
         )
     return MODELS[name].parse(content, f"model {name}")

@@ -68,9 +68,8 @@ def _sorts(name: str) -> list[What]:
     found: list[What] = [what for what, ones in known.items() if name in ones]
     if not found:
         every = sorted({one for ones in known.values() for one in ones})
-        raise SchemaError(
-            f"unknown recipe, experiment or benchmark {brief(name)}: {near(name, every)}"
-        )
+        hint = near(name, every, lists=", ".join(f"pdegen {what}s" for what in known))
+        raise SchemaError(f"unknown recipe, experiment or benchmark {brief(name)}: {hint}")
     return found
 
 

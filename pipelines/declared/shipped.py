@@ -24,7 +24,8 @@ def file_of(kind: Kind, name: str) -> Path:
     if name.endswith(".toml"):
         return Path(name)
     if name not in names(kind):
-        raise SchemaError(f"unknown {kind} {brief(name)}: {near(name, names(kind))}")
+        hint = near(name, names(kind), lists=f"pdegen {kind}s")
+        raise SchemaError(f"unknown {kind} {brief(name)}: {hint}")
     return Path(__file__).parent / f"{kind}s" / f"{name}.toml"
 
 

@@ -158,6 +158,7 @@ def test_all_keys_are_dotted_paths_to_values():
         ("name", "name"),
         ("length", "length"),  # the one nearest the top
         ("left.length", "left.length"),
+        ("left", "left"),  # all of a table
         ("left.material.softness", "left.material.softness"),
         ("right.material.kind", "right.material.kind"),
     ],
@@ -203,6 +204,12 @@ def test_a_copy_is_checked_as_a_whole():
         machine.replaced({"length": 1}, "there")
     with pytest.raises(SchemaError, match=r"there: key 'name\.first' does not apply here"):
         machine.replaced({"name.first": "x"}, "there")
+
+
+def test_a_copy_may_have_another_table():
+    machine = Machine.parse(MACHINE, "here")
+    other = machine.replaced({"left": {**MACHINE["left"], "length": 2.5}}, "there")
+    assert (other.left.length, other.right) == (2.5, machine.right)
 
 
 # words

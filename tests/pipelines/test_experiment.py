@@ -80,11 +80,38 @@ def test_what_is_set_goes_before_what_the_experiment_sets_of_its_recipe():
         ({"model.attention": "galerkni"}, "model.attention: .*got 'galerkni'"),
         ({"training.lr": -1.0}, "training.lr: .*greater than 0, got -1.0"),
         ({"data.overrides.viscosty": 1.0}, "unknown key 'viscosty': did you mean"),
+        ({"qqqq": 1}, "unknown key 'qqqq': to list what is known: pdegen keys"),
+        ({"noise": 0.1}, "noise: must be a table, got 0.1"),
+        ({"noise": {"levl": 0.1}}, "unknown key 'noise.levl': did you mean noise.level"),
+        (
+            {"noise.level": 0.1},
+            r"'noise.level' is of a table that is not declared; set it whole: noise=\{level=0.1\}",
+        ),
+        ({"task.steps": 2}, "task.kind: is missing"),
     ],
 )
 def test_wrong_overrides_are_refused(overrides, message):
     with pytest.raises(SchemaError, match=message):
         load_experiment("burgers-quick").with_overrides(overrides)
+
+
+def test_a_whole_table_adds_noise_or_a_task():
+    plain = load_experiment("darcy-quick")
+    assert plain.noise is None
+    noisy = plain.with_overrides({"noise": {"kind": "relative", "level": 0.1}})
+    assert noisy.noise is not None
+    assert (noisy.noise.kind, noisy.noise.level) == ("relative", 0.1)
+    assert noisy.task is None
+    mapped = plain.with_overrides({"task": {"kind": "map"}, "task.inputs": ["a"]})
+    assert mapped.task is not None
+    assert mapped.task.model_dump()["inputs"] == ("a",)
+
+
+def test_the_noise_of_a_rollout_is_a_key_of_its_task():
+    rollout = load_experiment("ns-fno-quick").with_overrides({"task.noise": 0.1})
+    assert rollout.task is not None
+    assert rollout.task.model_dump()["noise"] == 0.1
+    assert rollout.noise is None
 
 
 def test_a_word_chooses_the_optimizer():

@@ -153,7 +153,7 @@ def test_names_of_operators_are_those_of_the_registry():
     shipped = [
         name for name, one in OPERATORS.items() if one.operator.__module__[:9] == "operators"
     ]
-    assert completion.operators("") == shipped
+    assert completion.operators() == shipped
 
 
 # lists
@@ -167,7 +167,7 @@ def test_lists_are_for_programs_too(pdegen):
     assert [row["name"] for row in found["recipes"]] == recipe_names()
     assert [row["name"] for row in found["experiments"]] == names("experiment")
     assert [row["name"] for row in found["benchmarks"]] == names("benchmark")
-    assert {row["name"] for row in found["operators"]} >= set(completion.operators(""))
+    assert {row["name"] for row in found["operators"]} >= set(completion.operators())
     assert [row["kind"] for row in found["noise-kinds"]] == list(KINDS)
     assert all(row["summary"] for rows in found.values() for row in rows)
     r10 = next(row for row in found["recipes"] if row["name"] == "burgers-r10")
@@ -181,7 +181,7 @@ def test_lists_are_for_programs_too(pdegen):
 def test_lists_name_everything(pdegen, words):
     expected = {
         "experiments": names("experiment"), "benchmarks": names("benchmark"),
-        "operators": completion.operators(""), "noise-kinds": KINDS,
+        "operators": completion.operators(), "noise-kinds": KINDS,
     }[words]  # fmt: skip
     out = pdegen(words).out
     assert {*expected} <= {line.split()[0] for line in out[1:]}

@@ -200,7 +200,7 @@ def test_noise_is_listed_where_there_is_a_table_of_it():
     plain, noisy = (load_experiment(name) for name in ("darcy-quick", "darcy-inverse-quick"))
     assert not [key for key in of_experiment(plain) if key.name.startswith("noise.")]
     assert named(of_experiment(noisy), "noise.level").value is not None
-    with pytest.raises(SchemaError, match="does not apply"):
+    with pytest.raises(SchemaError, match="a table that is not declared"):
         plain.with_overrides({"noise.level": 0.1})
 
 
@@ -271,6 +271,9 @@ def test_keys_of_an_equation_of_ones_own_are_shown(pdegen, root):
 
 def test_wrong_names_are_refused(refused, tmp_path):
     assert "did you mean burgers-quick" in refused("keys", "burgers-quik")
+    assert refused("keys", "nonsense").endswith(
+        "to list what is known: pdegen recipes, pdegen experiments, pdegen benchmarks"
+    )
     assert refused("keys", "profile-quick").endswith("is a profile, which takes no --set")
     assert "cannot read nosuch.toml" in refused("keys", "nosuch.toml")
 
