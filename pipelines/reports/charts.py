@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import zip_longest
 
 import numpy as np
@@ -97,21 +96,39 @@ def predictions(
         name: f"{name}: sample {samples[i]}{{}}error {scientific(float(errors[i]))}"
         for name, i in ranked(errors).items()
     }
-    drawn = _on_a_line if truth.domain.dim == 1 else partial(_in_panels, inputs, noisy)
-    return drawn(truth, predicted, dict(zip(titles.values(), ranked(errors).values(), strict=True)))
+    places = dict(zip(titles.values(), ranked(errors).values(), strict=True))
+    return drawn(inputs, truth, predicted, places, noisy)
+
+
+def drawn(
+    inputs: Functions | None,
+    truth: Functions,
+    predicted: np.ndarray,
+    titles: dict[str, int],
+    noisy: bool = False,
+    most: int = FEW,
+) -> Figure:
+    """Truth u, prediction p and p - u of samples, whose places follow their titles, of at most so
+    many channels; see `predictions`."""
+    if truth.domain.dim == 1:
+        return _on_a_line(truth, predicted, titles, most)
+    return _in_panels(inputs, noisy, truth, predicted, titles, most)
 
 
 @styled
-def _on_a_line(truth: Functions, predicted: np.ndarray, titles: dict[str, int]) -> Figure:
+def _on_a_line(
+    truth: Functions, predicted: np.ndarray, titles: dict[str, int], most: int
+) -> Figure:
     """A column for each sample, two rows for each component: u and p, and p - u beneath."""
-    components, times = list(truth.components.items())[:FEW], truth.times
+    components, times = list(truth.components.items())[:most], truth.times
     several = len(times) > 1
     colour = Normalize(times[0], times[-1]) if several else None
     rows = 2 * len(components)
     figure = Figure(figsize=(WIDE, 0.4 + 2.1 * rows))
     axes = figure.subplots(
-        rows, len(titles), sharex=truth.positions is None, height_ratios=[2, 1] * len(components)
-    )
+        rows, len(titles), sharex=truth.positions is None, squeeze=False,
+        height_ratios=[2, 1] * len(components),
+    )  # fmt: skip
     for row, (component, channels) in enumerate(components):
         for column, (title, i) in enumerate(titles.items()):
             above, below = axes[2 * row : 2 * row + 2, column]
@@ -148,6 +165,7 @@ def _in_panels(
     truth: Functions,
     predicted: np.ndarray,
     titles: dict[str, int],
+    most: int,
 ) -> Figure:
     """Input, truth, prediction and error beside each other, a row for each of a few channels;
     truth and prediction of a component of a sample have one scale of colours."""
@@ -158,8 +176,8 @@ def _in_panels(
     )  # fmt: skip
     rows, names = [], []
     for title, i in titles.items():
-        beside = [] if inputs is None else inputs.chosen(FEW)
-        for k, (a, u) in enumerate(zip_longest(beside, truth.chosen(FEW))):
+        beside = [] if inputs is None else inputs.chosen(most)
+        for k, (a, u) in enumerate(zip_longest(beside, truth.chosen(most))):
             first = not rows
             row: list[Panel | None] = [None] * 4
             if a is not None and inputs is not None:

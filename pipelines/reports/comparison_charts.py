@@ -11,13 +11,14 @@ from matplotlib.ticker import MaxNLocator
 
 from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import HALF, QUIET, TRUTH, WIDE, legend, logarithmic, styled
+from pipelines.reports.live import Trace
 from pipelines.reports.sheets import Functions, Panel, sheet
 from pipelines.reports.wording import scientific
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; dashes and markers differ as well
 INKS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
 DASHES = ("-", "--", "-.", ":")
-MARKERS = "osD^vP*X"
+MARKERS = "osD^vPX"
 FEW = 4  # runs of which predictions are drawn
 
 
@@ -77,6 +78,19 @@ def learning(
     logarithmic(axes, "y", np.concatenate([scores.ravel() for _, scores in series.values()]))
     legend(figure, axes)
     return figure
+
+
+def learning_lines(series: Mapping[str, tuple[Sequence[float], np.ndarray]]) -> list[Trace]:
+    """The curves of `learning`, to be zoomed."""
+    return [
+        Trace(
+            name, places, scores.mean(axis=0).tolist(), INKS[k % len(INKS)],
+            ("", "7 3", "7 3 2 3", "2 3")[k % 4],
+            MARKERS[k % len(MARKERS)] if len(places) < 12 else "",
+            *((scores.min(axis=0).tolist(), scores.max(axis=0).tolist()) * (len(scores) > 1)),
+        )
+        for k, (name, (places, scores)) in enumerate(series.items())
+    ]  # fmt: skip
 
 
 @styled

@@ -11,8 +11,9 @@ import numpy as np
 
 from operators.training.files import write_json
 from pipelines.reports import comparison_charts as charts
-from pipelines.reports.document import Picture, Report, Section, Table
+from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.figures import picture
+from pipelines.reports.live import Chart, sample_slides, with_slides, zoomable
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.report import NOTICE
 from pipelines.reports.wording import duration, in_words, points, scientific, settings
@@ -93,7 +94,9 @@ def _difference_section(found: Comparison) -> Section:
     ]
     if not rows:
         return Section("What differs", ("The experiments declare the same, seeds included.",))
-    table = Table(rows, ("key", *(variant.name for variant in found.variants)), words=True)
+    table = Table(
+        rows, ("key", *(variant.name for variant in found.variants)), words=True, name="keys"
+    )
     return Section("What differs", (text,), (table,))
 
 
@@ -135,7 +138,7 @@ def _score_section(found: Comparison) -> Section:
             name = f"{TRIVIAL[name]}{of}"
             rows.append((name, str(len(score.samples)), *said, *[""] * several))
     header = ("prediction", "samples", "mean", "median", "worst", "spread", "95 % interval")
-    tables = [Table(rows, (*header, *["over the seeds"] * several))]
+    tables = [Table(rows, (*header, *["over the seeds"] * several), name="errors")]
     others = [variant.name for variant in found.variants if not variant.comparable]
     if others:
         text.append(
@@ -179,7 +182,7 @@ def _paired(found: Comparison) -> Table:
     return Table(rows, (
         f"against {found.reference.name}", "mean of e − r", "95 % interval", "e/r", "95 % interval",
         "smaller on", "the mean error is",
-    ))  # fmt: skip
+    ), name="differences")  # fmt: skip
 
 
 def _within(low: float, high: float) -> str:
@@ -196,7 +199,11 @@ def _measures(found: Comparison) -> list[Table]:
         for name, said in MEASURES.items()
         if all(name in score.measures for variant in variants for score in variant.scores)
     ]
-    return [Table(rows, ("measure, mean", *(variant.name for variant in variants)))] if rows else []
+    return (
+        [Table(rows, ("measure, mean", *(variant.name for variant in variants)), name="measures")]
+        if rows
+        else []
+    )
 
 
 def _learning_section(found: Comparison) -> Section:
@@ -215,7 +222,9 @@ def _learning_section(found: Comparison) -> Section:
         series = {variant.name: _course(variant, x == "epoch") for variant in found.variants}
         figure = charts.learning(series, x, words, x == "epoch")
         caption = f"Mean relative L² error on {' or '.join(sorted(watched))} {said}{over}."
-        pictures.append(picture(figure, name, caption))
+        lines = charts.learning_lines(series)
+        curves = Chart(lines, x, words, whole=x == "epoch")
+        pictures.append(zoomable(picture(figure, name, caption), curves))
     text = (
         "Seconds are those of the clock where each run was trained, evaluations included: compare "
         "them only between runs of one machine."
@@ -273,8 +282,13 @@ def _prediction_sections(found: Comparison) -> list[Section]:
     channel = every[0].truth.chosen(1)[0]
     names = every[0].truth.names
     text = (f"Drawn is {names[channel]}.",) if len(names) > 1 else ()
-    drawn: list[Picture] = [picture(figure, "same-samples", caption)]
-    return [Section("The same samples by every run", text, pictures=tuple(drawn))]
+    errors, numbers = every[0].errors, run.pairs.samples.tolist()
+    slides, middle = sample_slides(
+        errors, numbers, lambda i: charts.one_sample(shown, every, {"": i}),
+        f"truth, predictions of all runs and errors; by {found.reference.name}",
+    )  # fmt: skip
+    drawn = with_slides(picture(figure, "same-samples", caption), slides, "sample", middle)
+    return [Section("The same samples by every run", text, pictures=(drawn,))]
 
 
 def _predicted(variant: Variant) -> charts.Predicted:

@@ -18,6 +18,7 @@ from latex2mathml.converter import convert
 from operators.training.files import write
 from pipelines.declared.benchmark import slug
 from pipelines.reports import latex
+from pipelines.reports.scripts import POLICY, SCRIPT
 from pipelines.reports.wording import Number
 
 _ESCAPES = str.maketrans({c: f"\\{c}" for c in r"\`*_[]<>|~#$&"} | {"\n": " ", "\r": " "})
@@ -57,13 +58,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart: its file's name, what it shows in words, its <svg> element, and it as PDF."""
+    """A chart: its file's name, what it shows in words, its <svg> element, it as PDF, and an
+    element beside it that a script of the page brings to life."""
 
     name: str
     caption: str
     svg: str
     half: bool = False
     pdf: bytes = b""
+    live: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,11 @@ class Report:
             for anchor, section in zip(anchors, self.sections, strict=True)
         ]  # fmt: skip
 
+    @property
+    def live(self) -> bool:
+        """Whether there is anything for a script to do."""
+        return any(picture.live for section in self.sections for picture in section.pictures)
+
     def write(self, folder: Path) -> Path:
         """Write report.html, report.md, pictures/*.svg and *.pdf, tables/*.csv and *.tex; the path
         of report.html. Files of these kinds there that are of an earlier report are removed."""
@@ -188,7 +196,9 @@ def html(report: Report) -> str:
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    return environment.get_template("report.html.jinja").render(report=report)
+    return environment.get_template("report.html.jinja").render(
+        report=report, script=SCRIPT, policy=POLICY
+    )
 
 
 def markdown(report: Report) -> str:

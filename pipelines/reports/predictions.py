@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from operators.data import InTime
-from pdegen.domains import Box
-from pipelines.reports import bodies, charts, trajectories
+from pipelines.reports import bodies, charts, live_charts, trajectories
 from pipelines.reports.document import Picture, Section
 from pipelines.reports.figures import picture
 from pipelines.reports.pictures import functions_of
@@ -55,6 +54,7 @@ def section(run: FinishedRun) -> Section:
     found = [picture(
         figure, "predictions", f"{explained}{few} Relative L² error: {named}."
     )]  # fmt: skip
+    found[0] = _live(run, found[0], None if shape else inputs, truth, errors)
     found += _bodies(run, truth, predicted, charts.ranked(errors))
     if truth.domain.dim == 1 and run.pairs.periodic:
         found.append(_spectrum(run))
@@ -68,12 +68,24 @@ def section(run: FinishedRun) -> Section:
         f"worst {scientific(errors.max())}.", half=True,
     ))  # fmt: skip
     if len(truth.times) > 1 and truth.domain.dim > 1:
-        found += _frames(run, truth, predicted, charts.ranked(errors)["median"])
+        found.append(_frames(run, truth, predicted, charts.ranked(errors)["median"]))
     text = (
         f"The checkpoint “{run.checkpoint}” on the test samples "
         f"at n = {points(run.experiment.data.resolution, run.pairs.domain)}."
     )
     return Section("Predictions and their errors", (text,), pictures=tuple(found))
+
+
+def _live(
+    run: FinishedRun, drawn: Picture, inputs: Functions | None, truth: Functions, errors: np.ndarray
+) -> Picture:  # fmt: skip
+    """A picture of predictions whose samples slide; on a line its trajectories play."""
+    predicted, noisy = run.prediction.numpy(), run.experiment.noise is not None
+    numbers = run.pairs.samples.tolist()
+    drawn = live_charts.samples(drawn, inputs, truth, predicted, errors, numbers, noisy)
+    if truth.domain.dim == 1 and len(truth.times) > 1:
+        return live_charts.playing(drawn, truth, predicted, charts.ranked(errors)["median"])
+    return drawn
 
 
 def _bodies(
@@ -120,17 +132,15 @@ def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[
     return found
 
 
-def _frames(run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int) -> list[Picture]:
-    """One sample at a few times and, on a box, moving."""
-    u = truth.look.name
-    what = f"sample {run.pairs.samples[i]}, the median: truth {u}, prediction p and difference"
-    caption = f"Frames of {what} p − {u}, on one scale of colours."
-    found = [picture(trajectories.frames(truth, predicted, i), "frames", caption)]
-    if isinstance(truth.domain, Box) and not truth.look.moves:
-        caption = f"All times of {what} p − {u}, on one scale of colours."
-        drawn = trajectories.animation(truth, predicted, i, caption)
-        found.append(Picture("animation", caption, drawn))
-    return found
+def _frames(run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int) -> Picture:
+    """One sample at a few times, and playing."""
+    what = (
+        f"sample {run.pairs.samples[i]}, the median: truth {truth.look.name}, prediction p and "
+        f"difference p − {truth.look.name}"
+    )
+    caption = f"Frames of {what}, on one scale of colours."
+    drawn = picture(trajectories.frames(truth, predicted, i), "frames", caption)
+    return live_charts.playing(drawn, truth, predicted, i)
 
 
 def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pipelines.reports import attention, charts, predictions, scores
+from pipelines.reports import attention, charts, live_charts, predictions, scores
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.facts import distinct, facts
 from pipelines.reports.figures import picture
@@ -75,8 +75,9 @@ def _learning_section(run: FinishedRun) -> Section:
         f"each of {len(run.history)} epochs; smallest {scientific(best.score)} in epoch "
         f"{best.epoch}. The dotted line is the learning rate."
     )
-    figure = charts.learning_curve(run.history, loss, watched)
-    return Section("Learning curve", pictures=(picture(figure, "learning-curve", caption),))
+    drawn = picture(charts.learning_curve(run.history, loss, watched), "learning-curve", caption)
+    live = live_charts.learning(drawn, run.history, loss, watched)
+    return Section("Learning curve", pictures=(live,))
 
 
 def _cost_section(run: FinishedRun) -> Section:

@@ -1,17 +1,15 @@
-"""Pictures of trajectories: frames, an animation of them, and how power is spread over scales."""
+"""Pictures of trajectories: frames, images of all times, and how power is spread over scales."""
 
 from __future__ import annotations
 
-import io
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
-from html import escape
 
 import numpy as np
+from matplotlib import get_data_path
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from pdegen.domains import Box
 from pipelines.reports.fields import layer
@@ -20,7 +18,6 @@ from pipelines.reports.sheets import Functions, Panel, few, sheet
 
 _ROWS = ("truth {}", "prediction p", "difference p − {}")
 _COLUMNS = 5  # times that are drawn
-_BYTES = 700_000  # of an animation; a third more in a page
 _SIDE, _GAP, _LINE = 160, 6, 16  # of its panels, in pixels: side, space between, line of text
 _WHITE, _BLACK = 254, 255  # in its palette; the colours of values are those before
 
@@ -114,35 +111,26 @@ def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np
     return np.arange(1, last + 1), found[1 : last + 1]
 
 
-def animation(truth: Functions, predicted: np.ndarray, i: int, label: str) -> str:
-    """Truth, prediction and difference of one sample in time, as an <svg> element.
+def at_time(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
+    """Truth, prediction and difference of one sample at one time, a row for each component, on the
+    scale of colours of all times; see `frames`."""
+    rows, names, alone = [], [], len(truth.components) == 1
+    for component, channels in truth.components.items():
+        scale, drawn = _together(truth, predicted, i, list(channels.values()))
+        panels = [one.panel(i, channels[time], scale, "" if rows else word.format(truth.look.name))
+                  for word, one in zip(_ROWS, drawn, strict=True)]  # fmt: skip
+        rows.append([replace(p, label="" if p is panels[-1] else None) for p in panels])
+        names.append("" if alone else component)
+    return sheet(rows, names, f"t = {time:g}")
+
+
+def images(truth: Functions, predicted: np.ndarray, i: int) -> list[Image.Image]:
+    """Truth, prediction and difference of one sample beside each other: an image for each time, a
+    row for each component, in the colours of `truth.look`.
 
     Args:
         truth, predicted, i: See `frames`; on a box.
-        label: What it shows, for readers who do not see it.
     """
-    images, every = _images(truth, predicted, i), 1
-    while len(data := _gif(images[::every], 150 * every)) > _BYTES and every < len(images):
-        every *= 2
-    width, height = images[0].size
-    side = (width - 2 * _GAP) // 3
-    words = [word.format(truth.look.name) for word in _ROWS]
-    texts = "".join(
-        f'<text x="{k * (side + _GAP)}" y="11" font-size="11" font-family="sans-serif">'
-        f"{escape(word)}</text>"
-        for k, word in enumerate(words)
-    )
-    source = f"data:image/gif;base64,{b64encode(data).decode()}"
-    return (
-        f'<svg role="img" aria-label="{escape(label)}" xmlns="http://www.w3.org/2000/svg" '
-        f'viewBox="0 0 {width} {height + _LINE}" '
-        f'style="width: {width}px; max-width: 100%">{texts}<image href="{source}" y="{_LINE}" '
-        f'width="{width}" height="{height}" style="image-rendering: pixelated"/></svg>'
-    )
-
-
-def _images(truth: Functions, predicted: np.ndarray, i: int) -> list[Image.Image]:
-    """A picture for each time, a row for each component, in the colours of `truth.look`."""
     colours = (255 * truth.look.map(np.linspace(0, 1, _WHITE))[:, :3]).round().astype(np.uint8)
     palette = np.concatenate([colours, [[255] * 3, [0] * 3]]).astype(np.uint8).tobytes()
     rows: list[list[np.ndarray]] = [[] for _ in truth.times]
@@ -155,14 +143,17 @@ def _images(truth: Functions, predicted: np.ndarray, i: int) -> list[Image.Image
                 for panel in panels
             ]
             row.append(_beside(shown, axis=1))
-    images = []
+    found, font = [], ImageFont.truetype(f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf", 11)
     for time, row in zip(truth.times, rows, strict=True):
-        pixels = np.pad(_beside(row, axis=0), ((0, _LINE), (0, 0)), constant_values=_WHITE)
+        pixels = np.pad(_beside(row, axis=0), ((_LINE, _LINE), (0, 0)), constant_values=_WHITE)
         image = Image.fromarray(pixels)
         image.putpalette(palette)
-        ImageDraw.Draw(image).text((0, len(pixels) - _LINE + 2), f"t = {time:g}", fill=_BLACK)
-        images.append(image)
-    return images
+        pen, side = ImageDraw.Draw(image), (image.width - 2 * _GAP) // 3 + _GAP
+        for k, word in enumerate(_ROWS):
+            pen.text((k * side, 0), word.format(truth.look.name), _BLACK, font)
+        pen.text((0, image.height - _LINE + 1), f"t = {time:g}", _BLACK, font)
+        found.append(image)
+    return found
 
 
 def _pixels(one: Functions, i: int, channel: int) -> np.ndarray:
@@ -180,12 +171,3 @@ def _beside(panels: Sequence[np.ndarray], axis: int) -> np.ndarray:
     *first, last = panels
     padded = [np.pad(panel, widths, constant_values=_WHITE) for panel in first]
     return np.concatenate([*padded, last], axis=axis)
-
-
-def _gif(images: Sequence[Image.Image], milliseconds: int) -> bytes:
-    data = io.BytesIO()
-    images[0].save(
-        data, "GIF", save_all=True, append_images=images[1:], duration=milliseconds, loop=0,
-        optimize=False,
-    )  # fmt: skip
-    return data.getvalue()

@@ -11,7 +11,9 @@ import torch
 
 from pdegen.making.generate import generate
 from pipelines.declared.experiment import load_experiment
+from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.report import write_report
+from pipelines.runs.comparison import read_comparison
 from pipelines.runs.run import evaluate_run, train
 from tests.once import once
 from tests.pipelines.command import Outcome, call, everything
@@ -57,6 +59,8 @@ SMALL_DARCY = {
     "training.epochs": 2,
     **{f"data.overrides.{key}": value for key, value in DARCY_DATA.items()},
 }
+
+OTHERS = {"seeded": {"training.seed": 1}, "deep": {"model.depth": 2, "training.batch": 4}}
 
 
 def a_run(
@@ -129,6 +133,33 @@ def inverse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "training.protocol": "published",
     }
     return a_run(tmp_path_factory, "inverse", overrides, "darcy-inverse-quick")
+
+
+@pytest.fixture(scope="session")
+def runs(
+    finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:  # fmt: skip
+    """The finished run "run", and on its store one of another seed and one of another model."""
+    store = finished[1]
+
+    def make(folder: Path) -> None:
+        for name, changes in OTHERS.items():
+            settings = {**SMALL, "training.epochs": 2, **changes}
+            experiment = load_experiment("burgers-quick").with_overrides(settings)
+            train(experiment, store, folder / name, CPU)
+            evaluate_run(experiment, store, folder / name, CPU)
+
+    folder = once(tmp_path_factory, "compared", make)
+    return {"run": finished[0], **{name: folder / name for name in OTHERS}}
+
+
+@pytest.fixture(scope="session")
+def three(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of the model of two layers with the two seeds of one."""
+    out = tmp_path_factory.mktemp("three") / "out"
+    found = read_comparison([runs[name] for name in ("deep", "run", "seeded")], out, CPU)
+    write_comparison(found, out)
+    return out
 
 
 @pytest.fixture

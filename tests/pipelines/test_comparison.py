@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipelines.declared.experiment import load_experiment
 from pipelines.reports.comparison_report import _predicted, write_comparison
 from pipelines.reports.wording import scientific
 from pipelines.runs.comparison import (
@@ -24,43 +23,13 @@ from pipelines.runs.comparison import (
 )
 from pipelines.runs.comparison import compared as together
 from pipelines.runs.finished import FinishedRun
-from pipelines.runs.run import evaluate_run, train
-from tests.once import once
-from tests.pipelines.conftest import CPU, SMALL
+from tests.pipelines.conftest import CPU
 from tests.pipelines.test_report import Page
-
-OTHERS = {"seeded": {"training.seed": 1}, "deep": {"model.depth": 2, "training.batch": 4}}
-
-
-@pytest.fixture(scope="session")
-def runs(
-    finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:  # fmt: skip
-    """The finished run "run", and on its store one of another seed and one of another model."""
-    store = finished[1]
-
-    def make(folder: Path) -> None:
-        for name, changes in OTHERS.items():
-            settings = {**SMALL, "training.epochs": 2, **changes}
-            experiment = load_experiment("burgers-quick").with_overrides(settings)
-            train(experiment, store, folder / name, CPU)
-            evaluate_run(experiment, store, folder / name, CPU)
-
-    folder = once(tmp_path_factory, "compared", make)
-    return {"run": finished[0], **{name: folder / name for name in OTHERS}}
 
 
 def compared(out: Path, *folders: Path) -> tuple[Comparison, Page]:
     found = read_comparison(folders, out, CPU)
     return found, Page(write_comparison(found, out).read_text("utf-8"))
-
-
-@pytest.fixture(scope="session")
-def three(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A comparison of the model of two layers with the two seeds of one."""
-    out = tmp_path_factory.mktemp("three") / "out"
-    compared(out, runs["deep"], runs["run"], runs["seeded"])
-    return out
 
 
 def errors(folder: Path, resolution: int = 16) -> np.ndarray:
@@ -198,7 +167,7 @@ def test_the_page_needs_no_other_file(three: Path) -> None:
     page = Page((three / "report.html").read_text("utf-8"))
     loading = {"src", "srcset", "href", "xlink:href", "data", "poster", "action"}
     links = [value or "" for name, value in page.attributes if name in loading]
-    assert all(link.startswith(("#", "data:image/png")) for link in links)
+    assert all(link.startswith(("#", "data:image/png", "data:image/webp")) for link in links)
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
 

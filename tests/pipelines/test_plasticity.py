@@ -161,7 +161,6 @@ def test_a_report_shows_deformed_blocks_under_the_die(made: Path) -> None:
     text = (made / "run/report.md").read_text("utf-8")
     pictures = [path.stem for path in (made / "run/pictures").iterdir()]
     assert {"deformed", "error-by-time", "frames", "predictions"} <= set(pictures)
-    assert "animation" not in pictures  # of pixels at rest
     assert "Where u takes the points, under the body above" in text
     assert "The input is drawn" not in text
     drawn = (made / "run/pictures/deformed.svg").read_text("utf-8")

@@ -1,0 +1,183 @@
+"""What moves in the page of a report: curves that zoom, and slides of samples or of times.
+
+A picture stays what it is, a static chart; what is said here is put beside it into the page, where
+`curves.js` and `report.js` draw it. Without a script, and on paper, the chart stands alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from html import escape
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from pipelines.reports.document import Picture
+from pipelines.reports.figures import styled
+from pipelines.reports.wording import scientific
+
+MOST = 24  # slides of one picture
+BYTES = 1_500_000  # of its images in the page; fewer slides where they would have more
+_DPI = 90
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A curve of a zoomable chart.
+
+    Args:
+        name: In the legend.
+        x, y: Its points.
+        ink: Colour, as CSS has it.
+        dashes: Lengths of strokes and gaps in pixels, such as "6 3"; empty for a whole line.
+        marker: One of matplotlib's o s D ^ v P X; empty for no marks.
+        low, high: Ends of a band around it, of the length of `y` or empty.
+        right: Its values have an axis of their own, on the right.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    ink: str
+    dashes: str = ""
+    marker: str = ""
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a zoomable chart shows.
+
+    Args:
+        lines: The curves.
+        xlabel, ylabel, right: What the axes show; `right` where a line has its own axis.
+        xlog, ylog: Which axes are logarithmic.
+        whole: Places along x are whole numbers.
+    """
+
+    lines: Sequence[Trace]
+    xlabel: str
+    ylabel: str
+    right: str = ""
+    xlog: bool = False
+    ylog: bool = True
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Slide:
+    """One image, what it is in few words, and what it shows for readers who do not see it."""
+
+    image: Image.Image
+    label: str
+    alt: str
+
+
+def zoomable(picture: Picture, curves: Chart) -> Picture:
+    """A picture of curves that zoom on the screen."""
+    # no text in it can end the element
+    data = json.dumps(asdict(curves), ensure_ascii=False).replace("<", "\\u003c")
+    return replace(picture, live=(
+        f'<div class="live curves" data-label="{escape(picture.caption)}" hidden>'
+        f'<script type="application/json">{data}</script></div>'
+    ))  # fmt: skip
+
+
+def with_slides(
+    picture: Picture, slides: Sequence[Slide], word: str, start: int = 0, moving: int = 0
+) -> Picture:
+    """A picture with slides beneath it, as many of them as `BYTES` allow, evenly chosen.
+
+    Args:
+        picture: What stands alone without a script.
+        slides: The images in their order.
+        word: What one of them is: sample, time.
+        start: Place of the one that is seen first.
+        moving: Milliseconds of each where they play; 0 where they do not.
+    """
+    files = [_webp(one.image) for one in slides]
+    every = 1
+    while sum(map(len, files[::every])) > BYTES:
+        every += 1
+    images = "".join(
+        f'<img src="data:image/webp;base64,{b64encode(file).decode()}" width="{one.image.width}" '
+        f'height="{one.image.height}" alt="{escape(one.alt)}" data-label="{escape(one.label)}" '
+        "hidden>"
+        for one, file in list(zip(slides, files, strict=True))[::every]
+    )
+    plays = f' data-moving="{moving * every}"' if moving else ""
+    return replace(picture, live=(
+        f'{picture.live}<div class="live" data-word="{escape(word)}" '
+        f'data-start="{start // every + 1}"{plays} hidden>{images}</div>'
+    ))  # fmt: skip
+
+
+def by_error(errors: np.ndarray, most: int = MOST) -> list[int]:
+    """Places of samples from the smallest to the largest error; of many some, evenly chosen, with
+    the first, the median (of two the better) and the last.
+
+    >>> by_error(np.array([0.3, 0.1, 0.2, 0.5, 0.4]), 3)
+    [1, 0, 3]
+    """
+    order, n = np.argsort(errors, kind="stable").tolist(), len(errors)
+    ranks = {round(k * (n - 1) / max(1, min(most, n) - 1)) for k in range(min(most, n))}
+    middle = (n - 1) // 2
+    if n > most:
+        ranks.remove(min(ranks - {0, n - 1}, key=lambda rank: abs(rank - middle)))
+    return [order[rank] for rank in sorted(ranks | {middle})]
+
+
+@styled
+def rendered(figures: Iterable[Figure]) -> list[Image.Image]:
+    """Figures of the same axes as images of modest resolution; where the axes lie is found for the
+    first one alone, which takes most of the time."""
+    images, first = list[Image.Image](), list[Axes]()
+    for figure in figures:
+        if first:
+            figure.set_layout_engine("none")
+            for axes, like in zip(figure.axes, first, strict=True):
+                axes.set_position(like.get_position(original=True))
+        figure.set_dpi(_DPI)
+        canvas = FigureCanvasAgg(figure)  # saving would draw twice
+        canvas.draw()
+        first = first or figure.axes
+        images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
+    return images
+
+
+def _webp(image: Image.Image) -> bytes:
+    """An image as the smallest file that keeps every pixel."""
+    data = io.BytesIO()
+    image.convert("RGB").save(data, "WEBP", lossless=True, quality=50, method=3)
+    return data.getvalue()
+
+
+def sample_slides(
+    errors: np.ndarray, numbers: Sequence[int], draw: Callable[[int], Figure], said: str
+) -> tuple[list[Slide], int]:
+    """A slide for each of some samples by the rank of their errors, and the place of the median.
+
+    Args:
+        errors: Relative L² error of each sample.
+        numbers: Their numbers in the store.
+        draw: Place of a sample -> what is drawn of it.
+        said: What that is, in words.
+    """
+    order = np.argsort(errors, kind="stable").tolist()
+    slides, places = [], by_error(errors)
+    for i, image in zip(places, rendered(map(draw, places)), strict=True):
+        label = (
+            f"number {numbers[i]} in the store, error {scientific(float(errors[i]))}, "
+            f"rank {order.index(i) + 1} of {len(errors)} from the smallest error"
+        )
+        slides.append(Slide(image, label, f"{said}: {label}"))
+    return slides, places.index(order[(len(order) - 1) // 2])

@@ -1,0 +1,103 @@
+"""What moves in a report has the numbers of the report, in their order, and loads nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64decode, b64encode
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from operators.training.fit import read_history
+from pipelines.reports.document import Picture
+from pipelines.reports.live import BYTES, MOST, Slide, by_error, with_slides
+from pipelines.reports.wording import scientific
+
+
+def page(run: Path) -> str:
+    return (run / "report.html").read_text("utf-8")
+
+
+def curves(html: str) -> list[dict]:
+    found = re.findall(r'<script type="application/json">(.*?)</script>', html, re.S)
+    return [json.loads(one) for one in found]
+
+
+def test_the_curves_that_zoom_are_those_of_the_history(finished: tuple[Path, str]) -> None:
+    history = read_history(finished[0])
+    (found,) = curves(page(finished[0]))
+    loss, score, rate = found["lines"]
+    assert [loss["y"], score["y"], rate["y"]] == [
+        [getattr(epoch, key) for epoch in history] for key in ("loss", "score", "lr")
+    ]
+    assert [one["x"] for one in (loss, score, rate)] == [[1, 2]] * 3
+    assert [one["right"] for one in (loss, score, rate)] == [False, False, True]
+
+
+@pytest.mark.parametrize("kind", ["finished", "published", "darcy", "inverse"])
+def test_samples_slide_from_the_smallest_to_the_largest_error(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    run, _ = request.getfixturevalue(kind)
+    scores = json.loads((run / "scores.json").read_text("utf-8"))
+    grid = scores["experiment"]["data"]["resolution"]
+    result = next(r for r in scores["results"] if r["resolution"] == grid)
+    first, e = result["first_sample"], np.array(result["errors"])
+    labels = re.findall(
+        r'data-label="number (\d+) in the store, error (\S+), rank (\d+)', page(run)
+    )
+    assert [int(number) - first for number, _, _ in labels] == np.argsort(e).tolist()
+    assert [said for _, said, _ in labels] == [scientific(float(v)) for v in np.sort(e)]
+    assert [int(rank) for _, _, rank in labels] == [*range(1, len(e) + 1)]
+    middle = (len(e) - 1) // 2 + 1
+    assert f'data-word="sample" data-start="{middle}"' in page(run)
+
+
+def test_of_many_samples_some_slide_with_both_ends_and_the_median() -> None:
+    errors = np.random.default_rng(0).permutation(1000) / 1000
+    ranks = (1000 * errors[by_error(errors)]).round().astype(int).tolist()
+    assert len(ranks) == MOST
+    assert ranks == sorted(set(ranks))
+    assert {0, 499, 999} <= set(ranks)
+    assert max(np.diff(ranks)) < 2 * 1000 / MOST
+    assert by_error(np.array([0.2])) == [0]
+    assert by_error(np.array([0.2, 0.1])) == [1, 0]
+
+
+def test_images_keep_their_pixels_and_their_number_is_bounded() -> None:
+    rng = np.random.default_rng(0)
+    noise = [Image.fromarray(rng.integers(0, 255, (300, 400, 3), "uint8")) for _ in range(12)]
+    slides = [Slide(image, f"{k}", f"picture <{k}>") for k, image in enumerate(noise)]
+    live = with_slides(Picture("p", "p", "<svg/>"), slides, "sample", start=6).live
+    files = [b64decode(text) for text in re.findall(r"base64,([^\"]+)", live)]
+    assert sum(map(len, files)) <= BYTES
+    labels = [int(text) for text in re.findall(r'data-label="(\d+)"', live)]
+    assert 1 < len(labels) < 12
+    for k, data in zip(labels, files, strict=True):
+        assert (np.asarray(Image.open(BytesIO(data))) == np.asarray(noise[k])).all()
+    assert "picture &lt;0&gt;" in live
+
+
+def test_the_page_allows_its_own_script_alone(finished: tuple[Path, str]) -> None:
+    html = page(finished[0])
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', html, re.S)
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', html)
+    policy = policy.replace("&#39;", "'")
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert not re.search(
+        r"\beval\b|new Function|innerHTML|fetch\(|import\(|https?://(?!www.w3)", script
+    )
+    assert html.index("Content-Security-Policy") < html.index("<script")
+
+
+def test_what_needs_a_script_is_hidden_without_one(finished: tuple[Path, str]) -> None:
+    blocks = re.findall(r'<div class="live[^>]*>', page(finished[0]))
+    assert len(blocks) == 2
+    assert all(one.endswith(" hidden>") for one in blocks)
