@@ -1,4 +1,4 @@
-"""A sealed store -> one file of another format, and back without a loss."""
+"""A sealed store -> one file or folder of another format, and back without a loss."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import numpy as np
 from pdegen.foreign import writers
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.exported import FILE, KEY, description, encoded
+from pdegen.foreign.hugging_card import CARD, CROISSANT, Told
+from pdegen.foreign.huggingface import check_huggingface, huggingface_folder
 from pdegen.foreign.replacing import replacing
 from pdegen.foreign.writers import Declared, Sink
 from pdegen.making.generate import Progress
@@ -21,7 +23,9 @@ from pdegen.reasons import check_room
 from pdegen.schema import near
 from pdegen.store.store import Store, open_sealed
 
-FORMATS = ("mat", "npy", "hdf5", "pt")
+FORMATS = ("mat", "npy", "hdf5", "pt")  # which are imported again
+_HUB = "huggingface"
+_MARKS = {"npy": (FILE,), _HUB: (CARD, CROISSANT, "data")}  # of the folders
 
 _Writer = Callable[[Path, Mapping[str, Declared]], AbstractContextManager[dict[str, Sink]]]
 _MATLAB_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -34,12 +38,14 @@ def export(
     path: Path | str,
     *,
     overwrite: bool = False,
+    told: Told | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Path:
     """Write a sealed store to a file: every array under its name, and what the store says of them
     as JSON, in UTF-8 bytes, under the name "pdegen" (beside .npy files in pdegen.json).
 
-    `import_files` makes the same variables, coordinates and splits of it, bit for bit. The file
+    `import_files` makes the same variables, coordinates and splits of it, bit for bit; of the
+    format "huggingface", see `pdegen.foreign.huggingface`, `datasets.load_dataset` does. The file
     appears as a whole or not at all, and what it replaces is there until then
     (`pdegen.foreign.replacing`).
 
@@ -47,9 +53,10 @@ def export(
         url: A sealed store.
         format: "mat" (MATLAB 5; 7.3, which is HDF5, where a variable has 2 GiB or more; the axes
             are those of the store), "hdf5", "pt" (a dictionary of tensors), or "npy" (a folder
-            with a file of each array).
+            with a file of each array), or "huggingface" (a folder with Parquet tables and a card).
         path: Where to, on this machine.
         overwrite: Replace what was exported there before.
+        told: What the card of "huggingface" says of the recipe.
         progress: Called after each shard.
 
     Returns:
@@ -60,17 +67,23 @@ def export(
         StoreError: If the store cannot be read or is damaged.
         OSError: If the place cannot be written or has no room.
     """
-    if format not in FORMATS:
-        raise ForeignError(f"no format {format!r}: {near(format, list(FORMATS))}")
+    if format not in (*FORMATS, _HUB):
+        raise ForeignError(f"no format {format!r}: {near(format, [*FORMATS, _HUB])}")
     path = Path(path)
     if "\0" in str(path):
         raise ForeignError("the path of a file has no NUL character")
     store = open_sealed(url)
     _check_free(path, format, overwrite)
+    if format == _HUB:
+        check_huggingface(store)
+        with replacing(path) as partial:
+            _check_free(path, format, overwrite)
+            need = sum(array.bytes for array in _declared(store).values())
+            check_room(path.absolute().parent, need, ": the folder takes up to")
+            huggingface_folder(store, partial, told or Told(), progress)
+        return path
     text = encoded(description(store))
-    arrays = {
-        name: Declared(array.shape, array.dtype) for name, array in sorted(store.arrays.items())
-    }
+    arrays = _declared(store)
     if format != "npy":
         arrays[KEY] = Declared(text.shape, text.dtype)
     writer = _writer(store, format, arrays)
@@ -88,14 +101,21 @@ def export(
     return path
 
 
+def _declared(store: Store) -> dict[str, Declared]:
+    return {
+        name: Declared(array.shape, array.dtype) for name, array in sorted(store.arrays.items())
+    }
+
+
 def _check_free(path: Path, format: str, overwrite: bool) -> None:
     if not os.path.lexists(path):
         return
     if not overwrite:
         raise ForeignError(f"{path} exists: use --overwrite to replace it")
-    ours = (path / FILE).is_file() if format == "npy" else path.is_file()
+    marks = _MARKS.get(format)
+    ours = path.is_file() if marks is None else all((path / mark).exists() for mark in marks)
     if not ours or path.is_symlink():
-        what = "folder that was exported" if format == "npy" else "file"
+        what = "file" if marks is None else "folder that was exported"
         raise ForeignError(f"{path} is no {what}: it is not replaced")
 
 

@@ -6,7 +6,7 @@ It follows from the metadata of the store alone, so two makings of a dataset hav
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from pdegen.store.croissant import LICENCE, citation, croissant
@@ -26,14 +26,18 @@ def documents(store: Description, root_digest: str) -> dict[str, bytes]:
     return {CARD: card(store).encode(), CROISSANT: metadata.encode()}
 
 
-def card(store: Description) -> str:
-    """The card of a store that was made from a recipe, with noise from another one, or imported."""
+def card(store: Description, use: Iterable[str] | None = None) -> str:
+    """The card of a store that was made from a recipe, with noise from another one, or imported.
+
+    Args:
+        store: What it says of itself.
+        use: Lines that say how to read it, where it is no longer a Zarr group.
+    """
     sections = (
         _facts(store),
         _arrays(store),
         _splits(store.said),
-        _use(store.said),
-        _checks(store.said),
+        *((_use(store.said), _checks(store.said)) if use is None else (use,)),
         _citation(store.said),
         _origin(store.attributes),
     )

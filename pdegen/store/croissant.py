@@ -9,7 +9,7 @@ from pdegen.store.format import Array, Attributes, Description
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data that pdegen has made
 
-_TYPES = {"bool": "sc:Boolean"} | {
+TYPES = {"bool": "sc:Boolean"} | {
     f"{stem}{bits}": f"cr:{word}{bits}"
     for stem, word, sizes in (
         ("float", "Float", (32, 64)), ("int", "Int", (8, 16, 32, 64)),
@@ -17,7 +17,7 @@ _TYPES = {"bool": "sc:Boolean"} | {
     )
     for bits in sizes
 }  # fmt: skip
-_CONTEXT = {
+CONTEXT = {
     "@language": "en", "@vocab": "https://schema.org/",
     "equivalentProperty": "cr:equivalentProperty", "sc": "https://schema.org/",
     "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
@@ -55,7 +55,7 @@ def croissant(store: Description, root_digest: str) -> Json:
     names = [*store.variables, *sorted(store.coordinates)]
     name, content = said.recipe.name, said.content
     return {
-        "@context": _CONTEXT,
+        "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": name,
@@ -124,7 +124,7 @@ def _array(array: Array, by_sample: bool) -> Json:
                 "@id": f"{name}/values",
                 "name": f"{name}/values",
                 "description": f"{meaning}, unit {units}" if units else meaning,
-                "dataType": _TYPES[array.dtype.name],
+                "dataType": TYPES[array.dtype.name],
                 **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
                 "source": {
                     "fileSet": {"@id": f"objects-of-{name}"},

@@ -308,21 +308,35 @@ def _sizes(texts: list[str] | None) -> dict[str, int] | None:
     return sizes
 
 
-@command("export", "pdegen export data/burgers.zarr --format mat --out burgers.mat")
+@command(
+    "export",
+    "pdegen export data/burgers.zarr --format mat --out burgers.mat",
+    "pdegen export data/burgers.zarr --format huggingface --out burgers",
+)
 def export_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
-    format: Annotated[str, typer.Option(help="mat, npy, hdf5 or pt.")],
+    format: Annotated[str, typer.Option(help="mat, npy, hdf5, pt or huggingface.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write, a folder for npy; default: STORE.FORMAT, here."),
+        typer.Option(
+            help="File to write, a folder for npy and huggingface; default: STORE.FORMAT, here."
+        ),
     ] = None,
     overwrite: Overwrite = False,
+    equation: Equation = None,
 ) -> None:
-    """Convert a store to a file of another format."""
+    """Convert a store to a file of another format, or to a folder for the Hugging Face Hub."""
     from pdegen.foreign.exporting import export
 
     path = Path(f"{Path(_stem(store)).name}.{format}") if out is None else out
-    say(export(store, format, path, overwrite=overwrite, progress=_shards("exporting, shards")))
+    told = None
+    if format == "huggingface":
+        from pdegen.store.store import open_sealed
+        from pipelines.runs.told import told_of
+
+        told = told_of(open_sealed(store).attributes["recipe"])
+    shown = _shards("exporting, rows" if told else "exporting, shards")
+    say(export(store, format, path, overwrite=overwrite, told=told, progress=shown))
 
 
 def _stem(store: str) -> str:

@@ -1,13 +1,18 @@
 """The commands on stores: dry runs, engines, verification in depth, repair, import and export."""
 
 import json
+import re
 import shutil
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.store import Store
+from tests.absent import absent
 from tests.pipelines.command import SMALL, everything, quietly
 from tests.stores import objects_of
 
@@ -127,3 +132,13 @@ def test_a_wrong_format_or_a_file_in_the_way_is_refused(pdegen, made, tmp_path):
     assert outcome.status == 2
     assert "--overwrite" in outcome.err[0]
     assert (tmp_path / "x.mat").read_text() == "mine"
+
+
+def test_the_card_of_a_dataset_for_the_hub_makes_it_again(pdegen, store):
+    if find_spec("pyarrow") is None:
+        absent("pyarrow is missing: make test installs it")
+    assert pdegen("export", store, "--format", "huggingface", "--out", "hub").status == 0
+    card = Path("hub/README.md").read_text("utf-8")
+    Path("recipe.toml").write_text(re.search(r"```toml\n(.*?)```", card, re.S)[1])
+    assert load_recipe("recipe.toml").fingerprint == Store(str(store)).attributes["fingerprint"]
+    assert "| `viscosity` | The viscosity ν (length²/time). |" in card
