@@ -16,7 +16,7 @@ from torch import Tensor
 from operators.base import Operator
 from operators.data import Batch, DataError, Samples, open_pairs, read_pairs
 from operators.registry import build_operator, register
-from operators.training.checkpoint import CheckpointError, load_checkpoint
+from operators.training.checkpoint import CheckpointError, load_checkpoint, model_file
 from operators.training.step import AS_WRITTEN
 from operators.transforms import Predictor
 
@@ -108,19 +108,20 @@ class TrainedModel:
 
 
 def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cpu") -> TrainedModel:
-    """A trained model from its checkpoint, a *.safetensors file of a run. Loading never executes
-    code.
+    """A trained model from its checkpoint, a *.safetensors file of a run, or from the folder that
+    `pdegen export RUN --format model` writes. Loading never executes code.
 
     Args:
-        checkpoint: The file.
+        checkpoint: The file, or the folder.
         device: Where the model is to be.
 
     Raises:
-        CheckpointError: If the file is absent, damaged, no checkpoint, or does not fit its
-            description.
+        CheckpointError: If it is absent, damaged, no checkpoint, or does not fit its description.
 
     Example:
         `u = load_model("runs/first/best.safetensors").predict(a, x)`
     """
-    predictor, description = load_checkpoint(Path(fspath(checkpoint)), build_operator)
+    path = Path(fspath(checkpoint))
+    file = model_file(path) if path.is_dir() else path
+    predictor, description = load_checkpoint(file, build_operator)
     return TrainedModel(predictor, description).to(device)

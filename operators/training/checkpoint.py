@@ -24,9 +24,11 @@ from operators.base import Operator
 from operators.boundary import Boundary
 from operators.data import Map, Samples
 from operators.data.task import described
-from operators.training.files import FileError, read, write
+from operators.training.files import FileError, read, read_json, write
 from operators.transforms import Extent, Normalizer, Predictor
 
+WEIGHTS, CONFIG = "model.safetensors", "config.json"  # of a model folder
+MODEL_FORMAT = "pdegen model 1"
 _KEY = "operators"
 FORMAT_VERSION = 2
 _UNCHECKED = 1  # the version before checkpoints had a digest
@@ -187,6 +189,31 @@ def _check_kinds(path: Path, tensors: Mapping[str, Tensor], predictor: Predictor
                 f"{path} does not fit its description: {name} is of {wanted[0]} {wanted[1]}, "
                 f"got {got[0]} {got[1]}"
             )
+
+
+def model_file(folder: Path) -> Path:
+    """The checkpoint of a model folder, which its config.json is of.
+
+    Raises:
+        CheckpointError: If the folder is none, or is damaged.
+    """
+    weights, config = folder / WEIGHTS, folder / CONFIG
+    if not config.is_file():
+        raise CheckpointError(
+            f"{folder} is a folder without {CONFIG}: name a checkpoint of a run, or a folder of "
+            "pdegen export RUN --format model"
+        )
+    try:
+        said = read_json(config)
+    except FileError as error:
+        raise CheckpointError(str(error)) from None
+    if said.get("format") != MODEL_FORMAT:
+        raise CheckpointError(f"{config} is not of a model: its format is {said.get('format')!r}")
+    if not weights.exists():
+        raise CheckpointError(f"{weights}: no such checkpoint")
+    if hashlib.sha256(_read(weights)).hexdigest() != said.get("weights_sha256"):
+        raise CheckpointError(f"{weights} is damaged, or {CONFIG} beside it is of other weights")
+    return weights
 
 
 def check_fit(predictor: Predictor, pairs: Samples) -> None:

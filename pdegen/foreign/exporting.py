@@ -44,15 +44,14 @@ def export(
     """Write a sealed store to a file: every array under its name, and what the store says of them
     as JSON, in UTF-8 bytes, under the name "pdegen" (beside .npy files in pdegen.json).
 
-    `import_files` makes the same variables, coordinates and splits of it, bit for bit; of the
-    format "huggingface", see `pdegen.foreign.huggingface`, `datasets.load_dataset` does. The file
-    appears as a whole or not at all, and what it replaces is there until then
-    (`pdegen.foreign.replacing`).
+    `import_files` makes the same variables, coordinates and splits of it, bit for bit
+    (`datasets.load_dataset` of "huggingface"). The file appears as a whole or not at all, and what
+    it replaces is there until then (`pdegen.foreign.replacing`).
 
     Args:
         url: A sealed store.
         format: "mat" (MATLAB 5; 7.3, which is HDF5, where a variable has 2 GiB or more; the axes
-            are those of the store), "hdf5", "pt" (a dictionary of tensors), or "npy" (a folder
+            are those of the store), "hdf5", "pt" (a dictionary of tensors), "npy" (a folder
             with a file of each array), or "huggingface" (a folder with Parquet tables and a card).
         path: Where to, on this machine.
         overwrite: Replace what was exported there before.
@@ -75,13 +74,7 @@ def export(
     store = open_sealed(url)
     _check_free(path, format, overwrite)
     if format == _HUB:
-        check_huggingface(store)
-        with replacing(path) as partial:
-            _check_free(path, format, overwrite)
-            need = sum(array.bytes for array in _declared(store).values())
-            check_room(path.absolute().parent, need, ": the folder takes up to")
-            huggingface_folder(store, partial, told or Told(), progress)
-        return path
+        return _export_hub(store, path, overwrite, told or Told(), progress)
     text = encoded(description(store))
     arrays = _declared(store)
     if format != "npy":
@@ -98,6 +91,18 @@ def export(
                 sinks[KEY].put(0, text)
         if format == "npy":
             (partial / FILE).write_bytes(text.tobytes())
+    return path
+
+
+def _export_hub(
+    store: Store, path: Path, overwrite: bool, told: Told, progress: Callable[[Progress], None]
+) -> Path:
+    check_huggingface(store)
+    with replacing(path) as partial:
+        _check_free(path, _HUB, overwrite)  # of what a killed export moved aside, too
+        need = sum(array.bytes for array in _declared(store).values())
+        check_room(path.absolute().parent, need, ": the folder takes up to")
+        huggingface_folder(store, partial, told, progress)
     return path
 
 

@@ -312,23 +312,34 @@ def _sizes(texts: list[str] | None) -> dict[str, int] | None:
     "export",
     "pdegen export data/burgers.zarr --format mat --out burgers.mat",
     "pdegen export data/burgers.zarr --format huggingface --out burgers",
+    "pdegen export runs/first --format model --out models/first",
 )
 def export_command(
-    store: Annotated[str, typer.Argument(help="Path or URL of a sealed store.")],
-    format: Annotated[str, typer.Option(help="mat, npy, hdf5, pt or huggingface.")],
+    store: Annotated[
+        str, typer.Argument(help="Path or URL of a sealed store; of a run for --format model.")
+    ],
+    format: Annotated[
+        str, typer.Option(help="mat, npy, hdf5, pt or huggingface; of a run: model.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File to write, a folder for npy and huggingface; default: STORE.FORMAT, here."
+            help="File or folder (npy, huggingface, model) to write; default: STORE.FORMAT, here."
         ),
     ] = None,
     overwrite: Overwrite = False,
     equation: Equation = None,
 ) -> None:
-    """Convert a store to a file of another format, or to a folder for the Hugging Face Hub."""
+    """Convert a store to a file of another format or a folder for the Hugging Face Hub; a finished
+    run to a folder of its model, which `operators.load_model` reads."""
     from pdegen.foreign.exporting import export
 
     path = Path(f"{Path(_stem(store)).name}.{format}") if out is None else out
+    if format == "model":
+        from pipelines.runs.model_folder import export_model
+
+        say(export_model(Path(store), path, overwrite=overwrite))
+        return
     told = None
     if format == "huggingface":
         from pdegen.store.store import open_sealed

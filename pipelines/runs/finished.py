@@ -166,17 +166,23 @@ class _Folder:
             raise ReportError(f"{path} is damaged ({error}): {again}") from None
 
 
-def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
-    """Read a finished run, and what its first reported checkpoint predicts of the test split.
+@dataclass(frozen=True)
+class Result:
+    """What the folder of a finished run holds: the first reported checkpoint, its description and
+    scores, and the epochs of its training."""
 
-    Args:
-        path: Folder of the run.
-        url: The store that it was evaluated on.
-        device: Where to predict, where no predictions are kept.
+    experiment: Experiment
+    scores: Scores
+    history: list[Epoch]
+    checkpoint: Path
+    description: dict[str, Any]
+
+
+def read_result(path: Path) -> Result:
+    """Read the folder of a finished run, whose files agree with each other.
 
     Raises:
-        ReportError: If the folder is no finished run, is damaged, or is of other data.
-        StoreError: If the store is absent or unfinished.
+        ReportError: If the folder is no finished run, or is damaged.
     """
     folder, experiment = _Folder.of(path)
     scores = folder.read("scores.json", Scores.model_validate, "--resume")
@@ -186,9 +192,6 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
             f"{path} is not finished, {len(history)} of {experiment.training.epochs} epochs: "
             f"continue by {folder.command('--resume')}"
         )
-    store = open_sealed(url)
-    if store.said.content != scores.data.get("content"):
-        raise ReportError(f"{url} holds other data than {path} was evaluated on: give its store")
     checkpoint = path / f"{experiment.training.reported[0]}.safetensors"
     try:
         description = check_checkpoint(checkpoint)
@@ -209,6 +212,26 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
             f"{path}/scores.json is not of {checkpoint.name}: "
             f"evaluate again by {folder.command('--resume')}"
         )
+    return Result(experiment, scores, history, checkpoint, description)
+
+
+def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
+    """Read a finished run, and what its first reported checkpoint predicts of the test split.
+
+    Args:
+        path: Folder of the run.
+        url: The store that it was evaluated on.
+        device: Where to predict, where no predictions are kept.
+
+    Raises:
+        ReportError: If the folder is no finished run, is damaged, or is of other data.
+        StoreError: If the store is absent or unfinished.
+    """
+    result = read_result(path)
+    experiment, scores, checkpoint = result.experiment, result.scores, result.checkpoint
+    store = open_sealed(url)
+    if store.said.content != scores.data.get("content"):
+        raise ReportError(f"{url} holds other data than {path} was evaluated on: give its store")
     pairs = Source(url, experiment).noisy("test")
 
     def predictor() -> Predictor:
@@ -219,7 +242,9 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
 
     prediction = kept_predictions(path, checkpoint, pairs, predict)
     mean = kept_mean(path, pairs.source, lambda: Source(url, experiment).asked("train"))
-    return FinishedRun(experiment, scores, history, store, pairs, prediction, mean, predictor)
+    return FinishedRun(
+        experiment, scores, result.history, store, pairs, prediction, mean, predictor
+    )
 
 
 def _score_at(history: list[Epoch], epoch: int) -> float | None:

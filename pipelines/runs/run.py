@@ -24,10 +24,12 @@ from operators.norms import RelativeH1, WeightedH1
 from operators.registry import build_operator
 from operators.symmetries import CircleSymmetries, SquareSymmetries
 from operators.training.checkpoint import (
+    CONFIG,
     CheckpointError,
     check_checkpoint,
     check_fit,
     load_checkpoint,
+    model_file,
 )
 from operators.training.evaluate import errors_of, positions, quadrature_of, scores
 from operators.training.files import (
@@ -446,6 +448,8 @@ def opened(
     Raises:
         CheckpointError, DataError, SchemaError: See `evaluate`.
     """
+    if (checkpoint / CONFIG).is_file():
+        checkpoint = model_file(checkpoint)
     if checkpoint.is_dir():
         there = [path for path in (checkpoint / f"{name}.safetensors" for name in ("best", "last"))
                  if path.is_file()]  # fmt: skip

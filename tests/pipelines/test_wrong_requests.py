@@ -173,7 +173,7 @@ def test_a_place_that_cannot_be_written_is_refused(refused, made, tmp_path, plac
     (tmp_path / "device").symlink_to("/dev/full")
     assert refused("generate", "burgers-quick", *SMALL, "--out", place)
     assert refused("noise", made, "--variable", "u", "--level", "0.1", "--out", place)
-    for format in ("mat", "npy", "hdf5", "pt"):
+    for format in ("mat", "npy", "hdf5", "pt", "huggingface"):
         assert refused("export", made, "--format", format, "--out", place)
 
 

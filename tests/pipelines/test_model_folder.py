@@ -1,0 +1,166 @@
+"""Model folders: the weights of a finished run with a card; `load_model` predicts the same bits."""
+
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+import operators
+from operators import CheckpointError
+from operators.training.files import read_json
+from pipelines.runs import model_folder
+from pipelines.runs.folder import RunError
+from pipelines.runs.model_folder import export_model
+from tests.forked import forked
+
+
+@pytest.fixture(scope="module")
+def folder(finished, tmp_path_factory):
+    """Of a model, to be read only."""
+    return export_model(finished[0], tmp_path_factory.mktemp("models") / "one")
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["finished", "published", "darcy", "inverse"])
+def test_a_model_predicts_the_same_bits_as_its_run(request, tmp_path, name):
+    run, store = request.getfixturevalue(name)
+    folder = export_model(run, tmp_path / "model")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md", "config.json", "model.safetensors",
+    ]  # fmt: skip
+    there = json.loads((run / "scores.json").read_text())["results"][0]["checkpoint"]
+    moved = (tmp_path / "elsewhere").absolute()
+    shutil.move(folder, moved)
+    a = operators.load_model(run / f"{there}.safetensors")
+    b = operators.load_model(moved)
+    test = operators.read_pairs(store, "test", input=_data(run)["input"])
+    values = torch.randn(3, *test.a.shape[1:-1], a.predictor.operator.in_channels)
+    assert torch.equal(a.predict(values, test.x), b.predict(values, test.x))
+    assert a.description == b.description
+
+
+def _data(run):
+    return read_json(run / "scores.json")["data"]
+
+
+def test_the_commands_take_a_model_folder(pdegen, finished, folder):
+    run, store = finished
+    scores = [
+        pdegen("evaluate", place, "--data", store, "--out", f"{k}.json")
+        for k, place in enumerate((folder, run / "best.safetensors"))
+    ]
+    assert [outcome.status for outcome in scores] == [0, 0]
+    first, second = (json.loads(Path(f"{k}.json").read_text()) for k in (0, 1))
+    assert first["errors"] == second["errors"]
+    assert pdegen("export", run, "--format", "model").status == 0
+    assert operators.load_model("run.model").description["epoch"] == first["epoch"]
+
+
+def test_the_card_says_what_maps_what_and_how_well(finished, folder):
+    text, run = (folder / "README.md").read_text("utf-8"), finished[0]
+    header = dict(line.split(": ", 1) for line in text.split("---\n")[1].splitlines())
+    (model,) = json.loads(header["model-index"])
+    scores = read_json(run / "scores.json")
+    best = [one for one in scores["results"] if one["checkpoint"] == "best"]
+    assert [one["metrics"][0]["value"] for one in model["results"]] == [o["mean"] for o in best]
+    for one in best:
+        assert (
+            f"| this model | {one['resolution']} | {one['samples']} | {one['mean']:.3e} |" in text
+        )
+    for one in scores["trivial"]:
+        assert f"| {one['checkpoint']} | {one['resolution']} |" in text
+    for word in (scores["data"]["fingerprint"], scores["data"]["content"], "operators.load_model"):
+        assert word in text
+    assert "Protocol `validation`" in text
+    assert "the test split was read once" in text
+    assert re.search(r"```toml\nname = \"burgers-quick\"", text)
+
+
+def test_the_card_of_a_published_protocol_says_that_the_error_is_the_smallest_of_many(
+    published, tmp_path
+):
+    text = (export_model(published[0], tmp_path / "model") / "README.md").read_text("utf-8")
+    assert "Protocol `published`" in text
+    assert "the error is the smallest of many" in text
+
+
+def flipped(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (
+            lambda f: flipped(f / "model.safetensors"),
+            "model.safetensors is damaged, or config.json",
+        ),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors: no such checkpoint"),
+        (lambda f: (f / "config.json").unlink(), "is a folder without config.json"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json is damaged: it is no JSON"),
+        (
+            lambda f: (f / "config.json").write_text((f / "config.json").read_text() + "{"),
+            "config.json is damaged",
+        ),
+        (lambda f: (f / "config.json").write_text('{"format": "bert"}'), "is not of a model"),
+    ],
+)
+def test_a_damaged_model_is_refused_in_one_line(copy, store, refused, damage, said):
+    damage(copy)
+    with pytest.raises(CheckpointError) as caught:
+        operators.load_model(copy)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    if (copy / "config.json").exists():
+        assert said in refused("evaluate", copy, "--data", store)
+
+
+def test_weights_of_another_run_do_not_pass_for_those_of_the_card(copy, darcy):
+    shutil.copy(darcy[0] / "best.safetensors", copy / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"config\.json beside it is of other weights"):
+        operators.load_model(copy)
+
+
+def test_an_unfinished_run_has_no_model(finished, refused, tmp_path):
+    run = shutil.copytree(finished[0], tmp_path / "run")
+    (run / "scores.json").unlink()
+    line = refused("export", run, "--format", "model", "--out", "model")
+    assert "is no finished run, scores.json is missing" in line
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "/dev/null/x", "a\0b", ""])
+def test_a_place_that_cannot_be_written_is_refused(finished, refused, place):
+    assert refused("export", finished[0], "--format", "model", "--out", place)
+
+
+def test_only_a_model_is_replaced(finished, copy, tmp_path):
+    with pytest.raises(RunError, match="exists: use --overwrite"):
+        export_model(finished[0], copy)
+    (copy / "README.md").write_text("mine")
+    export_model(finished[0], copy, overwrite=True)
+    assert (copy / "README.md").read_text() != "mine"
+    (tmp_path / "other").mkdir()
+    with pytest.raises(RunError, match="is no folder of a model"):
+        export_model(finished[0], tmp_path / "other", overwrite=True)
+
+
+def test_a_killed_export_leaves_no_folder(finished, tmp_path, monkeypatch):
+    def action():
+        monkeypatch.setattr(model_folder, "card", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        export_model(finished[0], tmp_path / "model")
+
+    assert forked(action).killed
+    assert not (tmp_path / "model").exists()
+    export_model(finished[0], tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
