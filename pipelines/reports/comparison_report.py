@@ -331,6 +331,6 @@ def _provenance_section(found: Comparison) -> Section:
             rows.append((what, said[0]))
         else:
             rows += [(f"{what} of {f}", one) for f, one in zip(folders, said, strict=True)]
-    text = "This command compares them again; `pdegen report` has the details of each run."
+    text = "This command compares them again; reports of the runs have their details."
     command = shlex.join(["pdegen", "compare", *folders, "--out", "FOLDER"])
     return Section("Provenance", (text,), (Table(rows),), code=(command,))

@@ -112,7 +112,8 @@ if (await times.count()) {
   await wait();
   found.times = [await state()];
   await button.click();
-  await page.waitForTimeout(250);
+  const input = await times.locator("input").elementHandle();
+  await page.waitForFunction((one) => one.value === "2", input); // else it does not play
   found.times.push(await state());
   await button.click();
   found.times.push(await state());
