@@ -10,11 +10,13 @@ import mlcroissant
 import numpy as np
 import pytest
 
+from pdegen.equations.base import SampleError
 from pdegen.foreign import huggingface
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.exporting import export
 from pdegen.foreign.importing import import_files
+from pdegen.making.generate import RecipeJob, generate
 from pdegen.store.store import Store
 from tests.absent import absent
 from tests.forked import forked
@@ -129,6 +131,24 @@ def test_croissant_reads_the_rows(store, tmp_path):
 
 def _nested(values):
     return [_nested(v) for v in values] if isinstance(values, (list, np.ndarray)) else values
+
+
+def test_samples_that_could_not_be_computed_are_no_rows(small, tmp_path, monkeypatch):
+    compute = RecipeJob.compute
+
+    def computed(self, store, samples):
+        if 3 in samples:
+            raise SampleError(3, "it does not converge")
+        return compute(self, store, samples)
+
+    monkeypatch.setattr(RecipeJob, "compute", computed)
+    store = generate(small, str(tmp_path / "s.zarr"), skip_failed=True)
+    rows = loaded(export(store.url, "huggingface", tmp_path / "hub"), tmp_path)["train"]
+    start, stop = store.said.splits["train"]
+    kept = [sample for sample in range(start, stop) if sample != 3]
+    assert rows["sample"][:] == kept
+    whole = store.values("u", range(start, stop))
+    same_bits(rows.with_format("numpy")[:]["u"], whole[[k - start for k in kept]])
 
 
 def test_the_card_has_a_header_and_says_what_the_data_are(finished, tmp_path):
