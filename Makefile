@@ -42,7 +42,7 @@ APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=
 
 # what a user needs
 $(READY): pyproject.toml constraints.txt install/slim.py
-	@echo "installing pdegen and what it needs into $(VENV): 1.2 GB with PyTorch for CPUs"
+	@echo "installing pdegen and what it needs into $(VENV): 1.1 GB with PyTorch for CPUs"
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --constraint constraints.txt --editable .
 	$(BIN)/python install/slim.py

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "docs" / "extensions"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "docs" / "extensions"), str(ROOT / "docs" / "gallery"), str(ROOT)]
 # Cells run in processes of their own, which find this checkout and the command beside its Python.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

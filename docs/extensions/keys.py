@@ -10,7 +10,7 @@ from pdegen.recipe import Recipe
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.keys import Key, keys_of
 
-HEAD = "| key | type | default | unit | meaning |\n|---|---|---|---|---|"
+HEAD = "| key | type, default, unit | meaning |\n|---|---|---|"
 
 
 def of_recipes() -> str:
@@ -41,14 +41,20 @@ def _page(title: str, opening: str, keys: Iterable[Key]) -> str:
 
 def _group(when: str, keys: Iterable[Key]) -> str:
     title = f"With {when}" if when else "Always"
-    return "\n".join([f"## {title}\n", HEAD, *map(_row, keys), ""])
+    return f"## {title}\n\n{table(keys)}"
+
+
+def table(keys: Iterable[Key]) -> str:
+    """A row for each key."""
+    return "\n".join([HEAD, *map(_row, keys), ""])
 
 
 def _row(key: Key) -> str:
-    type_ = ", ".join(filter(None, [key.type, key.allowed]))
-    default = "required" if key.required else "" if key.default is None else _json(key.default)
+    shown = "" if key.default is None else f"default {_json(key.default)}"
+    unit = f"unit {key.unit}" if key.unit else ""
+    said = filter(None, [key.type, key.allowed, "required" if key.required else shown, unit])
     meaning = [key.meaning, *_choices(key)]
-    cells = [f"`{key.name}`", type_, default, key.unit, " ".join(filter(None, meaning))]
+    cells = [f"`{key.name}`", "; ".join(said), " ".join(filter(None, meaning))]
     return f"| {' | '.join(map(_cell, cells))} |"
 
 

@@ -3,50 +3,132 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import coupling
+import keys
+import pictures
+
+from operators.base import Operator
+from pipelines.declared.experiment import Experiment
+from pipelines.declared.keys import Key, keys_of, opening
 from pipelines.declared.models import MODELS
 
 
 def gallery(here: Path) -> str:
-    rows = _rows((here / "operators.md").read_text("utf-8"))
+    """The page of all operators: a tile each."""
+    tables = _tables(here)
+    listed = "\n".join(f"operators/{name}" for name in MODELS)
     return "\n".join(
         [
             "# Operators\n",
-            f"The {len(MODELS)} operators that an experiment can name. How they work, what they\n"
-            "take and what they cost: [operators](/operators.md); which to begin with:\n"
-            "[choosing one](/choosing.md).\n",
+            f"The {len(MODELS)} operators that an experiment can name, each with its card.\n"
+            "How they work and what they cost: [operators](/operators.md); which to begin with:\n"
+            "[choosing one](/choosing.md). Pictures: a test sample, and how the prediction at y\n"
+            "depends on the input at x, after a short training; they are not scores.\n",
             "::::{grid} 1 2 2 3\n:gutter: 3\n:class-container: gallery\n",
-            *(_tile(here, name, rows[name]) for name in MODELS),
+            *(_tile(here, name, tables[name][0][0]) for name in MODELS),
             "::::\n",
+            "```{toctree}\n:hidden:\n" + listed + "\n```\n",
         ]
     )
 
 
-def _rows(text: str) -> dict[str, list[str]]:
-    """Cells of the first table that has a row for an operator, by its name."""
-    found = dict[str, list[str]]()
-    for line in text.splitlines():
+def cards(here: Path) -> Iterator[tuple[str, str]]:
+    """The page of each operator, by its name."""
+    tables, every = _tables(here), keys_of(Experiment)
+    for name in MODELS:
+        own = [key for key in every if key.when == f"model.name = {name}"]
+        yield name, _card(here, name, tables[name], own)
+
+
+def _tables(here: Path) -> dict[str, list[list[str]]]:
+    """Cells of the rows of an operator in the tables of docs/operators.md, by its name."""
+    found = dict[str, list[list[str]]]()
+    for line in (here / "operators.md").read_text("utf-8").splitlines():
         if row := re.match(r"\| `([\w-]+)` \| (.*) \|$", line):
-            found.setdefault(row[1], row[2].split(" | "))
+            found.setdefault(row[1], []).append(row[2].split(" | "))
     return found
 
 
-def _tile(here: Path, name: str, row: list[str]) -> str:
+def _picture(here: Path, name: str) -> str:
+    return f"/{pictures.of_operator(name).relative_to(here).as_posix()}"
+
+
+def _tile(here: Path, name: str, what: str) -> str:
     operator = MODELS[name].operator
-    drawn = f"/pictures/operators/{name}.png"
-    shown = f":img-top: {drawn}\n:img-alt: How {name} couples points\n"
-    picture = shown if (here / drawn[1:]).exists() else ""
-    presets = ", ".join(f"`{one}`" for one in operator.presets) or "none"
     return f""":::{{grid-item-card}} {name}
-{picture}
-{row[0]}
+:link: operators/{name}
+:link-type: doc
+:img-top: {_picture(here, name)}
+:img-alt: How {name} couples points
+
+{what}
 
 Dimensions {", ".join(map(str, operator.dims))}; {_domains(operator.domains)}.
-
-Presets: {presets}.
 :::
 """
+
+
+def _card(here: Path, name: str, rows: list[list[str]], own: list[Key]) -> str:
+    operator = MODELS[name].operator
+    (what, cost, converges, _), domains = rows[0], rows[1]
+    return f"""# {name}
+
+{_plain(opening(operator))}
+
+```{{figure}} {_picture(here, name)}
+:alt: How {name} couples points
+
+{coupling.caption(coupling.experiment_of(name))}
+```
+
+| | |
+|---|---|
+| what it is | {what} |
+| dimensions | {domains[0]} |
+| boxes: periodic, cell, nodal | {domains[1]} |
+| curvilinear meshes | {domains[2]} |
+| clouds | {domains[3]} |
+| points by sample | {domains[4]} |
+| padding | {domains[5]} |
+| other points y | {domains[6]} |
+| cost of a layer | {cost} |
+| converges under refinement | {converges} |
+
+Letters, and what brackets mean: [operators](/operators.md).
+
+## Train it
+
+```console
+$ pdegen train --data STORE --model {name}
+```
+
+## Published configurations
+
+{_presets(operator)}
+
+## Keys
+
+Of the table `[model]` of an experiment, and of `--set`.
+
+{keys.table(own)}"""
+
+
+def _presets(operator: type[Operator]) -> str:
+    if not operator.presets:
+        return "None."
+    rows = (
+        f"| `{name}` | {one.parameters:,} | {_plain(one.source)} |"
+        for name, one in operator.presets.items()
+    )
+    return "\n".join(["| `preset` | parameters | source |\n|---|---|---|", *rows])
+
+
+def _plain(text: str) -> str:
+    """Text of which no sign is one of Markdown."""
+    return re.sub(r"([*_<\[$|])", r"\\\1", text)
 
 
 def _domains(kinds: frozenset[str]) -> str:

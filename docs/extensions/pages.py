@@ -12,12 +12,11 @@ from typing import Any
 import commands
 import keys
 import operator_cards
+import pictures
 from sphinx.application import Sphinx
 
 from pdegen.making.contents import layout
 from pdegen.recipe import load_recipe, recipe_names
-
-PICTURES = "pictures", "pictures/recipes"
 
 
 def write_pages(app: Sphinx) -> None:
@@ -34,6 +33,7 @@ def write_pages(app: Sphinx) -> None:
         "contributing.md": overview((here.parent / "CONTRIBUTING.md").read_text("utf-8")),
     }
     pages |= {f"datasets/{name}.md": card(here, name) for name in recipe_names()}
+    pages |= {f"operators/{name}.md": text for name, text in operator_cards.cards(here)}
     for table in sorted((here.parent / "benchmarks" / "results").glob("*.md")):
         text = table.read_text("utf-8").replace("](../../docs/", "](/")
         pages[f"measurements/{table.name}"] = f"---\norphan: true\n---\n{text}"
@@ -64,12 +64,9 @@ def foreign(text: str) -> str:
 
 
 def picture(here: Path, name: str) -> str | None:
-    """The picture of a recipe, or of the one that it is a small form of."""
-    for one in (name, name.removesuffix("-quick")):
-        for folder in PICTURES:
-            if (here / folder / f"{one}.png").exists():
-                return f"/{folder}/{one}.png"
-    return None
+    """The picture of a recipe, as pages name it."""
+    drawn = pictures.of_recipe(name)
+    return f"/{drawn.relative_to(here).as_posix()}" if drawn else None
 
 
 def card(here: Path, name: str) -> str:
@@ -118,7 +115,7 @@ def tile(here: Path, name: str) -> str:
     picture_ = f":img-top: {drawn}\n:img-alt: Samples of {name}\n" if drawn else ""
     return (
         f":::{{grid-item-card}} {name}\n:link: datasets/{name}\n:link-type: doc\n{picture_}\n"
-        f"{recipe.summary}\n:::\n"
+        f"{recipe.summary.replace('->', '→')}\n:::\n"
     )
 
 

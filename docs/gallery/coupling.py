@@ -1,0 +1,159 @@
+"""How a trained operator couples points: a picture of one test sample and of a derivative there.
+
+The trainings are those of the benchmark `standard --quick` on Burgers' equation; operators for two
+dimensions alone are trained on its Darcy.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+import operators
+import pdegen
+import pipelines
+from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
+from pipelines.declared.experiment import Experiment
+from pipelines.reports.fields import MEDIUM
+from pipelines.reports.figures import MODEL, QUIET, TIMES, TRUTH, legend, save, styled
+
+DECADES = 3  # of the derivative, below its largest value
+TABLES = ("standard", "quick")  # the first that has the operator
+DATASETS = ("burgers", "darcy")
+UNIT = 0, 1, 0, 1
+
+
+def experiment_of(name: str) -> Experiment:
+    """What is trained for the picture of an operator.
+
+    Raises:
+        KeyError: If no table has the operator.
+    """
+    for dataset in DATASETS:
+        for table in map(_table, TABLES):
+            for case in table.cases():
+                if case.dataset == dataset and table.model(case).name == name:
+                    return table.experiment(Case(dataset, case.operator), 0, {})
+    raise KeyError(f"no benchmark of {', '.join(TABLES)} has the operator {name}")
+
+
+@cache
+def _table(name: str) -> Benchmark:
+    table = load_benchmark(name, sound=False)
+    assert isinstance(table, Benchmark)
+    return table if table.quick is None else table.quickly()
+
+
+def caption(experiment: Experiment) -> str:
+    """What the picture shows, and after which training."""
+    recipe, training = experiment.data.load_recipe(), experiment.training
+    first, end = recipe.splits.ranges(recipe.samples)["train"]
+    count = experiment.data.samples or end - first
+    said = (
+        f"after {training.epochs} epochs on {count} samples of "
+        f"[{recipe.name}](/generated/datasets/{recipe.name}.md), "
+        f"{experiment.data.resolution} points along each axis. It shows how the operator works; it "
+        "is not a score."
+    )
+    if recipe.problem.domain.dim == 1:
+        return (
+            "A test sample, and how strongly the prediction at y depends on the input at x: "
+            f"|∂u(y)/∂a(x)|, {said}"
+        )
+    return (
+        "A test sample, and how strongly the prediction at the point y (cross) depends on the "
+        f"input at x: |∂u(y)/∂a(x)|, {said}"
+    )
+
+
+def draw(name: str, folder: Path, out: Path) -> None:
+    """Train an operator and draw its picture.
+
+    Args:
+        name: Of the operator.
+        folder: For the store and the run; a store that is there is used again.
+        out: The PNG file.
+    """
+    experiment = experiment_of(name)
+    recipe = experiment.data.load_recipe()
+    store = folder / f"{recipe.name}.zarr"
+    if not store.exists():
+        pdegen.generate(recipe, out=store, workers=1)
+    checkpoint = pipelines.train(experiment, data=store, out=folder / name, overwrite=True)
+    model = operators.load_model(checkpoint)
+    test = operators.read_pairs(store, "test", resolution=experiment.data.resolution)
+    a, u, x = test.a[:1], test.u[0, ..., 0], test.x
+    assert x is not None
+    p = model.predict(a, x)[0, ..., 0]
+    middle = tuple(n // 2 for n in u.shape)
+
+    def values(given: torch.Tensor) -> torch.Tensor:
+        predicted = model.predictor(given, x)[0, ..., 0]
+        return predicted if predicted.ndim == 1 else predicted[middle]
+
+    derivative = torch.autograd.functional.jacobian(values, a)[..., 0]  # (y, 1, x) or (1, x₁, x₂)
+    drawn = _on_a_line if u.ndim == 1 else _on_a_square
+    fields = (a[0, ..., 0], u, p, derivative[:, 0] if u.ndim == 1 else derivative[0])
+    save(drawn(x.numpy(), *(field.numpy() for field in fields)), out)
+
+
+def _decades(derivative: np.ndarray) -> np.ndarray:
+    size = np.abs(derivative) / np.abs(derivative).max()
+    return np.log10(np.maximum(size, 10.0**-DECADES))
+
+
+@styled
+def _on_a_line(
+    x: np.ndarray, a: np.ndarray, u: np.ndarray, p: np.ndarray, derivative: np.ndarray
+) -> Figure:
+    figure = Figure(figsize=(4.8, 2.45))
+    left, right = figure.subplots(1, 2, width_ratios=[1.15, 1.0])
+    left.plot(x[:, 0], a, color=QUIET, ls="--", label="input a")
+    left.plot(x[:, 0], u, color=TRUTH, label="solution u")
+    left.plot(x[:, 0], p, color=MODEL, label="prediction")
+    left.set(xlabel="x", xlim=(0, 1))
+    image = right.imshow(
+        _decades(derivative), origin="lower", extent=UNIT, cmap=TIMES, vmin=-DECADES, vmax=0
+    )
+    right.set(xlabel="x, input", ylabel="y, prediction", xticks=[0, 1], yticks=[0, 1])
+    right.grid(False)
+    _bar(figure, image, right)
+    legend(figure, left)
+    return figure
+
+
+@styled
+def _on_a_square(
+    x: np.ndarray, a: np.ndarray, u: np.ndarray, p: np.ndarray, derivative: np.ndarray
+) -> Figure:
+    figure = Figure(figsize=(6.2, 1.9))
+    axes = figure.subplots(1, 4)
+    low, high = float(min(u.min(), p.min())), float(max(u.max(), p.max()))
+    panels = [
+        ("input a", a, MEDIUM, None, None),
+        ("solution u", u, TIMES, low, high),
+        ("prediction", p, TIMES, low, high),
+        ("derivative by a", _decades(derivative), TIMES, -DECADES, 0),
+    ]
+    for one, (title, field, colours, least, most) in zip(axes, panels, strict=True):
+        image = one.imshow(
+            field.T, origin="lower", extent=UNIT, cmap=colours, vmin=least, vmax=most
+        )
+        one.set_title(title)
+    axes[3].plot(*x[tuple(n // 2 for n in u.shape)], "+", color="white", ms=9, mew=1.5)
+    for one in axes:
+        one.set(xticks=[], yticks=[])
+        one.grid(False)
+    _bar(figure, image, axes[3])
+    return figure
+
+
+def _bar(figure: Figure, image: AxesImage, axes: Axes) -> None:
+    bar = figure.colorbar(image, ax=axes, label="log₁₀ |∂u(y)/∂a(x)| / largest", aspect=25)
+    bar.ax.tick_params(labelsize=7.5)
