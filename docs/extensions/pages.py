@@ -76,7 +76,7 @@ def card(here: Path, name: str) -> str:
     drawn = picture(here, name)
     if drawn and "![" not in text:
         title, _, rest = text.partition("\n")
-        text = f"{title}\n\n![Samples of {name}]({drawn})\n{rest}"
+        text = f"{title}\n\n![Samples of {name}]({drawn})\n{_coarser(name)}{rest}"
     plan = layout(recipe)
     return f"""{text}
 
@@ -93,6 +93,12 @@ $ pdegen generate {name}
 {(folder / f"{name}.toml").read_text("utf-8").rstrip()}
 ```
 """
+
+
+def _coarser(name: str) -> str:
+    """What is coarser in the picture of a recipe than in its samples."""
+    said = ", ".join(f"{key} = {value}" for key, value in pictures.COARSER.get(name, {}).items())
+    return f"\nThe picture is of a coarser solution: `{said}`.\n" if said else ""
 
 
 def gallery(here: Path) -> str:

@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 
 from coupling import draw as draw_operator
-from pictures import PICTURES, recipes
+from pictures import COARSER, PICTURES, recipes
 from PIL import Image
 
 import pdegen
@@ -34,8 +34,9 @@ def draw_recipe(name: str, folder: Path, out: Path) -> None:
     """Solve the first samples of a recipe and draw them: several on a line, one in the plane."""
     several = load_recipe(name).problem.domain.dim == 1 and name not in WAVES
     store = pdegen.generate(
-        name, samples=6 if several else 3, out=folder / "store.zarr", workers=1, overwrite=True
-    )
+        name, samples=6 if several else 3, overrides=COARSER.get(name), out=folder / "store.zarr",
+        workers=1, overwrite=True,
+    )  # fmt: skip
     plot_store(store, None if several else 0, out)
 
 

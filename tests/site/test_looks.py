@@ -25,6 +25,7 @@ PAGES = (
     "generated/datasets.html",
     "generated/datasets/darcy-quick.html",
     "generated/operators.html",
+    "generated/operators/pit.html",
 )
 
 
