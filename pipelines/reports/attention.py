@@ -17,7 +17,8 @@ from pipelines.declared.physics import physics_of
 from pipelines.reports import charts
 from pipelines.reports.document import Section, Table
 from pipelines.reports.fields import Look, line
-from pipelines.reports.figures import MODEL, TRUTH, picture
+from pipelines.reports.figures import picture
+from pipelines.reports.palette import MODEL, TRUTH
 from pipelines.reports.sheets import Curves, Panel, sheet
 from pipelines.reports.study_charts import curves
 from pipelines.reports.wording import points

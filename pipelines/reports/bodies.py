@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from pdegen.domains import Box
 from pipelines.reports import outline
-from pipelines.reports.figures import MODEL, QUIET, TRUTH, WIDE, legend, styled
+from pipelines.reports.figures import WIDE, legend, styled
+from pipelines.reports.palette import MODEL, QUIET, TRUTH
 from pipelines.reports.sheets import BODY, Curves, Functions, few, sheet
 
 _COLUMNS = 4  # times that are drawn

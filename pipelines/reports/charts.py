@@ -13,23 +13,13 @@ from matplotlib.ticker import MaxNLocator
 
 from operators.training.fit import Epoch
 from pipelines.reports.fields import Look, line
-from pipelines.reports.figures import (
-    ERROR,
-    HALF,
-    MODEL,
-    QUIET,
-    TIMES,
-    TRUTH,
-    WIDE,
-    legend,
-    logarithmic,
-    styled,
-    time_bar,
-)
+from pipelines.reports.figures import HALF, TIMES, WIDE, legend, logarithmic, styled, time_bar
+from pipelines.reports.palette import DASHES, ERROR, INPUT, MARKERS, MODEL, QUIET, SHADE, TRUTH
 from pipelines.reports.sheets import Functions, Panel, few, sheet
 from pipelines.reports.wording import scientific
 
 FEW = 4  # channels of a sample that are drawn
+_COUNTED = 20  # samples, from which on bins count them
 
 
 @styled
@@ -54,11 +44,13 @@ def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
     rate.spines["right"].set(visible=True, color=QUIET)
     rate.tick_params(axis="y", colors=QUIET)
     rate.yaxis.label.set_color(QUIET)
-    axes.plot(epoch, losses, color=TRUTH, lw=1.0, ls="--", label=f"training loss ({loss})")
+    square = marker and "s"
+    said = f"training loss ({loss})"
+    axes.plot(epoch, losses, color=TRUTH, lw=1.0, ls="--", marker=square, ms=3, label=said)
     axes.plot(epoch, score, color=MODEL, marker=marker, ms=3, label=f"relative L² error, {watched}")
     best = int(np.argmin(score))
     note = f"best: {scientific(score[best])}, epoch {epoch[best]}"
-    axes.plot(epoch[best], score[best], "o", color=ERROR, ms=6, label=note)
+    axes.plot(epoch[best], score[best], "D", color=ERROR, ms=6, label=note)
     axes.set(xlabel="epoch", ylabel="loss, error")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     logarithmic(axes, "y", np.concatenate([losses, score]))
@@ -82,10 +74,10 @@ def predictions(
     samples: Sequence[int],
     noisy: bool = False,
 ) -> Figure:
-    """Truth u and prediction p of the best, the median and the worst sample, and p - u.
+    """Input, truth u and prediction p of the best, the median and the worst sample, and p - u.
 
     Args:
-        inputs: Drawn beside them, where they are no curves; None draws none.
+        inputs: Drawn beside them; None draws none.
         truth: u; of many channels a few are drawn.
         predicted: p, of the shape of the values of u.
         errors: Relative L² error of each sample.
@@ -108,29 +100,45 @@ def drawn(
     noisy: bool = False,
     most: int = FEW,
 ) -> Figure:
-    """Truth u, prediction p and p - u of samples, whose places follow their titles, of at most so
-    many channels; see `predictions`."""
-    if truth.domain.dim == 1:
-        return _on_a_line(truth, predicted, titles, most)
-    return _in_panels(inputs, noisy, truth, predicted, titles, most)
+    """Input, truth u, prediction p and p - u of samples, whose places follow their titles, of at
+    most so many channels; see `predictions`."""
+    draw = _on_a_line if truth.domain.dim == 1 else _in_panels
+    return draw(inputs, noisy, truth, predicted, titles, most)
 
 
 @styled
 def _on_a_line(
-    truth: Functions, predicted: np.ndarray, titles: dict[str, int], most: int
+    inputs: Functions | None,
+    noisy: bool,
+    truth: Functions,
+    predicted: np.ndarray,
+    titles: dict[str, int],
+    most: int,
 ) -> Figure:
-    """A column for each sample, two rows for each component: u and p, and p - u beneath."""
+    """A column for each sample: a row for the input, and two for each component, u and p, and p - u
+    beneath. A row has one scale."""
     components, times = list(truth.components.items())[:most], truth.times
     several = len(times) > 1
-    colour = Normalize(times[0], times[-1]) if several else None
-    rows = 2 * len(components)
-    figure = Figure(figsize=(WIDE, 0.4 + 2.1 * rows))
-    axes = figure.subplots(
-        rows, len(titles), sharex=truth.positions is None, squeeze=False,
-        height_ratios=[2, 1] * len(components),
+    start = min([*times, *([] if inputs is None else inputs.times)]) if several else 0.0
+    colour = Normalize(start, times[-1]) if several else None
+    ratios = [*[1.4] * (inputs is not None), *[2.0, 1.0] * len(components)]
+    figure = Figure(figsize=(WIDE, 0.4 + 1.4 * sum(ratios)))
+    every = figure.subplots(
+        len(ratios), len(titles), squeeze=False, sharex=truth.positions is None, sharey="row",
+        height_ratios=ratios,
     )  # fmt: skip
+    for cell, title in zip(every[0], titles, strict=True):
+        cell.set_title(title.format(", "))
+    if inputs is not None:
+        every[0, 0].set_ylabel(f"input {inputs.look.name}{' with noise' if noisy else ''}")
+        for cell, i in zip(every[0], titles.values(), strict=True):
+            for channel in inputs.chosen(most):
+                time = inputs.channels[channel].time
+                ink = TIMES(colour(time)) if colour and time is not None else INPUT
+                cell.plot(*line(inputs.place(i), inputs.of(i, channel)), color=ink, lw=1.3)
+    axes = every[len(ratios) - 2 * len(components) :]
     for row, (component, channels) in enumerate(components):
-        for column, (title, i) in enumerate(titles.items()):
+        for column, i in enumerate(titles.values()):
             above, below = axes[2 * row : 2 * row + 2, column]
             for time in few(list(channels), 4):
                 ink = TIMES(colour(time)) if colour and time is not None else TRUTH
@@ -141,15 +149,13 @@ def _on_a_line(
                 above.plot(x, p, color=ink if several else MODEL, ls="--", lw=1.3)
                 below.plot(x, p - u, color=ink if several else ERROR, lw=1.0)
                 below.set(xlim=(x[0], x[-1]))
-            if row == 0:
-                above.set_title(title.format(", "))
             below.axhline(0, color=QUIET, lw=0.6)
         axes[2 * row, 0].set_ylabel(component)
         axes[2 * row + 1, 0].set_ylabel(f"error, p − {component}")
     for cell in axes[-1]:
         cell.set_xlabel("x")
     if colour:
-        time_bar(figure, axes, colour)
+        time_bar(figure, every, colour)
     name, ink = truth.look.name, TIMES(0.5) if several else TRUTH
     first = axes[0, 0]
     first.plot([], [], color=ink, alpha=0.5 if several else 1.0, label=f"truth {name}")
@@ -168,7 +174,8 @@ def _in_panels(
     most: int,
 ) -> Figure:
     """Input, truth, prediction and error beside each other, a row for each of a few channels;
-    truth and prediction of a component of a sample have one scale of colours."""
+    truth and prediction of a component of a sample have one scale of colours, its errors in all
+    samples have one."""
     found = replace(truth, values=predicted)
     error = replace(
         truth, values=predicted - truth.values, by=truth.values,
@@ -183,18 +190,23 @@ def _in_panels(
             if a is not None and inputs is not None:
                 one = inputs.names[a] if len(inputs.names) > 1 else inputs.look.name
                 words = f"input {one}{' with noise' if noisy else ''}"
-                row[0] = inputs.panel(i, a, title=words if first or len(inputs.names) > 1 else "")
+                panel = inputs.panel(i, a, title=words if first or len(inputs.names) > 1 else "")
+                row[0] = replace(panel, label=one)
             if u is not None:
                 several = len(truth.names) > 1
                 one = truth.names[u] if several else truth.look.name
                 words = (f"truth {one}", "prediction p", f"error p − {one}")
                 like = truth.like(u)
                 scale = truth.look.scale(truth.of(i, like), found.of(i, like))
-                of_error = error.look.scale(error.of(i, like))
-                for place, (f, s, word) in enumerate(zip(
-                    (truth, found, error), (scale, scale, of_error), words, strict=True
+                of_error = error.look.scale(
+                    np.concatenate([error.of(j, like).ravel() for j in titles.values()])
+                )
+                labels = (None, f"{one}, p", f"p − {one}")
+                for place, (f, s, word, label) in enumerate(zip(
+                    (truth, found, error), (scale, scale, of_error), words, labels, strict=True
                 )):  # fmt: skip
-                    row[1 + place] = f.panel(i, u, s, word if first or several else "")
+                    panel = f.panel(i, u, s, word if first or several else "")
+                    row[1 + place] = replace(panel, label=label)
             rows.append(row[inputs is None :])
             names.append(title.format("\n") if k == 0 else "")
     return sheet(rows, names)
@@ -234,10 +246,18 @@ def error_by_time(
     figure = Figure(figsize=(HALF, 3.5))
     axes = figure.subplots()
     for number, (name, error) in enumerate(errors.items()):
-        ink, dashes = (MODEL, ERROR, TRUTH, QUIET)[number % 4], ("-", "--", "-.", ":")[number % 4]
+        ink, dashes = (MODEL, ERROR, TRUTH, QUIET)[number % 4], DASHES[number % 4]
         low, high = np.quantile(error, [0.05, 0.95], axis=0)
         axes.fill_between(times, low, high, color=ink, alpha=0.15, lw=0)
-        axes.plot(times, error.mean(axis=0), color=ink, ls=dashes, marker="o", ms=3, label=name)
+        axes.plot(
+            times,
+            error.mean(axis=0),
+            color=ink,
+            ls=dashes,
+            marker=MARKERS[number],
+            ms=3,
+            label=name,
+        )
     beside = beside or {}
     for (name, error), dashes in zip(beside.items(), (":", "-."), strict=False):
         axes.plot(times, error, color=TRUTH, ls=dashes, lw=1.0, label=name)
@@ -246,6 +266,32 @@ def error_by_time(
     axes.set(xlabel="time t", ylabel="relative L² error")
     every = [np.ravel(e) for e in (*errors.values(), *beside.values())]
     logarithmic(axes, "y", np.maximum(np.concatenate(every), 1e-16))
+    legend(figure, axes)
+    return figure
+
+
+@styled
+def error_by_grid(errors: Mapping[int, np.ndarray], trained: int) -> Figure:
+    """Relative L² errors on each grid: of every sample a dot, and the means.
+
+    Args:
+        errors: Points of an axis -> errors of the samples.
+        trained: Points of an axis in training, which a dotted line marks.
+    """
+    figure = Figure(figsize=(HALF, 3.5))
+    axes, grids = figure.subplots(), sorted(errors)
+    for n in grids:
+        own = np.maximum(errors[n], 1e-16)
+        label = "each sample" if n == grids[0] else None
+        axes.plot(np.full(len(own), n), own, "_", color=SHADE, ms=14, mew=1.0, label=label)
+    means = [float(errors[n].mean()) for n in grids]
+    axes.plot(grids, means, color=MODEL, marker="D", ms=5, label="mean")
+    axes.axvline(trained, color=QUIET, lw=0.9, ls=":", label="grid of training")
+    axes.set(xlabel="points of each axis", ylabel="relative L² error", xscale="log")
+    axes.set_xlim(grids[0] / 1.3, grids[-1] * 1.3)
+    axes.set_xticks(grids, [str(n) for n in grids])
+    axes.set_xticks([], minor=True)
+    logarithmic(axes, "y", np.maximum(np.concatenate([errors[n] for n in grids]), 1e-16))
     legend(figure, axes)
     return figure
 
@@ -278,20 +324,27 @@ def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None
 
 @styled
 def error_histogram(errors: np.ndarray) -> Figure:
-    """How many samples have which relative L² error, with mean, median and worst."""
+    """How many samples have which relative L² error, with mean, median and worst; of few samples
+    each one."""
     errors = np.maximum(errors, 1e-16)  # an exact prediction has a place on a logarithmic axis
     low, high = errors.min() / 1.05, errors.max() * 1.05
     figure = Figure(figsize=(HALF, 3.5))
     axes = figure.subplots()
-    bins = np.geomspace(low, high, 2 + max(5, int(2 * len(errors) ** 0.5)))
-    axes.hist(errors, bins=bins.tolist(), color="#9CC5E0", edgecolor="white", lw=0.5)
+    axes.set_xscale("log")
+    if len(errors) < _COUNTED:
+        place = range(1, len(errors) + 1)
+        axes.plot(np.sort(errors), place, "o", color=MODEL, ms=5, ls="", label="each sample")
+    else:
+        bins = np.geomspace(low, high, 2 + max(5, int(2 * len(errors) ** 0.5)))
+        axes.hist(errors, bins=bins.tolist(), color=SHADE, edgecolor="white", lw=0.5)
     for name, value, ink, dashes in (
         ("mean", errors.mean(), MODEL, "-"),
         ("median", float(np.median(errors)), TRUTH, "--"),
         ("worst", errors.max(), ERROR, ":"),
     ):
         axes.axvline(value, color=ink, ls=dashes, label=f"{name} {scientific(value)}")
-    axes.set(xlabel="relative L² error", ylabel="samples")
+    counted = "samples, by rising error" if len(errors) < _COUNTED else "samples"
+    axes.set(xlabel="relative L² error", ylabel=counted)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(False, axis="x")
     logarithmic(axes, "x", np.array([low, high]))

@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pipelines.reports.fields import Look, line
-from pipelines.reports.figures import HALF, QUIET, TRUTH, WIDE, legend, logarithmic, styled
+from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
 from pipelines.reports.live import Trace
+from pipelines.reports.palette import ERROR, INPUT, MODEL, QUIET, TRUTH
 from pipelines.reports.sheets import Functions, Panel, sheet
 from pipelines.reports.wording import scientific
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; dashes and markers differ as well
-INKS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
+INKS = (MODEL, ERROR, INPUT, "#CC79A7", "#E69F00", "#56B4E9", QUIET, TRUTH)
 DASHES = ("-", "--", "-.", ":")
 MARKERS = "osD^vPX"
 FEW = 4  # runs of which predictions are drawn

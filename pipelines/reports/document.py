@@ -17,7 +17,7 @@ from latex2mathml.converter import convert
 
 from operators.training.files import write
 from pipelines.declared.benchmark import slug
-from pipelines.reports import latex
+from pipelines.reports import latex, palette
 from pipelines.reports.scripts import POLICY, SCRIPT
 from pipelines.reports.wording import Number
 
@@ -197,7 +197,7 @@ def html(report: Report) -> str:
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     return environment.get_template("report.html.jinja").render(
-        report=report, script=SCRIPT, policy=POLICY
+        report=report, script=SCRIPT, policy=POLICY, palette=palette
     )
 
 

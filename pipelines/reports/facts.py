@@ -51,12 +51,19 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         (
             "Trained on",
             f"n = {points(experiment.data.resolution, run.pairs.domain)} points, "
-            f"samples {run.scores.reading}",
+            f"samples {_read(run.scores.reading)}",
         ),
         ("Optimizer", f"{in_words(optimizer)}, momentum {momentum}"),
         ("Training", settings(training)),
         ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),
     ]
+
+
+def _read(reading: str) -> str:
+    """How training samples were read."""
+    words = {"resident": "all in memory", "streamed": "read ahead from disk"}
+    how, *rest = reading.split(",")
+    return ",".join([words.get(how, how), *rest])
 
 
 def _part(part: Mapping[str, Any]) -> str:

@@ -216,7 +216,8 @@ def bar(image: ScalarMappable, axes: Axes, look: Look, label: str = "") -> None:
     place = axes.inset_axes((1.04, 0.0, 0.055, 1.0))
     figure = axes.get_figure(root=True)
     assert figure is not None
-    drawn = figure.colorbar(image, cax=place, label=label)
+    drawn = figure.colorbar(image, cax=place)
+    drawn.set_label(label, labelpad=1)
     scale = image.norm
     if look.phases is not None:
         drawn.set_ticks(list(look.phases), labels=[f"{value:.4g}" for value in look.phases])

@@ -21,8 +21,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from operators.training.files import write
 from pipelines.reports.document import Picture
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; line styles differ as well.
-TRUTH, MODEL, ERROR, QUIET = "#000000", "#0072B2", "#D55E00", "#7F7F7F"
 TIMES: Colormap = ListedColormap(colormaps["viridis"](np.linspace(0.0, 0.88, 256)))
 WIDE, HALF = 9.4, 4.6  # inches: across the report's page, and half of it
 _STYLE: dict[str, Any] = {

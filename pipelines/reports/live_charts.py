@@ -13,7 +13,7 @@ from pdegen.domains import Box
 from pipelines.reports import charts, trajectories
 from pipelines.reports.document import Picture
 from pipelines.reports.fields import line
-from pipelines.reports.figures import MODEL, QUIET, TRUTH, WIDE, legend, styled
+from pipelines.reports.figures import WIDE, legend, styled
 from pipelines.reports.live import (
     MOST,
     Chart,
@@ -24,6 +24,7 @@ from pipelines.reports.live import (
     with_slides,
     zoomable,
 )
+from pipelines.reports.palette import MODEL, QUIET, TRUTH
 from pipelines.reports.sheets import Functions, few
 
 _MILLISECONDS = 200  # of a time

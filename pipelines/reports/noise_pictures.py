@@ -14,7 +14,8 @@ from pdegen.inverse.setting import Estimate
 from pdegen.store.store import open_sealed
 from pipelines.reports.document import Picture
 from pipelines.reports.fields import Look, line
-from pipelines.reports.figures import MODEL, QUIET, picture
+from pipelines.reports.figures import picture
+from pipelines.reports.palette import MODEL, QUIET
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.sheets import Curves, Functions, Panel, sheet
 from pipelines.studies.inversions import on_cells

@@ -242,15 +242,20 @@ class _Part:
         error = MEASURES["errors"]
         means, spreads = np.moveaxis(self.pairs("errors"), -1, 0)
         words, names = [f"{level:g}" for level in self.study.test_levels], list(self.rows)
+        said = "Mean over the test samples and seeds ± deviation over the seeds."
+        text = (f"{error.title}: {error.meaning} {said}", *self._lessons(means))
+        if len(words) == 1:
+            figure = charts.dots(dict(zip(names, means[:, 0], strict=True)), spreads[:, 0].tolist())
+            caption = f"Mean relative L² error at noise level {words[0]}, the only one tested."
+            return Section("Errors", text, pictures=(picture(figure, "levels", caption),))
         places = range(len(words))
         series = {name: (places, row) for name, row in zip(names, means.tolist(), strict=True)}
         ticks = dict(zip(places, words, strict=True))
         figure = charts.curves(series, _LEVEL, ticks=ticks, spreads=spreads.tolist())
         heat = charts.heat_map(means, spreads, names, words, _LEVEL)
-        said = "Mean over the test samples and seeds ± deviation over the seeds."
         return Section(
             "Trained at one level, tested at another",
-            (f"{error.title}: {error.meaning} {said}", *self._lessons(means)),
+            text,
             pictures=(
                 picture(heat, "matrix", "Mean relative L² error by training and test level."),
                 picture(figure, "levels", "The same against the noise level of the test samples."),

@@ -22,7 +22,8 @@ from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import domain_of, functions_in, physics_of
 from pipelines.reports.bodies import curves_along
 from pipelines.reports.fields import Ends, Look, line
-from pipelines.reports.figures import MODEL, QUIET, TIMES, WIDE, legend, save, styled, time_bar
+from pipelines.reports.figures import TIMES, WIDE, legend, save, styled, time_bar
+from pipelines.reports.palette import MODEL, QUIET
 from pipelines.reports.sheets import Above, Functions, Panel, in_columns, sheet, wrapped
 from pipelines.runs.finished import FinishedRun
 

@@ -35,14 +35,15 @@ def section(run: FinishedRun) -> Section:
     )
     u = truth.look.name
     explained = (
-        f"Prediction p over the truth {u}, and beneath it the error p − {u} on its own scale."
+        f"{'' if shape else 'The input. '}Prediction p over the truth {u}, and beneath them the "
+        f"error p − {u}. Each row has one scale."
     )
     if truth.domain.dim > 1:
         seen = "with the noise that the model sees" if noisy else "as the model sees it"
         explained = (
-            f"{'Truth' if shape else 'Input, truth'} {u}, prediction p and error p − {u} on its "
-            "own scale; truth and prediction of a sample have the same one. x points to the "
-            f"right, y upwards.{'' if shape else f' The input is drawn {seen}.'}"
+            f"{'Truth' if shape else 'Input, truth'} {u}, prediction p and error p − {u}; "
+            "the errors have one scale, and truth and prediction of a sample have one. x points to "
+            f"the right, y upwards.{'' if shape else f' The input is drawn {seen}.'}"
         )
         if truth.near is not None:
             (left, low), (right, high) = truth.near

@@ -7,7 +7,9 @@ from statistics import mean, median
 import numpy as np
 
 from pdegen.domains import Domain
-from pipelines.reports.document import Section, Table
+from pipelines.reports import charts
+from pipelines.reports.document import Picture, Section, Table
+from pipelines.reports.figures import picture
 from pipelines.reports.sheets import few
 from pipelines.reports.wording import points, scientific
 from pipelines.runs.baselines import compared
@@ -44,7 +46,22 @@ def section(run: FinishedRun) -> Section:
             Table(rows, header, name="of each checkpoint on each grid"), table, *_further(run),
             *_by_part(run),
         ),
+        _on_grids(run),
     )  # fmt: skip
+
+
+def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
+    """Errors against the grid, of the checkpoint that is reported; none of one grid alone."""
+    results = [r for r in run.scores.results if r.checkpoint == run.checkpoint]
+    if len(results) < 2:
+        return ()
+    errors = {r.resolution: np.asarray(r.errors) for r in results}
+    caption = (
+        "Relative L² error on each grid, of the same weights: every test sample, and the mean. The "
+        "dotted line is the grid of training."
+    )
+    figure = charts.error_by_grid(errors, run.experiment.data.resolution)
+    return (picture(figure, "error-by-grid", caption, half=True),)
 
 
 def _further(run: FinishedRun) -> list[Table]:

@@ -27,8 +27,9 @@ from pipelines.reports.fields import (
     show,
     sides,
 )
-from pipelines.reports.figures import QUIET, WIDE, styled
+from pipelines.reports.figures import WIDE, styled
 from pipelines.reports.outline import bodies
+from pipelines.reports.palette import QUIET
 
 _T = TypeVar("_T")
 _CURVES = 0.7  # height of a panel of curves over its width

@@ -13,13 +13,12 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from pipelines.reports.fields import Look, line
-from pipelines.reports.figures import ERROR, QUIET, TRUTH, WIDE, logarithmic, styled
+from pipelines.reports.figures import WIDE, logarithmic, styled
+from pipelines.reports.palette import DASHES, ERROR, MARKERS, MODEL, QUIET, TRUTH
 from pipelines.reports.sheets import Functions, Panel, sheet
 from pipelines.reports.wording import scientific
 
 MEAN_ERROR = "mean relative L² error"
-_DASHES = ("-", "--", "-.", ":")
-_MARKERS = "osD^vP*X<>hp"
 
 
 def _inks(names: Sequence[str]) -> list[Any]:
@@ -76,10 +75,10 @@ def curves(
     for i, (ink, (name, (places, values))) in enumerate(
         zip(_inks(list(series)), series.items(), strict=False)
     ):
-        marker = _MARKERS[i % len(_MARKERS)] if markers else ""
+        marker = MARKERS[i % len(MARKERS)] if markers else ""
         look = {"color": ink, "label": name, "lw": 1.1, "ms": 4, "marker": marker}
         error = None if spreads is None or not any(spreads[i]) else spreads[i]
-        axes.errorbar(places, values, error, ls=_DASHES[i % 4], capsize=2, **look)
+        axes.errorbar(places, values, error, ls=DASHES[i % 4], capsize=2, **look)
         if bands and name in bands:
             axes.fill_between(places, *bands[name], color=ink, alpha=0.18, lw=0)
     axes.set(xlabel=x, ylabel=y)
@@ -93,6 +92,30 @@ def curves(
     ends = [values for pair in (bands or {}).values() for values in pair]
     logarithmic(axes, "y", np.concatenate([*(values for _, values in series.values()), *ends]))
     _legend(axes)
+    return figure
+
+
+@styled
+def dots(means: Mapping[str, float], spreads: Sequence[float], x: str = MEAN_ERROR) -> Figure:
+    """A positive value for each name, the smallest one on top, with its spread.
+
+    Args:
+        means: Name -> value.
+        spreads: Of the values, in their order.
+        x: What they are.
+    """
+    order = np.argsort(list(means.values()))[::-1]
+    names, values = list(means), np.array(list(means.values()))
+    figure = Figure(figsize=(WIDE, 0.9 + 0.3 * len(names)))
+    axes = figure.subplots()
+    for place, i in enumerate(order):
+        spread = spreads[i] or None
+        axes.errorbar(values[i], place, xerr=spread, fmt="o", color=MODEL, ms=6, capsize=3)
+        axes.annotate(
+            f"{values[i]:.3g}", (values[i], place), (8, 5), textcoords="offset points", fontsize=8
+        )
+    axes.set_yticks(range(len(names)), [names[i] for i in order])
+    axes.set(xlabel=x, xlim=(0, 1.12 * float((values + np.nan_to_num(spreads)).max())))
     return figure
 
 
@@ -117,7 +140,7 @@ def errors_against_costs(
         for i, (ink, (name, error)) in enumerate(
             zip(_inks(list(errors)), errors.items(), strict=False)
         ):
-            marker, label = _MARKERS[i % len(_MARKERS)], f"{i + 1} {name}"
+            marker, label = MARKERS[i % len(MARKERS)], f"{i + 1} {name}"
             axis.plot(values[name], error, marker, color=ink, ms=5, label=label)
             place = {"xytext": (3, 3), "textcoords": "offset points", "fontsize": 6.5}
             axis.annotate(str(i + 1), (values[name], error), **place)

@@ -13,7 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from pdegen.domains import Box
 from pipelines.reports.fields import layer
-from pipelines.reports.figures import ERROR, HALF, MODEL, TRUTH, legend, logarithmic, styled
+from pipelines.reports.figures import HALF, legend, logarithmic, styled
+from pipelines.reports.palette import ERROR, MODEL, TRUTH
 from pipelines.reports.sheets import Functions, Panel, few, sheet
 
 _ROWS = ("truth {}", "prediction p", "difference p − {}")

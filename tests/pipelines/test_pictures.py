@@ -22,7 +22,7 @@ from pdegen.making.derived import add_noise, at_levels
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import StoreError, lay_out
-from pipelines.reports import charts, fields, figures
+from pipelines.reports import charts, fields, figures, palette, study_charts
 from pipelines.reports.fields import Look
 from pipelines.reports.pictures import AFTERTHOUGHT, plot_store
 from pipelines.reports.sheets import Functions
@@ -134,8 +134,9 @@ def test_truth_and_prediction_have_one_scale_and_the_error_is_centred() -> None:
     for row in range(3):
         _, truth, prediction, error = images[4 * row : 4 * row + 4]
         assert truth.get_clim() == prediction.get_clim()
-        low, high = error.get_clim()
-        assert low == -high
+        assert error.get_clim() == pytest.approx((-3, 3))  # that of the worst
+    labels = [bar.get_ylabel() for axes in figure.axes[:4] for bar in axes.child_axes]
+    assert labels == ["u", "a, p", "p − a"]
     np.testing.assert_allclose(np.asarray(images[11].get_array()), 3.0)
     assert images[9].get_clim() == (2.0, 10.0)
     assert figure.axes[8].get_ylabel() == "worst: sample 102\nerror 3.00e0"
@@ -246,8 +247,12 @@ def test_best_median_and_worst_are_those_of_the_errors() -> None:
         "median: sample 102, error 2.00e-1",
         "worst: sample 100, error 3.00e-1",
     ]
-    beneath = [axes.lines[0].get_ydata() for axes in figure.axes[3:]]
+    given, beneath = ([axes.lines[0].get_ydata() for axes in figure.axes[at : at + 3]]
+                      for at in (0, 6))  # fmt: skip
+    np.testing.assert_allclose(given, np.broadcast_to(np.sin(x), (3, 16)))
     np.testing.assert_allclose(beneath, np.broadcast_to([[0.1], [0.2], [0.3]], (3, 16)))
+    for row in range(3):
+        assert len({axes.get_ylim() for axes in figure.axes[3 * row : 3 * row + 3]}) == 1
 
 
 def test_predictions_of_many_times_are_drawn_at_four_of_them() -> None:
@@ -256,7 +261,7 @@ def test_predictions_of_many_times_are_drawn_at_four_of_them() -> None:
     figure = charts.predictions(
         truth, truth, truth.values + 0.1, np.array([0.1, 0.2, 0.3]), range(3)
     )
-    beneath = figure.axes[3].lines[:-1]  # the last line is zero
+    beneath = figure.axes[6].lines[:-1]  # the last line is zero
     assert len(beneath) == 4
     assert figure.axes[-1].get_ylabel() == "time t"
 
@@ -274,8 +279,36 @@ def test_the_spectrum_of_a_sine_is_half_its_amplitude_at_its_mode() -> None:
 
 @pytest.mark.parametrize("errors", [[0.0], [0.1, 0.1], [1e-5, 1e-3, 2.0], [0.02, 0.03]])
 def test_the_histogram_counts_every_sample(errors: list[float]) -> None:
-    axes = charts.error_histogram(np.array(errors)).axes[0]
-    assert sum(bar.get_height() for bar in axes.patches) == len(errors)
+    many = charts.error_histogram(np.array(20 * errors)).axes[0]
+    assert sum(bar.get_height() for bar in many.patches) == 20 * len(errors)
+    few = charts.error_histogram(np.array(errors)).axes[0]
+    assert not few.patches
+    assert list(few.lines[0].get_ydata()) == list(range(1, len(errors) + 1))
+
+
+def test_one_epoch_is_a_point() -> None:
+    history = [Epoch(1, loss=1.0, score=0.5, lr=1e-3, seconds=1.0)]
+    axes = charts.learning_curve(history, "h1", "validation split").axes[0]
+    assert [curve.get_marker() for curve in axes.lines] == ["s", "o", "D"]
+
+
+def test_errors_of_each_grid_are_drawn_with_their_mean() -> None:
+    errors = {32: np.array([0.2, 0.4]), 16: np.array([0.1, 0.3])}
+    axes = charts.error_by_grid(errors, 16).axes[0]
+    *samples, mean, trained = axes.lines
+    np.testing.assert_allclose(mean.get_xydata(), [[16, 0.2], [32, 0.3]])
+    assert [list(one.get_ydata()) for one in samples] == [[0.1, 0.3], [0.2, 0.4]]
+    assert trained.get_xdata()[0] == 16
+
+
+def test_methods_at_one_level_are_dots_with_the_smallest_error_on_top() -> None:
+    axes = study_charts.dots({"worse": 0.4, "better": 0.1}, [0.0, 0.05]).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["worse", "better"]
+    assert [text.get_text() for text in axes.texts] == ["0.4", "0.1"]
+
+
+def test_the_site_has_the_palette_of_the_pictures() -> None:
+    assert palette.MODEL in Path("docs/static/site.css").read_text()
 
 
 def test_ids_of_two_pictures_in_a_page_differ() -> None:

@@ -174,7 +174,7 @@ def test_the_facts_of_darcy_are_told(darcy: tuple[Path, str], inverse: tuple[Pat
     assert "against harmonic finite volumes on 117 x 117 cells" in forward["Error of the data"]
     assert "residual" in forward["Quality of the data"]
     assert forward["Learned"] == "a on 13 x 13 points → u on the same points"
-    assert forward["Trained on"] == "n = 13 x 13 points, samples resident"
+    assert forward["Trained on"] == "n = 13 x 13 points, samples all in memory"
     assert "Noise on a" not in forward
     assert backward["Learned"] == "u on 13 x 13 points → a, its averages over 5 x 5 cells"
     assert backward["Noise on u"] == (
@@ -274,7 +274,7 @@ def test_pictures_are_beside_the_markdown_and_labelled(
 ) -> None:
     run, _ = request.getfixturevalue(kind)
     links = re.findall(r"!\[(.+)\]\((.+)\)", (run / "report.md").read_text("utf-8"))
-    expected = 7 if kind == "published" else 6  # with the errors at its times
+    expected = {"published": 8, "inverse": 6}.get(kind, 7)  # errors at its times; one grid alone
     assert len(links) == expected
     assert all((run / link).read_text("utf-8").startswith("<svg") for _, link in links)
     assert len(
