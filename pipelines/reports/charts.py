@@ -119,8 +119,8 @@ def _on_a_line(
     beneath. A row has one scale."""
     components, times = list(truth.components.items())[:most], truth.times
     several = len(times) > 1
-    start = min([*times, *([] if inputs is None else inputs.times)]) if several else 0.0
-    colour = Normalize(start, times[-1]) if several else None
+    known = [] if inputs is None else inputs.times
+    colour = Normalize(min(known + times), times[-1]) if several else None
     ratios = [*[1.4] * (inputs is not None), *[2.0, 1.0] * len(components)]
     figure = Figure(figsize=(WIDE, 0.4 + 1.4 * sum(ratios)))
     every = figure.subplots(

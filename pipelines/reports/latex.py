@@ -54,6 +54,19 @@ def text(words: str) -> str:
     return "".join(map(_piece, _PIECES.finditer(unicodedata.normalize("NFC", words))))
 
 
+def symbols(words: str) -> str:
+    """Letters and signs within a formula."""
+    return "".join(_symbol(letter) for letter in words)
+
+
+def _symbol(letter: str) -> str:
+    if letter in _SYMBOLS:
+        return f"{_SYMBOLS[letter]} "
+    if letter in "{}%&#$_\\^~" or not letter.isascii():
+        return rf"\text{{{text(letter)}}}"
+    return letter
+
+
 def _piece(found: re.Match[str]) -> str:
     if found["up"]:
         return f"$^{{{found['up'].translate(_RAISED)}}}$"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pipelines.reports import attention, charts, live_charts, predictions, scores
+from pipelines.reports import attention, charts, formulas, live_charts, predictions, scores
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.facts import distinct, facts
 from pipelines.reports.figures import picture
@@ -55,7 +55,7 @@ def _report(run: FinishedRun) -> Report:
             ("training samples", f"{distinct(run):,}"),
         ],
         sections=[
-            Section("What was run", tables=(Table(facts(run)),)),
+            Section("What was run", tables=(Table(facts(run)),), formulas=formulas.of_run(run)),
             scores.section(run),
             _learning_section(run),
             predictions.section(run),
