@@ -29,6 +29,8 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         part.model_dump(mode="json") for part in (experiment.training, experiment.model)
     )
     protocol, optimizer = training.pop("protocol"), training.pop("optimizer")
+    decay = training.pop("average")  # 0 averages nothing
+    training |= {"weights averaged with decay": decay} if decay else {}
     momentum = "cycled" if experiment.training.optimizer.cycle_momentum else "constant"
     splits = {k: f"{stop - start:,}" for k, (start, stop) in held.splits.items()}
     seed = f"; seed {recipe['seed']}" if "seed" in recipe else ""
