@@ -21,7 +21,8 @@ import pipelines
 from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
 from pipelines.declared.experiment import Experiment
 from pipelines.reports.fields import MEDIUM
-from pipelines.reports.figures import MODEL, QUIET, TIMES, TRUTH, legend, save, styled
+from pipelines.reports.figures import TIMES, legend, save, styled
+from pipelines.reports.palette import MODEL, QUIET, TRUTH
 
 DECADES = 3  # of the derivative, below its largest value
 TABLES = ("standard", "quick")  # the first that has the operator
