@@ -32,7 +32,7 @@ from pdegen.sampling.gaussian import SquareGaussianField
 
 # Widths of the steps, chosen by trials on 43 x 43 and 85 x 85 points; coarse cells cost little
 _FIRST, _SECOND, _THIRD = (1.0, 0.7, 0.5, 0.35, 0.25), (0.25, 0.2), (0.15, 0.1, 0.07)
-_LAST, _FEW = (0.12, 0.08, 0.05, 0.04), (0.12, 0.08, 0.05)
+_LAST, _FEW = (0.12, 0.08, 0.05, 0.04), (0.12, 0.06)
 _MORE = 6  # steps, at most, until the data fit
 _FEWEST, _MANY = 15, 40  # cells of an axis: of the first level, and of one with narrow steps
 _FLOOR = 1e-3  # deviation of noise that total variation assumes at least, of that of u
