@@ -16,7 +16,7 @@ from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.exported import FILE, KEY, description, encoded
 from pdegen.foreign.hugging_card import CARD, CROISSANT, Told
 from pdegen.foreign.huggingface import check_huggingface, huggingface_folder
-from pdegen.foreign.replacing import replacing
+from pdegen.foreign.replacing import check_replaceable, replacing
 from pdegen.foreign.writers import Declared, Sink
 from pdegen.making.generate import Progress
 from pdegen.reasons import check_room
@@ -122,6 +122,8 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
     if not ours or path.is_symlink():
         what = "file" if marks is None else "folder that was exported"
         raise ForeignError(f"{path} is no {what}: it is not replaced")
+    if marks is not None:
+        check_replaceable(path, marks if format == _HUB else (*marks, "*.npy"))
 
 
 def _writer(store: Store, format: str, arrays: Mapping[str, Declared]) -> _Writer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +17,10 @@ from pdegen.store.card import CARD, CROISSANT
 from pdegen.store.croissant import CONTEXT, LICENCE, TYPES, citation
 from pdegen.store.format import Attributes, Description
 
-__all__ = ["CARD", "CROISSANT", "Told", "card", "metadata"]
+__all__ = ["CARD", "CROISSANT", "Told", "card", "metadata", "yaml"]
 
 DEFAULT, COORDINATES = "default", "coordinates"  # the two tables
+_UNPRINTED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # by YAML
 _SIZES = {10**k: text for k, text in zip(range(3, 8), (
     "n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M"), strict=True)}  # fmt: skip
 
@@ -48,17 +50,31 @@ def card(
         counts: Rows of each split.
         told: Of the recipe.
     """
-    header = _header(store.said, columns, coordinates, counts)
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items()]
+    header = yaml(_header(store.said, columns, coordinates, counts))
     body = cards.card(store, [*_use(store), *_told(told)])
-    return "\n".join(["---", *lines, "---", "", body])
+    return "\n".join([*header, "", body])
+
+
+def yaml(header: Mapping[str, Any]) -> list[str]:
+    """The lines of a header of a card. JSON of one line is YAML, where letters that YAML does not
+    print or that end its lines are escaped.
+
+    >>> yaml({"name": "a: b\\x7f"})
+    ['---', 'name: "a: b\\\\u007f"', '---']
+    """
+    texts = {key: json.dumps(value, ensure_ascii=False) for key, value in header.items()}
+    lines = [f"{key}: {_UNPRINTED.sub(_escape, text)}" for key, text in texts.items()]
+    return ["---", *lines, "---"]
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def _header(
     said: Attributes, columns: Sequence[Column], coordinates: Sequence[Column],
     counts: Mapping[str, int],
 ) -> dict[str, Any]:  # fmt: skip
-    """The header; JSON of one line is YAML."""
     total = sum(counts.values())
     row = sum(column.bytes for column in columns)
     size = next((text for most, text in _SIZES.items() if total < most), "n>10M")

@@ -7,8 +7,9 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 from pdegen.foreign.arrays import ForeignError
@@ -17,6 +18,24 @@ from pdegen.store.objects import flush_folder
 _NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # what the hidden folder may hold
 _HERE = -100  # AT_FDCWD: paths are as they are
 _EXCHANGE = 2  # RENAME_EXCHANGE
+
+
+def check_replaceable(folder: Path, ours: Sequence[str]) -> None:
+    """Raise ForeignError where a folder holds more than what is to be replaced, such as the .git
+    of a clone: all of it would be lost.
+
+    Args:
+        folder: To be replaced as a whole.
+        ours: Patterns of the names that an export has written there.
+    """
+    others = [
+        path.name for path in folder.iterdir() if not any(fnmatch(path.name, one) for one in ours)
+    ]
+    if others:
+        raise ForeignError(
+            f"{folder} holds {min(others)}, which no export has written: it is not replaced, "
+            "move that or choose another --out"
+        )
 
 
 @contextmanager

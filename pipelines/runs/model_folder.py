@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import shlex
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from operators.training.checkpoint import CONFIG, MODEL_FORMAT, WEIGHTS
 from operators.training.files import read, write, write_json
-from pdegen.foreign.replacing import replacing
+from pdegen.foreign.hugging_card import yaml
+from pdegen.foreign.replacing import check_replaceable, replacing
 from pipelines.runs.finished import Result, read_result
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.reproduction import overriding, toml
@@ -32,7 +34,7 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
 
     Raises:
         ReportError: If the folder is no finished run, or is damaged.
-        RunError: If something is in the way.
+        RunError, ForeignError: If something is in the way.
         OSError: If the place cannot be written.
     """
     result = read_result(run)
@@ -56,6 +58,7 @@ def _check_free(out: Path, overwrite: bool) -> None:
         raise RunError(f"{out} exists: use --overwrite to replace it")
     if out.is_symlink() or not all((out / name).is_file() for name in (WEIGHTS, CONFIG, CARD)):
         raise RunError(f"{out} is no folder of a model: it is not replaced")
+    check_replaceable(out, (WEIGHTS, CONFIG, CARD))
 
 
 def card(result: Result) -> str:
@@ -70,7 +73,6 @@ def _main(result: Result) -> list[Score]:
 
 
 def _header(result: Result) -> Iterator[str]:
-    """JSON of one line is YAML."""
     experiment, data = result.experiment, result.scores.data
     model: dict[str, Any] = {
         "name": experiment.name,
@@ -95,16 +97,14 @@ def _header(result: Result) -> Iterator[str]:
         "tags": ["physics", "pde", "operator-learning", experiment.model.name],
         "model-index": [model],
     }
-    yield "---"
-    for key, value in header.items():
-        yield f"{key}: {json.dumps(value, ensure_ascii=False)}"
-    yield "---"
+    yield from yaml(header)
 
 
 def _title(result: Result) -> Iterator[str]:
     experiment, data, said = result.experiment, result.scores.data, result.description
     c_in, c_out = said["channels"]
-    yield from (f"# {experiment.name}", "", f"{experiment.summary}.", "", "| | |", "|---|---|")
+    summary = escape(" ".join(experiment.summary.split()), quote=False)
+    yield from (f"# {experiment.name}", "", f"{summary}.", "", "| | |", "|---|---|")
     yield f"| operator | {experiment.model.name}, {result.scores.parameters:,} parameters |"
     yield f"| map | {data['input']} -> {data['target']}: {_count(c_in)} -> {_count(c_out)} |"
     yield f"| points | in {said['dim']} dimensions; {data['resolution']} of each axis in training |"
@@ -167,13 +167,14 @@ def _use(result: Result) -> Iterator[str]:
 
 
 def _declaration(result: Result) -> Iterator[str]:
-    words = overriding(result.experiment)
+    command = shlex.join(["pdegen", "run", *(overriding(result.experiment) or ())])
     yield from ("## Training", "")
-    if words:
-        yield f"`{' '.join(['pdegen run', *words])}`, which is:"
+    if command != "pdegen run" and not set(command) & set("`\n"):  # which would end its marks
+        yield f"`{command}`, which is:"
     else:
         yield "`pdegen run experiment.toml`, with:"
-    yield from ("", "```toml", toml(result.experiment.model_dump(mode="json")), "```")
+    declared = toml(result.experiment.model_dump(mode="json")).replace("```", "'''")
+    yield from ("", "```toml", declared, "```")
 
 
 def _citation(result: Result) -> Iterator[str]:

@@ -5,17 +5,20 @@ import os
 import re
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 import operators
 from operators import CheckpointError
 from operators.training.files import read_json
 from pipelines.runs import model_folder
+from pipelines.runs.finished import read_result
 from pipelines.runs.folder import RunError
-from pipelines.runs.model_folder import export_model
+from pipelines.runs.model_folder import card, export_model
 from tests.forked import forked
 
 
@@ -164,3 +167,23 @@ def test_a_killed_export_leaves_no_folder(finished, tmp_path, monkeypatch):
     assert not (tmp_path / "model").exists()
     export_model(finished[0], tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("name", [".git", "notes.txt"])
+def test_what_others_put_beside_a_model_is_never_lost(finished, copy, refused, name):
+    (copy / name).mkdir()
+    words = ("export", finished[0], "--format", "model", "--out", copy, "--overwrite")
+    assert f"holds {name}, which no export has written" in refused(*words)
+    assert (copy / name).is_dir()
+
+
+def test_words_of_people_end_neither_the_header_nor_the_text(finished):
+    result = read_result(finished[0])
+    summary = 'a: "b"\x7f \x85\u2028<script>\n# c\n```\n# d'
+    hostile = replace(result, experiment=result.experiment.model_copy(update={"summary": summary}))
+    _, header, text = card(hostile).split("---\n", 2)
+    (model,) = yaml.safe_load(header)["model-index"]
+    assert {one["task"]["name"] for one in model["results"]} == {summary}
+    assert "<script>" not in text.partition("## ")[0]
+    assert "\n# c" not in text.partition("## ")[0]
+    assert text.count("\n```") == 2 * 4  # of Python, sh, TOML and BibTeX

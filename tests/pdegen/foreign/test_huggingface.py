@@ -193,6 +193,16 @@ def test_two_exports_are_the_same_bytes_and_replace_no_other_folder(finished, tm
         export(finished.url, "huggingface", tmp_path / "mine", overwrite=True)
 
 
+@pytest.mark.parametrize("format", ["huggingface", "npy"])
+def test_what_others_put_into_the_folder_is_never_lost(finished, tmp_path, format):
+    folder = export(finished.url, format, tmp_path / "out")
+    (folder / ".git").mkdir()
+    with pytest.raises(ForeignError, match=r"holds \.git, which no export has written"):
+        export(finished.url, format, folder, overwrite=True)
+    (folder / ".git").rmdir()
+    export(finished.url, format, folder, overwrite=True)
+
+
 def test_without_pyarrow_the_extra_is_named(finished, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ForeignError, match=r"pip install 'pdegen-operators\[huggingface\]'"):
