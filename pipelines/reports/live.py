@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -83,13 +84,34 @@ class Slide:
 
 
 def zoomable(picture: Picture, curves: Chart) -> Picture:
-    """A picture of curves that zoom on the screen."""
+    """A picture of curves that zoom on the screen; points that have no place there, such as the
+    score of a training that diverges, are left out, and so is a curve without any."""
+    lines = [one for line in curves.lines if (one := _placed(line, curves)).x]
+    if not lines:
+        return picture
+    curves = replace(curves, lines=lines)
     # no text in it can end the element
-    data = json.dumps(asdict(curves), ensure_ascii=False).replace("<", "\\u003c")
+    data = json.dumps(asdict(curves), ensure_ascii=False, allow_nan=False)
+    data = data.replace("<", "\\u003c")
     return replace(picture, live=(
         f'<div class="live curves" data-label="{escape(picture.caption)}" hidden>'
         f'<script type="application/json">{data}</script></div>'
     ))  # fmt: skip
+
+
+def _placed(line: Trace, chart: Chart) -> Trace:
+    """The points of a curve that are finite, and positive along a logarithmic axis. JSON has no
+    number for others."""
+    log = chart.ylog and not line.right
+    kept = [
+        k for k, x in enumerate(line.x)
+        if all(map(math.isfinite, ys := [v[k] for v in (line.y, line.low, line.high) if v]))
+        and math.isfinite(x) and (not chart.xlog or x > 0) and (not log or min(ys) > 0)
+    ]  # fmt: skip
+    x, y, low, high = (
+        [v[k] for k in kept] if v else [] for v in (line.x, line.y, line.low, line.high)
+    )
+    return replace(line, x=x, y=y, low=low, high=high)
 
 
 def with_slides(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -157,20 +158,23 @@ class Comparison:
         return {key: v for key, v in found.items() if any(one != v[0] for one in v)}
 
     def summary(self) -> dict[str, Any]:
-        """What comparison.json keeps."""
+        """What comparison.json keeps; null for what is not finite, as an interval of one sample."""
         return {
             "runs": [[str(folder) for folder in variant.folders] for variant in self.variants],
             "variants": [
                 {
                     "name": variant.name, "seeds": variant.seeds, "comparable": variant.comparable,
                     "resolution": variant.scores[0].resolution, "samples": len(variant.errors),
-                    "mean": float(variant.errors.mean()),
-                    "means": [score.mean for score in variant.scores],
+                    "mean": _finite(float(variant.errors.mean())),
+                    "means": [_finite(score.mean) for score in variant.scores],
                     "protocol": variant.first.experiment.training.protocol,
                 }
                 for variant in self.variants
             ],
-            "differences": {name: vars(found) for name, found in self.differences().items()},
+            "differences": {
+                name: {key: _finite(value) for key, value in vars(found).items()}
+                for name, found in self.differences().items()
+            },
             "differing": self.differing(),
         }  # fmt: skip
 
@@ -224,17 +228,24 @@ def compared(runs: Mapping[Path, FinishedRun]) -> Comparison:
 
 
 def labels(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of paths that tell folders apart.
+    """The shortest ends of paths that tell folders apart; none begins with an underscore, which
+    keeps a curve out of matplotlib's legends.
 
     >>> labels([Path("runs/a/fno"), Path("runs/b/fno")]), labels([Path("runs/a"), Path("b")])
     (['a/fno', 'b/fno'], ['a', 'b'])
+    >>> labels([Path("runs/_a"), Path("runs/b")])
+    ['runs/_a', 'runs/b']
     """
     parts = [folder.absolute().parts for folder in folders]
     for depth in range(1, max(map(len, parts)) + 1):
         found = ["/".join(one[-depth:]) for one in parts]
-        if len(set(found)) == len(found):
+        if len(set(found)) == len(found) and not any(name.startswith("_") for name in found):
             return found
     raise AssertionError("folders differ")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _check(folders: Sequence[Path], out: Path, overwrite: bool) -> None:

@@ -223,3 +223,30 @@ def test_the_tab_key_offers_finished_runs(
     assert finished_runs("se") == ["seeded"]
     folder = str(runs["deep"].parent)
     assert finished_runs(f"{folder}/d") == [f"{folder}/deep"]
+
+
+def test_every_run_is_in_the_legends_whatever_its_folder_is_called(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    for name in ("run", "deep"):
+        shutil.copytree(runs[name], tmp_path / f"runs/_{name}")
+    found, _ = compared(tmp_path / "out", tmp_path / "runs/_run", tmp_path / "runs/_deep")
+    assert [variant.name for variant in found.variants] == ["runs/_run", "runs/_deep"]
+    for drawn in ("learning-by-epoch", "error-distributions", "same-samples"):
+        svg = (tmp_path / f"out/pictures/{drawn}.svg").read_text("utf-8")
+        assert "runs/_run" in svg
+        assert "runs/_deep" in svg
+
+
+def test_what_is_not_finite_is_null_in_the_file(three: Path, runs: dict[str, Path]) -> None:
+    found = read_comparison([runs["run"], runs["deep"]], three.parent / "absent", CPU)
+    one = [
+        replace(v, scores=tuple(
+            replace(s, samples=s.samples[:1], errors=s.errors[:1]) for s in v.scores
+        ))
+        for v in found.variants
+    ]  # fmt: skip
+    said = Comparison(tuple(one)).summary()
+    json.dumps(said, allow_nan=False)
+    assert said["differences"]["deep"]["half"] is None
+    assert said["differences"]["deep"]["samples"] == 1

@@ -157,3 +157,8 @@ def test_formulas_are_mathematics_in_page_and_markdown() -> None:
     one = report(Section("Learned", formulas=(Formula("error", r"\frac{\|p - u\|}{\|u\|}"),)))
     assert re.search(r"<dt>error</dt><dd.*?><math.*?<mfrac>", html(one))
     assert r"error: $\frac{\|p - u\|}{\|u\|}$" in markdown(one)
+
+
+def test_a_row_that_begins_with_a_star_keeps_it() -> None:
+    table = latex.tabular([("a",), ("*b",)], (), False, "c", "d")
+    assert "\\\\\n{*}b" in table  # LaTeX takes a star after a line for a part of its end

@@ -15,7 +15,16 @@ from PIL import Image
 
 from operators.training.fit import read_history
 from pipelines.reports.document import Picture
-from pipelines.reports.live import BYTES, MOST, Slide, by_error, with_slides
+from pipelines.reports.live import (
+    BYTES,
+    MOST,
+    Chart,
+    Slide,
+    Trace,
+    by_error,
+    with_slides,
+    zoomable,
+)
 from pipelines.reports.wording import scientific
 
 
@@ -101,3 +110,22 @@ def test_what_needs_a_script_is_hidden_without_one(finished: tuple[Path, str]) -
     blocks = re.findall(r'<div class="live[^>]*>', page(finished[0]))
     assert len(blocks) == 2
     assert all(one.endswith(" hidden>") for one in blocks)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
+def test_what_has_no_place_on_an_axis_is_left_out(value: float) -> None:
+    lines = [
+        Trace("score", [1, 2, 3], [0.5, value, 0.25], "#000", low=[0.4, 0.3, 0.2], high=[1, 1, 1]),
+        Trace("rate", [1, 2, 3], [0.0, 0.1, 0.2], "#000", right=True),
+        Trace("diverged", [1, 2], [value, value], "#000"),
+    ]
+    shown = zoomable(Picture("curves", "Curves.", "<svg/>"), Chart(lines, "epoch", "error"))
+    (found,) = curves(shown.live)
+    assert not re.search("NaN|Infinity", shown.live)
+    score, rate = found["lines"]
+    assert [score[key] for key in ("x", "y", "low", "high")] == [
+        [1, 3], [0.5, 0.25], [0.4, 0.2], [1, 1]
+    ]  # fmt: skip
+    assert rate["y"] == [0.0, 0.1, 0.2]
+    still = Picture("curves", "Curves.", "<svg/>")
+    assert zoomable(still, Chart(lines[2:], "epoch", "error")) == still
