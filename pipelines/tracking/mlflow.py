@@ -6,8 +6,10 @@ import json
 import logging
 import os
 import re
+import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +26,8 @@ DEFAULT = "sqlite:///mlflow.db"  # of MLflow itself
 _TAG = "pdegen.training"
 _MOST = {"metrics": 1000, "params": 100, "value": 6000}  # that MLflow takes at a time
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
+_END = re.compile(r"\. | \[SQL| \(Background on")
+_LOCKED_SECONDS = 5  # that another program may hold a database
 _Thing = TypeVar("_Thing")
 _SETTINGS = {  # those that the environment has are kept
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the training goes on, and catches up at its end
@@ -49,18 +53,20 @@ class MLflowTracker(Tracker):
     def check(self) -> None:
         try:
             import mlflow  # noqa: F401 (what follows needs it)
-
-            file = self.database
-            if file is not None and not file.parent.is_dir():
-                raise TrackerError(f"{self}: there is no folder {file.parent}")
-            if file is None or file.exists():  # a client would make one, and it is not time yet
-                self.client().search_experiments(max_results=1)
-        except TrackerError:
-            raise
         except ImportError as error:
             raise TrackerError(
                 f"{self} needs MLflow: pip install 'pdegen-operators[track]' ({error})"
             ) from None
+        try:
+            file = self.database
+            if file is not None and not file.parent.is_dir():
+                raise TrackerError(f"{self}: there is no folder {file.parent}")
+            if file is not None and file.exists():
+                _check_database(file)
+            if file is None or file.exists():  # a client would make one, and it is not time yet
+                self.client().search_experiments(max_results=1)
+        except TrackerError:
+            raise
         except Exception as error:  # of MLflow, its database or the network: no common class
             raise TrackerError(f"{self} cannot be used: {_said(error)}") from None
 
@@ -150,6 +156,13 @@ def _group(tracker: MLflowTracker, client: Any, name: str) -> str:
     return client.create_experiment(name, artifact_location=place)
 
 
+def _check_database(file: Path) -> None:
+    """Raise sqlite3.Error where a file cannot be read as a database: MLflow tries for minutes."""
+    uri = f"{file.as_uri()}?mode=rw"
+    with closing(sqlite3.connect(uri, uri=True, timeout=_LOCKED_SECONDS)) as database:
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
 def _parts(things: list[_Thing], size: int) -> list[list[_Thing]]:
     return [things[k : k + size] for k in range(0, len(things), size)]
 
@@ -160,6 +173,6 @@ def _text(value: object) -> str:
 
 
 def _said(error: Exception) -> str:
-    """The first sentence of what an error says, without credentials."""
+    """The first sentence of what an error says, without credentials and without SQL."""
     text = _CREDENTIALS.sub("//***@", " ".join(str(error).split())) or type(error).__name__
-    return text.split(". ")[0][:300]
+    return _END.split(text)[0][:300]

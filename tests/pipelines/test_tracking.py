@@ -5,7 +5,10 @@ import logging
 import os
 import shutil
 import signal
+import sqlite3
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -264,6 +267,36 @@ def test_a_file_that_is_no_database_is_refused(refused, store, tmp_path):
     word = "mlflow:sqlite:///notes.db"
     line = refused("train", "burgers-quick", "--data", store, "--out", "run", "--track", word)
     assert f"--track {word} cannot be used" in line
+
+
+def test_what_cannot_be_opened_as_a_database_is_refused_at_once(refused, store, tmp_path):
+    (tmp_path / "folder").mkdir()
+    start = time.monotonic()
+    word = "mlflow:sqlite:///folder"
+    line = refused("train", "burgers-quick", "--data", store, "--out", "run", "--track", word)
+    assert "unable to open database file" in line
+    assert time.monotonic() - start < 60  # MLflow by itself tries for more than 100 s
+
+
+def test_a_locked_database_is_named_without_its_queries(refused, store, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.tracking.mlflow._LOCKED_SECONDS", 0.1)
+    with closing(sqlite3.connect(tmp_path / "held.db")) as database:
+        database.execute("CREATE TABLE one (x)")
+        database.commit()
+        database.execute("BEGIN EXCLUSIVE")
+        word = "mlflow:sqlite:///held.db"
+        line = refused("train", "burgers-quick", "--data", store, "--out", "run", "--track", word)
+    assert line.rstrip().endswith(f"--track {word} cannot be used: database is locked")
+
+
+def test_a_driver_that_is_missing_is_not_mlflow(refused, store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    word = "mlflow:postgresql+psycopg2://name:secret@127.0.0.1:9/runs"
+    line = refused("train", "burgers-quick", "--data", store, "--out", "run", "--track", word)
+    assert "cannot be used" in line
+    assert "psycopg2" in line
+    assert "pip install" not in line
+    assert "secret" not in line
 
 
 @pytest.mark.parametrize("package", ["tensorboard", "mlflow"])
