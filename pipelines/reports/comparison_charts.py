@@ -12,14 +12,11 @@ from matplotlib.ticker import MaxNLocator
 from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
 from pipelines.reports.live import Trace
-from pipelines.reports.palette import ERROR, INPUT, MODEL, QUIET, TRUTH
+from pipelines.reports.palette import DASHES, INKS, QUIET, TRUTH
 from pipelines.reports.sheets import Functions, Panel, sheet
 from pipelines.reports.wording import scientific
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; dashes and markers differ as well
-INKS = (MODEL, ERROR, INPUT, "#CC79A7", "#E69F00", "#56B4E9", QUIET, TRUTH)
-DASHES = ("-", "--", "-.", ":")
-MARKERS = "osD^vPX"
+MARKERS = "osD^vPX"  # those that curves.js draws
 FEW = 4  # runs of which predictions are drawn
 
 
@@ -196,13 +193,14 @@ def _one_bar(row: list[Panel | None], label: str, keep: int = 0) -> list[Panel |
 
 @styled
 def _on_a_line(every: Sequence[Predicted], samples: Mapping[str, int]) -> Figure:
-    """A column for each sample: u and all p above, all p - u beneath."""
+    """A column for each sample: u and all p above, all p - u beneath. A row has one scale."""
     truth = every[0].truth
     (channel,) = truth.chosen(1)
     figure = Figure(figsize=(WIDE, 4.6))
     axes = figure.subplots(
-        2, len(samples), height_ratios=[3, 2], sharex=truth.positions is None, squeeze=False
-    )
+        2, len(samples), height_ratios=[3, 2], sharex=truth.positions is None, sharey="row",
+        squeeze=False,
+    )  # fmt: skip
     for (above, below), (title, i) in zip(axes.T, samples.items(), strict=True):
         above.plot(*line(truth.place(i), truth.of(i, channel)), color=TRUTH, lw=1.8, alpha=0.6)
         for k, one in enumerate(every):

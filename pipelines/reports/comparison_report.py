@@ -332,5 +332,7 @@ def _provenance_section(found: Comparison) -> Section:
         else:
             rows += [(f"{what} of {f}", one) for f, one in zip(folders, said, strict=True)]
     text = "This command compares them again; reports of the runs have their details."
-    command = shlex.join(["pdegen", "compare", *folders, "--out", "FOLDER"])
+    stores = {run.store.url for run in runs}
+    data = ["--data", *stores] if len(stores) == 1 else []
+    command = shlex.join(["pdegen", "compare", *folders, *data, "--out", "FOLDER"])
     return Section("Provenance", (text,), (Table(rows),), code=(command,))

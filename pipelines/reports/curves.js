@@ -45,7 +45,8 @@ class Axis {
   to(value) { return this.log ? Math.log10(value) : value; }
   from(place) { return this.log ? 10 ** place : place; }
   reset() { [this.low, this.high] = this.all; }
-  zoom(low, high) {
+  zoom(from, to) { // within all: far outside, powers of ten overflow
+    const [low, high] = [Math.max(from, this.all[0]), Math.min(to, this.all[1])];
     if (high - low > 1e-6 * (this.all[1] - this.all[0])) [this.low, this.high] = [low, high];
   }
   by(factor, middle) {

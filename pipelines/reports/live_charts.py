@@ -36,8 +36,10 @@ def learning(picture: Picture, history: Sequence[Epoch], loss: str, watched: str
     mark = "o" if len(epochs) < 12 else ""
     score = f"relative L² error, {watched}"
     lines = [
-        Trace(f"training loss ({loss})", epochs, [e.loss for e in history], TRUTH, "6 3", mark),
-        Trace(score, epochs, [e.score for e in history], MODEL, "", mark and "s"),
+        Trace(
+            f"training loss ({loss})", epochs, [e.loss for e in history], TRUTH, "6 3", mark and "s"
+        ),
+        Trace(score, epochs, [e.score for e in history], MODEL, "", mark),
         Trace("learning rate (right)", epochs, [e.lr for e in history], QUIET, "2 3", right=True),
     ]
     return zoomable(picture, Chart(lines, "epoch", "loss, error", "learning rate", whole=True))

@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from pipelines.runs.finished import FinishedRun, ReportError, read_finished, store_of_run
 from pipelines.runs.folder import Holding, RunError
 from pipelines.runs.score import Score
+from pipelines.tracking.tracker import flat
 
 COMPARISON = Holding("comparison", "comparison.json", "use --overwrite")
 _OF_PEOPLE = ("name", "summary")  # keys of an experiment that change nothing
@@ -267,16 +268,7 @@ def _check(folders: Sequence[Path], out: Path, overwrite: bool) -> None:
 
 def _declared(run: FinishedRun) -> dict[str, Any]:
     """What an experiment declares, by dotted keys, without what is for people."""
-    content = run.experiment.model_dump(mode="json", exclude=set(_OF_PEOPLE))
-
-    def flat(part: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-        found = dict[str, Any]()
-        for key, value in part.items():
-            inner = flat(value, f"{prefix}{key}.") if isinstance(value, dict) else None
-            found |= {f"{prefix}{key}": value} if inner is None else inner
-        return found
-
-    return flat(content)
+    return flat(run.experiment.model_dump(mode="json", exclude=set(_OF_PEOPLE)))
 
 
 def _grouped(runs: Mapping[Path, FinishedRun]) -> list[list[Path]]:

@@ -83,6 +83,8 @@ await page.keyboard.press("+");
 zoom.keyed = await labels();
 await page.keyboard.press("Escape");
 zoom.escaped = await labels();
+for (let k = 0; k < 12; k += 1) await page.keyboard.press("-");
+zoom.out = await labels();
 const marks = await plot.locator(".spot").boundingBox();
 await page.mouse.move(5, 5);
 await page.keyboard.press("ArrowUp");

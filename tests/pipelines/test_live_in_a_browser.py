@@ -64,7 +64,7 @@ def test_labels_follow_a_zoom_and_come_back(seen: Seen) -> None:
     assert zoom["flat"]["x"] != before["x"]
     assert zoom["flat"]["y"] == before["y"]
     assert zoom["keyed"] != before
-    for way in ("reset", "twice", "escaped"):
+    for way in ("reset", "twice", "escaped", "out"):
         assert zoom[way] == before
 
 
