@@ -33,12 +33,13 @@ SLURM := slurm-wlm munge
 CEPH := radosgw ceph-mon ceph-osd
 FUSE := fuse3 libfuse3-3
 CALCULIX := calculix-ccx
+PAPER := texlive-latex-base texlive-latex-recommended poppler-utils
 # npm's: they look at the pages of the site
 CHECKERS := axe-core@4.14.1 playwright-core@1.65.1
 # at run level 1 no service starts
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx servers fuse calculix test validate soak mutants bench format lint docs browser
+.PHONY: demo dolfinx servers fuse calculix test validate soak mutants bench format lint docs browser paper
 
 # what a user needs
 $(READY): pyproject.toml constraints.txt install/slim.py
@@ -97,6 +98,9 @@ fuse:
 calculix:
 	$(call debian,command -v ccx >/dev/null,CalculiX,$(CALCULIX))
 
+paper:
+	$(call debian,command -v pdflatex >/dev/null && command -v pdftotext >/dev/null,LaTeX,$(PAPER))
+
 # build/browser has the driver of Chromium and the checker of pages, neither of which the site needs
 browser:
 	$(call debian,command -v chromium >/dev/null,Chromium,chromium)
@@ -114,7 +118,7 @@ test: lint dolfinx calculix
 	$(QUIET) OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow" \
 		--numprocesses 3 --dist worksteal --timeout 900 --durations=15
 
-validate: $(TOOLS) $(VENV)/docs browser fuse calculix
+validate: $(TOOLS) $(VENV)/docs browser paper fuse calculix
 	$(QUIET) $(BIN)/python -m pytest tests/validation --durations=10
 	$(QUIET) $(BIN)/python -m pytest -m slow --timeout 3600 --durations=10
 

@@ -99,11 +99,19 @@ def drawn(
     titles: dict[str, int],
     noisy: bool = False,
     most: int = FEW,
+    alike: Sequence[int] = (),
 ) -> Figure:
-    """Input, truth u, prediction p and p - u of samples, whose places follow their titles, of at
-    most so many channels; see `predictions`."""
-    draw = _on_a_line if truth.domain.dim == 1 else _in_panels
-    return draw(inputs, noisy, truth, predicted, titles, most)
+    """Input, truth u, prediction p and p - u of samples, whose places follow their titles.
+
+    Args:
+        inputs, truth, predicted, noisy: See `predictions`.
+        titles: What stands above each sample, and its place.
+        most: Channels that are drawn.
+        alike: Places of samples whose errors have one scale in panels; by default of those drawn.
+    """
+    if truth.domain.dim == 1:
+        return _on_a_line(inputs, noisy, truth, predicted, titles, most)
+    return _in_panels(inputs, noisy, truth, predicted, titles, most, alike or [*titles.values()])
 
 
 @styled
@@ -172,6 +180,7 @@ def _in_panels(
     predicted: np.ndarray,
     titles: dict[str, int],
     most: int,
+    alike: Sequence[int],
 ) -> Figure:
     """Input, truth, prediction and error beside each other, a row for each of a few channels;
     truth and prediction of a component of a sample have one scale of colours, its errors in all
@@ -199,7 +208,7 @@ def _in_panels(
                 like = truth.like(u)
                 scale = truth.look.scale(truth.of(i, like), found.of(i, like))
                 of_error = error.look.scale(
-                    np.concatenate([error.of(j, like).ravel() for j in titles.values()])
+                    np.concatenate([error.of(j, like).ravel() for j in alike])
                 )
                 labels = (None, f"{one}, p", f"p − {one}")
                 for place, (f, s, word, label) in enumerate(zip(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from textwrap import wrap
 
 _SMALL = (
     r"\alpha \beta \gamma \delta \varepsilon \zeta \eta \theta \iota \kappa \lambda \mu \nu \xi "
@@ -24,8 +25,9 @@ _TEXT = {
     "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
-    '"': "''", "-": "-{}", "[": "{[}", "]": "{]}", "–": "--", "—": "---", "…": r"\dots{}",
+    '"': "''", "[": "{[}", "]": "{]}", "–": "--", "—": "---", "…": r"\dots{}",
     "“": "``", "”": "''", "‘": "`", "’": "'", "„": "``", "\u00a0": "~", "§": r"\S{}",
+    "\u200b": r"\allowbreak{}",
     "©": r"\copyright{}", "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}",
     "ø": r"\o{}", "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}", "*": "{*}",
 }  # fmt: skip
@@ -36,6 +38,8 @@ _ACCENTS = {
 }  # fmt: skip
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "0123456789+-=()aehijklmnoprstuvx")
+_DIGEST, _BREAK = re.compile(r"[0-9a-f]{40,}"), 16  # may be broken after so many
+_ROOM, _COLUMNS = 60, 40  # letters of a line, and of all columns but the first
 _PIECES = re.compile(
     f"(?P<up>[{''.join(map(chr, _RAISED))}]+)|(?P<down>[{''.join(map(chr, _LOWERED))}]+)"
     r"|(?<![\w.])(?P<digits>[0-9]+(?:\.[0-9]+)?)e(?P<power>[-+]?[0-9]+)(?!\w)|(?P<one>.)",
@@ -51,6 +55,7 @@ def text(words: str) -> str:
     >>> text("1.03e-3, 雪")
     '$1.03 \\cdot 10^{-3}$, \\texttt{U+96EA}'
     """
+    words = _DIGEST.sub(lambda found: "\u200b".join(wrap(found[0], _BREAK)), words)
     return "".join(map(_piece, _PIECES.finditer(unicodedata.normalize("NFC", words))))
 
 
@@ -76,6 +81,8 @@ def _piece(found: re.Match[str]) -> str:
         power = int(found["power"])
         return rf"${found['digits']} \cdot 10^{{{power}}}$" if power else found["digits"]
     letter = found["one"]
+    if found.string[found.start() : found.start() + 2] == "--":
+        return "-{}"  # no dash
     if letter in _TEXT:
         return _TEXT[letter]
     if letter in _SYMBOLS:
@@ -98,33 +105,42 @@ def tabular(
     Args:
         rows: The words of each.
         header: Those above the rows; empty for none.
-        numbers: Columns after the first are flush right; otherwise they are lines of words.
+        numbers: Columns after the first are flush right, and lines of the first are broken where
+            the table is wide; otherwise all are lines of words.
         caption: Above the table.
         label: By which the text refers to it; letters, digits and hyphens.
     """
     count = max(map(len, [header, *rows]))
-    if numbers:
-        columns = "l" + "r" * (count - 1)
+    ragged, kind, width, size = r">{\raggedright\arraybackslash}", "tabular", "", []
+    filled = [[*row, *[""] * (count - len(row))] for row in [header, *rows]]
+    letters = [max(map(len, column)) for column in zip(*filled, strict=True)]
+    if not numbers:
+        shares = [0.26, *[0.66 / max(1, count - 1)] * (count - 1)]
+        columns = "".join(rf"{ragged}p{{{share:.2f}\linewidth}}" for share in shares)
+    elif sum(letters) + 3 * count > _ROOM:
+        kind, width, columns = "tabularx", r"{\linewidth}", f"{ragged}X" + "r" * (count - 1)
+        if sum(letters[1:]) > _COLUMNS:  # headers are broken too
+            size = [r"\footnotesize", r"\setlength{\tabcolsep}{3pt}"]
+            columns = f"{ragged}X" + r">{\raggedleft\arraybackslash}X" * (count - 1)
     else:
-        widths = [0.26, *[0.66 / max(1, count - 1)] * (count - 1)]
-        ragged = r">{\raggedright\arraybackslash}"
-        columns = "".join(rf"{ragged}p{{{width:.2f}\linewidth}}" for width in widths)
+        columns = "l" + "r" * (count - 1)
     lines = [
-        r"% \usepackage{amsmath, array, booktabs}",
+        r"% \usepackage{amsmath, array, booktabs, tabularx}",
         r"\begin{table}",
         r"\centering",
+        *size,
         rf"\caption{{{text(caption)}}}",
         rf"\label{{tab:{label}}}",
-        rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+        rf"\begin{{{kind}}}{width}{{@{{}}{columns}@{{}}}}",
         r"\toprule",
-        *([_line(header, count), r"\midrule"] if header else []),
-        *[_line(row, count) for row in rows],
+        *([_line(filled[0]), r"\midrule"] if header else []),
+        *map(_line, filled[1:]),
         r"\bottomrule",
-        r"\end{tabular}",
+        rf"\end{{{kind}}}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _line(words: Sequence[str], count: int) -> str:
-    return " & ".join(map(text, [*words, *[""] * (count - len(words))])) + r" \\"
+def _line(words: Sequence[str]) -> str:
+    return " & ".join(map(text, words)) + r" \\"

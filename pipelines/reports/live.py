@@ -168,6 +168,8 @@ def rendered(figures: Iterable[Figure]) -> list[Image.Image]:
             figure.set_layout_engine("none")
             for axes, like in zip(figure.axes, first, strict=True):
                 axes.set_position(like.get_position(original=True))
+        else:  # numbers at the scales of later ones may have more digits
+            figure.set_layout_engine("constrained", rect=(0.01, 0, 0.96, 1))
         figure.set_dpi(_DPI)
         canvas = FigureCanvasAgg(figure)  # saving would draw twice
         canvas.draw()

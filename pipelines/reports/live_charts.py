@@ -19,6 +19,7 @@ from pipelines.reports.live import (
     Chart,
     Slide,
     Trace,
+    by_error,
     rendered,
     sample_slides,
     with_slides,
@@ -52,7 +53,7 @@ def samples(
     """A picture of predictions with a slide for each of some samples; see `charts.predictions`."""
 
     def draw(i: int) -> Figure:
-        return charts.drawn(inputs, truth, predicted, {"": i}, noisy, most=1)
+        return charts.drawn(inputs, truth, predicted, {"": i}, noisy, 1, by_error(errors))
 
     said = f"truth {truth.look.name}, prediction and error"
     slides, middle = sample_slides(errors, numbers, draw, said)

@@ -35,6 +35,7 @@ from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, mean_and_spread
 from pipelines.studies.runner import How
+from tests.printed import too_wide
 
 CPU = torch.device("cpu")
 HOW = How(CPU)
@@ -86,6 +87,11 @@ def finished(experiment, store, tmp_path_factory):
 
 def cells(study):
     return {p.name: p.read_bytes() for p in sorted((study.folder / "cells").glob("*.json"))}
+
+
+@pytest.mark.slow
+def test_latex_sets_the_tables_of_its_report(finished, tmp_path):
+    assert too_wide(finished.folder / "tables", tmp_path) == []
 
 
 # what it computes

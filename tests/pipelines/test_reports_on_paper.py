@@ -1,0 +1,39 @@
+"""LaTeX sets the tables of reports, and printed reports say all that pages on a screen say."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.printed import printed, too_wide
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["finished", "published", "darcy", "inverse", "three"])
+def folder(request: pytest.FixtureRequest) -> Path:
+    """Reports of runs, hostile words among them, and of several runs."""
+    made = request.getfixturevalue(request.param)
+    return made if isinstance(made, Path) else made[0]
+
+
+def test_latex_sets_every_table_within_the_text(folder: Path, tmp_path: Path) -> None:
+    assert too_wide(folder / "tables", tmp_path) == []
+
+
+def test_a_printed_report_says_what_the_page_says(folder: Path, tmp_path: Path) -> None:
+    page = (folder / "report.html").read_text()
+    words = printed(folder / "report.html", tmp_path)
+    headings = [
+        " ".join(html.unescape(one).split()) for one in re.findall(r"<h2[^>]*>([^<]+)", page)
+    ]
+    assert len(headings) > 3
+    assert [one for one in headings if one not in words] == []
+    numbers = re.findall(r"<td>(\d\.\d\de-\d)</td>", page)
+    assert len(numbers) > 3
+    assert [one for one in numbers if one not in words] == []
+    if "<details" in page:  # folded on a screen
+        assert "[training]" in words
