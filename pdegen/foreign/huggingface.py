@@ -42,7 +42,8 @@ def huggingface_folder(
     """Write a store into a new folder: data/SPLIT-*.parquet with a row for each sample,
     data/coordinates.parquet with one row, README.md, croissant.json.
 
-    Samples that could not be computed, and those in no split, are left out. One row group at a time
+    Samples that could not be computed, and those in no split, are left out, and so is a split that
+    has no other: `datasets` refuses a folder that names one without a file. One row group at a time
     is in memory, whatever the size of the store.
 
     Args:
@@ -54,8 +55,9 @@ def huggingface_folder(
     (folder / "data").mkdir(parents=True)
     columns = [_column("sample", (), np.dtype("int64")), *map(_by_sample, _variables(store))]
     samples = {
-        name: np.setdiff1d(np.arange(start, stop), store.skipped)
+        name: numbers
         for name, (start, stop) in store.said.splits.items()
+        if len(numbers := np.setdiff1d(np.arange(start, stop), store.skipped))
     }
     row = sum(column.bytes for column in columns)
     size, group = max(1, FILE_BYTES // row), max(1, _GROUP_BYTES // row)

@@ -151,6 +151,21 @@ def test_samples_that_could_not_be_computed_are_no_rows(small, tmp_path, monkeyp
     same_bits(rows.with_format("numpy")[:]["u"], whole[[k - start for k in kept]])
 
 
+def test_a_split_of_which_nothing_could_be_computed_is_not_declared(small, tmp_path, monkeypatch):
+    compute, last = RecipeJob.compute, small.samples - 1
+
+    def computed(self, store, samples):
+        if last in samples:
+            raise SampleError(last, "it does not converge")
+        return compute(self, store, samples)
+
+    monkeypatch.setattr(RecipeJob, "compute", computed)
+    recipe = small.with_overrides({"splits.test": 1})
+    store = generate(recipe, str(tmp_path / "s.zarr"), skip_failed=True)
+    found = loaded(export(store.url, "huggingface", tmp_path / "hub"), tmp_path)
+    assert set(found) == {"train", "validation"}
+
+
 def test_the_card_has_a_header_and_says_what_the_data_are(finished, tmp_path):
     text = (export(finished.url, "huggingface", tmp_path / "hub") / "README.md").read_text("utf-8")
     header = re.match(r"---\n(.*?)\n---\n", text, re.S)
