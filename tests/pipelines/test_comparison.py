@@ -83,6 +83,10 @@ def test_differences_are_to_the_first_run_sample_by_sample(
     assert kept["run (2 seeds)"]["mean"] == pytest.approx((e - r).mean())
 
 
+def test_equal_errors_are_not_smaller() -> None:
+    assert Difference.of([1.0, 2.0, 0.5], [1.0, 2.0, 3.0]).smaller == 1
+
+
 @pytest.mark.parametrize(
     ("shift", "noise", "verdict"),
     [(-1.0, 0.1, "smaller"), (1.0, 0.1, "larger"), (0.1, 1.0, "not told apart")],
