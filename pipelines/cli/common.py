@@ -114,7 +114,7 @@ Track = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TRACKER",
-        help="Show the epochs in tensorboard, or in mlflow[:URI] too; repeatable.",
+        help="Write the epochs to tensorboard or mlflow[:URI], beside history.csv; repeatable.",
     ),
 ]
 Only = Annotated[

@@ -118,6 +118,7 @@ def _train(
     from operators.training.ranks import torchrun
     from operators.training.step import Acceleration
     from pdegen.recipe import default_store
+    from pipelines.reports.wording import how_read
     from pipelines.runs.run import (
         check_device,
         check_memory,
@@ -149,7 +150,7 @@ def _train(
             if check:
                 check_verified(verified(store))
             said = {
-                "on_reading": lambda how: note(f"training samples: {how}"),
+                "on_reading": lambda how: note(f"training samples: {how_read(how)}"),
                 "on_start": lambda how: note(f"training steps: {how}"),
                 "on_epoch": on_epoch,
                 "track": track,

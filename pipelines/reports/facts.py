@@ -10,7 +10,15 @@ import numpy as np
 from operators.data import Block, InTime, Rollout
 from pdegen.store.store import Store
 from pipelines.declared.physics import physics_of
-from pipelines.reports.wording import TAGS, in_words, listed, points, scientific, settings
+from pipelines.reports.wording import (
+    TAGS,
+    how_read,
+    in_words,
+    listed,
+    points,
+    scientific,
+    settings,
+)
 from pipelines.runs.finished import FinishedRun
 
 PROTOCOLS = {
@@ -53,19 +61,12 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         (
             "Trained on",
             f"n = {points(experiment.data.resolution, run.pairs.domain)} points, "
-            f"samples {_read(run.scores.reading)}",
+            f"samples {how_read(run.scores.reading)}",
         ),
         ("Optimizer", f"{in_words(optimizer)}, momentum {momentum}"),
         ("Training", settings(training)),
         ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),
     ]
-
-
-def _read(reading: str) -> str:
-    """How training samples were read."""
-    words = {"resident": "all in memory", "streamed": "read ahead from disk"}
-    how, *rest = reading.split(",")
-    return ",".join([words.get(how, how), *rest])
 
 
 def _part(part: Mapping[str, Any]) -> str:

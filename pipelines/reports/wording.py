@@ -21,6 +21,17 @@ class Number(str):
         return number
 
 
+def how_read(reading: str) -> str:
+    """How training samples are read.
+
+    >>> how_read("resident")
+    'all in memory'
+    """
+    words = {"resident": "all in memory", "streamed": "read ahead from disk"}
+    how, *rest = reading.split(",")
+    return ",".join([words.get(how, how), *rest])
+
+
 def scientific(value: float) -> Number:
     """Three digits and a power of ten.
 
