@@ -12,8 +12,8 @@ from pipelines.cli.terminal import say
 
 @command(
     "compare",
-    "pdegen compare runs/first runs/second --out runs/compared",
-    "pdegen compare runs/seed-0 runs/seed-1 runs/wide --out runs/compared --overwrite",
+    "pdegen compare runs/first runs/second",
+    "pdegen compare runs/seed-0 runs/seed-1 runs/wide --out runs/widths --overwrite",
 )
 def compare_command(
     runs: Annotated[
@@ -24,7 +24,7 @@ def compare_command(
             autocompletion=completion.finished_runs,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the comparison.")],
+    out: Annotated[Path, typer.Option(help="Folder of the comparison.")] = Path("runs/compared"),
     data: Annotated[
         str | None, typer.Option(help="Store of all runs; default: where each was in training.")
     ] = None,

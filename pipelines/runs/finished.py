@@ -150,6 +150,8 @@ class _Folder:
         try:
             yield
         except (FileNotFoundError, NotADirectoryError):
+            if not self.path.is_dir():
+                raise ReportError(f"{self.path}: no such folder") from None
             raise ReportError(
                 f"{self.path} is no finished run, {file} is missing: {self.command('--resume')}"
             ) from None

@@ -196,7 +196,7 @@ def test_wrong_requests_are_refused_before_anything_is_written(
         ([first, second, "--out", "copy/new"], "copy/new is in a run"),
         ([first, second, "--out", first / "new"], "is in a run"),
         ([first, second, "--out", "full/x"], "is a file, not a folder"),
-        ([first, second], "Missing option '--out'"),
+        ([first, "nowhere"], "nowhere: no such folder"),
     ):
         assert said in refused("compare", *words)
 
@@ -205,8 +205,9 @@ def test_a_comparison_is_replaced_where_that_is_asked(
     runs: dict[str, Path], pdegen: Callable[..., object], refused: Callable[..., str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
+    pdegen("compare", runs["run"], runs["deep"])
+    (tmp_path / "runs/compared").rename(tmp_path / "out")
     words = ["compare", runs["run"], runs["deep"], "--out", "out"]
-    pdegen(*words)
     (tmp_path / "out/pictures/left.svg").touch()
     assert "out holds a comparison: use --overwrite" in refused(*words)
     outcome = pdegen("compare", runs["deep"], runs["run"], "--out", "out", "--overwrite")

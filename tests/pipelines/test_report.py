@@ -377,6 +377,8 @@ def test_damaged_files_are_named_with_the_remedy(
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"run\.json is missing: pdegen run EXPERIMENT"):
+        write_report(tmp_path, "none.zarr", CPU)
+    with pytest.raises(ReportError, match="none: no such folder"):
         write_report(tmp_path / "none", "none.zarr", CPU)
 
 

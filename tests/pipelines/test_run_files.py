@@ -198,7 +198,7 @@ def test_a_place_below_proc_is_refused_before_anything(
         line = refused(*request)
         assert "cannot be written to: choose another --out" in line
         assert "Errno" not in line
-    assert "/proc/x is no finished run" in refused("report", place)
+    assert "/proc/x: no such folder" in refused("report", place)
 
 
 @pytest.mark.parametrize("name", ["run.json", "state.pt", "best.safetensors", "history.jsonl"])
