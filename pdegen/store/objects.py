@@ -117,8 +117,10 @@ class Objects:
             hint = "for s3://, pip install 'pdegen-operators[s3]'"
             raise UrlError(f"{self.url}: {error} ({hint})") from None
         except OSError as error:
-            if error.errno == errno.EINVAL:  # such as an unknown protocol
-                raise UrlError(f"{self.url}: {error.strerror}") from None
+            # an unknown protocol, or a library that is not installed
+            if error.errno in (errno.EINVAL, errno.EIO):
+                said = (error.strerror or "").partition("\n")[0]
+                raise UrlError(f"{self.url}: {said}") from None
             raise
 
     @property

@@ -222,6 +222,28 @@ def _rate(rate: float) -> str:
     return f"{rate:.3g}/s" if rate >= 1 else f"{1 / rate:.3g} s each"
 
 
+class LastingInterrupt:
+    """Ctrl-C that is not lost where Python ignores exceptions, as in a destructor: the next `check`
+    raises it again."""
+
+    def __enter__(self) -> LastingInterrupt:
+        self._asked = False
+        self._old = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        signal.signal(signal.SIGINT, self._old)
+
+    def _note(self, number: int, frame: object) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if it was asked for."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
 class Interrupts:
     """Ctrl-C and SIGTERM as a flag that a loop reads; a second Ctrl-C interrupts at once."""
 

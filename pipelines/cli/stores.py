@@ -17,6 +17,7 @@ from pipelines.cli.common import (
     Device,
     Equation,
     Failed,
+    LastingInterrupt,
     Overwrite,
     Reporter,
     Resume,
@@ -118,8 +119,14 @@ def _generate(
 
     _check_options(options)
     url = default_store(recipe) if out is None else out
-    with _kept(url):
-        return generate(recipe, url, None if device == "cpu" else device, **vars(options))
+    with _kept(url), LastingInterrupt() as interrupt:
+
+        def progress(p: "Progress") -> None:
+            options.progress(p)
+            interrupt.check()
+
+        where, how = None if device == "cpu" else device, {**vars(options), "progress": progress}
+        return generate(recipe, url, where, **how)
 
 
 def generated(recipe: "Recipe") -> str:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import zarr
 from pdegen.recipe import recipe_names
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.store import Store
+from pipelines.cli import stores
 from pipelines.runs import run as run_module
 from tests.pipelines.command import SMALL, history, quietly
 from tests.stores import faults, objects_of, with_attributes
@@ -567,6 +569,20 @@ def test_interrupted_generation_is_resumed_to_the_same_bytes(pdegen, tmp_path):
     assert objects_of(store) == objects_of(Store("uninterrupted.zarr"))
     contents = [Store(url).attributes["content"] for url in (str(out), "uninterrupted.zarr")]
     assert contents[0] == contents[1]
+
+
+def test_an_interrupt_that_python_ignores_ends_generation_all_the_same(
+    pdegen, tmp_path, monkeypatch
+):
+    def lost(self, *done):
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(stores.Reporter, "__call__", lost)
+    words = ["generate", "burgers-quick", *SMALL, "--samples", "40", "--set", "shard=10"]
+    outcome = pdegen(*words, "--out", tmp_path / "s.zarr")
+    assert outcome.status == 130
+    assert not Store(str(tmp_path / "s.zarr")).sealed
 
 
 STREAM = ["--stream", "burgers-quick", "--set", "data.stream.overrides.resolution=32",
