@@ -57,7 +57,7 @@ def test_two_processes_train_as_one(
     two = finished(*words(store, tmp_path / "two", **still), processes=2)
     assert (one.status, one.out) == (0, [str(tmp_path / "one/best.safetensors")])
     assert two.stdout.splitlines() == [str(tmp_path / "two/best.safetensors")]
-    assert two.stderr.count("training samples: resident") == 1  # one of them speaks
+    assert two.stderr.count("training samples: all in memory") == 1  # one of them speaks
     expected, found = epochs(tmp_path / "one"), epochs(tmp_path / "two")
     # float32: Adam makes of the round-off of a gradient near 0 a step of its own; 1e-3 on some
     # processors, 1.3e-3 on others
