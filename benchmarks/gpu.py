@@ -6,6 +6,7 @@ python -m benchmarks.gpu NAME --device cuda --out OUT [--quick]
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pipelines.measure.generate import Generation
 from pipelines.measure.history import append
 from pipelines.measure.stream import Streaming
 from pipelines.measure.suite import ON_DEVICE, QUICK
+from pipelines.measure.timing import copy_speed
 from pipelines.measure.train import BURGERS, DARCY, SLOPE, StepCase, TrainingFigures
 
 STEPS = {
@@ -68,9 +70,24 @@ def growth(device: torch.device) -> Any:
     return TrainingFigures((), SLOPE).growth(device)
 
 
+def device_versions(device: torch.device) -> dict[str, Any]:
+    """What a figure depends on beside the packages, which each line of a history has."""
+    found: dict[str, Any] = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found |= {
+            "capability": f"{properties.major}.{properties.minor}",
+            "GB": round(properties.total_memory / 1e9, 1),
+            "multiprocessors": properties.multi_processor_count,
+            "copied GB/s": copy_speed(device),
+        }
+    return found
+
+
 def measures(quick: bool) -> Mapping[str, Measure]:
     """By name. On the processor there is one way to run, which is "written"."""
     return {
+        "versions": device_versions,
         **{f"steps/{name}": steps(case, "compiled", quick) for name, case in STEPS.items()},
         **{f"written/{name}": steps(case, "as written", quick) for name, case in STEPS.items()},
         "written/growth": growth,
@@ -87,6 +104,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     words = parser.parse_args()
     figures = measures(words.quick)[words.name](torch.device(words.device))
+    say(json.dumps({words.name: figures}))
     append(words.out, "gpu", {words.name: figures}, device=words.device, quick=words.quick)
 
 

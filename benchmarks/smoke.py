@@ -1,9 +1,10 @@
 """One small training step of every operator in every way that a device has: a minute or a few.
 
-python -m benchmarks.smoke [--device cuda] [--out FOLDER]
+python -m benchmarks.smoke [--device cuda] [--out FOLDER] [--only OPERATOR ...] [--resume]
 
 Each operator has a process of its own, so that none that crashes or hangs takes another along. Its
-row goes to FOLDER/smoke.jsonl as soon as it is there; the table says what failed, and why.
+row is printed and goes to FOLDER/smoke.jsonl as soon as it is there; the table at the end says what
+failed, and why. With --resume operators are left out that have a whole row there, of this code.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.config
 
 from benchmarks.training import functions
 from operators.data import Batch
@@ -26,10 +28,11 @@ from operators.norms import RelativeL2
 from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Normalizer, Predictor
 from pipelines.declared.models import parse_model
-from pipelines.measure.history import append
+from pipelines.measure.history import append, commit
 from pipelines.measure.timing import clock_of
 
 _LIMIT = 240  # seconds of a row
+_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # of all rows together
 _SMALL = {"width": 32, "depth": 2, "heads": 4}
 OPERATORS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
     "galerkin-transformer": (1, {"depth": 2}),
@@ -58,7 +61,7 @@ OPERATORS: Mapping[str, tuple[int, dict[str, Any]]] = {  # dimension, settings
                 "depth": 1, "decoder_depth": 1}),
     "cno": (2, {"width": 8, "levels": 2, "blocks": 1, "neck_blocks": 1, "lift_width": 16}),
     "linear-no": (2, {**_SMALL, "slices": 16, "feedforward": 64}),
-    "ipot": (2, {"width": 32, "depth": 2, "latents": 16, "bands": 4, "resolution": 8.0}),
+    "ipot": (2, {"width": 32, "depth": 2, "latents": 16, "bands": 4, "resolution": 8}),
     "flare": (2, {**_SMALL, "latents": 16, "mlp_depth": 1}),
     "lsm": (2, {"width": 16, "levels": 3, "patches": 4, "heads": 4, "normalization": "instance"}),
     "transolver-plus": (2, {**_SMALL, "slices": 16, "feedforward": 64}),
@@ -91,6 +94,9 @@ def ways(device: torch.device) -> dict[str, tuple[Acceleration, float]]:
     }
 
 
+# compiled kernels draw random numbers of their own: here those of the step as written, so that
+# operators that draw some in training are compared too
+@torch._inductor.config.patch(fallback_random=True)
 def tried(name: str, way: Acceleration, near: float, device: torch.device, loss: float) -> Any:
     """(what to say of a cell, the loss): milliseconds of a step, or why there are none."""
     dim, settings = OPERATORS[name]
@@ -127,17 +133,38 @@ def row(name: str, device: torch.device) -> None:
         print(json.dumps([way, said]), flush=True)
 
 
-def process(name: str, device: torch.device) -> dict[str, str]:
-    """The row of an operator, by a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.smoke", "--device", device.type, "--only", name]
+def process(name: str, device: torch.device, threads: int = 1) -> dict[str, str]:
+    """The row of an operator, by a process of its own that compiles by so many threads."""
+    command = [sys.executable, "-m", "benchmarks.smoke", "--device", device.type, "--row", name]
+    environment = {**os.environ, _THREADS: str(threads)}
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_LIMIT, check=False)
+        done = subprocess.run(
+            command, capture_output=True, timeout=_LIMIT, check=False, env=environment
+        )
         last = (done.stderr.decode(errors="replace").splitlines() or ["?"])[-1]
         out, why = done.stdout, f"exit {done.returncode}: {last}"
     except subprocess.TimeoutExpired as late:  # the ways before are known
         out, why = late.stdout or b"", f"not done in {_LIMIT} s"
     cells = dict(json.loads(line) for line in out.splitlines() if line.startswith(b"["))
     return {way: cells.get(way, f"failed: {why}") for way in ways(device)}
+
+
+def whole(cells: Mapping[str, str]) -> bool:
+    """Whether no way failed."""
+    return all(cell[0].isdigit() for cell in cells.values())
+
+
+def finished(folder: Path, device: torch.device) -> set[str]:
+    """Operators with a whole row in FOLDER/smoke.jsonl, made by this code on such a device."""
+    path = folder / "smoke.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {
+        name
+        for line in lines
+        if line["commit"] == commit() and line["settings"] == {"device": device.type}
+        for name, cells in line["figures"].items()
+        if whole(cells) and cells.keys() == ways(device).keys()
+    }
 
 
 def table(rows: Mapping[str, Mapping[str, str]]) -> str:
@@ -152,27 +179,48 @@ def table(rows: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join([*shown, *why])
 
 
+def measured(
+    names: Sequence[str], device: torch.device, out: Path | None
+) -> dict[str, dict[str, str]]:
+    """The rows of operators, several at a time; each is printed and kept as soon as it is there."""
+    cores = len(os.sched_getaffinity(0))
+    workers = max(1, min(len(names), cores - 1))
+    threads = max(1, int(os.environ.get(_THREADS) or cores) // workers)
+    rows: dict[str, dict[str, str]] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        running = {pool.submit(process, name, device, threads): name for name in names}
+        for one in as_completed(running):
+            name, row = running[one], one.result()
+            rows[name] = row
+            print(f"{name}: " + ", ".join(f"{way} {cell}" for way, cell in row.items()), flush=True)
+            if out is not None:
+                append(out, "smoke", {name: row}, device=device.type)
+    return {name: rows[name] for name in names}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--only", choices=OPERATORS, help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", choices=OPERATORS, metavar="OPERATOR")
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--row", choices=OPERATORS, help=argparse.SUPPRESS)
     words = parser.parse_args()
     device = torch.device(words.device)
-    if words.only:
-        row(words.only, device)
+    if words.row:
+        row(words.row, device)
         return 0
-    rows: dict[str, dict[str, str]] = {}
-    workers = max(1, len(os.sched_getaffinity(0)) - 1)
-    with ThreadPoolExecutor(workers) as pool:
-        running = {pool.submit(process, name, device): name for name in OPERATORS}
-        for one in as_completed(running):
-            rows[running[one]] = one.result()
-            if words.out is not None:
-                append(words.out, "smoke", {running[one]: one.result()}, device=words.device)
-    rows = {name: rows[name] for name in OPERATORS}
+    names = words.only or list(OPERATORS)
+    if words.resume and words.out is None:
+        parser.error("--resume needs --out")
+    if words.resume:
+        there = finished(words.out, device)
+        names = [name for name in names if name not in there]
+    if not names:
+        return 0
+    rows = measured(names, device, words.out)
     print(table(rows))
-    return any(not cell[0].isdigit() for cells in rows.values() for cell in cells.values())
+    return not all(map(whole, rows.values()))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ class Operator(nn.Module, ABC):
         weights: Whether `forward` has an argument `weight`: the quadrature weights of the points,
             shape (*grid) or (batch, *grid); None where all points count alike.
         presets: Published configurations by name.
+        package: A package beyond the dependencies of this one that it needs, as it is imported;
+            empty for none.
         released_names: What parts of names of published weights are called here, in this order.
         by_channels: Beginnings of names whose tensors depend on the channels: where published
             weights have other channels, these start anew.
@@ -91,6 +93,7 @@ class Operator(nn.Module, ABC):
     other_points: bool = False
     weights: bool = False
     presets: ClassVar[Mapping[str, Preset]] = {}
+    package: ClassVar[str] = ""
     released_names: ClassVar[tuple[tuple[str, str], ...]] = ()
     by_channels: ClassVar[tuple[str, ...]] = ()
 

@@ -89,7 +89,7 @@ class RelativeL1(RelativeL2):
 class RelativeH1:
     """Mean over the batch of ‖p - u‖/‖u‖ + √(γh) ‖Dp - Du‖/‖Du‖, D the central difference.
 
-    The unsquared form of the published code (Cao 2021 prints the squared one in eq. 10).
+    The unsquared form of the published code (Cao 2021 prints the squared one, equations 1 and 2).
 
     Args:
         gamma: Weight γ of the derivative term; it is scaled by the spacing h = 1/n.

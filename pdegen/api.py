@@ -20,13 +20,13 @@ Place = str | PathLike[str]
 
 
 def recipes() -> dict[str, str]:
-    """The recipes that come with the package, by name, with their summaries.
+    """The recipes that come with the package, by name, with their headlines.
 
     Example:
         >>> recipes()["burgers-quick"]
-        'A small burgers-r10 for a first run: seconds'
+        'Burgers: u(0) -> u at t = 1/2π, ν = 0.1/2π, on 256 points; a small burgers-r10: seconds'
     """
-    return {name: load_recipe(name).summary for name in recipe_names()}
+    return {name: load_recipe(name).headline for name in recipe_names()}
 
 
 def load_equation(file: Place) -> None:

@@ -22,9 +22,13 @@ def reason(error: BaseException) -> str:
     return ": ".join([" -> ".join(places), what] if places else [what])
 
 
+class NoRoomError(OSError):
+    """A folder that has no room for what is to be written there; nothing was written."""
+
+
 def check_room(folder: str | Path, need: int, what: str) -> None:
-    """Raise OSError where a folder has no room for what is to be written there."""
+    """Raise NoRoomError where a folder has no room for what is to be written there."""
     free = shutil.disk_usage(folder).free
     if free < need:
         text = f"no room{what} {need:,} bytes, {free:,} are free"
-        raise OSError(errno.ENOSPC, text, str(folder))
+        raise NoRoomError(errno.ENOSPC, text, str(folder))

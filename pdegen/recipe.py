@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import RegisteredProblem, source_of
+from pdegen.headline import headline
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, near
 from pdegen.shipped import recipe_folder, recipe_names
 from pdegen.store.arrays import SAMPLES
@@ -55,7 +56,10 @@ class Recipe(Strict):
 
     Args:
         name: Name of the recipe; not part of the fingerprint.
-        summary: A line for people; not part of the fingerprint.
+        summary: A line for people, `{key}` in it stands for the value of that key of the problem
+            (`pdegen.headline`); not part of the fingerprint.
+        remark: What else holds of the recipe as it is written, such as the file that it follows;
+            left out where the problem or the number of samples is overridden.
         samples: Number of samples.
         seed: Seed of the random streams; sample i depends on (seed, i) alone.
         shard: Samples in a shard, the unit of work and of writing.
@@ -66,6 +70,7 @@ class Recipe(Strict):
 
     name: Name
     summary: str
+    remark: str = ""
     samples: Annotated[Count, Field(le=SAMPLES)]
     seed: Annotated[int, Field(ge=0, lt=2**64)]
     shard: Count
@@ -86,6 +91,17 @@ class Recipe(Strict):
         check_sizes(self.samples, shard, self.problem.variables())
         return self
 
+    @model_validator(mode="after")
+    def _says_what_it_has(self) -> Self:
+        headline(self.summary, self.problem, self.samples)
+        return self
+
+    @property
+    def headline(self) -> str:
+        """What it makes, in a line for people: the summary with its values, and the remark."""
+        said = headline(self.summary, self.problem, self.samples)
+        return f"{said}; {self.remark}" if self.remark else said
+
     @property
     def fingerprint(self) -> str:
         """SHA-256 over all that the numbers depend on, and the layout; 64 hexadecimal digits.
@@ -93,7 +109,7 @@ class Recipe(Strict):
         The code of an equation enters by its number `algorithm`; that of one from a file
         (--equation) by the SHA-256 of the file too, so that any change there is another dataset.
         """
-        content = self.model_dump(mode="json", exclude={"name", "summary"})
+        content = self.model_dump(mode="json", exclude={"name", "summary", "remark"})
         if self.codec == "lz4":  # recipes had no codec once
             del content["codec"]
         content["algorithm"] = self.problem.algorithm
@@ -118,7 +134,11 @@ class Recipe(Strict):
         if type(samples) is int and not given:
             scaled = self.splits.scaled(samples, self.samples)
             changes |= {f"splits.{name}": n for name, n in scaled.items()}
-        return self.replaced(changes, f"recipe {self.name}")
+        changed = self.replaced(changes, f"recipe {self.name}")
+        same = (changed.problem, changed.samples) == (self.problem, self.samples)
+        if same or "remark" in changes:
+            return changed
+        return changed.model_copy(update={"remark": ""})
 
 
 def default_store(recipe: Recipe) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import reprlib
 import stat
@@ -359,6 +360,8 @@ def explained(
     numbers = {k: f"{v:,}" for k, v in context.items() if isinstance(v, int)}
     limits = {**{k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}, **numbers}
     words = _WORDS.get(kind, first["msg"]).format_map(limits)
+    if isinstance(given, float) and math.isnan(given):
+        words = "must be a number"  # no bound holds for it, whichever is looked at first
     return f"{where}{words}" if kind == "missing" else f"{where}{words}, got {brief(given)}"
 
 

@@ -83,7 +83,7 @@ def _asked(
     """The experiment, its store and the folder of its run."""
     asked = fspath(experiment) if isinstance(experiment, PathLike) else experiment
     declared = asked_for(asked, model, None if data is None else fspath(data))
-    declared = declared.with_overrides(overrides or {})
+    declared = declared.on(None if data is None else fspath(data), overrides or {})
     store = _made(declared) if data is None else fspath(data)
     return declared, store, Path("runs") / declared.name if out is None else Path(out)
 

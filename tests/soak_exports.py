@@ -53,7 +53,7 @@ def die() -> None:
 
 def without_exchange() -> None:
     """In this process, names cannot be exchanged in one step."""
-    replacing._exchanged = lambda a, b: False
+    replacing.exchanged = lambda a, b: False
 
 
 def killed_at(point: str, moment: str) -> None:

@@ -121,7 +121,7 @@ def tile(here: Path, name: str) -> str:
     picture_ = f":img-top: {drawn}\n:img-alt: Samples of {name}\n" if drawn else ""
     return (
         f":::{{grid-item-card}} {name}\n:link: datasets/{name}\n:link-type: doc\n{picture_}\n"
-        f"{recipe.summary.replace('->', '→')}\n:::\n"
+        f"{recipe.headline.replace('->', '→')}\n:::\n"
     )
 
 

@@ -29,8 +29,8 @@ def open_pairs(
     split: str | tuple[int, int],
     resolution: Resolution | None = None,
     *,
-    input: str | Sequence[str] = "a",
-    target: str | Sequence[str] = "u",
+    input: str | Sequence[str] | None = None,
+    target: str | Sequence[str] | None = None,
     target_resolution: Resolution | None = None,
     level: float | None = None,
     buffer: int = BUFFER_BYTES,
@@ -47,7 +47,10 @@ def open_pairs(
             points, not averaged. On periodic axes r = n/resolution; on others
             r = (n-1)/(resolution-1), which keeps both ends: 421 cells give 211, 141, 85, ...
             Clouds are taken whole.
-        input, target: Names of the variables; several are put side by side as channels.
+        input, target: Names of the variables; several are put side by side as channels. By default
+            the inputs are all functions of the role input or, where there is none, the positions
+            of the points; the target is the first function of the role target. A store that names
+            no roles has the input a and the target u.
         target_resolution: Average the target over this many cells of the first axis, and as many
             in proportion of the others, or over so many of each; their centres are then its points.
             By default it is taken at the same points as the input.
@@ -64,6 +67,11 @@ def open_pairs(
     if isinstance(split, str) and split not in said.splits:
         raise DataError(f"{url} has no split {split!r}: known are {', '.join(said.splits)}")
     start, stop = said.splits[split] if isinstance(split, str) else split
+    if input is None:
+        input = _of_role(store, "input")
+        input = input[0] if len(input) == 1 else input
+    if target is None:
+        target = _of_role(store, "target")[0]
     inputs, targets = _names(input), _names(target)
     axes = _axes(store, inputs + targets)
     a, u = (
@@ -109,6 +117,20 @@ def open_pairs(
             "level": level,
         },
     )
+
+
+def _of_role(store: SealedStore, role: str) -> list[str]:
+    """The functions of a role; positions are the inputs of a store that has no others. A store that
+    names no roles has the input a and the target u."""
+    described = store.description
+    found = [
+        name
+        for name, variable in described.variables.items()
+        if variable.said.role == role and described.axes_of(variable)
+    ]
+    if not found and role == "input":
+        found = [name for name, v in described.variables.items() if v.said.role == "geometry"]
+    return found or [{"input": "a", "target": "u"}[role]]
 
 
 def _names(wanted: str | Sequence[str]) -> list[str]:

@@ -199,8 +199,10 @@ class StoredVariable:
             levels = store.values["level"].tolist()
             if level not in levels:
                 known = ", ".join(f"{v:g}" for v in levels)
+                lacks = f"has no noise level {level}: known are"
+                several = "is stored at several noise levels, choose one by level:"
                 raise DataError(
-                    f"{store.url}: {name} has no noise level {level}: known are {known}"
+                    f"{store.url}: {name} {several if level is None else lacks} {known}"
                 )
             picked = levels.index(level)
         every = Strided((1,) * len(axes))

@@ -150,6 +150,7 @@ class NeuralOperatorModel(Operator):
     torch.Size([2, 32, 1])
     """
 
+    package: ClassVar[str] = "neuralop"
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({}, 671_113, "neuraloperator, FNO_Small2d of config/models.py", dim=2),
     }

@@ -26,6 +26,7 @@ from operators.base import (
     at_least,
     check_input,
 )
+from operators.nn.precision import widened
 from operators.nn.resample import resized
 from operators.nn.tokens import check_heads, merged, split
 from operators.nn.windows import joined, windows
@@ -232,7 +233,7 @@ def fourier_resized(u: Function, axis: int, m: int) -> Float[Tensor, "batch *res
     n = u.shape[axis]
     if n == m:
         return u
-    v = torch.fft.rfft(u.movedim(axis, -1), norm="forward")
+    v = torch.fft.rfft(widened(u).movedim(axis, -1), norm="forward")
     v = v[..., : min(n, m) // 2 + 1]
     if n < m and n % 2 == 0:  # alone on the coarse grid, one of a pair on the fine one
         v = torch.cat([v[..., :-1], v[..., -1:] / 2], dim=-1)

@@ -16,7 +16,9 @@ from jaxtyping import Complex
 from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Preset, at_least
+from operators.nn.fused import on_processor
 from operators.nn.normalization import BatchNorm
+from operators.nn.precision import product
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real
 
 Spectra = Complex[Tensor, "*any n"]
@@ -54,9 +56,12 @@ class Butterfly(nn.Module):
 
     def forward(self, u: Spectra) -> Spectra:
         """The product with each u, by its matrix where there are more of them than rows."""
-        if u.numel() > self.n**2:
-            return u @ self.through(torch.eye(self.n, dtype=u.dtype, device=u.device))
-        return self.through(u)
+        if u.numel() <= self.n**2:
+            return self.through(u)
+        matrix = self.through(torch.eye(self.n, dtype=u.dtype, device=u.device))
+        if on_processor(u):
+            return u @ matrix
+        return product(u.reshape(1, -1, self.n), matrix[None]).view(u.shape)
 
     def through(self, u: Spectra) -> Spectra:
         """The product, level by level; of the rows of the identity, the transposed matrix."""
@@ -122,11 +127,20 @@ class XDConv(nn.Module):
         # from the correlation that convolutional layers do to the convolution, its middle first
         w = nn.functional.pad(self.weight, [0, self.size - self.kernel] * len(grid))
         w = w.flip(axes).roll([(self.kernel + 1) // 2] * len(grid), axes)
-        products = torch.einsum("bif,oif->bof", u_hat.flatten(2), self.l(_complex(w)).flatten(2))
-        v = self.k(products.unflatten(2, u_hat.shape[2:])).real
+        v_hat = _summed(u_hat.flatten(2), self.l(_complex(w)).flatten(2))
+        v = self.k(v_hat.unflatten(2, u_hat.shape[2:])).real
         for axis, n in zip(axes, grid, strict=True):
             v = v.narrow(axis, 0, n)
         return v.movedim(1, -1)
+
+
+def _summed(
+    u_hat: Complex[Tensor, "batch c_in f"], w_hat: Complex[Tensor, "c_out c_in f"]
+) -> Complex[Tensor, "batch c_out f"]:
+    """Σ_i ŵ_oi û_i at each frequency f, in float32 whatever the precision of other products."""
+    if on_processor(u_hat):
+        return torch.einsum("bif,oif->bof", u_hat, w_hat)
+    return product(u_hat.permute(2, 0, 1), w_hat.permute(2, 1, 0)).permute(1, 2, 0)
 
 
 def _complex(u: Tensor) -> Tensor:

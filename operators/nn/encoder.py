@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from operators.nn.affine import galerkin_map
 from operators.nn.attention import (
     GALERKIN,
     AttentionKind,
@@ -20,7 +21,7 @@ from operators.nn.attention import (
     keep,
 )
 from operators.nn.dropout import Dropout
-from operators.nn.fused import moments, on_processor, residual_mlp
+from operators.nn.fused import as_written, moments, on_processor, residual_mlp
 from operators.nn.tokens import check_heads
 
 Values = Float[Tensor, "batch n width"]
@@ -93,6 +94,8 @@ class Attention(nn.Module):
 
     def forward(self, u: Values, x: Points, mask: Real = None) -> Values:
         if self.as_one_map and x.ndim == 2 and mask is None:
+            if self._is_written_out(u, x):
+                return self.written_out(u, x, added=False)
             return self._as_one_map(u, x)
         y = self.mapped(*self.of_heads(u, x, mask), mask)
         y = y.transpose(1, 2).flatten(2)
@@ -121,9 +124,26 @@ class Attention(nn.Module):
 
     def added(self, u: Values, x: Points, mask: Real = None) -> Values:
         """u + attention(u)."""
-        if self.as_one_map and x.ndim == 2 and mask is None and on_processor(u):
-            return self._as_one_map(u, x, 1.0)
+        if self.as_one_map and x.ndim == 2 and mask is None:
+            if on_processor(u):
+                return self._as_one_map(u, x, 1.0)
+            if self._is_written_out(u, x):
+                return self.written_out(u, x)
         return u + self(u, x, mask)
+
+    def _is_written_out(self, u: Values, x: Points) -> bool:
+        return as_written(u) and idle(self.drop) and not x.requires_grad
+
+    def written_out(self, u: Values, x: Float[Tensor, "n p"], added: bool = True) -> Values:
+        """Galerkin attention without dropout, [u +] attention(u), its gradient written out."""
+        k, v = self.norm_key, self.norm_other
+        norms, eps = None, 0.0
+        if isinstance(k, HeadNorm) and isinstance(v, HeadNorm):
+            norms, eps = (k.weight, k.bias, v.weight, v.bias), k.eps
+        return galerkin_map(
+            u.contiguous(), x, self.project.weight, self.project.bias, self.out.weight,
+            self.out.bias, self.heads, norms, eps, added,
+        )  # fmt: skip
 
     def _as_one_map(self, u: Values, x: Float[Tensor, "n p"], identity: float = 0.0) -> Values:
         """Galerkin attention, evaluated as the one affine map of (x, u) that it is.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Inexact
 from torch import Tensor
 
 from operators.nn.fused import on_processor
@@ -48,17 +48,20 @@ def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    f, g = ctx.saved_tensors
-    return _exact_bmm(gradient, g.mT).to(f.dtype), _exact_bmm(f.mT, gradient).to(g.dtype)
+def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    (f, g), (of_f, of_g) = ctx.saved_tensors, ctx.needs_input_grad
+    return (
+        _exact_bmm(gradient, g.mH).to(f.dtype) if of_f else None,
+        _exact_bmm(f.mH, gradient).to(g.dtype) if of_g else None,
+    )
 
 
 _exact_bmm.register_autograd(_gradients, setup_context=_keep)
 
 
 def product(
-    f: Float[Tensor, "p q"] | Float[Tensor, "batch p q"], g: Float[Tensor, "batch q c"]
-) -> Float[Tensor, "batch p c"]:
-    """The products fg of a batch in float32 at least; f may be shared."""
+    f: Inexact[Tensor, "p q"] | Inexact[Tensor, "batch p q"], g: Inexact[Tensor, "batch q c"]
+) -> Inexact[Tensor, "batch p c"]:
+    """The products fg of a batch in float32 at least, real or complex; f may be shared."""
     f = f.expand(len(g), -1, -1)
     return torch.bmm(f, g) if on_processor(g) else _exact_bmm(f, g)

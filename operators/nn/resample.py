@@ -11,6 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from operators.nn.fused import on_processor
+from operators.nn.precision import product
+
 Function = Float[Tensor, "batch n1 n2 c"]
 Grid = Float[Tensor, "n1 n2 2"]
 Resampling = Literal["bicubic", "periodic", "fourier"]
@@ -21,12 +24,45 @@ def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]
 
     Exact in the coordinates where both grids are uniform with common ends; coordinates resized
     like functions (`resized_grid`) are those of the new points.
+
+    On other devices than the processor it is a product with a matrix along each axis, in float32 at
+    least: the gradient is then a product too, the same in every run.
     """
     if u.shape[1:3] == (n1, n2):
         return u
+    if not on_processor(u):
+        return _stretched_by_products(u, (n1, n2))
     channels_first = u.permute(0, 3, 1, 2)  # strides of channels last: no copy, the fast kernel
     v = nn.functional.interpolate(channels_first, (n1, n2), mode="bilinear", align_corners=True)
     return v.permute(0, 2, 3, 1)
+
+
+def _stretched_by_products(u: Function, sizes: tuple[int, int]) -> Float[Tensor, "batch m1 m2 c"]:
+    v = u
+    for axis, m in enumerate(sizes):
+        n, batch, rest = v.shape[axis + 1], math.prod(v.shape[: axis + 1]), v.shape[axis + 2 :]
+        if n != m:
+            made = _stretching if torch.compiler.is_compiling() else _kept_stretching
+            matrix = made(n, m, torch.promote_types(u.dtype, torch.float32), u.device)
+            columns = v.reshape(batch, n, -1)
+            v = product(matrix, columns).view(*v.shape[: axis + 1], m, *rest)
+    return v.to(u.dtype)
+
+
+def _stretching(
+    n: int, m: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "{m} {n}"]:
+    """Linear interpolation from n points to m, the ends of both the same.
+
+    >>> _stretching(3, 5, torch.float32, torch.device("cpu"))[1]
+    tensor([0.5000, 0.5000, 0.0000])
+    """
+    place = torch.arange(m, dtype=torch.float64, device=device) * ((n - 1) / max(m - 1, 1))
+    distance = (place[:, None] - torch.arange(n, device=device)).abs()
+    return (1 - distance).clamp(min=0).to(dtype)
+
+
+_kept_stretching = cache(_stretching)
 
 
 def stretched(u: Float[Tensor, "batch *grid c"], sizes: Sequence[int]) -> Float[Tensor, "b ... c"]:

@@ -141,8 +141,9 @@ def complex_products(
     """u W for each mode, in real pairs: compilers do not fuse complex numbers."""
     # both parts times both parts of the weights, which lie side by side in memory
     parts = torch.bmm(u.flatten(1, 2), weight.flatten(2))
-    re, im = parts.unflatten(1, (2, -1)).unflatten(-1, (-1, 2)).unbind(1)
-    return torch.stack([re[..., 0] - im[..., 1], re[..., 1] + im[..., 0]])
+    of_re, of_im = parts.unflatten(1, (2, -1)).unflatten(-1, (-1, 2)).unbind(1)
+    (re_re, re_im), (im_re, im_im) = of_re.unbind(-1), of_im.unbind(-1)
+    return torch.stack([re_re - im_im, re_im + im_re])
 
 
 class SpectralConv1d(nn.Module):

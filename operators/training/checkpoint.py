@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import logging
+import pickle
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -262,6 +263,9 @@ def load_state(path: Path, device: torch.device) -> dict[str, Any]:
         raise CheckpointError(f"{path} is damaged, or no training state")
     try:
         state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    except pickle.UnpicklingError as error:  # torch would advise to execute what is in it
+        reason = "it holds more than tensors and plain values, and is not loaded"
+        raise CheckpointError(f"{path} is no training state: {reason}") from error
     except Exception as error:  # torch raises many kinds on what is none of its archives
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"{path} is damaged, or no training state: {reason}") from error

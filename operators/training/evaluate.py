@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import torch
 from jaxtyping import Float
@@ -55,17 +56,36 @@ def errors(
 def errors_of(
     prediction: Tensor, batch: Batch, pairs: Samples, order: int = 2, parts: int = 1
 ) -> Float[Tensor, "batch parts"]:
-    """Relative errors of predictions of a batch of `pairs`, as of `errors`."""
+    """Relative errors of predictions of a batch of `pairs`, as of `errors`: nan where the target is
+    0, infinite where the prediction is not finite."""
     weight = batch.weights(pairs.weight, pairs.y)
     weight = None if weight is None else weight.double()
-    return relative_error(prediction.double(), batch.u.double(), weight, order, parts)
+    p, u = prediction.double(), batch.u.double()
+    error = relative_error(p, u, weight, order, parts)
+    if error.isfinite().all():
+        return error
+    exists = relative_error(torch.zeros_like(u), u, weight, order, parts).isfinite()
+    return error.nan_to_num(nan=math.inf).where(exists, math.nan)
+
+
+def check_defined(pairs: Samples) -> None:
+    """Raise ValueError where no sample has a relative error, for all targets are 0."""
+    with closing(pairs.parts(_batch(pairs))) as parts:
+        for part in parts:
+            if errors_of(torch.zeros_like(part.u), part, pairs).isfinite().any():
+                return
+    raise ValueError(f"the targets of all {len(pairs)} samples are 0: none has a relative error")
+
+
+def _batch(pairs: Samples) -> int:
+    return min(50, max(1, _POINTS // math.prod(pairs.domain.shape)))
 
 
 def _predicted(
     predictor: nn.Module, pairs: Samples, batch: int | None
 ) -> Iterator[tuple[Tensor, Batch]]:
     """Predictions and what they are of, in order."""
-    batch = batch or min(50, max(1, _POINTS // math.prod(pairs.domain.shape)))
+    batch = batch or _batch(pairs)
     training = predictor.training
     predictor.eval()
     try:

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PARTIAL = ".partial"  # ends the name of a file that is being written
-LOCK = "lock"  # in a folder that is held, or whose holder was killed
+from pdegen import owned
+from pdegen.owned import LOCK, PARTIAL
+
 _DIGEST = "sha256"
 _log = logging.getLogger(__name__)
 
@@ -39,12 +40,19 @@ def write(path: Path, data: bytes) -> None:
     The bytes go to PATH.partial, which then takes the name. One writer at a time.
 
     Raises:
-        FileError: If something else than a file has the name.
+        FileError: If something else than a file has the name, or, in a folder that is claimed
+            (`pdegen.owned`), a file that was not written here.
         OSError: If it cannot be written; what was there before is left.
     """
     check_file(path)
+    try:
+        owned.note(path, data)
+    except PermissionError as error:
+        if error.errno is not None:
+            raise
+        raise FileError(str(error)) from None
     path = Path(os.path.realpath(path))  # a link stays one
-    _make_folder(path.parent)
+    make_folder(path.parent)
     partial = path.with_name(path.name + PARTIAL)
     partial.unlink(missing_ok=True)
     try:
@@ -110,7 +118,7 @@ def held(folder: Path) -> Iterator[None]:
     Raises:
         BusyError: If another process holds it.
     """
-    _make_folder(folder)  # which survives the loss of power
+    make_folder(folder)  # which survives the loss of power
     path = folder / LOCK
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW  # a link may lead anywhere
     with os.fdopen(os.open(path, flags, 0o644), "rb") as file:
@@ -151,10 +159,10 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make a folder, and those above it, that survive the loss of power."""
     if not folder.is_dir():
-        _make_folder(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         _flush(folder.parent)
 

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from operators.data import Batch, Samples
+from operators.data import Batch, Pairs, Samples
+from operators.defined import mean_defined, undefined
 from operators.seeds import stream_seed
 from operators.training.checkpoint import (
     CheckpointError,
@@ -25,10 +26,11 @@ from operators.training.checkpoint import (
     saving_checkpoint,
     saving_state,
 )
-from operators.training.evaluate import scores
+from operators.training.evaluate import errors_of, scores
 from operators.training.files import DamagedError, read_lines, write_lines
 from operators.training.memory import is_out_of_memory, keep_memory
 from operators.training.ranks import ALONE, Ranks
+from operators.training.soap import SOAP
 from operators.training.step import AS_WRITTEN, Acceleration, Augmentation, Loss, Step
 from operators.training.writer import Writer
 from operators.transforms import Predictor
@@ -127,7 +129,8 @@ class Settings:
 @dataclass(frozen=True)
 class Epoch:
     """What is recorded of an epoch: its mean training loss, the mean score of the selection
-    samples afterwards, the learning rate at its end, and its seconds."""
+    samples afterwards (of those whose target is not 0), the learning rate at its end, and its
+    seconds."""
 
     epoch: int
     loss: float
@@ -178,7 +181,8 @@ def fit(
 
     Raises:
         Stopped: See `stop`.
-        TrainingError: When the loss is not finite, or the memory too small.
+        TrainingError: When the loss or the mean error of the selection samples is not finite, or
+            the memory too small.
         ValueError: If a batch is larger than the data, or does not divide among the processes.
         DataError: If the data cannot be read.
     """
@@ -219,6 +223,8 @@ def fit(
         predictor, train.x, train.y, settings.loss, settings.clip, settings.augment, acceleration,
         ranks, train.weight,
     )  # fmt: skip
+    if isinstance(optimizer, SOAP):
+        optimizer.graphed = acceleration.graphed
 
     def saving() -> Callable[[], None]:
         state = {
@@ -268,17 +274,24 @@ def fit(
             mean_loss = float(ranks.mean(total)) / steps_per_epoch
             if not math.isfinite(mean_loss):
                 raise TrainingError(
-                    f"the loss is not finite in epoch {epoch + 1}: use a smaller lr; of targets in "
-                    "time that are 0 at first, task.skip leaves these out"
+                    f"the loss is not finite in epoch {epoch + 1}: {_why_not_finite(train)}"
                 )
-            score = float(scores(averaged, selection).mean())
+            errors = scores(averaged, selection)
+            score = mean_defined(errors)
+            if not math.isfinite(score):
+                raise TrainingError(
+                    f"the mean error of the selection samples is not finite in epoch {epoch + 1}: "
+                    "use a smaller lr; earlier epochs are kept"
+                )
             best = not history or score < min(e.score for e in history)
             lr = float(schedule.get_last_lr()[0])
             now = time.monotonic()
-            history.append(Epoch(epoch + 1, mean_loss, score, lr, now - start))
-            seconds, start = seconds + now - start, now
+            history.append(Epoch(epoch + 1, mean_loss, score, lr, seconds + now - start))
+            seconds, start = 0.0, now  # of this epoch, those before a stop among them
             total = torch.zeros_like(total)
             described = {**description, "epoch": epoch + 1, "selection_score": score}
+            if left := undefined(selection.samples.tolist(), errors.tolist()):
+                described["selection_left_out"] = left
             write(
                 *(
                     saving_checkpoint(folder / f"{name}.safetensors", averaged, described)
@@ -290,6 +303,18 @@ def fit(
             )
             on_epoch(history[-1])
     return history
+
+
+def _why_not_finite(train: Samples) -> str:
+    """What to say of a loss that is not finite."""
+    zero = list[int]()
+    if isinstance(train, Pairs):
+        empty = errors_of(torch.zeros_like(train.u), train.all, train)[:, 0]
+        zero = undefined(train.samples.tolist(), empty.tolist())
+    if zero:
+        named = ", ".join(map(str, zero[:3])) + (", ..." if len(zero) > 3 else "")
+        return f"the target is 0 in training samples, and no loss is relative to it: {named}"
+    return "use a smaller lr; of targets in time that are 0 at first, task.skip leaves these out"
 
 
 def _is_of_another(header: dict[str, Any], description: dict[str, Any]) -> bool:

@@ -15,21 +15,17 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.data import Batch, Rollout
 from operators.data.batch import weights
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
+from operators.training.recording import Recorded, Watch
 from operators.transforms import Predictor
 
 Loss = Callable[..., Tensor]  # (prediction, target, input), and weights where there are any
 Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Precision = Literal["float32", "tf32", "bf16"]
-
-_WARM_UP = 3  # steps before a graph is captured, as PyTorch advises
-# operations that make the host wait for values of the device: no graph can hold them
-_WAITING = ("_local_scalar_dense", "equal", "nonzero", "is_nonzero", "masked_select", "unique")
 
 
 class AccelerationError(ValueError):
@@ -254,15 +250,16 @@ class Step:
         except RuntimeError as error:
             if _of_memory(error):
                 raise
-            self._leave("graphed", "no CUDA graph", error)
+            calls = ", ".join(sorted(watch.solvers))
+            self._leave("graphed", "no CUDA graph", error, f" (it calls {calls})" if calls else "")
 
-    def _leave(self, way: str, what: str, why: Exception | str) -> None:
+    def _leave(self, way: str, what: str, why: Exception | str, more: str = "") -> None:
         """Go on without a way to run, and note why."""
         self.acceleration = replace(self.acceleration, **{way: False})
         # the end of a failed capture raises an error of its own, on top of the cause
         while isinstance(why, Exception) and isinstance(why.__context__, RuntimeError):
             why = why.__context__
-        reason = (str(why).strip() or type(why).__name__).splitlines()[0]
+        reason = (str(why).strip() or type(why).__name__).splitlines()[0] + more
         self.note = "; ".join(part for part in (self.note, f"{what}: {reason}") if part)
 
 
@@ -283,79 +280,3 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _of_memory(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and is_out_of_memory(error)
-
-
-class Recorded:
-    """The kernels that a function of a batch launches, recorded once and replayed.
-
-    On a CUDA device as a CUDA graph; on the processor the function is called again, on the same
-    memory, so that tests run the same lines. Random numbers continue to follow torch.manual_seed.
-
-    Args:
-        function: Of batches of these shapes.
-        batch: An example.
-    """
-
-    def __init__(self, function: Callable[[Batch], Tensor], batch: Batch) -> None:
-        own = batch.map(lambda v: v.clone())
-        self._memory = own.tensors()
-        if batch.a.device.type != "cuda":
-            self._replay: Callable[[], Any] = lambda: function(own)
-            self._result = None
-            return
-        # on one stream, which then has all that libraries keep for a stream
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP):
-                function(own)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            # other threads may take memory meanwhile, such as one that solves what comes next
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                self._result = function(own)
-        except BaseException:
-            graph.reset()
-            _renew_generator(batch.a.device)
-            raise
-        self._replay = graph.replay
-
-    def __call__(self, batch: Batch) -> Tensor:
-        for own, values in zip(self._memory, batch.tensors(), strict=True):
-            own.copy_(values)
-        result = self._replay()
-        return result if self._result is None else self._result
-
-
-def _renew_generator(device: torch.device) -> None:
-    """A capture that fails leaves the generator of a device in the capture: give it a new state."""
-    generators = torch.cuda.default_generators
-    index = torch.cuda.current_device() if device.index is None else device.index
-    fresh = torch.Generator(device)
-    generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
-
-
-class Watch(TorchDispatchMode):
-    """Notes operations that make the host wait for values of the device, in `waits`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits: set[str] = set()
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        name = func.overloadpacket.__name__
-        result = func(*args, **(kwargs or {}))
-        if name in _WAITING:
-            self.waits.add(name)
-        if name in ("_to_copy", "copy_") and isinstance(result, Tensor):
-            places = {v.device.type for v in (*args, result) if isinstance(v, Tensor)}
-            if len(places) > 1:
-                self.waits.add("copy between devices")
-        return result

@@ -19,7 +19,9 @@ from pdegen.inverse.misfit_gradient import MisfitGradient
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, to_numpy, torch
+from pdegen.numerics.one_thread import one_thread
 from pdegen.schema import Count, SchemaError, Strict
+from pdegen.software import versions
 from pdegen.store.format import Physics
 from pdegen.store.variables import Coordinate, Variable
 
@@ -151,12 +153,39 @@ class Problem(Strict):
     def compute(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, np.ndarray]:
-        """The values of `solve` as NumPy arrays."""
+        """The values of `solve` as NumPy arrays; the same bits whatever number of threads the
+        environment asks for."""
         if device is None:
-            return self.solve(seed, samples)
+            with one_thread():
+                return self.solve(seed, samples)
         with _on_device:
             values = self.solve(seed, samples, device)
         return {name: to_numpy(value) for name, value in values.items()}
+
+    @property
+    def input_modes(self) -> int | None:
+        """The largest wave number of inputs that are Fourier sums; None where labels are those of
+        the stored inputs, whatever the grid."""
+        return None
+
+    def of_interpolant(self, a: np.ndarray) -> np.ndarray:
+        """The target of the trigonometric interpolants of inputs, where there are `input_modes`.
+
+        Args:
+            a: Inputs as a store holds them, in float64.
+
+        Raises:
+            SolveError: If one cannot be solved.
+        """
+        raise NotImplementedError
+
+    def software(self, device: str | None = None) -> dict[str, str]:
+        """Names and versions of the packages that compute its samples, beside NumPy.
+
+        Args:
+            device: The device of PyTorch that solves; None is NumPy.
+        """
+        return versions("scipy", *(() if device is None else ("torch",)))
 
     @abstractmethod
     def law(self) -> Law:

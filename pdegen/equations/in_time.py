@@ -25,6 +25,25 @@ Times = Annotated[tuple[Positive, ...], *_List]
 TimesFromStart = Annotated[tuple[NonNegative, ...], *_List]
 
 
+def check_divides(resolution: int, solving: int) -> None:
+    """Refuse a resolution whose points are not among those of the solver.
+
+    Raises:
+        ValueError: Naming the nearest even ones that are.
+
+    >>> check_divides(384, 2048)
+    Traceback (most recent call last):
+    ValueError: resolution must divide solver.resolution = 2048, near ones are 256, 512, got 384
+    """
+    if solving % resolution:
+        allowed = [n for n in range(4, solving + 1, 2) if solving % n == 0]
+        near = sorted(sorted(allowed, key=lambda n: abs(n - resolution))[:2])
+        raise ValueError(
+            f"resolution must divide solver.resolution = {solving}, near ones are "
+            f"{', '.join(map(str, near))}, got {resolution}"
+        )
+
+
 def check_steps(dt: float, times: tuple[float, ...]) -> None:
     """Refuse a largest step that no time needs, or with which the last one is never reached.
 

@@ -17,6 +17,8 @@ Index = tuple[slice, ...]
 LARGEST_EXPANSION = 1100
 SMALL_BYTES = 2**24  # of an array that is read as a whole, such as a coordinate
 MOST_ARRAYS = 10_000
+# of files that were exported: the array of bytes that says what they are, and a second mark
+KEY, MARK, WRITTEN = "pdegen", "export", "written by pdegen"
 REAL = "arrays of real numbers can be imported"
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_ .,=+-]{0,127}"

@@ -23,16 +23,15 @@ def declared(files: Sequence[Contents], declaration: Declaration) -> Plan:
     Raises:
         ForeignError: If something is not given (it lists what the file holds), or does not fit.
     """
-    given = {
-        "input": declaration.input, "target": declaration.target, "grid": declaration.grid,
-        "splits": declaration.splits,
-    }  # fmt: skip
-    missing = [word for word, value in given.items() if value is None]
+    needed = {
+        "--input": (declaration.input, "name of an array"),
+        "--target": (declaration.target, "name of an array"),
+        "--grid": (declaration.grid, "periodic, cell or nodal"),
+        "--split": (declaration.splits, "NAME=SIZE, of train, validation and test"),
+    }
+    missing = [f"{word} ({what})" for word, (value, what) in needed.items() if value is None]
     if missing:
-        raise ForeignError(
-            f"{files[0].summary}: no file that is known. Give {', '.join(missing)} (names of two "
-            "arrays; periodic, cell or nodal; sizes of train, validation and test)"
-        )
+        raise ForeignError(f"{files[0].summary}: no file that is known. Give {', '.join(missing)}")
     assert declaration.input is not None
     assert declaration.target is not None
     assert declaration.grid is not None

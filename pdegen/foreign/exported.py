@@ -1,26 +1,40 @@
-"""What an exported file says of the store that it was: written with it, and read again."""
+"""What an exported file says of the store that it was: written with it, and read again.
+
+It has the SHA-256 of each array (`pdegen.foreign.digests`), and ends with that of itself: whatever
+changes in a file, and wherever, the import refuses it or makes the identical store. Digests protect
+against accidents; who makes all of them anew has made another dataset.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from pdegen.foreign.arrays import SMALL_BYTES, Array, Contents, ForeignError
+from pdegen.foreign.arrays import (
+    KEY,
+    MARK,
+    SMALL_BYTES,
+    Array,
+    Contents,
+    ForeignError,
+    printable,
+)
+from pdegen.foreign.digests import Digest
 from pdegen.foreign.npy import npy
-from pdegen.foreign.plan import Field, Plan, View
+from pdegen.foreign.plan import Field, Plan, View, check_digest
 from pdegen.schema import SchemaError, Strict
 from pdegen.store.layout import Coordinate
+from pdegen.store.signed import signed, unsigned
 from pdegen.store.store import Store
 
-KEY = "pdegen"  # the array of bytes that holds the text, in UTF-8
 FILE = "pdegen.json"  # beside .npy files
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+_SHA256 = re.compile("[0-9a-f]{64}")
 _NEW = {  # attributes of a store that are made anew when it is imported
     "format", "format_version", "sealed", "samples", "shard", "variables", "fingerprint",
     "content", "statistics", "skipped", "imported", "provenance",
@@ -29,12 +43,13 @@ _TYPES = {"bool", "float32", "float64", *(f"{s}int{n}" for s in ("", "u") for n 
 
 
 class ExportedArray(Strict):
-    """An array of the store: dimensions, shape, type, attributes."""
+    """An array of the store: dimensions, shape, type, attributes, digest of its values."""
 
     dims: list[str]
     shape: list[int]
     dtype: str
     attributes: dict[str, Any]
+    sha256: str
 
 
 class Exported(Strict):
@@ -46,21 +61,27 @@ class Exported(Strict):
         attributes: Those of the store.
     """
 
-    format: Literal["pdegen export 1"]
+    format: Literal["pdegen export 2"]
     arrays: dict[str, ExportedArray]
     attributes: dict[str, Any]
 
 
-def description(store: Store) -> Exported:
-    """What is written beside the arrays of a store."""
+def description(store: Store, digests: Mapping[str, str]) -> Exported:
+    """What is written beside the arrays of a store.
+
+    Args:
+        store: What was exported.
+        digests: SHA-256 of each array.
+    """
     return Exported(
-        format="pdegen export 1",
+        format="pdegen export 2",
         arrays={
             name: ExportedArray(
                 dims=list(array.get("dimension_names") or []),
                 shape=list(array["shape"]),
                 dtype=array["data_type"],
                 attributes=dict(array["attributes"]),
+                sha256=digests[name],
             )
             for name, array in sorted(store.description.metadata.items())
         },
@@ -69,8 +90,8 @@ def description(store: Store) -> Exported:
 
 
 def encoded(exported: Exported) -> np.ndarray:
-    """The text as an array of bytes, which every format can hold."""
-    return np.frombuffer(json.dumps(exported.model_dump()).encode(), np.uint8)
+    """The text with its own digest, as an array of bytes, which every format can hold."""
+    return np.frombuffer(signed(exported.model_dump()), np.uint8)
 
 
 def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
@@ -87,13 +108,11 @@ def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
         ) from None
     names = list(_parsed(text, folder.name).arrays)
     files = [folder / f"{name}.npy" for name in names]
-    missing = [file.name for file in files if not file.is_file()]
-    if missing:
-        raise ForeignError(f"{folder}: {missing[0]} is missing")
+    _check_names(folder.name, {file.stem for file in folder.glob("*.npy")}, names)
     arrays: dict[str, Array] = {
         name: npy(file).array(name) for name, file in zip(names, files, strict=True)
     }
-    attributes = {KEY: text.decode("utf-8", "replace")}
+    attributes = {KEY: text.decode()}
     return Contents(folder, "NumPy", arrays, attributes=attributes), [*files, folder / FILE]
 
 
@@ -113,16 +132,18 @@ def exported(files: Sequence[Contents]) -> Plan | None:
     Raises:
         ForeignError: If it was, and is damaged; or there are several.
     """
-    contents = files[0]
-    if KEY in contents.attributes:
-        text = str(contents.attributes[KEY])
-    elif KEY in contents.arrays and contents.arrays[KEY].dtype == np.uint8:
-        text = contents.array(KEY).values().tobytes()
-    else:
+    ours = [one for one in files if is_export(one)]
+    if not ours:
         return None
+    contents = ours[0]
+    where = contents.path.name
     if len(files) > 1:
-        raise ForeignError(f"{contents.path.name} was exported: it is imported by itself")
-    found = _parsed(text, contents.path.name)
+        raise ForeignError(f"{where} was exported: it is imported by itself")
+    if KEY in contents.attributes:  # of a folder, whose files its description has named
+        found = _parsed(str(contents.attributes[KEY]).encode(), where)
+    else:
+        found = _parsed(contents.array(KEY).values().tobytes(), where)
+        _check_names(where, {*contents.arrays, *contents.unreadable} - {KEY}, found.arrays)
     try:
         return _plan(found, contents)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -131,11 +152,28 @@ def exported(files: Sequence[Contents]) -> Plan | None:
         raise _damaged(contents.path.name, repr(error)) from None
 
 
-def _parsed(text: bytes | str, where: str) -> Exported:
+def is_export(contents: Contents) -> bool:
+    """Whether a file was exported; MATLAB and HDF5 have a second mark of it, for where a damaged
+    name hides the first."""
+    named = {*contents.attributes, *contents.arrays, *contents.unreadable}
+    return KEY in named or contents.attributes.get(f"@{KEY}") == MARK
+
+
+def _check_names(where: str, found: set[str], said: Iterable[str]) -> None:
+    """Raise ForeignError where arrays are not those that were exported."""
+    if missing := set(said) - found:
+        raise ForeignError(f"{where}: the array {min(missing)} is missing")
+    if others := found - set(said):
+        raise ForeignError(
+            f"{where} holds {printable(min(others))}, which was not exported: move it away"
+        )
+
+
+def _parsed(text: bytes, where: str) -> Exported:
     try:
-        found = Exported.parse(json.loads(text), where)
-    except (ValueError, RecursionError, SchemaError) as error:
-        raise _damaged(where, str(error)) from None
+        found = Exported.parse(unsigned(text), where)
+    except (ValueError, SchemaError) as error:
+        raise _damaged(where, f"{error}; export the store again") from None
     for name, array in found.arrays.items():
         for word in (name, *array.dims):
             if not _NAME.fullmatch(word):
@@ -143,6 +181,8 @@ def _parsed(text: bytes | str, where: str) -> Exported:
         sound = all(0 <= n < 2**40 for n in array.shape) and array.dtype in _TYPES
         if not sound or len(array.dims) != len(array.shape):
             raise _damaged(where, f"{name}: shape {array.shape} of {array.dtype}")
+        if not _SHA256.fullmatch(array.sha256):
+            raise _damaged(where, f"{name}: sha256 {array.sha256[:80]!r}")
     return found
 
 
@@ -162,7 +202,9 @@ def _plan(found: Exported, contents: Contents) -> Plan:
         equation=attributes["equation"],
         source="exported by pdegen",
         fields=tuple(
-            Field(name, (_view(contents, name, array),), array.attributes, array.dtype)
+            Field(
+                name, (_view(contents, name, array),), array.attributes, array.dtype, array.sha256
+            )
             for name, array in variables
         ),
         coordinates=tuple(
@@ -198,6 +240,9 @@ def _coordinate(contents: Contents, name: str, array: ExportedArray) -> Coordina
     there = contents.array(name)
     _check(there, array)
     values = there.values().reshape(array.shape).astype(array.dtype, copy=False)
+    digest = Digest()
+    digest.add(values)
+    check_digest(there, digest, array.sha256)
     return Coordinate(name, tuple(array.dims), values, array.attributes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -12,13 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from pdegen.foreign import writers
-from pdegen.foreign.arrays import ForeignError
-from pdegen.foreign.exported import FILE, KEY, description, encoded
+from pdegen.foreign.arrays import KEY, ForeignError
+from pdegen.foreign.digests import Digest
+from pdegen.foreign.exported import FILE, description, encoded, is_export
 from pdegen.foreign.hugging_card import CARD, CROISSANT, Told
 from pdegen.foreign.huggingface import check_huggingface, huggingface_folder
+from pdegen.foreign.opening import opened
 from pdegen.foreign.replacing import check_replaceable, replacing
 from pdegen.foreign.writers import Declared, Sink
 from pdegen.making.generate import Progress
+from pdegen.owned import MANIFEST, begin, note_all
 from pdegen.reasons import check_room
 from pdegen.schema import near
 from pdegen.store.store import Store, open_sealed
@@ -42,11 +46,12 @@ def export(
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Path:
     """Write a sealed store to a file: every array under its name, and what the store says of them
-    as JSON, in UTF-8 bytes, under the name "pdegen" (beside .npy files in pdegen.json).
+    as JSON, in UTF-8 bytes, under the name "pdegen" (beside .npy files in pdegen.json). That has
+    the SHA-256 of each array and of itself (of each table croissant.json, of "huggingface").
 
-    `import_files` makes the same variables, coordinates and splits of it, bit for bit
-    (`datasets.load_dataset` of "huggingface"). The file appears as a whole or not at all, and what
-    it replaces is there until then (`pdegen.foreign.replacing`).
+    `import_files` makes the same variables, coordinates and splits of it, bit for bit, or refuses
+    what has changed (`datasets.load_dataset` reads "huggingface"). The file appears as a whole or
+    not at all, and what it replaces is there until then (`pdegen.foreign.replacing`).
 
     Args:
         url: A sealed store.
@@ -75,10 +80,7 @@ def export(
     _check_free(path, format, overwrite)
     if format == _HUB:
         return _export_hub(store, path, overwrite, told or Told(), progress)
-    text = encoded(description(store))
-    arrays = _declared(store)
-    if format != "npy":
-        arrays[KEY] = Declared(text.shape, text.dtype)
+    arrays = _declared(store) | (_said(store) if format != "npy" else {})
     writer = _writer(store, format, arrays)
     saved = writer in (writers.pt_file, writers.mat5_file)  # from files beside it
     need = sum(array.bytes for array in arrays.values()) * (2 if saved else 1)
@@ -86,11 +88,12 @@ def export(
         _check_free(path, format, overwrite)  # of what a killed export moved aside, too
         check_room(path.absolute().parent, need, ": the file takes")
         with writer(partial, arrays) as sinks:
-            _fill(store, sinks, progress)
+            text = encoded(description(store, _fill(store, sinks, progress)))
             if format != "npy":
                 sinks[KEY].put(0, text)
         if format == "npy":
             (partial / FILE).write_bytes(text.tobytes())
+            _noted(partial)
     return path
 
 
@@ -103,7 +106,13 @@ def _export_hub(
         need = sum(array.bytes for array in _declared(store).values())
         check_room(path.absolute().parent, need, ": the folder takes up to")
         huggingface_folder(store, partial, told, progress)
+        _noted(partial)
     return path
+
+
+def _noted(folder: Path) -> None:
+    begin(folder)
+    note_all(folder)
 
 
 def _declared(store: Store) -> dict[str, Declared]:
@@ -112,18 +121,36 @@ def _declared(store: Store) -> dict[str, Declared]:
     }
 
 
+def _said(store: Store) -> dict[str, Declared]:
+    """The array of the description, of which digests do not change the length."""
+    text = encoded(description(store, dict.fromkeys(store.arrays, "0" * 64)))
+    return {KEY: Declared(text.shape, text.dtype)}
+
+
 def _check_free(path: Path, format: str, overwrite: bool) -> None:
     if not os.path.lexists(path):
         return
     if not overwrite:
         raise ForeignError(f"{path} exists: use --overwrite to replace it")
     marks = _MARKS.get(format)
-    ours = path.is_file() if marks is None else all((path / mark).exists() for mark in marks)
+    if marks is None:
+        ours = path.is_file() and _is_export(path)
+    else:
+        ours = all((path / mark).exists() for mark in (*marks, MANIFEST))
     if not ours or path.is_symlink():
-        what = "file" if marks is None else "folder that was exported"
-        raise ForeignError(f"{path} is no {what}: it is not replaced")
+        what = "file" if marks is None else "folder"
+        raise ForeignError(f"{path} is no {what} that was exported: it is not replaced")
     if marks is not None:
-        check_replaceable(path, marks if format == _HUB else (*marks, "*.npy"))
+        check_replaceable(path)
+
+
+def _is_export(file: Path) -> bool:
+    """Whether a file can be read, and says that it is an export."""
+    with tempfile.TemporaryDirectory(prefix="pdegen-") as folder:
+        try:
+            return is_export(opened(file, Path(folder)))
+        except ForeignError:
+            return False
 
 
 def _writer(store: Store, format: str, arrays: Mapping[str, Declared]) -> _Writer:
@@ -136,13 +163,22 @@ def _writer(store: Store, format: str, arrays: Mapping[str, Declared]) -> _Write
     return {"npy": writers.npy_folder, "hdf5": writers.hdf5_file, "pt": writers.pt_file}[format]
 
 
-def _fill(store: Store, sinks: Mapping[str, Sink], progress: Callable[[Progress], None]) -> None:
+def _fill(
+    store: Store, sinks: Mapping[str, Sink], progress: Callable[[Progress], None]
+) -> dict[str, str]:
+    """Write all values; gives the SHA-256 of each array."""
     start = time.monotonic()
+    digests = {name: Digest() for name in store.arrays}
     for name in store.arrays:
         if name not in store.variables:
-            sinks[name].put(0, np.asarray(store.array(name)[...]))
+            values = np.asarray(store.array(name)[...])
+            digests[name].add(values)
+            sinks[name].put(0, values)
     for shard in range(store.shards):
         samples = store.shard_range(shard)
         for name in store.variables:
-            sinks[name].put(samples.start, store.values(name, samples))
+            values = store.values(name, samples)
+            digests[name].add(values)
+            sinks[name].put(samples.start, values)
         progress(Progress(shard + 1, store.shards, time.monotonic() - start))
+    return {name: digest.hex for name, digest in digests.items()}

@@ -21,7 +21,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5t, h5z  # pyright: ignore[reportAttributeAccessIssue]
+from h5py import h5d, h5t, h5z  # pyright: ignore[reportAttributeAccessIssue]
 
 from pdegen.foreign.arrays import (
     MOST_ARRAYS,
@@ -143,6 +143,7 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
         what = "a virtual dataset" if dataset.is_virtual else "stored in another file"
         raise ForeignError(f"{array.where} is {what}: it would read other files")
     check_proportion(array, min(dataset.id.get_storage_size(), path.stat().st_size))
+    _check_written(array, dataset)
     chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
     if chunk > _LARGEST_CHUNK:
         raise ForeignError(
@@ -159,6 +160,22 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
     if offset is None or not plain or dataset.chunks is not None:
         return array
     return replace(array, place=Place(path, offset, "F" if reverse else "C", dataset.dtype))
+
+
+def _check_written(array: Array, dataset: h5py.Dataset) -> None:
+    """Raise ForeignError where parts were never written: HDF5 reads a constant there."""
+    if not array.bytes:
+        return
+    if dataset.chunks is not None:
+        pairs = zip(dataset.shape, dataset.chunks, strict=True)
+        chunks = math.prod(-(-n // size) for n, size in pairs)
+        there = dataset.id.get_num_chunks()
+        if there != chunks:
+            raise ForeignError(
+                f"{array.where}: {chunks - there:,} of {chunks:,} chunks were never written"
+            )
+    elif dataset.id.get_space_status() != h5d.SPACE_STATUS_ALLOCATED:
+        raise ForeignError(f"{array.where} was never written")
 
 
 def _is_reversed(dataset: h5py.Dataset, matlab: bool) -> bool:
@@ -216,7 +233,10 @@ def _check_chunks(array: Array, dataset: h5py.Dataset, filters: list[int]) -> No
     for chunk in chunks:
         if chunk.size > 2 * size + 1024:
             raise ForeignError(f"{array.where}: a chunk of {size:,} bytes takes {chunk.size:,}")
-        if chunk.filter_mask >> position & 1:
+        if chunk.filter_mask >> position & 1:  # it is stored as it is, with its checksums
+            sums = [k for k, one in enumerate(filters) if one == h5z.FILTER_FLETCHER32]
+            if chunk.size != size + 4 * sum(not chunk.filter_mask >> k & 1 for k in sums):
+                raise ForeignError(f"{array.where}: a chunk of {size:,} bytes has {chunk.size:,}")
             continue
         _, packed = dataset.id.read_direct_chunk(chunk.chunk_offset)
         unpacked = len(zlib.decompressobj().decompress(packed, allowed + 1))

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from pdegen.foreign.columns import Column
+from pdegen.markdown import block, code, escaped
 from pdegen.store import card as cards
 from pdegen.store.card import CARD, CROISSANT
-from pdegen.store.croissant import CONTEXT, LICENCE, TYPES, citation
+from pdegen.store.croissant import CONTEXT, LICENCE, TYPES, citation, description
 from pdegen.store.format import Attributes, Description
 
 __all__ = ["CARD", "CROISSANT", "Told", "card", "metadata", "yaml"]
 
 DEFAULT, COORDINATES = "default", "coordinates"  # the two tables
-_UNPRINTED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # by YAML
+# letters that YAML does not print, and letters that reorder or hide others
+_UNPRINTED = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff]")
 _SIZES = {10**k: text for k, text in zip(range(3, 8), (
     "n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M"), strict=True)}  # fmt: skip
 
@@ -137,11 +139,11 @@ def _told(told: Told) -> Iterator[str]:
     if told.meanings:
         yield from ("## Parameters", "", "| key | meaning |", "|---|---|")
         for key, meaning in told.meanings.items():
-            yield f"| `{key}` | {' '.join(meaning.split()).replace('|', chr(92) + '|')} |"
+            yield f"| {code(key)} | {escaped(meaning)} |"
         yield ""
     if told.recipe:
         yield from ("## Recipe", "", "`pdegen generate recipe.toml` makes the data again:", "")
-        yield from ("```toml", told.recipe.replace("```", "'''"), "```")
+        yield from block("toml", told.recipe)
 
 
 def metadata(
@@ -164,7 +166,7 @@ def metadata(
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": said.recipe.name,
-        "description": f"{said.title}: {said.equation}",
+        "description": description(said),
         **({"license": LICENCE, "citeAs": citation(said)} if not said.imported else {}),
         "version": f"1.0.0+{said.content[:12]}",
         "distribution": [

@@ -45,7 +45,7 @@ def import_files(
     Numbers that no operator reads are kept exactly in a float: bool as float32, 0 and 1.
 
     Args:
-        files: MATLAB 5 and 7.3, HDF5, .npy and .pt files, or a folder that was exported.
+        files: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt files, or a folder that was exported.
         url: Where to; a path, or a URL that fsspec knows.
         declaration: How to read unknown files; its `grid` and `splits` replace those of known
             files.
@@ -53,7 +53,7 @@ def import_files(
 
     Raises:
         ForeignError: If a file cannot be read, is hostile or damaged, is not known and not
-            declared, or does not fit what is declared; one line.
+            declared, does not fit what is declared, or was exported and has changed; one line.
         SampleError: If a number of a sample is not finite, or larger than 1e150.
         StoreError, OSError, ...: As `pdegen.making.generate.write`.
     """
@@ -66,6 +66,8 @@ def import_files(
         contents, sources = _read(paths, folder)
         plan = _plan(contents, declaration)
         ready = plan.reading(unpacked(plan.arrays, folder))
+        for field in ready.fields:
+            field.check()
         job = ImportJob(ready, tuple(sources), _summary(contents, sources, plan))
         return write(job, url, Options(**options))
 

@@ -1,20 +1,27 @@
 """MATLAB's version 5 files, by SciPy. Runs in the child process of `pdegen.foreign.sandbox`.
 
 SciPy takes a variable in memory as a whole; the format ends at 2 GiB of numbers in a variable.
-MATLAB stores the first axis fastest, and so the numbers are unpacked.
+MATLAB stores the first axis fastest, and so the numbers are unpacked. SciPy takes the end of the
+file for the end of its variables: that these end there is checked here. It compares the checksums
+of compressed ones.
 """
 
 from __future__ import annotations
 
+import struct
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from scipy.io import loadmat, whosmat
 
 from pdegen.foreign.arrays import (
+    KEY,
+    MARK,
     MOST_ARRAYS,
     REAL,
+    WRITTEN,
     Array,
     Contents,
     ForeignError,
@@ -23,6 +30,8 @@ from pdegen.foreign.arrays import (
 )
 from pdegen.foreign.sandbox import Request
 
+_HEADER = 128
+_MATRIX, _COMPRESSED = 14, 15
 _CLASSES = {
     "double": "f8", "single": "f4", "logical": "?",
     **{f"{s}int{8 * n}": f"{s or 'i'}{n}" for s in ("", "u") for n in (1, 2, 4, 8)},
@@ -36,9 +45,12 @@ def read(request: Request) -> Contents:
         Exception: If it is damaged or cut off, or claims more than it can hold.
     """
     path = request.file
+    with path.open("rb") as file:
+        ours = WRITTEN.encode() in file.read(_HEADER)
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     with warnings.catch_warnings(action="error"):  # SciPy warns of what it cannot read
+        _check_variables(path)
         found = whosmat(path, appendmat=False)
         if len(found) > MOST_ARRAYS or len({name for name, *_ in found}) < len(found):
             raise ForeignError(f"{path.name}: a name is there twice, or {MOST_ARRAYS:,} are")
@@ -62,4 +74,24 @@ def read(request: Request) -> Contents:
                 place = Place(request.target(), 0, "F", values.dtype)
                 values.T.tofile(place.file)
                 arrays[name] = replace(arrays[name], place=place)
-    return Contents(path, "MATLAB 5", arrays, unreadable)
+    return Contents(path, "MATLAB 5", arrays, unreadable, {f"@{KEY}": MARK} if ours else {})
+
+
+def _check_variables(path: Path) -> None:
+    """Raise ForeignError where a file is not variables, one after the other, until its end."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        order = "<" if file.read(_HEADER)[-2:] == b"IM" else ">"
+        start = _HEADER
+        while start < size:
+            file.seek(start)
+            kind, count = struct.unpack(f"{order}II", file.read(8).ljust(8, b"\xff"))
+            start += 8
+            if kind not in (_MATRIX, _COMPRESSED):
+                raise ForeignError(f"{path.name}: byte {start - 8:,} begins no variable: damaged")
+            if start + count > size:
+                raise ForeignError(
+                    f"{path.name}: a variable ends at byte {start + count:,}, the file has "
+                    f"{size:,}: it is cut off"
+                )
+            start += count

@@ -12,6 +12,8 @@ from pdegen.foreign import sandbox
 from pdegen.foreign.arrays import Array, Contents, ForeignError
 from pdegen.foreign.npy import MAGIC, npy
 
+_LOCAL_HEADER = 30  # bytes of an entry of a ZIP archive before its name
+
 
 @dataclass(frozen=True)
 class ImportedFile:
@@ -89,7 +91,9 @@ def _reader(path: Path) -> str:
         if head.startswith(MAGIC):
             return "npy"
         if head.startswith(b"PK\x03\x04"):
-            return "pt"
+            file.seek(_LOCAL_HEADER)  # where the name of the first entry is
+            name = file.read(int.from_bytes(head[26:28], "little"))
+            return "npz" if name.endswith(b".npy") else "pt"
         for place in (0, *(2**k for k in range(9, 32))):  # HDF5 looks there, too
             file.seek(place)
             if file.read(8) == b"\x89HDF\r\n\x1a\n":
@@ -102,7 +106,8 @@ def _reader(path: Path) -> str:
             "torch.save of PyTorch 1.6 or newer, or arrays with numpy.save"
         )
     raise ForeignError(
-        f"{path.name} is of no known format: MATLAB 5 and 7.3, HDF5, .npy and .pt can be imported"
+        f"{path.name} is of no known format: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt can be "
+        "imported"
     )
 
 

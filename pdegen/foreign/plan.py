@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 from pdegen.domains import GRIDS, Box, Domain, Grid
 from pdegen.domains import NAMES as SPACE
 from pdegen.foreign.arrays import Array, ForeignError
+from pdegen.foreign.digests import BLOCK, Digest
 from pdegen.store.arrays import LEADING
 from pdegen.store.format import Physics
+from pdegen.store.splits import fault_of_splits
 from pdegen.store.variables import Coordinate, Variable
 from pdegen.store.variables import times as times
 
@@ -136,6 +139,7 @@ class Field:
         views: One of each file.
         attributes: long_name, units, role and parameters.
         dtype: Type in the store; by default a float that holds the numbers.
+        sha256: Digest of all values, where the file has it.
 
     Raises:
         ForeignError: If the files do not fit together.
@@ -145,6 +149,7 @@ class Field:
     views: tuple[View, ...]
     attributes: Mapping[str, Any]
     dtype: str = ""
+    sha256: str = ""
 
     def __post_init__(self) -> None:
         first = self.views[0]
@@ -202,6 +207,23 @@ class Field:
             first += count
         return np.concatenate(parts).astype(self.variable.dtype, copy=False)
 
+    def check(self) -> None:
+        """Raise ForeignError where the values differ from their digest."""
+        if not self.sha256:
+            return
+        row = math.prod(self.shape) * np.dtype(self.variable.dtype).itemsize
+        rows = max(1, BLOCK // row)
+        found = Digest()
+        for start in range(0, self.samples, rows):
+            found.add(self.read(range(start, min(start + rows, self.samples))))
+        check_digest(self.views[0].array, found, self.sha256)
+
+
+def check_digest(array: Array, found: Digest, sha256: str) -> None:
+    """Raise ForeignError where the digest of an array is not that of its description."""
+    if found.hex != sha256:
+        raise ForeignError(f"{array.where} differs from its SHA-256: the file was changed")
+
 
 def _shape(view: View) -> tuple[int, ...]:
     return tuple(view.sizes[dim] for dim in view.dims)
@@ -216,14 +238,14 @@ class Plan:
         source: Where the facts about the files come from.
         fields: The variables.
         coordinates: Coordinates, the number of the sample among them.
-        splits: First and one past the last sample of each split.
+        splits: First and one past the last sample of each split; no sample is in two.
         domain: Where the variables are functions; None where `attributes` say it.
         physics: What is known of the equation.
         attributes: Further attributes of the store.
         skipped: Samples whose values are NaN, and why.
 
     Raises:
-        ForeignError: If the variables have different numbers of samples.
+        ForeignError: If the variables have different numbers of samples, or the splits cannot be.
     """
 
     name: str
@@ -243,14 +265,8 @@ class Plan:
         if len(set(counts.values())) > 1:
             found = ", ".join(f"{name} has {n}" for name, n in counts.items())
             raise ForeignError(f"the variables have different numbers of samples: {found}")
-        for name, (start, stop) in self.splits.items():
-            if not 0 <= start < stop <= self.samples:
-                raise ForeignError(
-                    f"the split {name} is samples {start} to {stop - 1}, there are {self.samples}: "
-                    "give the sizes of train, validation and test"
-                )
-        if "train" not in self.splits:
-            raise ForeignError("a store has a split train")
+        if fault := fault_of_splits(self.splits, self.samples):
+            raise ForeignError(f"{fault}: give sizes by --split NAME=SIZE")
 
     @property
     def samples(self) -> int:
@@ -338,7 +354,7 @@ def split_sizes(sizes: Mapping[str, int], samples: int) -> dict[str, tuple[int, 
         wanted = ", ".join(f"{name} {n}" for name, n in sizes.items())
         raise ForeignError(
             f"{samples} samples cannot be split into {wanted}: give the sizes of train, "
-            "validation and test"
+            "validation and test by --split NAME=SIZE"
         )
     test = samples - sizes.get("test", 0)
     ranges = {

@@ -3,7 +3,8 @@
 
 `torch.load(weights_only=True)` runs none of the file's code, and maps the numbers; here they are
 found in the file, for the parent to map. PyTorch does not look at what an entry of the archive
-holds: that none is compressed, and that each tensor lies within one, is checked here.
+holds: that each has its checksum, that none is compressed, and that each tensor lies within one, is
+checked here.
 """
 
 from __future__ import annotations
@@ -11,19 +12,17 @@ from __future__ import annotations
 import importlib
 import math
 import re
-import struct
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pdegen.foreign.archive import ArchiveEntry, entries
 from pdegen.foreign.arrays import MOST_ARRAYS, Array, Contents, ForeignError, Place, printable
 from pdegen.foreign.sandbox import Request
 
 _torch: Any = importlib.import_module("torch")  # which only this format needs
 
-_LOCAL_HEADER = 30
 _WHY = re.compile(r"(?:WeightsUnpickler error: |Trying to load )(\S.*?)(?: Please|\n|$)")
 
 
@@ -34,7 +33,7 @@ def read(request: Request) -> Contents:
         Exception: If it is damaged, holds anything but a dictionary of tensors, or would execute.
     """
     path = request.file
-    spans, order = _entries(path)
+    found, order = _entries(path)
     try:
         content = _torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except MemoryError:
@@ -53,7 +52,7 @@ def read(request: Request) -> Contents:
         name = str(key)
         reason = _unreadable(value, name)
         if reason is None:
-            arrays[name] = _array(path, name, value, spans, order)
+            arrays[name] = _array(path, name, value, found, order)
         else:
             unreadable[name] = reason
     if len(arrays) + len(unreadable) < len(content):
@@ -61,25 +60,22 @@ def read(request: Request) -> Contents:
     return Contents(path, "PyTorch", arrays, unreadable)
 
 
-def _entries(path: Path) -> tuple[list[tuple[int, int]], str]:
-    """First and last byte of the entries, and the byte order of the numbers."""
-    spans, order = [], "<"
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        if not any(entry.filename.endswith("/data.pkl") for entry in archive.infolist()):
-            raise ForeignError(f"{path.name} is an archive, but none that torch.save writes")
-        for entry in archive.infolist():
-            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+def _entries(path: Path) -> tuple[list[ArchiveEntry], str]:
+    """The entries, none of them compressed, and the byte order of the numbers."""
+    found, order = entries(path), "<"
+    if not any(entry.name.endswith("/data.pkl") for entry in found):
+        raise ForeignError(f"{path.name} is an archive, but none that torch.save or NumPy writes")
+    with path.open("rb") as file:
+        for entry in found:
+            if entry.compressed:
                 raise ForeignError(
-                    f"{path.name}: {printable(entry.filename)} is compressed, to unpack to "
-                    f"{entry.file_size:,} bytes: torch.save compresses nothing"
+                    f"{path.name}: {printable(entry.name)} is compressed, to unpack to "
+                    f"{entry.bytes:,} bytes: torch.save compresses nothing"
                 )
-            file.seek(entry.header_offset)
-            names = struct.unpack("<26xHH", file.read(_LOCAL_HEADER))
-            start = entry.header_offset + _LOCAL_HEADER + sum(names)
-            spans.append((start, start + entry.file_size))
-            if entry.filename.endswith("/byteorder") and file.read(sum(names) + 3)[-3:] == b"big":
+            file.seek(entry.start)
+            if entry.name.endswith("/byteorder") and file.read(3) == b"big":
                 order = ">"
-    return spans, order
+    return found, order
 
 
 def _unreadable(value: Any, name: str) -> str | None:
@@ -103,11 +99,11 @@ def _unreadable(value: Any, name: str) -> str | None:
     return None
 
 
-def _array(path: Path, name: str, tensor: Any, spans: list[tuple[int, int]], order: str) -> Array:
+def _array(path: Path, name: str, tensor: Any, found: list[ArchiveEntry], order: str) -> Array:
     shape, dtype = tuple(tensor.shape), np.dtype(str(tensor.dtype).removeprefix("torch."))
     need = math.prod(shape) * dtype.itemsize
     start = _offset(tensor.data_ptr()) if need else 0
-    if need and not any(first <= start and start + need <= last for first, last in spans):
+    if need and not any(one.start <= start and start + need <= one.stop for one in found):
         raise ForeignError(f"{path.name}: {name} claims {need:,} bytes, its entry has fewer")
     place = Place(path, start, _layout(tensor) or "C", np.dtype(f"{order}{dtype.str[1:]}"))
     return Array(path, name, shape, dtype, place)

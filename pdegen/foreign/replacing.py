@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from fnmatch import fnmatch
 from pathlib import Path
 
 from pdegen.foreign.arrays import ForeignError
-from pdegen.store.objects import flush_folder
+from pdegen.owned import others
+from pdegen.store.disk import exchanged, flush_folder
 
 _NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # what the hidden folder may hold
-_HERE = -100  # AT_FDCWD: paths are as they are
-_EXCHANGE = 2  # RENAME_EXCHANGE
 
 
-def check_replaceable(folder: Path, ours: Sequence[str]) -> None:
-    """Raise ForeignError where a folder holds more than what is to be replaced, such as the .git
-    of a clone: all of it would be lost.
-
-    Args:
-        folder: To be replaced as a whole.
-        ours: Patterns of the names that an export has written there.
-    """
-    others = [
-        path.name for path in folder.iterdir() if not any(fnmatch(path.name, one) for one in ours)
-    ]
-    if others:
+def check_replaceable(folder: Path) -> None:
+    """Raise ForeignError where a folder that is to be replaced as a whole holds more than what an
+    export has written (`pdegen.owned`), such as the .git of a clone, or a card that was edited."""
+    found = others(folder)
+    found += sorted(path.name for path in folder.iterdir() if path.is_dir() and not any(
+        inner.is_file() for inner in path.rglob("*")))  # fmt: skip
+    if found:
         raise ForeignError(
-            f"{folder} holds {min(others)}, which no export has written: it is not replaced, "
-            "move that or choose another --out"
+            f"{folder} holds {found[0]}, which no export has written or which was edited since: "
+            "it is not replaced, move that or choose another --out"
         )
 
 
@@ -112,25 +103,9 @@ def _swapped(folder: Path, path: Path) -> None:
     """Give what is new its name; what had it is then in the hidden folder, or gone."""
     if not path.is_dir():
         os.replace(folder / _NEW, path)
-    elif not _exchanged(folder / _NEW, path):
+    elif not exchanged(folder / _NEW, path):
         os.rename(path, folder / _OLD)
         os.rename(folder / _NEW, path)
-
-
-def _exchanged(a: Path, b: Path) -> bool:
-    """Swap two names in one step; False where the system cannot."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
-        return False
-    renameat2.argtypes = [
-        ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint,
-    ]  # fmt: skip
-    if renameat2(_HERE, os.fsencode(a), _HERE, os.fsencode(b), _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(number, os.strerror(number), str(b))
 
 
 def _synced(path: Path) -> None:

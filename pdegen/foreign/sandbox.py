@@ -45,7 +45,7 @@ class Request:
     Args:
         path: The file.
         folder: Where arrays are unpacked to.
-        reader: "hdf5", "mat" or "pt": the module whose `read` is called.
+        reader: "hdf5", "mat", "npz" or "pt": the module whose `read` is called.
         names: Arrays to unpack; none to list all, and unpack the small ones.
         small: Bytes of a small array.
         seconds, memory, written: At most so many of the processor, and bytes.

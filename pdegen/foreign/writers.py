@@ -17,6 +17,8 @@ import h5py
 import numpy as np
 from scipy.io import savemat
 
+from pdegen.foreign.arrays import KEY, MARK, WRITTEN
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -69,6 +71,7 @@ def npy_folder(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str,
 def hdf5_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, Sink]]:
     """Datasets of the same names."""
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
+        _mark(file)
         yield {
             name: DatasetSink(file.create_dataset(name, array.shape, array.dtype), reverse=False)
             for name, array in arrays.items()
@@ -91,6 +94,11 @@ class DatasetSink(Sink):
             self.target[start : start + len(values)] = values
 
 
+def _mark(file: h5py.File) -> None:
+    """Say that a file was exported beside what its arrays say."""
+    file.attrs[KEY] = np.bytes_(MARK)
+
+
 _MATLAB_CLASSES = {"float64": "double", "float32": "single", "bool": "logical"}
 
 
@@ -99,6 +107,7 @@ def mat73_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str,
     """MATLAB 7.3: HDF5 after a header of 512 bytes, the axes reversed, at least two of them."""
     sinks = {}
     with h5py.File(path, "w", userblock_size=512, libver=("earliest", "v108")) as file:
+        _mark(file)
         for name, array in arrays.items():
             stored = np.dtype("u1") if array.dtype == bool else array.dtype
             target = file.create_dataset(name, _at_least_two(array.shape)[::-1], stored)
@@ -109,7 +118,7 @@ def mat73_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str,
             sinks[name] = DatasetSink(target, reverse=True)
         yield sinks
     with path.open("r+b") as file:
-        file.write(_header("MATLAB 7.3 MAT-file, written by pdegen", 0x0200))
+        file.write(_header(f"MATLAB 7.3 MAT-file, {WRITTEN}", 0x0200))
 
 
 @contextmanager
@@ -119,7 +128,7 @@ def mat5_file(path: Path, arrays: Mapping[str, Declared]) -> Iterator[dict[str, 
     with _saved(path, arrays, lambda mapped: savemat(path, mapped, **options)) as sinks:
         yield sinks
     with path.open("r+b") as file:  # SciPy's has the time: two exports would differ
-        file.write(_header("MATLAB 5.0 MAT-file, written by pdegen", 0x0100))
+        file.write(_header(f"MATLAB 5.0 MAT-file, {WRITTEN}", 0x0100))
 
 
 def _header(text: str, version: int) -> bytes:

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.registry import blamed, file_of, said_by, source_of
+from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
+from pdegen.software import versions
 from pdegen.store.layout import Layout
 from pdegen.store.variables import Coordinate, positions
 from pdegen.version import __version__
 
 
-def layout(recipe: Recipe, device: str | None = None) -> Layout:
-    """Variables, coordinates and attributes of the recipe's store, solved on this device."""
+def layout(
+    recipe: Recipe, device: str | None = None, software: Mapping[str, str] = MappingProxyType({})
+) -> Layout:
+    """Variables, coordinates and attributes of the recipe's store.
+
+    Args:
+        recipe: What is made.
+        device: The device of PyTorch that solves.
+        software: Versions of what computes, from `Problem.software`.
+    """
     problem = recipe.problem
     source = source_of(type(problem))
+    with one_thread():
+        coordinates = (*positions(problem.domain), *problem.coordinates())
     number = Coordinate(
         "sample", ("sample",), np.arange(recipe.samples), {"long_name": "number of the sample"}
     )
@@ -30,16 +41,16 @@ def layout(recipe: Recipe, device: str | None = None) -> Layout:
         samples=recipe.samples,
         shard=min(recipe.shard, recipe.samples),
         variables=problem.variables(),
-        coordinates=(number, *positions(problem.domain), *problem.coordinates()),
+        coordinates=(number, *coordinates),
         attributes={
-            "title": recipe.summary,
+            "title": recipe.headline,
             "equation": problem.formula,
             **({"physics": said} if (said := problem.physics().attributes()) else {}),
             "recipe": recipe.model_dump(mode="json"),
             "fingerprint": recipe.fingerprint,
             **({"equation_file": source.attributes()} if source else {}),
             "splits": {k: list(v) for k, v in recipe.splits.ranges(recipe.samples).items()},
-            "provenance": {**provenance(), **({"device": device} if device else {})},
+            "provenance": {**provenance(software), **({"device": device} if device else {})},
         },
         codec=recipe.codec,
         domain=problem.domain,
@@ -140,17 +151,17 @@ def _numbers(samples: range) -> str:
     return f"sample {first}" if first == last else f"samples {first} to {last}"
 
 
-def provenance() -> dict[str, Any]:
-    """The software that makes it; never when or where, so that two makings are the same bytes."""
+def provenance(software: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """The software that makes it; never when or where, so that two makings are the same bytes:
+    commit, processor and scheduler of each run stand in `log/`.
+
+    Args:
+        software: Versions of what computes, beside NumPy.
+    """
     return {
         "pdegen": __version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        **{name: _version(name) for name in ("numpy", "scipy", "zarr", "dask")},
+        **versions("numpy", "zarr"),
+        **software,
     }
-
-
-@cache
-def _version(name: str) -> str:
-    """Of an installed package; to look it up takes milliseconds."""
-    return version(name)

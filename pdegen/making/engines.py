@@ -14,15 +14,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from multiprocessing import forkserver
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
-from threadpoolctl import ThreadpoolController
+
+from pdegen.numerics.one_thread import one_thread
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -100,10 +100,13 @@ class Threads(Pool):
                 done, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in [future for future in waiting if future in done]:
                     yield waiting.pop(future), future.result()
-        finally:
+        except BaseException as error:
             for future in waiting:
                 future.cancel()
-            wait(waiting)
+            # an interrupt is answered at once: what runs on writes nothing any more
+            if not isinstance(error.__context__ or error, KeyboardInterrupt):
+                wait(waiting)
+            raise
 
 
 @dataclass(frozen=True)
@@ -175,9 +178,22 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
     workers = workers or len(os.sched_getaffinity(0))
     with ExitStack() as stack:
         if scheduler == "threads":
-            yield Threads(stack.enter_context(ThreadPoolExecutor(workers)), workers)
+            yield Threads(stack.enter_context(_threads(workers)), workers)
         else:
             yield Cluster(stack.enter_context(_client(scheduler, workers, stack)))
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """An executor that waits for its tasks at the end, except where it is interrupted."""
+    executor, answers = ThreadPoolExecutor(count), True
+    try:
+        yield executor
+    except KeyboardInterrupt:
+        answers = False
+        raise
+    finally:
+        executor.shutdown(wait=answers, cancel_futures=not answers)
 
 
 def check(scheduler: str) -> None:
@@ -191,39 +207,8 @@ def check(scheduler: str) -> None:
 
 def _in_one_thread(task: Callable[[Argument], Result], argument: Argument) -> Result:
     """A task with matrix products on one thread: faster beside other tasks, and the same bits."""
-    with _limited:
+    with one_thread():
         return task(argument)
-
-
-class _OneThread:
-    """Limits the thread pools of this process while tasks run in it."""
-
-    def __init__(self) -> None:
-        self._lock, self._tasks = Lock(), 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._tasks:
-                self._limits = _controller().limit(limits=1)
-                self._limits.__enter__()
-            self._tasks += 1
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._tasks -= 1
-            if not self._tasks:
-                self._limits.__exit__(*exception)
-
-
-_limited = _OneThread()
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    """The thread pools of this process; looking for them takes milliseconds."""
-    import scipy.linalg  # noqa: F401 - has one, and is imported first by some tasks
-
-    return ThreadpoolController()
 
 
 def _start_server() -> None:

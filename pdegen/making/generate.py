@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -22,6 +20,8 @@ from pdegen.making import place
 from pdegen.making.contents import compute, layout, probe
 from pdegen.making.engines import Pool, check, pool
 from pdegen.making.label_error import label_error
+from pdegen.making.log import logged
+from pdegen.making.sampled_inputs import sampled_inputs
 from pdegen.numerics.failure import WorkerError
 from pdegen.reasons import check_room
 from pdegen.recipe import Recipe
@@ -31,7 +31,6 @@ from pdegen.store.format import FORMAT_VERSION, ROOT, job_of
 from pdegen.store.layout import Layout
 from pdegen.store.objects import Objects, causes
 from pdegen.store.store import Store, StoreError, described_by
-from pdegen.version import __version__
 
 _NOTES = 1000  # that a log keeps at most
 _ATTEMPTS = 3  # at a shard whose solver process dies
@@ -55,6 +54,8 @@ class Progress:
 
 class Job(ABC):
     """What a store is to hold. It travels to the processes that compute it."""
+
+    device: str | None = None  # of PyTorch, that solves
 
     @property
     @abstractmethod
@@ -147,13 +148,14 @@ class RecipeJob(Job):
         probe(self.recipe, self.device, failures)
 
     def layout(self) -> Layout:
-        return layout(self.recipe, self.device)
+        return layout(self.recipe, self.device, self.recipe.problem.software(self.device))
 
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
         return compute(self.recipe, samples, self.device)
 
     def measured(self, workers: Pool) -> dict[str, Any]:
-        return label_error(self.recipe, workers)
+        recipe = self.recipe
+        return {**label_error(recipe, workers), **sampled_inputs(recipe, workers)}
 
     @property
     def identity(self) -> str:
@@ -166,7 +168,7 @@ class RecipeJob(Job):
         there = store.said.fingerprint
         own, others = self.recipe.model_dump(mode="json"), store.attributes["recipe"]
         same = {key for key in own if own[key] == others.get(key)}
-        if own.keys() - same - {"name", "summary"} == {"splits"}:
+        if own.keys() - same - {"name", "summary", "remark"} == {"splits"}:
             earlier = ", as an earlier version chose them" if store.version < FORMAT_VERSION else ""
             return (
                 f"{store.url} was laid out with other splits{earlier} "
@@ -270,15 +272,13 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     with (
         pool(options.scheduler, options.workers) as workers,  # which must be there, before all else
         lock.locked(objects, job.identity, options.take_over) as mine,
-        _logged(objects, options) as log,
+        logged(objects, options.scheduler, options.workers, job.device) as log,
     ):
         if (_found(job, objects, options) is None) != (there is None):
             raise StoreError(f"{url} was changed by another job meanwhile: start again")
         if resumes and _complete(Store(url), mine.job, workers):
             return Store(url)
-        still_mine = partial(
-            lock.check, objects, mine.token
-        )  # before each step that cannot be undone
+        still_mine = partial(lock.check, objects, mine)  # before each step that cannot be undone
         altered = Store(url).altered() if resumes and Store(url).damage is None else []
         layout = place.continued if resumes else place.laid_out
         store = layout(objects, described, still_mine)
@@ -316,7 +316,8 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
     store = Store(url)
     if store.said.job != mine.job:  # its records would name the other one
         raise StoreError(f"{url}: its metadata were changed by another job: use --resume")
-    lock.check(store.objects, mine.token)
+    still_mine = partial(lock.check, store.objects, mine)
+    still_mine()
     samples = store.shard_range(shard)
     with causes() as notes:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -328,8 +329,7 @@ def _shard(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: int)
                 if attempt == _ATTEMPTS:
                     raise
                 notes.append(f"attempt {attempt} failed: {error}")
-        lock.check(store.objects, mine.token)
-        store.write_shard(shard, values, skipped)
+        store.write_shard(shard, values, skipped, still_mine)
     return (*notes, *(f"sample {sample} is skipped: {why}" for sample, why in skipped.items()))
 
 
@@ -393,9 +393,9 @@ def _found(job: Job, objects: Objects, options: Options) -> Store | None:
     if options.overwrite:
         place.check_all_ours(objects, None if store.damage else store)
     elif not options.resume:
-        raise StoreError(
-            f"{objects.url} exists: use --resume to finish it or --overwrite to replace it"
-        )
+        finished = store.damage is None and store.sealed
+        ways = " and is finished: use it," if finished else ": use --resume to finish it"
+        raise StoreError(f"{objects.url} exists{ways} or --overwrite to replace it")
     elif (store.damage or not job.made(store)) and not place.is_all_of(objects, job.identity):
         raise store.damage or StoreError(job.difference(store))
     return store
@@ -418,34 +418,6 @@ def _complete(store: Store, job: str, workers: Pool) -> bool:
             f"pdegen verify says how; --overwrite makes it again in version {FORMAT_VERSION}"
         )
     return whole
-
-
-@contextmanager
-def _logged(objects: Objects, options: Options) -> Iterator[dict[str, Any]]:
-    """What is known of this run, written to `log/` when it ends, however it does."""
-    started = datetime.now(UTC)
-    log = {
-        "started": started.isoformat(timespec="seconds"),
-        "scheduler": options.scheduler,
-        "workers": options.workers,
-        "machine": platform.machine(),
-        "pdegen": __version__,
-        "shards": 0,
-        "notes": [],
-    }
-    try:
-        with causes() as notes:
-            yield log
-        log["notes"] += notes
-        log["end"] = "complete"
-    except BaseException as error:
-        log["end"] = f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        log["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
-        key = f"log/{started:%Y%m%dT%H%M%S%fZ}.json"
-        with suppress(OSError):  # a full disk has its own error
-            objects.write(key, json.dumps(log, indent=1).encode())
 
 
 def _check_room(objects: Objects, plan: Layout) -> None:

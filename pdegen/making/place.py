@@ -136,18 +136,16 @@ def laid_out(objects: Objects, described: dict[str, bytes], check: Callable[[], 
     Args:
         objects: The place.
         described: Metadata and coordinates by keys (`pdegen.store.store.described_by`).
-        check: Raises LockedError once the place is another job's; called before each change.
+        check: Raises LockedError once the place is another job's; called before and after each
+            change.
     """
-    check()
-    objects.write(ROOT, BEGUN)  # from here on the old one is none
+    objects.write(ROOT, BEGUN, check)  # from here on the old one is none
     for key in objects.keys(""):
         if key not in (lock.KEY, lock.RENEWED, ROOT, "log"):
-            check()
-            objects.remove_all(key)
+            objects.remove_all(key, check)
     objects.flush()
     for key, data in described.items():  # the root last
-        check()
-        objects.write(key, data)
+        objects.write(key, data, check)
     return Store(objects.url)
 
 
@@ -155,8 +153,7 @@ def continued(objects: Objects, described: dict[str, bytes], check: Callable[[],
     """A store whose metadata and coordinates are made those of the layout; a sealed one is open
     again. The arguments are those of `laid_out`."""
     for key in differing(objects, described):
-        check()
-        objects.write(key, described[key])
+        objects.write(key, described[key], check)
     return Store(objects.url)
 
 

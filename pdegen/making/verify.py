@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -95,7 +96,7 @@ def verify(
     _check_fixed(store, seal, result)
     for key in islice(strangers(store.objects, store), _NAMED):
         result.faults.append(Fault(key, "is no object of this store, and stays: move it away"))
-    job = _job(store, result)
+    job = _job(store, result, law or bool(deep))
     blocks = _checked_blocks(store, seal, result, progress)
     if law and job is not None:
         result.law = True
@@ -110,13 +111,19 @@ def verify(
     return result
 
 
-def _job(store: Store, result: Verification) -> RecipeJob | None:
-    """What made the store; None, and a fault, where its recipe is wrong."""
+def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
+    """What made the store; None, and a fault, where its recipe is wrong.
+
+    Raises:
+        SchemaError: If it is needed, and the equation is of a file that was not given.
+    """
     if store.command != "generate":
         return None
     try:
         return RecipeJob.of(store)
     except SchemaError as error:
+        if needed and store.said.equation_file is not None:
+            raise
         result.faults.append(Fault("recipe", str(error)))
         return None
 
@@ -239,20 +246,24 @@ def repair(
 
     Raises:
         LockedError: If another job writes there.
-        StoreError: As `verify`.
+        StoreError: As `verify`; and where a folder of the store is a symbolic link.
     """
     objects = Objects(url)
+    if links := objects.links():
+        raise StoreError(
+            f"{url}: {links[0]} is a symbolic link in the place of a folder; nothing was written: "
+            "move it away"
+        )
     found = verify(url, law=False)
     made = list[str]()
     job = _opened(url, Verification(url))[0].job or "repair"
     with lock.locked(objects, job, take_over) as mine:
         for key, data in _repaired(found) if found.faults else ():
-            lock.check(objects, mine.token)
             try:
-                objects.write(key, data)
+                objects.write(key, data, partial(lock.check, objects, mine))
             except OSError as error:
                 # foreign files are in the way, and stay
-                if error.errno not in (errno.ENOTEMPTY, errno.ENOTDIR):
+                if error.errno not in (errno.ENOTEMPTY, errno.ENOTDIR, errno.ELOOP):
                     raise
             else:
                 made.append(key)

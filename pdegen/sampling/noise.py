@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
+from pdegen.numerics.one_thread import one_thread
 from pdegen.sampling.gaussian import NormalStream
 
 _CACHE_POINTS = 32768  # points of a block of fields: a few such arrays fit into a core's cache
@@ -103,7 +104,8 @@ class NoiseModel(ABC):
             level = self.level
             if levels is not None:
                 level = levels[block].reshape(-1, *[1] * (u.ndim - 1))
-            noisy[block] = clean + self._noise(level, clean, stream, numbers[block], sigma)
+            with one_thread():
+                noisy[block] = clean + self._noise(level, clean, stream, numbers[block], sigma)
         return self._seen(noisy, seed)
 
     def _seen(self, noisy: np.ndarray, seed: int) -> np.ndarray:

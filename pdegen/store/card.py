@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
+from pdegen.markdown import block, code, escaped
 from pdegen.store.croissant import LICENCE, citation, croissant
 from pdegen.store.format import Attributes, Description
 
@@ -41,7 +42,7 @@ def card(store: Description, use: Iterable[str] | None = None) -> str:
         _citation(store.said),
         _origin(store.attributes),
     )
-    lines = [f"# {_plain(store.said.title)}", ""]
+    lines = [f"# {escaped(store.said.title)}", ""]
     for section in sections:
         lines += [*section, ""]
     return "\n".join(lines)
@@ -52,7 +53,7 @@ def _facts(store: Description) -> Iterator[str]:
     said = store.said
     yield "| | |"
     yield "|---|---|"
-    yield f"| equation | {_plain(said.equation)} |"
+    yield f"| equation | {escaped(said.equation)} |"
     for name, text in _declared(said.recipe.problem):
         yield f"| {name} | {text} |"
     if said.noise:
@@ -61,13 +62,15 @@ def _facts(store: Description) -> Iterator[str]:
     yield f"| made | {_made(said)} |"
     if said.label_error:
         worst = f"up to {max(said.label_error.relative_l2):.2e} in relative L2"
-        yield f"| label error | {worst}, from {_plain(said.label_error.reference)} |"
+        yield f"| label error | {worst}, from {escaped(said.label_error.reference)} |"
+    if said.sampled_inputs:
+        yield f"| inputs | {escaped(said.sampled_inputs.sentence)} |"
     if said.imported:
         yield "| licence | that of its source |"
     else:
         yield f"| licence | CC BY 4.0, <{LICENCE}> |"
-    yield f"| fingerprint | `{said.fingerprint}`: SHA-256 of what it was made from |"
-    yield f"| content | `{said.content}`: SHA-256 of the data |"
+    yield f"| fingerprint | {code(said.fingerprint)}: SHA-256 of what it was made from |"
+    yield f"| content | {code(said.content)}: SHA-256 of the data |"
 
 
 def _declared(problem: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -77,18 +80,18 @@ def _declared(problem: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         yield "parameters", _pairs(plain)
     for name, value in problem.items():
         if isinstance(value, Mapping):
-            yield _plain(name), _pairs(cast(Mapping[str, object], value))
+            yield escaped(name), _pairs(cast(Mapping[str, object], value))
 
 
 def _made(said: Attributes) -> str:
-    by = f"pdegen {_plain(said.provenance.pdegen)}"
+    by = f"pdegen {escaped(said.provenance.pdegen)}"
     if parent := said.parent:
-        return f"by {by} from the dataset {_plain(parent.recipe)}, content `{parent.content}`"
+        return f"by {by} from the dataset {escaped(parent.recipe)}, content {code(parent.content)}"
     if said.imported:
-        files = ", ".join(_plain(one.name) for one in said.imported.files)
+        files = ", ".join(escaped(one.name) for one in said.imported.files)
         return f"from {files} by {by}, in the type of the file"
     device = said.provenance.device
-    where = f" on {_plain(device)}" if device else ""
+    where = f" on {escaped(device)}" if device else ""
     return f"by {by}{where}: solved in float64, rounded once; dimensionless"
 
 
@@ -100,7 +103,7 @@ def _arrays(store: Description) -> Iterator[str]:
         array = store.arrays[name]
         dims, shape = ", ".join(array.dims) or "none", " x ".join(map(str, array.shape)) or "1"
         own, said = array.said, [f"`{name}`", dims, shape, array.dtype.name]
-        yield f"| {' | '.join([*said, _plain(own.long_name), _plain(own.units)])} |"
+        yield f"| {' | '.join([*said, escaped(own.long_name), escaped(own.units)])} |"
 
 
 def _splits(said: Attributes) -> Iterator[str]:
@@ -147,25 +150,20 @@ def _citation(said: Attributes) -> Iterator[str]:
         yield "Cite the source of the files; the digests above say which data these are."
         return
     yield "Whoever has the recipe makes the data again; the digests prove that they are the same."
-    yield from ("", "```bibtex", *citation(said).splitlines(), "```")
+    yield from ("", *block("bibtex", citation(said)))
 
 
 def _origin(attributes: Mapping[str, object]) -> Iterator[str]:
     yield from ("## Origin", "")
     for name in ("recipe", "parent", "noise", "imported", "provenance"):
         if name in attributes:
-            block = json.dumps(attributes[name], indent=1, ensure_ascii=False).replace("```", "'''")
-            yield from (f"{name}:", "", "```json", block, "```", "")
+            text = json.dumps(attributes[name], indent=1, ensure_ascii=False)
+            yield from (f"{name}:", "", *block("json", text), "")
 
 
 def _pairs(values: Mapping[str, object]) -> str:
-    return _plain(", ".join(f"{name} {_value(value)}" for name, value in values.items()))
+    return escaped(", ".join(f"{name} {_value(value)}" for name, value in values.items()))
 
 
 def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _plain(text: object) -> str:
-    """Text in one cell of a table."""
-    return " ".join(str(text).split()).replace("|", "\\|")

@@ -59,7 +59,7 @@ def croissant(store: Description, root_digest: str) -> Json:
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": name,
-        "description": f"{said.title}: {said.equation}",
+        "description": description(said),
         **({"license": LICENCE, "citeAs": citation(said)} if not said.imported else {}),
         "version": f"1.0.0+{content[:12]}",
         "distribution": [
@@ -89,6 +89,11 @@ def croissant(store: Description, root_digest: str) -> Json:
             _splits(said.splits),
         ],
     }  # fmt: skip
+
+
+def description(said: Attributes) -> str:
+    """Title and equation, which is said once where the title has it."""
+    return said.title if said.equation in said.title else f"{said.title}: {said.equation}"
 
 
 def citation(said: Attributes) -> str:

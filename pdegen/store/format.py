@@ -36,7 +36,9 @@ from pdegen.store.arrays import (
 from pdegen.store.signed import MARK as MARK  # and these, which readers take from here
 from pdegen.store.signed import mark as mark
 from pdegen.store.signed import sha256 as sha256
+from pdegen.store.signed import unique
 from pdegen.store.signed import unsigned as unsigned
+from pdegen.store.splits import fault_of_splits
 
 FORMAT = "pdegen"
 FORMAT_VERSION = 3
@@ -127,6 +129,33 @@ class LabelError:
 
     relative_l2: Annotated[tuple[float, ...], Field(min_length=1)]
     reference: str
+
+
+@typed(frozen=True, config=_TYPED)
+class SampledInputs:
+    """Inputs that the points of the store do not determine.
+
+    Args:
+        points, modes: Points along each axis, and the largest wave number of the inputs.
+        relative_l2: Relative L² differences of the first labels to those of the trigonometric
+            interpolants of the stored inputs.
+    """
+
+    points: int
+    modes: int
+    relative_l2: tuple[Finite, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What it means for a reader."""
+        of = f"wave numbers up to {self.modes} on {self.points} points"
+        said = f"{of}: the label belongs to the function, not to its sampled values"
+        if not self.relative_l2:
+            return said
+        return (
+            f"{said}; for the interpolant of the stored input it would differ by up to "
+            f"{max(self.relative_l2):.1e} in relative L2 ({len(self.relative_l2)} samples)"
+        )
 
 
 def _not_zero(value: float) -> float:
@@ -243,13 +272,14 @@ class Attributes:
         fingerprint: SHA-256 of all that the numbers depend on.
         samples, shard: How many samples there are, and in a shard.
         variables: Names of the arrays with values of each sample.
-        splits: First and one past the last sample of each.
+        splits: First and one past the last sample of each; they share no sample.
         provenance: What made it.
         content: SHA-256 of the data; empty before the store is sealed.
         statistics: "mean" and "std" of each variable over the training split.
         skipped: Samples that could not be computed, rising.
         domain: `pdegen.domains.Domain.attributes`; None where the coordinates say all of it.
         equation_file: The file of --equation that made it.
+        sampled_inputs: Where its points do not determine its inputs.
     """
 
     sealed: bool
@@ -271,6 +301,7 @@ class Attributes:
     noise: AddedNoise | None = None
     imported: Imported | None = None
     label_error: LabelError | None = None
+    sampled_inputs: SampledInputs | None = None
     physics: Physics = field(default_factory=Physics)
     domain: Json | None = None
     equation_file: File | None = None
@@ -286,10 +317,8 @@ class Attributes:
         _check(self.shard <= samples, f"shard is 1 to samples = {samples}", self.shard)
         once = len(set(self.variables)) == len(self.variables)
         _check(once, "variables is a list of names, each once", self.variables)
-        _check("train" in self.splits, "splits has a range for train", dict(self.splits))
-        for name, (start, stop) in self.splits.items():
-            sound = 0 <= start < stop <= samples
-            _check(sound, f"split {name} is a range of 0 to {samples}", [start, stop])
+        if fault := fault_of_splits(self.splits, samples):
+            raise MetadataError(fault)
         rising = all(i < j for i, j in itertools.pairwise([-1, *self.skipped, samples]))
         _check(rising, f"skipped has samples 0 to {samples - 1} in order", [*self.skipped])
         for name, moments in self.statistics.items():
@@ -421,7 +450,7 @@ def parse(data: bytes) -> Description:
         MetadataError: If they describe no store that this version reads.
     """
     try:
-        raw: object = json.loads(data)
+        raw: object = json.loads(data, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise MetadataError(f"the metadata are damaged: {error}") from None
     if not isinstance(raw, dict) or cast(Json, raw).get("node_type") != "group":
@@ -476,4 +505,12 @@ def _check(sound: bool, claim: str, value: object) -> None:
 
 
 _GROUP = TypeAdapter(_Group)
-_OPTIONAL = ("parent", "noise", "imported", "label_error", "domain", "equation_file")
+_OPTIONAL = (
+    "parent",
+    "noise",
+    "imported",
+    "label_error",
+    "sampled_inputs",
+    "domain",
+    "equation_file",
+)

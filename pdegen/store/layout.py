@@ -20,6 +20,7 @@ from pdegen.domains import Domain
 from pdegen.schema import SchemaError
 from pdegen.store.arrays import CHUNK_BYTES, SAMPLES, SHARD_BYTES, fill
 from pdegen.store.format import FORMAT, FORMAT_VERSION, ROOT
+from pdegen.store.splits import fault_of_splits
 from pdegen.store.variables import Coordinate, Variable, check_domain
 
 _CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read one sample
@@ -40,7 +41,7 @@ class Layout:
             shuffle of bytes) or "none". `python -m benchmarks.codecs` has sizes and speeds.
 
     Raises:
-        SchemaError: If it is larger than readers accept.
+        SchemaError: If it is larger than readers accept, or has splits that cannot be.
     """
 
     samples: int
@@ -55,6 +56,8 @@ class Layout:
         check_sizes(self.samples, self.shard, self.variables)
         if self.domain is not None:
             check_domain(self.domain, self.variables)
+        if fault := fault_of_splits(self.attributes["splits"], self.samples):
+            raise SchemaError(fault)
         held = sum(coordinate.values.nbytes for coordinate in self.coordinates)
         if held > CHUNK_BYTES:
             raise SchemaError(

@@ -6,7 +6,8 @@ kernel tells at once whether the holder lives: it holds a temporary file locked,
 can have locked in its place.
 
 A lease cannot stop a holder that slept. Its token does: workers look at the lock before they write,
-and refuse where it is another's.
+and refuse where it is another's. They look again after each object: one that slept in between puts
+back what it has replaced (on an object store, removes what it wrote).
 """
 
 from __future__ import annotations
@@ -41,7 +42,15 @@ _SETTLING = 0.2  # seconds that two who take over at once need to see each other
 
 
 class LockedError(ValueError):
-    """Another job writes to the store, or has taken over; one line."""
+    """Another job writes to the store, or has taken over; one line.
+
+    Args:
+        same: Whether that one is known to make the same store, with the same bytes.
+    """
+
+    def __init__(self, message: str, same: bool = False) -> None:
+        super().__init__(message)
+        self.same = same
 
 
 @dataclass(frozen=True)
@@ -101,11 +110,12 @@ def holder(objects: Objects) -> Holder | None:
         return None
 
 
-def check(objects: Objects, token: str) -> None:
-    """Raise LockedError unless the job with this token still holds the lock."""
+def check(objects: Objects, mine: Holder) -> None:
+    """Raise LockedError unless this holder still has the lock."""
     other = holder(objects)
-    if other is None or other.token != token:
-        raise LockedError(f"{objects.url} was taken over by {other or 'another job'}")
+    if other is None or other.token != mine.token:
+        same = other is not None and other.job == mine.job
+        raise LockedError(f"{objects.url} was taken over by {other or 'another job'}", same)
 
 
 @contextmanager
@@ -137,7 +147,7 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Hol
                 if take_over or _expired(objects, other):
                     objects.write(KEY, data)
                     time.sleep(_SETTLING)
-                    check(objects, mine.token)
+                    check(objects, mine)
                     break
         stack.callback(_give_back, objects, mine.token)
         stack.enter_context(_renewed(objects, mine.token))

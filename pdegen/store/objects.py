@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import stat
 import time
 import uuid
@@ -13,7 +14,6 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,7 +22,8 @@ from fsspec.implementations.local import (  # pyright: ignore[reportMissingTypeS
     LocalFileSystem,
 )
 
-_PARTIAL = ".partial"
+from pdegen.store import disk
+
 _WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # how the name of what is being written ends
 _ATTEMPTS = 5  # at what may fail for a moment, as networks and their disks do
 _PAUSE = 0.05  # seconds before the second one; each further pause is three times as long
@@ -172,7 +173,7 @@ class Objects:
             if self.is_local and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait
                 raise IsADirectoryError(errno.EISDIR, "no file", path)
             if self.is_local:
-                data = _read(path, at_most)
+                data = disk.read(path, at_most)
             elif at_most is None:
                 data = filesystem.cat_file(path)
             else:
@@ -211,16 +212,59 @@ class Objects:
             raise TooLargeError(errno.EFBIG, f"larger than {at_most:,} bytes", self.root)
         return found
 
-    @_patient
-    def write(self, key: str, data: bytes) -> None:
-        filesystem, path = self._location[0], self._path(key)
+    def _place(self, key: str) -> str:
+        """The path of what is to be written or removed. Raises OSError where a folder on the way
+        is a symbolic link, which leads out of the store."""
+        path = self._path(key)
+        if self.is_local:
+            disk.check_folders(self.root, path)
+        return path
+
+    def links(self) -> list[str]:
+        """The keys of the symbolic links in the place of folders, which nothing is written to."""
         if not self.is_local:
+            return []
+        found = list[str]()
+        for folder, names, _ in os.walk(self.root):
+            paths = [os.path.join(folder, name) for name in names]
+            found += [os.path.relpath(path, self.root) for path in paths if os.path.islink(path)]
+        return sorted(found)
+
+    @_patient
+    def write(self, key: str, data: bytes, check: Callable[[], None] | None = None) -> None:
+        """Write an object, in place of what is there.
+
+        Args:
+            key: Its key.
+            data: Its bytes.
+            check: Called before the object has its name, and again after. Where it raises an error
+                the second time, what was there is there again on a disk; on an object store, which
+                cannot swap, the object is removed, so that its readers miss it, unless the error
+                says `same`: what replaced it has the same bytes.
+        """
+        filesystem, path = self._location[0], self._place(key)
+        if not self.is_local:
+            if check is not None:
+                check()
             with _as_os_errors(path):
                 filesystem.pipe_file(path, data)
+            if check is not None:
+                self._checked(key, data, check)
             return
-        with self._finished(path, data) as partial:
-            _clear(path)
-            os.replace(partial, path)
+        with disk.finished(path, data) as partial:
+            if check is not None:
+                disk.put(partial, path, check)
+            else:
+                disk.clear(path)
+                os.replace(partial, path)
+
+    def _checked(self, key: str, data: bytes, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except BaseException as error:
+            if not getattr(error, "same", False) and self.found(key, len(data))[0] == data:
+                self.remove(key)
+            raise
 
     @_patient
     def create(self, key: str, data: bytes) -> None:
@@ -229,7 +273,7 @@ class Objects:
         Raises:
             FileExistsError: Where it exists.
         """
-        filesystem, path = self._location[0], self._path(key)
+        filesystem, path = self._location[0], self._place(key)
         if not self.is_local:
             with _as_os_errors(path):
                 try:
@@ -239,14 +283,14 @@ class Objects:
                         raise
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
             return
-        with self._finished(path, data) as partial:
-            _clear(path)
+        with disk.finished(path, data) as partial:
+            disk.clear(path)
             os.link(partial, path)
 
     def clear(self, key: str) -> None:
         """Remove an empty folder in the place of an object. Raises OSError where it has files."""
         if self.is_local:
-            _clear(self._path(key))
+            disk.clear(self._place(key))
 
     def check_conditional(self) -> None:
         """Ask the server for a second object of one name, which it must refuse.
@@ -258,7 +302,7 @@ class Objects:
         """
         if self.is_local:
             return
-        key = f"{uuid.uuid4().hex}{_PARTIAL}"
+        key = f"{uuid.uuid4().hex}{disk.PARTIAL}"
         try:
             with suppress(FileExistsError):  # after a lost answer it is our own
                 self.create(key, b"first")
@@ -271,26 +315,6 @@ class Objects:
             f"{self.url}: the server overwrites an object that must not exist (it ignores "
             "If-None-Match), so two jobs could write to one store: use another server"
         )
-
-    @contextmanager
-    def _finished(self, path: str, data: bytes) -> Generator[str]:
-        """A finished file beside a path, gone afterwards; then the folder is flushed as well."""
-        partial, folder = f"{path}.{uuid.uuid4().hex}{_PARTIAL}", os.path.dirname(path)
-        try:
-            try:
-                file = open(partial, "wb")  # noqa: SIM115, closed below
-            except FileNotFoundError:
-                _make_folder(folder)
-                file = open(partial, "wb")  # noqa: SIM115
-            with file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            yield partial
-        finally:
-            with suppress(FileNotFoundError):  # it was renamed
-                os.remove(partial)
-        flush_folder(folder)
 
     @_patient
     def keys(self, prefix: str) -> list[str]:
@@ -318,88 +342,66 @@ class Objects:
     @_patient
     def remove(self, key: str) -> None:
         """Remove one object, where there is one."""
-        path = self._path(key)
+        path = self._place(key)
         with _as_os_errors(path):
             try:
                 self._location[0].rm_file(path)
             except FileNotFoundError:
                 return
             if self.is_local:
-                flush_folder(os.path.dirname(path))
+                disk.flush_folder(os.path.dirname(path))
 
     @_patient
-    def remove_all(self, key: str = "") -> None:
-        """Remove an object, or everything below a key."""
-        with _as_os_errors(self._path(key)):
-            self._location[0].rm(self._path(key), recursive=True)
+    def remove_all(self, key: str = "", check: Callable[[], None] | None = None) -> None:
+        """Remove an object, or everything below a key.
+
+        Args:
+            key: Its key.
+            check: Called before, and on a disk again before what was moved aside is removed: where
+                it raises an error, it is moved back.
+        """
+        path = self._place(key)
+        if check is not None:
+            check()
+        with _as_os_errors(path):
+            if check is None or not self.is_local:
+                self._location[0].rm(path, recursive=True)
+                return
+        aside = disk.beside(path)
+        os.rename(path, aside)
+        try:
+            check()
+        except BaseException:
+            if not os.path.lexists(path):
+                os.rename(aside, path)
+            raise
+        with _as_os_errors(path):
+            self._location[0].rm(aside, recursive=True)
 
     def remove_partial(self) -> None:
         """Remove what writers that were killed have left on a disk."""
         if self.is_local:
-            for folder, _, names in os.walk(self.root):
+            for folder, folders, names in os.walk(self.root):
+                aside = [name for name in folders if _is_partial(name)]
                 partial = [name for name in names if _is_partial(name)]
+                for name in aside:
+                    shutil.rmtree(os.path.join(folder, name))
                 for name in partial:
                     with suppress(FileNotFoundError):  # its writer lives, and has finished it
                         os.remove(os.path.join(folder, name))
-                if partial:
-                    flush_folder(folder)
+                if partial or aside:
+                    disk.flush_folder(folder)
 
     def flush(self, key: str = "") -> None:
         """Make what was removed or renamed below a key survive a loss of power."""
         if self.is_local:
             for folder, _, _ in os.walk(self._path(key)):
-                flush_folder(folder)
-
-
-def _read(path: str, at_most: int | None) -> bytes:
-    """A file, into as much memory as it has bytes; one byte more than `at_most`, at most."""
-    with open(path, "rb") as file:
-        if at_most is None:
-            return file.read()
-        size = min(os.fstat(file.fileno()).st_size, at_most) + 1
-        data = file.read(size)
-        return data if len(data) < size else data + file.read(at_most + 1 - size)  # it grew
+                disk.flush_folder(folder)
 
 
 def _is_partial(name: str) -> bool:
-    """Whether it is the name of an object that is being written."""
-    return _WRITING.fullmatch(name.rsplit("/", 1)[-1][-40:]) is not None
-
-
-def _clear(path: str) -> None:
-    """Remove an empty folder in the place of an object. Raises OSError where it has files."""
-    if not os.path.isdir(path) or os.path.islink(path):
-        return
-    try:
-        for folder, _, _ in os.walk(path, topdown=False):
-            os.rmdir(folder)
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:
-            raise
-        what = "a folder with files is in the place of an object: move it away"
-        raise OSError(errno.ENOTEMPTY, what, path) from error
-
-
-def _make_folder(folder: str) -> None:
-    """Make a folder, and those above it, whose entries survive a loss of power."""
-    above = os.path.dirname(folder)
-    if above and not os.path.isdir(above):
-        _make_folder(above)
-    with suppress(FileExistsError):
-        os.mkdir(folder)
-    flush_folder(above)
-
-
-def flush_folder(folder: str | Path) -> None:
-    """Write a folder's entries to the disk."""
-    descriptor = os.open(folder or ".", os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF):  # some networks' folders have no flush
-            raise
-    finally:
-        os.close(descriptor)
+    """Whether it is the name of an object that is being written or removed, or below one."""
+    return any(_WRITING.fullmatch(part[-40:]) for part in name.split("/"))
 
 
 def _refused(error: OSError) -> bool:

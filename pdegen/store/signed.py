@@ -19,6 +19,24 @@ def mark(record: bytes) -> str:
     return sha256(record)[:MARK]
 
 
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The `object_pairs_hook` of a JSON reader that refuses repeated keys, of which one reader has
+    the first value, another one the last.
+
+    Raises:
+        ValueError: If a key is repeated.
+
+    >>> json.loads('{"train": [0, 4], "test": [4, 6]}', object_pairs_hook=unique)
+    {'train': [0, 4], 'test': [4, 6]}
+    """
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated!r:.80} is repeated")
+    return content
+
+
 def signed(content: dict[str, Any]) -> bytes:
     """JSON with the digest of the rest as its last entry, so that a change of any byte is seen.
 
@@ -39,6 +57,6 @@ def unsigned(data: bytes) -> dict[str, Any]:
     if end != b',"sha256":"%s"}' % sha256(rest + b"}").encode():
         raise ValueError("it differs from its own digest")
     try:
-        return json.loads(rest + b"}")
+        return json.loads(rest + b"}", object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is damaged: {error!r:.120}") from None

@@ -277,6 +277,7 @@ class Store:
         shard: int,
         values: Mapping[str, np.ndarray],
         skipped: Mapping[int, str] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> Record:
         """Write the data of one shard, then its record.
 
@@ -284,14 +285,16 @@ class Store:
             shard: Number of the shard.
             values: For each variable the values of the samples of the shard.
             skipped: Samples that could not be computed, and why; their values are NaN.
+            check: Called before and after each object, such as to raise LockedError
+                (`pdegen.store.objects.Objects.write`).
 
         Raises:
             ValueError: On missing variables, other shapes, or values that are not finite.
         """
         objects, record = self.encoded(shard, values, skipped or {})
         for key, data in objects.items():
-            self.objects.write(key, data)
-        self.objects.write(Record.key(shard), record.encode())
+            self.objects.write(key, data, check)
+        self.objects.write(Record.key(shard), record.encode(), check)
         return record
 
     def encoded(
@@ -510,13 +513,13 @@ class Store:
     def seal(
         self,
         measured: Mapping[str, object] | None = None,
-        check: Callable[[], None] = lambda: None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """Close the store.
 
         Args:
             measured: Further attributes.
-            check: Called before each change, such as to raise LockedError.
+            check: Called before and after each change, such as to raise LockedError.
 
         Raises:
             StoreError: If a shard has no record, or no training sample is left.
@@ -524,8 +527,7 @@ class Store:
         objects = self.closing(measured or {})
         self.objects.remove_partial()
         for key, data in objects.items():  # the root last
-            check()
-            self.objects.write(key, data)
+            self.objects.write(key, data, check)
         self.reread()
 
     # checking what is sealed

@@ -35,6 +35,7 @@ WRONG_REQUEST = {
     "pdegen.foreign.arrays.ForeignError",
     "pdegen.store.lock.LockedError",
     "pdegen.store.objects.UrlError",
+    "pdegen.reasons.NoRoomError",
     "pdegen.schema.SchemaError",
     "pdegen.store.store.StoreError",
     "pipelines.runs.finished.ReportError",
@@ -50,7 +51,7 @@ FAILED = {
     "pipelines.cli.common.Failed",
 }
 _NO_PLACE = {
-    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
     errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG, errno.ENOTEMPTY,
 }  # fmt: skip
 
@@ -84,7 +85,19 @@ def _explained(error: Exception) -> str:
         return f"there is not enough memory: {reason(error)}"
     if isinstance(error, OSError):
         return reason(error)
-    return " ".join(getattr(error, "format_message", error.__str__)().split())  # of a UsageError
+    line = " ".join(getattr(error, "format_message", error.__str__)().split())  # of a UsageError
+    given = _given(getattr(error, "param", None))
+    return line if given is None or given in line else f"{line}, got {given}"
+
+
+def _given(option: object) -> str | None:
+    """The word of the command line that an option was given; None where there is none."""
+    names: list[str] = getattr(option, "opts", [])
+    for word, following in zip(sys.argv, [*sys.argv[1:], None], strict=True):
+        name, equals, value = word.partition("=")
+        if name in names and name.startswith("-"):
+            return value if equals else following
+    return None
 
 
 def _blamed(error: Exception) -> str | None:

@@ -25,7 +25,7 @@ from pipelines.cli.common import (
     command,
     parsed,
 )
-from pipelines.cli.terminal import say
+from pipelines.cli.terminal import note, say
 from pipelines.cli.trainings import Launch, command_line
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
@@ -138,7 +138,11 @@ def break_even_command(
 def chosen(benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words) -> "Benchmark":
     """The part of a benchmark that the options select, with their settings."""
     small = benchmark.quickly() if quick else benchmark
-    chosen = small.only(only or [], on or [])
+    absent = {} if only else small.not_installed()
+    for label, package in absent.items():
+        note(f"{label} is left out: the package {package} is not installed")
+    present = [label for label in small.operators if label not in absent] if absent else only
+    chosen = small.only(present or [], on or [])
     chosen.check()  # what is not chosen need not be
     return chosen.with_overrides(parsed(set_))
 

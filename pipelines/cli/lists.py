@@ -32,7 +32,7 @@ def recipes_command(as_json: AsJson = False) -> None:
                 "samples": recipe.samples,
                 "grid": list(recipe.problem.variables()[0].shape),
                 "bytes": layout(recipe).bytes,
-                "summary": recipe.summary,
+                "summary": recipe.headline,
             }
         )
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pdegen.reasons import reason
+from pdegen.reasons import NoRoomError, reason
 from pdegen.schema import SchemaError, parse_override
 from pipelines.cli import completion
 from pipelines.cli.common import (
@@ -119,7 +119,9 @@ def _generate(
 
     _check_options(options)
     url = default_store(recipe) if out is None else out
-    with _kept(url), LastingInterrupt() as interrupt:
+    finer = getattr(getattr(recipe.problem, "solver", None), "resolution", None)
+    other = "; --set solver.resolution=... makes another dataset, with a finer solver"
+    with _kept(url, _SKIP + (other if finer else "")), LastingInterrupt() as interrupt:
 
         def progress(p: "Progress") -> None:
             options.progress(p)
@@ -168,21 +170,36 @@ def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
             say(line)
 
 
+_SKIP = "--resume --skip-failed leaves it out"
+
+
 @contextmanager
-def _kept(url: str) -> Iterator[None]:
-    """Report the shards that an interruption leaves; errors of files name the store."""
+def _kept(url: str, help: str = _SKIP) -> Iterator[None]:
+    """Report the shards that an interruption leaves; errors of files name the store.
+
+    Args:
+        url: The store.
+        help: What to do about a sample that fails, which would fail again.
+    """
+    if url.startswith("memory://"):
+        raise SchemaError(f"{url}: what is in memory ends with this command: choose another --out")
     from pdegen.equations.base import SampleError
     from pdegen.numerics.failure import WorkerError
 
     try:
         yield
-    except (KeyboardInterrupt, SampleError, WorkerError) as error:
+    except SampleError as error:
+        note("")
+        note(f"finished shards are kept in {url}; the sample fails at each --resume: {help}")
+        raise error
+    except (KeyboardInterrupt, WorkerError) as error:
         note("")
         note(f"finished shards are kept in {url}: continue with --resume")
         raise error
     except OSError as error:
         what = reason(error)
-        raise OSError(error.errno, what if url in what else f"{url}: {what}") from error
+        kind = NoRoomError if isinstance(error, NoRoomError) else OSError
+        raise kind(error.errno, what if url in what else f"{url}: {what}") from error
 
 
 @command(
@@ -229,7 +246,7 @@ def noise_command(
 
         given += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, given)
-    with _kept(url):
+    with _kept(url, "use --overwrite with lower levels"):
         made = add_noise(store, variable, noises, url, **vars(options))
     say(made.url)
 
@@ -240,7 +257,7 @@ def noise_command(
     "pdegen import pairs.h5 --input a --target u --grid cell --split train=1000 --split test=100",
 )
 def import_command(
-    files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy or .pt files.")],
+    files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy, .npz or .pt files.")],
     out: Annotated[
         str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
     ] = None,
@@ -293,7 +310,7 @@ def import_command(
         boundary=boundary,
     )
     url = f"data/{files[0].stem}.zarr" if out is None else out
-    with _kept(url):
+    with _kept(url, f"{_SKIP}, or correct the file"):
         say(import_files(files, url, declared, **vars(options)).url)
 
 
@@ -307,7 +324,10 @@ def _sizes(texts: list[str] | None) -> dict[str, int] | None:
     """{"train": 1000, ...} from ["train=1000", ...]."""
     if not texts:
         return None
-    sizes = dict(parse_override(text) for text in texts)
+    pairs = [parse_override(text) for text in texts]
+    sizes = dict(pairs)
+    if len(sizes) < len(pairs):
+        raise SchemaError(f"--split gives each split once, got {', '.join(texts)}")
     for name, size in sizes.items():
         _word("split", name, ("train", "validation", "test"))
         if type(size) is not int or size < 1:
@@ -371,11 +391,12 @@ def info_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a store.")], as_json: AsJson = False
 ) -> None:
     """Print what a store holds."""
+    from pdegen.making.log import runs
     from pdegen.store.store import Store
 
     opened = Store(store)
     if as_json:
-        print_json(_held(opened))
+        print_json({**_held(opened), "runs": runs(opened.objects)})
         return
     held, attributes = opened.said, opened.attributes
     unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
@@ -394,11 +415,15 @@ def info_command(
         say(f"skipped     samples {', '.join(map(str, opened.skipped))}")
     for name, values in held.statistics.items():
         say(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
+    if held.sampled_inputs:
+        say(f"inputs      {held.sampled_inputs.sentence}")
     for name in ("noise", "parent", "imported"):
         if name in attributes:
             say(f"{name:11} {json.dumps(attributes[name])}")
     say(f"recipe      {json.dumps(attributes['recipe'])}")
     say(f"made by     {json.dumps(attributes['provenance'])}")
+    for run in runs(opened.objects):
+        say(f"made on     {run}")
     warn_of_few({name: stop - start for name, (start, stop) in held.splits.items()})
 
 
@@ -427,7 +452,9 @@ def _held(store: "Store") -> dict[str, Any]:
         "skipped": store.skipped,
         "statistics": held.statistics,
         **{
-            name: attributes[name] for name in ("noise", "parent", "imported") if name in attributes
+            name: attributes[name]
+            for name in ("noise", "parent", "imported", "sampled_inputs")
+            if name in attributes
         },
         "recipe": attributes["recipe"],
         "provenance": attributes["provenance"],

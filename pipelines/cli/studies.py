@@ -161,7 +161,7 @@ def study_noise_command(
     from pipelines.studies.levels import parse_levels, parse_trained
     from pipelines.studies.noise import NoiseStudy
 
-    declared = load_experiment(experiment, data).with_overrides(parsed(set_))
+    declared = load_experiment(experiment, data).on(data, parsed(set_))
     how = Launch(workers, device, resume, overwrite)
     place, folder = how.place, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)

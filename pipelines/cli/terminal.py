@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-import unicodedata
 from typing import TextIO
+
+from pdegen.markdown import visible
 
 
 def shown(text: str) -> str:
@@ -18,12 +19,7 @@ def shown(text: str) -> str:
     >>> shown("\\x1b[2Jverified")
     '\\\\x1b[2Jverified'
     """
-    return "".join(
-        letter
-        if letter.isprintable() or unicodedata.category(letter) == "Zs"
-        else letter.encode("unicode_escape").decode()
-        for letter in str(text)
-    )
+    return visible(str(text))
 
 
 def say(line: object) -> None:
@@ -42,7 +38,9 @@ def redraw(line: object, *, last: bool = False) -> None:
     _write(sys.stderr, f"\r\033[K{shown(str(line))}{end}")
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:  # it was closed when the command began: `>&-`
+        return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -81,17 +81,17 @@ def train_command(
     from pipelines.declared.experiment import asked_for
     from pipelines.tracking.choosing import trackers
 
-    declared = _changed(asked_for(experiment, model, data), stream, set_)
+    declared = _changed(asked_for(experiment, model, data), data, stream, set_)
     folder = out or Path("runs") / declared.name
     following = trackers(track or [])
     if _train(declared, data, folder, device, precision, compiled, resume, overwrite, following):
         say(folder / f"{declared.training.reported[0]}.safetensors")
 
 
-def _changed(experiment: Any, stream: str | None, set_: list[str] | None) -> Any:
+def _changed(experiment: Any, data: str | None, stream: str | None, set_: list[str] | None) -> Any:
     """The experiment with the changes of --stream and --set."""
     given = {} if stream is None else {"data.stream.recipe": stream}
-    return experiment.with_overrides({**given, **parsed(set_)})
+    return experiment.on(data, {**given, **parsed(set_)})
 
 
 def _made(experiment: Any, device: str) -> str:
@@ -130,6 +130,10 @@ def _train(
     total, started = experiment.training.epochs, time.monotonic()
     first: list[int] = []
 
+    def on_reading(how: str) -> None:
+        note(experiment.mapped(store))
+        note(f"training samples: {how_read(how)}")
+
     def on_epoch(epoch: Epoch) -> None:
         first.append(epoch.epoch)
         done = epoch.epoch
@@ -150,7 +154,7 @@ def _train(
             if check:
                 check_verified(verified(store))
             said = {
-                "on_reading": lambda how: note(f"training samples: {how_read(how)}"),
+                "on_reading": on_reading,
                 "on_start": lambda how: note(f"training steps: {how}"),
                 "on_epoch": on_epoch,
                 "track": track,
@@ -193,7 +197,7 @@ def evaluate_command(
     from pipelines.runs.run import check_device, evaluate
 
     if out is not None:
-        check_out(out)
+        check_out(out, ("checkpoint", "epoch", "split", "resolution", "samples", "mean"))
     score = evaluate(
         checkpoint, data, check_device(device), split=split, resolution=resolution, level=noise,
         told=told,
@@ -254,6 +258,10 @@ def _print_score(summary: dict[str, Any]) -> None:
         f"{number(summary['mean'])}, median {number(summary['median'])}, worst "
         f"{number(summary['worst'])}, std {number(summary['std'])}"
     )
+    if missing := summary.get("left_out"):
+        from operators.defined import left_out
+
+        say(left_out(missing))
 
 
 @command(
@@ -285,7 +293,7 @@ def run_command(
     from pipelines.runs.tracked import track_results
     from pipelines.tracking.choosing import trackers
 
-    declared = _changed(load_experiment(experiment, data), stream, set_)
+    declared = _changed(load_experiment(experiment, data), data, stream, set_)
     folder = out or Path("runs") / declared.name
     following = trackers(track or [])
     store = _train(

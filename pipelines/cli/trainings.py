@@ -96,7 +96,8 @@ class Launch:
         """
         from pipelines.runs.data import Source
         from pipelines.runs.stream import check_data
-        from pipelines.studies.benchmark import BenchmarkRun, check_cases, check_place
+        from pipelines.studies.benchmark import BenchmarkRun, check_place
+        from pipelines.studies.cases import check_cases
 
         place = self.place
         check_place(benchmark.name, folder, self.resume, self.overwrite)

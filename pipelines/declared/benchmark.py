@@ -12,7 +12,16 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.schema import Count, Name, Positive, SchemaError, Strict, near, read_toml
+from pdegen.schema import (
+    Count,
+    Name,
+    Positive,
+    SchemaError,
+    Strict,
+    is_name,
+    near,
+    read_toml,
+)
 from pipelines.declared.entries import Dataset, Entry, Protocols, Quick
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
@@ -109,6 +118,9 @@ class Benchmark(Strict):
             for overrides in filter(None, [*changed.values(), *searched]):
                 experiment.with_overrides(overrides)
             for case in own:
+                self.model(case).check_installed()
+                if not is_name(self._name_of(case)):
+                    raise SchemaError(f"benchmark {self.name}: the name of {case} is too long")
                 for chosen in self.searched(case):
                     self.model(case, chosen)
 
@@ -172,12 +184,21 @@ class Benchmark(Strict):
             experiment = experiment.with_overrides(overrides)
         return experiment.model_copy(
             update={
-                "name": f"{self.name}-{case.dataset}-{slug(case.operator)}",
+                "name": self._name_of(case),
                 "summary": f"{case.operator} on {case.dataset}",
                 "model": model,
                 "training": experiment.training.model_copy(update={"seed": seed}),
             }
         )
+
+    def _name_of(self, case: Case) -> str:
+        """The name of a training; labels are free to have any signs."""
+        dataset = case.dataset if is_name(f"{self.name}-{case.dataset}") else slug(case.dataset)
+        return f"{self.name}-{dataset}-{slug(case.operator)}"
+
+    def not_installed(self) -> dict[str, str]:
+        """Operators that need a package which is not installed, and that package."""
+        return {label: entry.lacks for label, entry in self.operators.items() if entry.lacks}
 
     def only(self, operators: list[str], datasets: list[str]) -> Benchmark:
         """With some of the operators and datasets; an empty list stands for all.
@@ -210,7 +231,10 @@ class Benchmark(Strict):
             raise SchemaError(f"benchmark {self.name} has no operator on {', '.join(datasets)}")
         parts = {label: self.datasets[label] for label in datasets or self.datasets}
         quick = None if datasets else self.quick
-        return self.model_copy(update={"operators": entries, "datasets": parts, "quick": quick})
+        update = {"operators": entries, "datasets": parts, "quick": quick}
+        if len(entries) < len(self.operators) or len(parts) < len(self.datasets):
+            update["summary"] = f"{_counted(entries, 'operators')} on {_counted(parts, 'datasets')}"
+        return self.model_copy(update=update)
 
     def quickly(self) -> Benchmark:
         """The small version, under a name of its own; nothing published compares with it.
@@ -252,8 +276,10 @@ class Benchmark(Strict):
         """
         found = {}
         for text in texts:
-            dataset, separator, store = text.partition("=")
-            if not separator or not store:
+            known = [name for name in self.datasets if text.startswith(f"{name}=")]
+            dataset = max(known, key=len, default=text.partition("=")[0])
+            store = text[len(dataset) + 1 :]
+            if not store:
                 raise SchemaError(f"--data is DATASET=STORE, got {text!r}")
             if dataset not in self.datasets:
                 raise SchemaError(
@@ -342,6 +368,11 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", letters).strip("-")
 
 
+def _counted(names: Collection[str], what: str) -> str:
+    """A few names, or the number of many."""
+    return ", ".join(names) if len(names) < 5 else f"{len(names)} {what}"
+
+
 def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Dataset]) -> None:
     for label, entry in operators.items():
         figures = (entry.published, entry.published_grids, entry.published_measures)
@@ -353,5 +384,9 @@ def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Data
 
 def _check_slugs(names: Collection[str], what: str) -> None:
     slugs = [slug(name) for name in names]
-    for name in {name for name in slugs if slugs.count(name) > 1 or not name}:
+    for label in (label for label in names if not slug(label)):
+        raise ValueError(
+            f"names of {what} have a letter of a-z or a digit: {label!r} has no letter"
+        )
+    for name in {name for name in slugs if slugs.count(name) > 1}:
         raise ValueError(f"names of {what} differ in more than signs, got {name!r} twice")

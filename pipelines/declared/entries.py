@@ -63,6 +63,12 @@ class Entry(Strict):
             raise ValueError("an operator has either a model, or models by dataset")
         return self
 
+    @property
+    def lacks(self) -> str:
+        """A package that its operators need and that is not installed; empty where none is."""
+        models = [*self.models.values(), *([] if self.model is None else [self.model])]
+        return next(filter(None, (model.lacks for model in models)), "")
+
     def on(self, datasets: list[str]) -> Entry:
         """What it says of some datasets."""
         return self.model_copy(

@@ -284,8 +284,18 @@ class Experiment(Strict):
     noise: InputNoise | None = None
     task: TaskSpec | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_map(cls, content: Any) -> Any:
+        """Inputs and targets are of the task map alone, and need not name it."""
+        task = content.get("task") if isinstance(content, dict) else None
+        if isinstance(task, dict) and "kind" not in task and task.keys() & {"inputs", "targets"}:
+            return {**content, "task": {"kind": "map", **task}}
+        return content
+
     @model_validator(mode="after")
     def _of_one_task(self) -> Self:
+        self.model.check_installed()
         levels = None if self.noise is None else self.noise.levels
         if levels is not None and self.training.symmetries.reflection:
             raise ValueError(
@@ -320,10 +330,28 @@ class Experiment(Strict):
         input, target = ([*own] if own else plain for own, plain in names)
         return input, target
 
+    def mapped(self, store: str) -> str:
+        """Which variables of a store are given and which are learned, in a line; and the inputs of
+        the store that are not given."""
+        inputs, targets = ([one] if isinstance(one, str) else one for one in self.variables)
+        task, described = self.task, open_sealed(store).description
+        if isinstance(task, RolloutTask | TimeTask | BlockTask) and task.history:
+            frames = [f"the {'last' if task.kind == 'rollout' else 'first'} frames of {targets[0]}"]
+            inputs = frames + (inputs if isinstance(task, RolloutTask) and task.static else [])
+        unused = [
+            name
+            for name, variable in described.variables.items()
+            if variable.said.role == "input" and name not in inputs and described.axes_of(variable)
+        ]
+        given = [*inputs, *(["the parameters"] if task is not None and task.parameters else [])]
+        left = f" ({', '.join(unused)} of the store not given)" if unused else ""
+        return f"inputs {', '.join(given)} -> {', '.join(targets)}{left}"
+
     @classmethod
     def on_store(cls, store: str, model: str) -> Experiment:
         """A model with its default settings on all points of a store, chosen on validation.
 
+        All inputs of the store are given, side by side, and its first target is learned.
         The loss is the relative H¹ error on a circle, where differences across the ends are right;
         on a box in the plane that with the weight that the store names; elsewhere the L² error.
 
@@ -334,7 +362,7 @@ class Experiment(Strict):
         opened = open_sealed(store)
         recipe, domain = opened.said.recipe.name, domain_of(opened)
         inputs, (target, *_) = (functions_in(opened, role) for role in ("input", "target"))
-        first, shapes = inputs[0], opened.arrays[inputs[0]].said.role == "geometry"
+        first = inputs[0]
         name, box = f"{model}-on-{recipe}", domain if isinstance(domain, Box) else None
         circle = box is not None and box.axes == ("x",) and box.grid == "periodic"
         plane = box is not None and box.dim == 2
@@ -349,7 +377,7 @@ class Experiment(Strict):
             "model": {"name": model},
             "training": {"loss": {"name": "weighted-h1" if weighted else "h1" if circle else "l2"}},
             "normalization": dict.fromkeys(("input", "target"), "none" if circle else "scalar"),
-            **({"task": {"kind": "map", "inputs": inputs}} if shapes else {}),
+            **({"task": {"kind": "map", "inputs": inputs}} if len(inputs) > 1 else {}),
         }  # fmt: skip
         return cls.parse(content, f"model {model} on {store}")
 
@@ -362,6 +390,28 @@ class Experiment(Strict):
         noise = self.noise or InputNoise(level=0.0)
         where = f"experiment {self.name}, noise"
         return self.model_copy(update={"noise": noise.replaced({"level": level}, where)})
+
+    def on(self, store: str | None, overrides: Mapping[str, Any]) -> Experiment:
+        """`with_overrides`, on a store that is given.
+
+        Args:
+            store: None where the store is made of the recipe.
+            overrides: As of `with_overrides`.
+
+        Raises:
+            SchemaError: If they change the recipe, and the store is not of the changed recipe; or
+                as of `with_overrides`.
+        """
+        changed = self.with_overrides(overrides)
+        before, after = ((one.data.recipe, one.data.overrides) for one in (self, changed))
+        if store is None or before == after:
+            return changed
+        if open_sealed(store).said.fingerprint != changed.data.load_recipe().fingerprint:
+            raise SchemaError(
+                f"{store} is not a store of {after[0]} with {after[1]}: data.recipe and "
+                "data.overrides change what is generated, leave them or --data out"
+            )
+        return changed
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Experiment:
         """This experiment with other values at dotted keys.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Self, Union, get_type_hints
 
 import torch
@@ -71,6 +72,8 @@ class Model(Strict):
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ValueError(f"{key} must be at least {least}, got {value}")
             check_number(key, value)
+        if self.lacks:  # what builds it, refuses it there
+            return self
         declaration = type(self), self.model_dump_json()
         if declaration not in _REFUSALS:
             _REFUSALS[declaration] = self._refusal()
@@ -78,6 +81,20 @@ class Model(Strict):
         if refusal is not None:
             raise ValueError(refusal)
         return self
+
+    @property
+    def lacks(self) -> str:
+        """The package that its operator needs and that is not installed; empty where none is."""
+        package = self.operator.package
+        return package if package and find_spec(package) is None else ""
+
+    def check_installed(self) -> None:
+        """Raise SchemaError where its operator needs a package that is not installed."""
+        if self.lacks:
+            raise SchemaError(
+                f"model {self.name} needs the package {self.lacks}, which is not installed: "
+                f"pip install 'pdegen-operators[{self.name}]'"
+            )
 
     def _refusal(self) -> str | None:
         """Why no operator can be built in any dimension; None where one can."""

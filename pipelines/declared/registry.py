@@ -166,6 +166,12 @@ class Normalization(Strict):
     target: Scaling = "none"
     eps: NonNegative | None = None
 
+    @model_validator(mode="after")
+    def _of_points(self) -> Self:
+        if self.eps is not None and "pointwise" not in (self.input, self.target):
+            raise ValueError("eps is of pointwise scaling: set input or target to 'pointwise'")
+        return self
+
     def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
         """The normalisers of inputs and of targets.
 

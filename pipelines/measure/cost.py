@@ -14,6 +14,8 @@ from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from operators.nn import precision, spectral  # noqa: F401 - they register operations
+
 
 def _forward(q: Any, k: Any, v: Any, *rest: Any, **words: Any) -> int:
     return sdpa_flop_count(q, k, v)
@@ -27,12 +29,23 @@ def _added(total: Any, a: Any, b: Any, *rest: Any, **words: Any) -> int:
     return 2 * math.prod(a) * b[-1]
 
 
-# PyTorch itself counts fused attention on GPUs alone, and no product that adds to its result
+def _transformed(u: Any, *rest: Any, out_shape: Any, **words: Any) -> int:
+    return 2 * math.prod(out_shape) * u[1]
+
+
+def _exact(f: Any, g: Any, **words: Any) -> int:
+    return 2 * math.prod(f) * g[-1]
+
+
+# PyTorch itself counts fused attention on GPUs alone, and neither products that add to their result
+# nor those that are operations of this package
 _COUNTED: dict[Any, Any] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
     torch.ops.aten.addmm_: _added,
     torch.ops.aten.baddbmm_: _added,
+    torch.ops.operators.transformed: _transformed,
+    torch.ops.operators.exact_bmm: _exact,
 }
 _WARM, _FEWEST, _MOST = 2, 5, 25  # steps
 _ENOUGH = 2.0  # seconds

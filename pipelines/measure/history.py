@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
-import subprocess
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from operators.training.files import read, write
+from pdegen import software
 from pdegen.schema import SchemaError
+from pdegen.software import commit, processor
 
 RESULTS = Path("benchmarks/results")
 _PACKAGES = (
     "numpy", "scipy", "torch", "triton", "numba", "zarr", "dask", "h5py",
     "jax", "exponax", "the-well",
 )  # fmt: skip
-_ROOT = Path(__file__).parents[2]
 
 
 def check_folder(folder: Path) -> None:
@@ -62,38 +60,12 @@ def append(folder: Path, name: str, figures: dict[str, Any], **settings: Any) ->
     return path
 
 
-def commit() -> str:
-    """Of this code, with "-dirty" where it was changed since; "" where it is no checkout."""
-    git = shutil.which("git")
-    if git is None or not (_ROOT / ".git").exists():
-        return ""
-    return subprocess.run(
-        [git, "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude", "*"],
-        capture_output=True, text=True, check=False,
-    ).stdout.strip()  # fmt: skip
-
-
 def machine() -> dict[str, Any]:
     """Processor, the cores that this process may use, and GPU."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"processor": _processor(), "cores": len(os.sched_getaffinity(0)), "gpu": gpu}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        lines = []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
+    return {"processor": processor(), "cores": len(os.sched_getaffinity(0)), "gpu": gpu}
 
 
 def versions() -> dict[str, str]:
     """Of what is installed."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {"python": platform.python_version(), **software.versions(*_PACKAGES)}

@@ -20,15 +20,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from operators.data import Batch
-from operators.training.step import AS_WRITTEN, Acceleration, Recorded
+from operators.nn import precision, spectral  # noqa: F401 - they register operations
+from operators.training.recording import Recorded
+from operators.training.step import AS_WRITTEN, Acceleration
 
 _aten = torch.ops.aten
 _FACTORS = {  # and with them those that write in place, or to `out`
     _aten.mm, _aten.bmm, _aten.mv, _aten.addmm, _aten.addmv, _aten.baddbmm, _aten.addbmm,
     _aten.addmm_, _aten.addmv_, _aten.baddbmm_, _aten.addbmm_, _aten._addmm_activation,
+    torch.ops.operators.exact_bmm,
 }  # fmt: skip
 _CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
-_TRANSFORM = "operators::transformed"  # a product with a matrix that it keeps
+_TRANSFORM = torch.ops.operators.transformed  # a product with a matrix that it keeps
+_NOTED = _FACTORS | _CONVOLUTIONS | {_TRANSFORM}
 _CACHE = 2**27  # bytes of operands of one kind: more than caches hold, so that they are cold
 
 
@@ -100,7 +104,7 @@ class Products(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if func.overloadpacket in _FACTORS | _CONVOLUTIONS or func._schema.name == _TRANSFORM:
+        if func.overloadpacket in _NOTED:
             self.found.append(_product(func, args, kwargs, result))
         return result
 
@@ -131,7 +135,7 @@ def _flops(function: Any, args: tuple[Any, ...], result: Any) -> int:
     if kind == _aten.convolution_backward:
         asked = sum(args[-1][:2])  # of the gradients of the input and of the weights
         return asked * 2 * args[0].numel() * args[2][0].numel()
-    if function._schema.name == _TRANSFORM:
+    if kind == _TRANSFORM:
         return 2 * result.numel() * args[0].shape[1]
     a, b = [value for value in args if isinstance(value, Tensor)][-2:]
     columns = b.shape[-1] if b.ndim > 1 else 1

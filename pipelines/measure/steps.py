@@ -11,6 +11,7 @@ import torch
 from operators.data import Batch, Pairs, Samples
 from operators.data.pairs import quadrature
 from operators.training.memory import keep_memory
+from operators.training.soap import SOAP
 from operators.training.step import Acceleration, Step
 from operators.transforms import Predictor
 from pdegen.domains import Box
@@ -77,6 +78,8 @@ class Steps:
             acceleration, weight=pairs.weight,
         )  # fmt: skip
         self.optimizer = settings.optimizer(self.predictor.parameters(), settings.lr)
+        if isinstance(self.optimizer, SOAP):
+            self.optimizer.graphed = acceleration.graphed
         self.schedule = settings.schedule(self.optimizer, _STEPS)
         self.seed = 0
 

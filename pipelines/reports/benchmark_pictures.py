@@ -29,16 +29,23 @@ def learning(run: BenchmarkRun, found: Mapping[str, list[Row]], watched: str, na
 
 
 def times_the_smallest(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Geometric mean of value / smallest one of a dataset, over the datasets that have the name.
+    """Geometric mean of value / smallest positive one of a dataset, over the datasets that have the
+    name.
 
     >>> times_the_smallest([{"a": 1.0, "b": 4.0}, {"a": 2.0, "b": 2.0}, {"b": 5.0}])
     {'a': 1.0, 'b': 1.5874010519681994}
     """
     ratios: dict[str, list[float]] = {}
     for of in values:
+        smallest = _smallest(of)
         for name, value in of.items():
-            ratios.setdefault(name, []).append(value / min(of.values()))
+            ratios.setdefault(name, []).append(value / smallest)
     return {name: float(np.prod(of) ** (1 / len(of))) for name, of in ratios.items()}
+
+
+def _smallest(values: Mapping[str, float]) -> float:
+    """The smallest positive value; 1 where there is none."""
+    return min((value for value in values.values() if value > 0), default=1.0)
 
 
 def against_costs(datasets: Sequence[tuple[Mapping[str, Sequence[Row]], float]]) -> Picture:
@@ -49,7 +56,7 @@ def against_costs(datasets: Sequence[tuple[Mapping[str, Sequence[Row]], float]])
     """
     means = [{n: mean_and_spread(own)[0] for n, own in found.items()} for found, _ in datasets]
     errors = dict(sorted(times_the_smallest(means).items(), key=lambda item: item[1]))
-    trivial = [e / min(of.values()) for of, (_, e) in zip(means, datasets, strict=True)]
+    trivial = [e / _smallest(of) for of, (_, e) in zip(means, datasets, strict=True)]
     costs = {
         f"{what}, over the smallest": times_the_smallest([
             {name: mean(getattr(row, key) for row in own) for name, own in found.items()}

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from operators.data import Pairs
+from operators.defined import defined, left_out, rising, undefined
 from operators.training.files import write
 from operators.transforms import Predictor
 from pdegen.store.store import open_sealed
@@ -38,7 +39,7 @@ from pipelines.reports.wording import duration, listed, points, scientific, sett
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.measures import MEASURES
 from pipelines.runs.reproduction import toml
-from pipelines.studies.benchmark import BenchmarkRun, row_case
+from pipelines.studies.benchmark import SOME, BenchmarkRun, row_case
 from pipelines.studies.row import Row, by_case, mean_and_spread
 
 _CHOSEN = {
@@ -54,17 +55,20 @@ _BOTH = (
     "last one, and the test samples are watched as in the published codes, which reported the "
     "epoch that is best on them."
 )
-_MEANING = (
-    "A step is what training repeats: forward, loss, backward, clipping and optimizer on one "
-    "batch, measured alone after all trainings. MiB: peak of what tensors take in it as written "
-    "(on a GPU, of all that PyTorch holds, the samples included). GFLOP: matrix products, "
-    "attention and convolutions, counted from their shapes. A sample: its prediction, in a batch "
-    "of 16. Training: of one seed. Tuning: the other trainings of the search. Data: the samples of "
-    "the splits train and validation, by the solver on one core. "
-    "Break-even: the number of solves after which data, training and tuning have paid, beside our "
-    "own solver coarsened until its error, that of the labels included, is the operator's; ∞: "
-    "never, for that solver is as fast, or a predictor that does not learn is as accurate."
-)
+_MEANING = {  # of a column of the costs
+    "s / step": "A step is what training repeats: forward, loss, backward, clipping and optimizer "
+    "on one batch, measured alone after all trainings. MiB: peak of what tensors take in it as "
+    "written (on a GPU, of all that PyTorch holds, the samples included). GFLOP: matrix products, "
+    "attention and convolutions, counted from their shapes.",
+    "ms / sample": "A sample: its prediction, in a batch of {some}.",
+    "training": "Training: of one seed.",
+    "tuning": "Tuning: the other trainings of the search.",
+    "data": "Data: the samples of the splits train and validation, by the solver on one core.",
+    "break-even": "Break-even: the number of solves after which data, training and tuning have "
+    "paid, beside our own solver coarsened until its error, that of the labels included, is the "
+    "operator's; ∞: never, for that solver is as fast, or a predictor that does not learn is as "
+    "accurate.",
+}
 _LABELS = "labels, by what their solver states"
 _UNSETTLED = 10.0  # loss of the last epoch / smallest loss
 
@@ -220,6 +224,10 @@ class _Part:
         """What the break-even is compared with."""
         cost = self.run.solver(self.dataset)
         if cost is None:
+            if self.run.benchmark.datasets[self.dataset].coarser and not self.run.solved(
+                self.dataset
+            ):
+                return [("Solver", "not measured: no recipe made the store")]
             return []
         first, *coarser = cost.solves
         words = [f"labels {duration(first.seconds)} a sample"]
@@ -242,15 +250,17 @@ class _Part:
         costs: Facts = [costs_of(run, self.case(name), own) for name, own in self.found.items()]
         over = " ± deviation over the seeds." if benchmark.seeds > 1 else ", one seed."
         chosen = _BOTH if self.watched else _CHOSEN[self._protocol_shown]
-        text = (
-            f"Mean {MEASURES.get(self.measure, 'relative L² error')} of the test samples{over} "
-            f"{chosen} {_MEANING}",
-            *([benchmark.differs.strip()] if benchmark.differs else []),
-            *self._notes(),
-        )
         sheets = (
             without_empty(errors, ERRORS, "errors"),
             without_empty(costs, COSTS, "costs"),
+        )
+        some = min(SOME, len(next(iter(self.found.values()))[0].errors)) if self.found else SOME
+        meaning = [_MEANING[name] for name in sheets[1].header if name in _MEANING]
+        text = (
+            f"Mean {MEASURES.get(self.measure, 'relative L² error')} of the test samples{over} "
+            f"{chosen} {' '.join(meaning).format(some=some)}".rstrip(),
+            *([benchmark.differs.strip()] if benchmark.differs else []),
+            *self._notes(),
         )
         tables = (
             *sheets,
@@ -266,7 +276,8 @@ class _Part:
     def _notes(self) -> list[str]:
         """Trainings that failed, and those that lost what they had reached."""
         own = [row for row in self.rows if row.dataset == self.dataset]
-        notes = [f"{_named(row)}: {row.failed}" for row in own if row.failed]
+        notes = [left_out(self._left_out())] if self._left_out() else []
+        notes += [f"{_named(row)}: {row.failed}" for row in own if row.failed]
         for row in (row for row in own if not row.failed):
             losses = [epoch.loss for epoch in self.run.history(row)]
             ratio = losses[-1] / min(losses)
@@ -276,6 +287,14 @@ class _Part:
                     f"last epoch is {ratio:.3g} times its smallest."
                 )
         return notes
+
+    def _left_out(self) -> list[int]:
+        """The numbers of the test samples that have no error."""
+        first = next((own[0] for own in self.found.values()), None)
+        if first is None or len(defined(first.errors)) == len(first.errors):
+            return []
+        samples = self.run.source(self.dataset).streamed("test").samples.tolist()
+        return undefined(samples, first.errors)
 
     def _differences(self) -> Table:
         """What each operator has of its own, and what differs from publications."""
@@ -340,7 +359,8 @@ class _Part:
     def _sample(self) -> list[Picture]:
         """Predictions of one test sample, and on a line how each depends on the input."""
         every = self.run.source(self.dataset).noisy("test")
-        number = int(np.argsort(next(iter(self.found.values()))[0].errors)[len(every) // 2])
+        order = rising(next(iter(self.found.values()))[0].errors)
+        number = order[len(order) // 2]
         first = slice(number, number + 1)
         one = replace(every, a=every.a[first], u=every.u[first], samples=every.samples[first])
         store = open_sealed(self.run.stores[self.dataset])

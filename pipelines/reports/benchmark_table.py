@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from operators.defined import defined
 from pipelines.declared.benchmark import Case
 from pipelines.reports.document import Table
 from pipelines.reports.studies import Facts, error
@@ -25,7 +26,7 @@ _COLUMNS: tuple[str, ...] = (
     "worst", "label error", "trivial", "epoch", "best on test", "best epoch", "published",
     "ratio to published", "training seconds", "tuning seconds", "inference seconds",
     "step seconds", "step MiB", "step GFLOP", "data seconds", "break-even", "chosen", "differs",
-    "failed",
+    "failed", "samples",
 )  # fmt: skip
 ERRORS = (
     "operator", "parameters", "mean error", "median", "95 %", "worst", "epoch",
@@ -61,7 +62,7 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
     }
     if finished:
         first, (error_, spread) = finished[0], mean_and_spread(finished)
-        errors = [error for row in finished for error in row.errors]
+        errors = [error for row in finished for error in defined(row.errors)]
         label = run.label_error(case.dataset)
         line |= {
             "parameters": first.parameters,
@@ -70,6 +71,7 @@ def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
             "median": median(errors),
             "p95": float(np.quantile(errors, 0.95)),
             "worst": max(errors),
+            "samples": len(defined(first.errors)),
             "label error": "" if label is None else label,
             "trivial": min(run.trivial(case.dataset).values()),
             "epoch": " ".join(str(row.epoch) for row in finished),

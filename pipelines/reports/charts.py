@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from statistics import fmean
 
 import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from operators.defined import by_column, defined, over_defined, rising
 from operators.training.fit import Epoch
 from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import HALF, TIMES, WIDE, legend, logarithmic, styled, time_bar
@@ -61,8 +63,9 @@ def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
 
 
 def ranked(errors: np.ndarray) -> dict[str, int]:
-    """Which samples are the best, the median (of two the better) and the worst."""
-    order = np.argsort(errors).tolist()
+    """Which samples are the best, the median (of two the better) and the worst, of those that have
+    an error."""
+    order = rising(errors)
     return {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
 
 
@@ -256,11 +259,14 @@ def error_by_time(
     axes = figure.subplots()
     for number, (name, error) in enumerate(errors.items()):
         ink, dashes = (MODEL, ERROR, TRUTH, QUIET)[number % 4], DASHES[number % 4]
-        low, high = np.quantile(error, [0.05, 0.95], axis=0)
+        low, high = (
+            by_column(lambda of, share=share: float(np.quantile(of, share)), error)
+            for share in (0.05, 0.95)
+        )
         axes.fill_between(times, low, high, color=ink, alpha=0.15, lw=0)
         axes.plot(
             times,
-            error.mean(axis=0),
+            by_column(fmean, error),
             color=ink,
             ls=dashes,
             marker=MARKERS[number],
@@ -290,10 +296,10 @@ def error_by_grid(errors: Mapping[int, np.ndarray], trained: int) -> Figure:
     figure = Figure(figsize=(HALF, 3.5))
     axes, grids = figure.subplots(), sorted(errors)
     for n in grids:
-        own = np.maximum(errors[n], 1e-16)
+        own = np.maximum(defined(errors[n]), 1e-16)
         label = "each sample" if n == grids[0] else None
         axes.plot(np.full(len(own), n), own, "_", color=SHADE, ms=14, mew=1.0, label=label)
-    means = [float(errors[n].mean()) for n in grids]
+    means = [over_defined(fmean, errors[n]) for n in grids]
     axes.plot(grids, means, color=MODEL, marker="D", ms=5, label="mean")
     axes.axvline(trained, color=QUIET, lw=0.9, ls=":", label="grid of training")
     axes.set(xlabel="points of each axis", ylabel="relative L² error", xscale="log")
@@ -335,7 +341,9 @@ def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None
 def error_histogram(errors: np.ndarray) -> Figure:
     """How many samples have which relative L² error, with mean, median and worst; of few samples
     each one."""
-    errors = np.maximum(errors, 1e-16)  # an exact prediction has a place on a logarithmic axis
+    errors = np.maximum(
+        defined(errors), 1e-16
+    )  # an exact prediction has a place on a logarithmic axis
     low, high = errors.min() / 1.05, errors.max() * 1.05
     figure = Figure(figsize=(HALF, 3.5))
     axes = figure.subplots()

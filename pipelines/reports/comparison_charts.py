@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from operators.defined import defined
 from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
 from pipelines.reports.live import Trace
@@ -97,9 +98,10 @@ def distributions(errors: Mapping[str, np.ndarray]) -> Figure:
     figure = Figure(figsize=(HALF, 3.5))
     axes = figure.subplots()
     for k, (name, values) in enumerate(errors.items()):
-        shares = np.arange(1, len(values) + 1) / len(values)
+        known = defined(values)
+        shares = np.arange(1, len(known) + 1) / len(known)
         axes.step(
-            np.sort(np.maximum(values, 1e-16)), shares, where="post", color=INKS[k % len(INKS)],
+            np.sort(np.maximum(known, 1e-16)), shares, where="post", color=INKS[k % len(INKS)],
             ls=DASHES[k % len(DASHES)], label=name,
         )  # fmt: skip
     axes.set(xlabel="relative L² error e", ylabel="share of samples with error ≤ e", ylim=(0, 1.02))

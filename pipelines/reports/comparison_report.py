@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from itertools import accumulate
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 import numpy as np
 
+from operators.defined import defined, left_out, over_defined, rising
 from operators.training.files import write_json
 from pipelines.reports import comparison_charts as charts
 from pipelines.reports.document import Report, Section, Table
@@ -21,6 +22,7 @@ from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.comparison import COMPARISON, Comparison, Variant, mean_interval
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.measures import MEASURES
+from pipelines.runs.score import deviation
 
 Rows = list[tuple[str, ...]]
 ABSENT = "—"
@@ -55,7 +57,7 @@ def _report(found: Comparison) -> Report:
         f"differences are to {found.reference.name}.",
         notice=_notice(found),
         headline=[
-            (f"mean relative L² error, {variant.name}", scientific(float(variant.errors.mean())))
+            (f"mean relative L² error, {variant.name}", scientific(variant.mean))
             for variant in found.variants
         ],
         sections=[
@@ -119,8 +121,10 @@ def _score_section(found: Comparison) -> Section:
             "over the seeds, and the last column has the mean error ± its standard deviation over "
             "the seeds."
         )
+    if reference.left_out:
+        text.append(left_out(reference.left_out))
     if list(found.differing()) == ["training.seed"]:
-        means = [float(variant.errors.mean()) for variant in found.variants]
+        means = [variant.mean for variant in found.variants]
         text.append(
             f"The runs differ by their seed alone: {scientific(mean(means))} ± "
             f"{scientific(stdev(means))}, mean and standard deviation over the seeds."
@@ -158,12 +162,12 @@ def _score_section(found: Comparison) -> Section:
 
 
 def _score(variant: Variant, several: bool) -> tuple[str, ...]:
-    errors = variant.errors
+    errors = defined(variant.errors)
     middle, half = mean_interval(errors)
     means = [score.mean for score in variant.scores]
     row = (
         variant.name, str(len(errors)),
-        *(scientific(float(v)) for v in (middle, np.median(errors), errors.max(), errors.std())),
+        *map(scientific, (middle, median(errors), max(errors), deviation(errors))),
         f"± {scientific(half)}" if np.isfinite(half) else ABSENT,
     )  # fmt: skip
     seeds = f"{scientific(mean(means))} ± {scientific(stdev(means))}" if len(means) > 1 else ABSENT
@@ -195,7 +199,10 @@ def _measures(found: Comparison) -> list[Table]:
     if len(variants) < 2:
         return []
     rows: Rows = [
-        (said, *(scientific(float(variant.measured(name).mean())) for variant in variants))
+        (
+            said,
+            *(scientific(over_defined(mean, variant.measured(name))) for variant in variants),
+        )
         for name, said in MEASURES.items()
         if all(name in score.measures for variant in variants for score in variant.scores)
     ]
@@ -266,7 +273,7 @@ def _prediction_sections(found: Comparison) -> list[Section]:
         return []
     run, every = found.reference.first, [_predicted(variant) for variant in variants]
     inputs, _ = functions_of(run)
-    order = np.argsort(every[0].errors, kind="stable").tolist()
+    order = rising(every[0].errors)
     ranked = {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
     samples = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in ranked.items()}
     role = run.store.arrays[inputs.channels[0].variable].said.role

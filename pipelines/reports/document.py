@@ -16,12 +16,13 @@ import jinja2
 from latex2mathml.converter import convert
 
 from operators.training.files import write
+from pdegen.markdown import escaped
+from pdegen.owned import is_ours
 from pipelines.declared.benchmark import slug
 from pipelines.reports import latex, palette
 from pipelines.reports.scripts import POLICY, SCRIPT
 from pipelines.reports.wording import Number
 
-_ESCAPES = str.maketrans({c: f"\\{c}" for c in r"\`*_[]<>|~#$&"} | {"\n": " ", "\r": " "})
 # what a report writes beside its page; those of an earlier report are removed
 _BESIDE = {"pictures": (".svg", ".pdf"), "tables": (".csv", ".tex")}
 
@@ -147,11 +148,12 @@ class Report:
 
     def write(self, folder: Path) -> Path:
         """Write report.html, report.md, pictures/*.svg and *.pdf, tables/*.csv and *.tex; the path
-        of report.html. Files of these kinds there that are of an earlier report are removed."""
+        of report.html. Files of an earlier report that are not of this one are removed."""
         files = self._beside()
         for name, endings in _BESIDE.items():
             for path in sorted((folder / name).glob("*")):
-                if path.suffix in endings and f"{name}/{path.name}" not in files:
+                place = f"{name}/{path.name}"
+                if path.suffix in endings and place not in files and is_ours(folder, place):
                     path.unlink()
         for name, content in files.items():
             write(folder / name, content)
@@ -203,21 +205,21 @@ def html(report: Report) -> str:
 
 def markdown(report: Report) -> str:
     """Markdown that shows the files in pictures/."""
-    parts = [f"# {_escaped(report.title)}", _escaped(report.summary)]
-    parts += [f"> **{_escaped(report.notice)}**"] if report.notice else []
-    parts += ["\n".join(f"* {_escaped(what)}: **{value}**" for what, value in report.headline)]
+    parts = [f"# {escaped(report.title)}", escaped(report.summary)]
+    parts += [f"> **{escaped(report.notice)}**"] if report.notice else []
+    parts += ["\n".join(f"* {escaped(what)}: **{value}**" for what, value in report.headline)]
     for placed in report.placed:
         section = placed.section
-        parts += [f"## {_escaped(section.title)}", *map(_escaped, section.text)]
-        parts += [f"{_escaped(one.what)}: ${one.latex}$" for one in section.formulas]
+        parts += [f"## {escaped(section.title)}", *map(escaped, section.text)]
+        parts += [f"{escaped(one.what)}: ${one.latex}$" for one in section.formulas]
         for number, caption, _, table in placed.tables:
-            parts += [f"*Table {number}. {_escaped(caption)}*", _table(table)]
+            parts += [f"*Table {number}. {escaped(caption)}*", _table(table)]
         for number, picture in placed.pictures:
-            caption = _escaped(picture.caption)
+            caption = escaped(picture.caption)
             parts += [f"![{caption}](pictures/{picture.name}.svg)", f"*Figure {number}. {caption}*"]
         parts += map(_indented, section.code)
         for name, text in section.listings:
-            parts += [f"{_escaped(name)}:", _indented(text)]
+            parts += [f"{escaped(name)}:", _indented(text)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -233,8 +235,4 @@ def _table(table: Table) -> str:
 
 
 def _row(words: Iterable[str]) -> str:
-    return f"| {' | '.join(map(_escaped, words))} |"
-
-
-def _escaped(text: str) -> str:
-    return text.translate(_ESCAPES)
+    return f"| {' | '.join(map(escaped, words))} |"

@@ -10,6 +10,7 @@ import numpy as np
 from operators.data import Block, InTime, Rollout
 from pdegen.store.store import Store
 from pipelines.declared.physics import physics_of
+from pipelines.reports.formulas import symbol
 from pipelines.reports.wording import (
     TAGS,
     how_read,
@@ -126,12 +127,25 @@ def _learned(run: FinishedRun) -> str:
     data, task = run.experiment.data, run.experiment.learned
     grid = points(data.resolution, run.pairs.domain)
     if isinstance(task, InTime):
-        return f"{_in_time(task, data.input, data.target)}, on {grid} points"
+        a, u = (symbol(run.store, name) for name in (data.input, data.target))
+        seen = not task.history or (isinstance(task, Rollout) and task.static)
+        names = {data.target: u} | ({data.input: a} if seen else {})
+        return f"{_in_time(task, a, u)}, on {grid} points{_called(names)}"
     target = f"{data.target} on the same points"
     if data.target_resolution is not None:
         cells = points(data.target_resolution, run.dimension)
         target = f"{data.target}, its averages over {cells} cells"
     return f"{listed(run.experiment.variables[0])} on {grid} points → {target}"
+
+
+def _called(symbols: Mapping[str, str]) -> str:
+    """By which names the store has what the equation calls otherwise."""
+    others = [
+        f"; {letter} is the variable {name} of the store"
+        for name, letter in symbols.items()
+        if letter != name
+    ]
+    return "".join(others)
 
 
 def _in_time(task: InTime, input: str, target: str) -> str:

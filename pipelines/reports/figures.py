@@ -81,11 +81,17 @@ def _decimal(value: float, position: int | None = None) -> str:
 
 
 def logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
-    """A logarithmic axis with labels at every power, at 1, 2, 5, or between, as the range asks."""
+    """A logarithmic axis with labels at every power, at 1, 2, 5, or between, as the range asks.
+
+    Values that are not positive, or not finite, have no place on it; without others the axis stays
+    linear.
+    """
+    positive = values[(values > 0) & np.isfinite(values)]
+    if not positive.size:
+        return
     axis: Axis = getattr(axes, f"{direction}axis")
     scale: Callable[..., Any] = getattr(axes, f"set_{direction}scale")
     scale("log")
-    positive = values[values > 0]
     decades = np.log10(positive.max() / positive.min())
     if decades > 3:
         axis.set_major_locator(LogLocator())

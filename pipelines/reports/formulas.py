@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
+from operators.data import AtTime, Block, InTime, Rollout, Task
+from pdegen.store.store import Store
+from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import H1Loss, L1Loss, LossSpec, WeightedH1Loss
 from pipelines.reports import latex
 from pipelines.reports.document import Formula
-from pipelines.reports.wording import listed
 from pipelines.runs.finished import FinishedRun
 
 _CONSTANTS = {"viscosity": r"\nu", "speed": "c", "source": "f"}  # keys of recipes in formulas
@@ -21,6 +24,7 @@ _TOKEN = re.compile(
     r"(?P<name>[A-Za-z]+)(?P<index>\d*)|(?P<number>\d+(?:\.\d+)?(?:e[-+]?\d+)?)|_(?P<below>\w+)"
     r"|\^(?P<power>\([^)]*\)|\w+)|(?P<raised>[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)|(?P<space>\s+)|(?P<sign>.)"
 )
+_INDEXED = re.compile(r"(?P<letter>\w)(?P<index>[₀-₉]*)")
 _SPACE, _WORDS = r"\ ", r"\text{"
 
 
@@ -33,13 +37,49 @@ def of_run(run: FinishedRun) -> tuple[Formula, ...]:
         for name, sign in _CONSTANTS.items()
         if name in held.equation and isinstance(problem.get(name), int | float)
     )
-    inputs, u = listed(experiment.variables[0]), experiment.data.target
+    given, u = experiment.variables[0], symbol(run.store, experiment.data.target)
+    inputs = [symbol(run.store, name) for name in ([given] if isinstance(given, str) else given)]
     return (
         Formula("Equation", equation(held.equation) + constants),
-        Formula("Learned map", rf"{_letters(inputs)} \mapsto p \approx {_letters(u)}"),
+        Formula("Learned map", learned(experiment.learned, inputs, u)),
         Formula("Training loss", loss(experiment.training.loss, u)),
         Formula("Error of a sample", _quotient(u, 2)),
     )
+
+
+def symbol(store: Store, name: str) -> str:
+    """What the equation of a store calls a variable; its name where the equation does not say."""
+    drawing = physics_of(store).drawing.get(name)
+    return (drawing.symbol if drawing else "") or name
+
+
+def learned(task: Task, inputs: list[str], u: str) -> str:
+    r"""What is predicted, p, from what; frames of a trajectory are numbered from 1.
+
+    >>> learned(Rollout(history=2), ["a"], "w")
+    '(w_{k-1},\\,w_{k}) \\mapsto p \\approx w_{k+1}'
+    """
+    u = _letters(u)
+    if not isinstance(task, InTime):
+        return rf"{_letters(', '.join(inputs))} \mapsto p \approx {u}"
+    if isinstance(task, Rollout):
+        seen, target = _frames(u, "k", task.history), f"{u}_{{k+1}}"
+        seen += [_letters(name) for name in inputs] * task.static
+    else:
+        seen = _frames(u, "", task.history) or [_letters(name) for name in inputs]
+        seen += ["t"] * isinstance(task, AtTime)
+        later = rf"({u}_{{{task.history + 1}}},\,\dots)"
+        target = later if isinstance(task, Block) else f"{u}(t)"
+    listed = r",\,".join(seen)
+    given = listed if len(seen) == 1 else f"({listed})"
+    return rf"{given} \mapsto p \approx {target}"
+
+
+def _frames(u: str, last: str, count: int) -> list[str]:
+    """So many frames, the first ones, or those up to the one with the number `last`."""
+    numbers = range(1 - count, 1) if last else range(1, count + 1)
+    frames = [f"{u}_{{{last}{number or '' if last else number}}}" for number in numbers]
+    return frames if count < 4 else [frames[0], r"\dots", frames[-1]]
 
 
 def equation(words: str) -> str:
@@ -92,8 +132,20 @@ def _quotient(u: str, order: int) -> str:
 
 
 def _letters(names: str) -> str:
-    """Names of variables: one letter is a symbol, more are upright."""
-    words = [w if len(w) == 1 else rf"\mathrm{{{latex.text(w)}}}" for w in names.split(", ")]
+    r"""Names of variables: one letter, with an index or without, is a symbol, more are upright.
+
+    >>> _letters("u₀, die")
+    'u_{0},\\,\\mathrm{die}'
+    """
+    words = list[str]()
+    for name in names.split(", "):
+        letter = _INDEXED.fullmatch(name)
+        if letter is None:
+            words.append(rf"\mathrm{{{latex.text(name)}}}")
+            continue
+        below = unicodedata.normalize("NFKC", letter["index"])
+        index = f"_{{{below}}}" if below else ""
+        words.append(latex.symbols(letter["letter"]).strip() + index)
     return r",\,".join(words)
 
 

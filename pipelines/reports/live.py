@@ -20,6 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from operators.defined import rising
 from pipelines.reports.document import Picture
 from pipelines.reports.figures import styled
 from pipelines.reports.wording import scientific
@@ -150,7 +151,8 @@ def by_error(errors: np.ndarray, most: int = MOST) -> list[int]:
     >>> by_error(np.array([0.3, 0.1, 0.2, 0.5, 0.4]), 3)
     [1, 0, 3]
     """
-    order, n = np.argsort(errors, kind="stable").tolist(), len(errors)
+    order = rising(errors)
+    n = len(order)
     ranks = {round(k * (n - 1) / max(1, min(most, n) - 1)) for k in range(min(most, n))}
     middle = (n - 1) // 2
     if n > most:
@@ -196,12 +198,12 @@ def sample_slides(
         draw: Place of a sample -> what is drawn of it.
         said: What that is, in words.
     """
-    order = np.argsort(errors, kind="stable").tolist()
+    order = rising(errors)
     slides, places = [], by_error(errors)
     for i, image in zip(places, rendered(map(draw, places)), strict=True):
         label = (
             f"number {numbers[i]} in the store, error {scientific(float(errors[i]))}, "
-            f"rank {order.index(i) + 1} of {len(errors)} from the smallest error"
+            f"rank {order.index(i) + 1} of {len(order)} from the smallest error"
         )
         slides.append(Slide(image, label, f"{said}: {label}"))
     return slides, places.index(order[(len(order) - 1) // 2])

@@ -61,7 +61,7 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
     best = [list(part.rows)[i] for i in errors.argmin(axis=0)]
     report = Report(
         title=f"Noise study of {experiment.name}",
-        summary=experiment.summary,
+        summary=again.described(experiment),
         notice="",
         headline=[
             (f"smallest mean error at test level {level:g} ({name})", f"{mean:.3g}")
@@ -99,6 +99,15 @@ def _word(pair: list[float]) -> str:
     if not math.isfinite(mean):
         return "–"
     return f"{mean:.3g} ± {spread:.2g}" if spread else f"{mean:.3g}"
+
+
+def times(ratio: float) -> str:
+    """How much one error is of another.
+
+    >>> times(1.004), times(2.5)
+    ('as much', '2.5 times as much')
+    """
+    return "as much" if f"{ratio:.2g}" == "1" else f"{ratio:.2g} times as much"
 
 
 def _listed(levels: tuple[float, ...], separator: str = ", ") -> str:
@@ -152,7 +161,8 @@ class _Part:
         if data.target_resolution is not None:
             cells = f"{data.target_resolution}{self._power} cells"
         learned = f"{data.input} on {points} → {data.target} on {cells}"
-        seeds, epochs = f"{study.seeds} seeds each", f"{experiment.training.epochs} epochs"
+        seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''} each"
+        epochs = f"{experiment.training.epochs} epochs"
         facts: Facts = [
             *of_data(study.store, learned),
             ("Noise", settings(_of_kind(experiment.noise))),
@@ -276,9 +286,9 @@ class _Part:
         return [
             *found,
             f"Tested at {tests[worst]:g}, the model trained at {levels[least]:g} errs "
-            f"{means[least, worst] / means[most, worst]:.2g} times as much as the one trained at "
+            f"{times(means[least, worst] / means[most, worst])} as the one trained at "
             f"{levels[most]:g}; tested at {tests[first]:g}, the latter errs "
-            f"{means[most, first] / means[least, first]:.2g} times as much as the former.",
+            f"{times(means[most, first] / means[least, first])} as the former.",
         ]
 
     def _of_all(self, means: np.ndarray) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -28,6 +29,7 @@ from pipelines.reports.sheets import Above, Functions, Panel, in_columns, sheet,
 from pipelines.runs.finished import FinishedRun
 
 FORMATS = (".png", ".svg", ".pdf")
+_LINE = 100  # letters of a line of the title
 _ROWS = 4  # channels of a variable that are drawn
 
 AFTERTHOUGHT = re.compile(r",(?![^(]*\)).*")  # of a long name: from a comma outside brackets on
@@ -176,7 +178,8 @@ def _title(store: Store, name: str) -> str:
         for key, value in store.array(name).attrs.asdict().items()
         if isinstance(value, int | float)
     ]
-    return f"{store.attributes['title']}\n{', '.join(constants)}"
+    title = textwrap.fill(str(store.attributes["title"]), _LINE)
+    return f"{title}\n{', '.join(constants)}"
 
 
 def _named(store: Store, name: str) -> str:

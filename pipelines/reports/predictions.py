@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import numpy as np
 
 from operators.data import InTime
+from operators.defined import by_column, defined
 from pipelines.reports import bodies, charts, live_charts, trajectories
 from pipelines.reports.document import Picture, Section
 from pipelines.reports.figures import picture
@@ -63,10 +66,11 @@ def section(run: FinishedRun) -> Section:
         found.append(_where(run, truth, predicted - truth.values))
     if len(truth.times) > 1:
         found += _in_time(run, truth, predicted)
+    known = defined(errors)
     found.append(picture(
         charts.error_histogram(errors), "error-histogram",
-        f"Errors of the {len(errors)} test samples: median {scientific(float(np.median(errors)))}, "
-        f"worst {scientific(errors.max())}.", half=True,
+        f"Errors of {len(known)} test samples: median {scientific(float(np.median(known)))}, "
+        f"worst {scientific(max(known))}.", half=True,
     ))  # fmt: skip
     if len(truth.times) > 1 and truth.domain.dim > 1:
         found.append(_frames(run, truth, predicted, charts.ranked(errors)["median"]))
@@ -113,7 +117,7 @@ def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[
     """Errors at each time and, on a periodic box, the power of each scale."""
     task, last = run.experiment.learned, truth.times[-1]
     beside = {
-        name.partition(",")[0]: run.errors(values, len(truth.times)).mean(axis=0)
+        name.partition(",")[0]: by_column(fmean, run.errors(values, len(truth.times)))
         for name, values in trivial_predictions(run).items()
     }
     seen = None

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import torch
 
+from pdegen.making.log import runs
 from pipelines.reports import attention, charts, formulas, live_charts, predictions, scores
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.facts import distinct, facts
 from pipelines.reports.figures import picture
 from pipelines.reports.wording import duration, points, scientific, settings
 from pipelines.runs.finished import FinishedRun, read_finished
-from pipelines.runs.reproduction import reproduction, toml
+from pipelines.runs.reproduction import described, reproduction, toml
 
 NOTICE = (
     "Published protocol: selected/watched on the test slice, for comparison with published tables. "
@@ -46,7 +47,7 @@ def _report(run: FinishedRun) -> Report:
     grid = points(main.resolution, run.pairs.domain)
     return Report(
         title=experiment.name,
-        summary=experiment.summary,
+        summary=described(experiment),
         notice=NOTICE if run.published else "",
         headline=[
             (f"mean relative L² error, {where}, n = {grid}", scientific(main.mean)),
@@ -104,6 +105,7 @@ def _provenance_section(run: FinishedRun) -> Section:
     origin = [
         ("Run", settings(run.scores.provenance)),
         ("Data made by", settings(attributes["provenance"])),
+        *(("Data made on", made) for made in runs(run.store.objects)),
         ("Store", str(run.store.url)),
         ("Fingerprint", held.fingerprint),
         ("Content digest", held.content),

@@ -9,6 +9,7 @@ from statistics import mean, median
 
 import torch
 
+from operators.defined import defined
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.reports import study_charts as charts
@@ -121,7 +122,7 @@ class _Part:
     def main(self) -> Section:
         table: Facts = []
         for name, own in self.found.items():
-            n, middle = self.numbers[name], median(e for row in own for e in row.errors)
+            n, middle = self.numbers[name], median(e for row in own for e in defined(row.errors))
             which = (f"{n:,}", f"{self.seen / n:.3g}") if n else (f"unlimited ({self.seen:,})", "1")
             loss = scientific(mean(self.run.history(row)[-1].loss for row in own))
             seconds = duration(mean(row.training_seconds for row in own))

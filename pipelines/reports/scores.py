@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import mean, median
 
 import numpy as np
 
+from operators.defined import defined, left_out, over_defined
 from pdegen.domains import Domain
 from pipelines.reports import charts
 from pipelines.reports.document import Picture, Section, Table
@@ -15,7 +17,7 @@ from pipelines.reports.wording import points, scientific
 from pipelines.runs.baselines import compared
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.measures import MEASURES
-from pipelines.runs.score import times_in
+from pipelines.runs.score import Score, deviation, times_in
 
 _BESIDE = "beside predictions that do not learn"
 
@@ -40,8 +42,10 @@ def section(run: FinishedRun) -> Section:
     )
     data, evaluated = run.experiment.data, {r.resolution for r in run.scores.results}
     comparison, table = _comparison(run)
+    missing = (left_out(run.main.left_out),) if run.main.left_out else ()
     return Section(
-        "Scores", (meaning, grids(data.resolution, evaluated, run.pairs.domain), *comparison),
+        "Scores",
+        (meaning, *missing, grids(data.resolution, evaluated, run.pairs.domain), *comparison),
         (
             Table(rows, header, name="of each checkpoint on each grid"), table, *_further(run),
             *_by_part(run),
@@ -74,11 +78,16 @@ def _further(run: FinishedRun) -> list[Table]:
         for word, of in (("mean", mean), ("median", median))
     ]
     rows = [
-        (said, *(scientific(of(score.measures[name])) if name in score.measures else ""
-                 for score in every.values()))
+        (said, *(_statistic(of, score, name) for score in every.values()))
         for said, name, of in columns
-    ]  # fmt: skip
+    ]
     return [Table(rows, ("measure", *every), name="other measures")] if rows else []
+
+
+def _statistic(of: Callable[[list[float]], float], score: Score, name: str) -> str:
+    """Of the errors of a measure; empty where the score has none."""
+    errors = score.measures.get(name)
+    return "" if errors is None else scientific(over_defined(of, errors))
 
 
 def _by_part(run: FinishedRun) -> list[Table]:
@@ -105,8 +114,8 @@ def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
     header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
     rows = []
     for name, found in compared(run).items():
-        errors = found.errors
-        row = map(scientific, (errors.mean(), np.median(errors), errors.max(), errors.std()))
+        errors = defined(found.errors)
+        row = map(scientific, (mean(errors), median(errors), max(errors), deviation(errors)))
         rows.append((name, *row))
         if found.iou is not None and found.hausdorff is not None:
             rows[-1] += (f"{found.iou.mean():.3f}", f"{found.hausdorff.mean():.3f}")

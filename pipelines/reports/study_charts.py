@@ -115,7 +115,8 @@ def dots(means: Mapping[str, float], spreads: Sequence[float], x: str = MEAN_ERR
             f"{values[i]:.3g}", (values[i], place), (8, 5), textcoords="offset points", fontsize=8
         )
     axes.set_yticks(range(len(names)), [names[i] for i in order])
-    axes.set(xlabel=x, xlim=(0, 1.12 * float((values + np.nan_to_num(spreads)).max())))
+    ends = values + np.nan_to_num(spreads)
+    axes.set(xlabel=x, xlim=(0, 1.12 * float(max(ends[np.isfinite(ends)], default=0.0)) or 1.0))
     return figure
 
 
@@ -184,7 +185,8 @@ def heat_map(
     """Mean and spread of an error for each method (rows) and condition (columns)."""
     figure = Figure(figsize=(WIDE, 0.9 + 0.42 * len(rows)))
     axes = figure.subplots()
-    scale = LogNorm(means.min(), means.max() * 1.001)
+    drawn = means[(means > 0) & np.isfinite(means)]
+    scale = LogNorm(drawn.min(), drawn.max() * 1.001) if drawn.size else Normalize(0.0, 1.0)
     image = axes.imshow(means, cmap="cividis_r", norm=scale, aspect="auto")
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
@@ -244,7 +246,7 @@ def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
     decades = 3
     figure, axes = _panels(len(matrices), 7, 1.5)
     for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):
-        size = np.abs(matrix) / np.abs(matrix).max()
+        size = np.abs(matrix) / (np.abs(matrix).max() or 1.0)
         values = np.log10(np.maximum(size, 10.0**-decades))
         image = axis.imshow(values, origin="lower", aspect="auto", vmin=-decades, vmax=0)
         axis.set_title(name, fontsize=7.5, loc="center")

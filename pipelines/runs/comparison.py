@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from jaxtyping import Float
 from scipy.special import stdtrit
 
+from operators.defined import over_defined
 from pipelines.runs.finished import FinishedRun, ReportError, read_finished, store_of_run
 from pipelines.runs.folder import Holding, RunError
 from pipelines.runs.score import Score
@@ -57,6 +59,16 @@ class Variant:
         return np.mean([score.measured(measure) for score in self.scores], axis=0)
 
     @property
+    def mean(self) -> float:
+        """Mean of the errors that exist."""
+        return over_defined(fmean, self.errors)
+
+    @property
+    def left_out(self) -> list[int]:
+        """The numbers of the test samples that have no error, for their target is 0."""
+        return self.scores[0].left_out
+
+    @property
     def seeds(self) -> list[int]:
         return [run.experiment.training.seed for run in self.runs]
 
@@ -87,13 +99,14 @@ class Difference:
 
     @classmethod
     def of(cls, errors: Sequence[float], reference: Sequence[float]) -> Difference:
-        """Of errors and those of the reference, sample by sample.
+        """Of errors and those of the reference, sample by sample, where both exist.
 
         >>> found = Difference.of([1.0, 2.0, 6.0], [2.0, 4.0, 3.0])
         >>> found.mean, found.smaller, round(found.ratio, 3)
         (0.0, 2, 0.794)
         """
-        e, r = np.asarray(errors), np.asarray(reference)
+        e, r = np.array([pair for pair in zip(errors, reference, strict=True)
+                         if not any(map(math.isnan, pair))]).reshape(-1, 2).T  # fmt: skip
         ratio, half = mean_interval(np.log(np.maximum(e, 1e-16) / np.maximum(r, 1e-16)))
         low, high = np.exp([ratio - half, ratio + half]).tolist()
         return cls(
@@ -166,7 +179,7 @@ class Comparison:
                 {
                     "name": variant.name, "seeds": variant.seeds, "comparable": variant.comparable,
                     "resolution": variant.scores[0].resolution, "samples": len(variant.errors),
-                    "mean": _finite(float(variant.errors.mean())),
+                    "mean": _finite(variant.mean),
                     "means": [_finite(score.mean) for score in variant.scores],
                     "protocol": variant.first.experiment.training.protocol,
                 }

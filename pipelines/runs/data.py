@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,18 @@ import psutil
 import torch
 
 from operators.boundary import Boundary
-from operators.data import Channel, Pairs, Passes, Samples, StreamedPairs, Task, open_pairs
+from operators.data import (
+    Channel,
+    DataError,
+    Pairs,
+    Passes,
+    Samples,
+    StreamedPairs,
+    Task,
+    open_pairs,
+)
 from operators.symmetries import CircleSymmetries, SquareSymmetries
+from operators.training.evaluate import check_defined
 from operators.training.step import Augmentation
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.levels import Levels
@@ -22,7 +33,7 @@ from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import domain_of, physics_of
 from pipelines.declared.registry import InputNoise
-from pipelines.runs.disturbed import Disturbance, Noisy, NoisyStream, Quiet
+from pipelines.runs.disturbed import Ahead, Disturbance, Noisy, NoisyStream, Quiet
 from pipelines.runs.stream import SolvedPairs, check_alike, solved_pairs
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -170,6 +181,17 @@ class Source:
                     f"{', '.join(known)}"
                 )
 
+    def check_scores(self) -> None:
+        """Raise SchemaError where no sample has an error by which the epoch could be chosen, or
+        the model be tested."""
+        for split in dict.fromkeys((self.experiment.training.selection_split, "test")):
+            try:
+                check_defined(self.asked(split))
+            except ValueError as error:
+                if isinstance(error, DataError):
+                    raise
+                raise SchemaError(f"split {split} of {self.url}: {error}") from None
+
     def _check_equation(self) -> None:
         """Raise SchemaError where the store is of another equation than the experiment, as far as
         the project made the store and has the recipe."""
@@ -240,7 +262,10 @@ class Source:
         added = self._noise(clean, noise)
         # normalisers are those of frozen noise
         noisy = replace(clean, a=added.of_all(clean.a, None))
-        return replace(noisy, renewed=lambda epoch: added.of_all(clean.a, epoch)).to(device)
+        renewed = partial(added.of_all, clean.a)
+        # the processor that learns has no time to spare
+        ahead = renewed if device.type == "cpu" else Ahead(renewed)
+        return replace(noisy, renewed=ahead).to(device)
 
     def tested(
         self, split: str, device: torch.device, resolution: int | None = None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +67,26 @@ class Noisy:
     def of_all(self, a: torch.Tensor, epoch: int | None) -> torch.Tensor:
         """The same of all samples."""
         return torch.from_numpy(self(a.numpy(), range(len(a)), epoch))
+
+
+class Ahead:
+    """The inputs of an epoch, whose successor is made in a thread while the epoch is learned.
+
+    Args:
+        of: The inputs of an epoch, a function of its number alone.
+    """
+
+    def __init__(self, of: Callable[[int], torch.Tensor]) -> None:
+        self.of = of
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="inputs")
+        self._next: tuple[int, Future[torch.Tensor]] | None = None
+
+    def __call__(self, epoch: int) -> torch.Tensor:
+        waiting, self._next = self._next, None
+        ready = waiting is not None and waiting[0] == epoch
+        found = waiting[1].result() if waiting is not None and ready else self.of(epoch)
+        self._next = epoch + 1, self._thread.submit(self.of, epoch + 1)
+        return found
 
 
 @dataclass(frozen=True)

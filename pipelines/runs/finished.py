@@ -243,7 +243,7 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
         return predictions(predictor().to(device), pairs.to(device))
 
     prediction = kept_predictions(path, checkpoint, pairs, predict)
-    mean = kept_mean(path, pairs.source, lambda: Source(url, experiment).asked("train"))
+    mean = kept_mean(path, Source(url, experiment))
     return FinishedRun(
         experiment, scores, result.history, store, pairs, prediction, mean, predictor
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from operators.training.files import (
-    LOCK,
-    PARTIAL,
     DamagedError,
     FileError,
     check_file,
+    make_folder,
     read_json,
     write_json,
 )
+from pdegen.owned import LOCK, MANIFEST, PARTIAL, begin, others, remove
 
 _DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profile", "comparison")}
 
@@ -51,16 +51,21 @@ class Holding:
 
         Raises:
             RunError: If the folder cannot be written to, holds something else, or holds one that
-                is neither to be continued (`resume`) nor to be replaced (`overwrite`).
+                is neither to be continued (`resume`) nor to be replaced (`overwrite`); or if what
+                is to be replaced holds files that others wrote.
         """
         check_folder(folder)
         files = {path.name for path in folder.iterdir()} if folder.exists() else set()
-        own = {name for name in files if name != LOCK and not name.endswith(PARTIAL)}
+        own = {
+            name for name in files if name not in (LOCK, MANIFEST) and not name.endswith(PARTIAL)
+        }
         there = self.file in own and not own & (_DECLARATIONS - {self.file})
         if there and not resume and not overwrite:
             raise RunError(f"{folder} holds a {self.word}: {self.ways}")
         if own and not there:
             raise RunError(f"{folder} exists and is no {self.none or self.word}")
+        if there and overwrite:
+            check_ours(folder)
         return there
 
     def claim(
@@ -85,7 +90,7 @@ class Holding:
         """
         path, there = folder / self.file, self.check(folder, resume, overwrite)
         if there and overwrite:
-            clear(folder, self.file)
+            remove(folder, {self.file})
         elif there and same:
             try:
                 found = read_json(path)
@@ -94,7 +99,26 @@ class Holding:
             for key in same:
                 if found.get(key) != declared[key]:
                     raise RunError(f"{folder} holds a {self.word} of another {key}")
+        claim(folder)
         write_json(path, declared)
+
+
+def claim(folder: Path) -> None:
+    """Make a folder, in which from now on only files that were written there are replaced."""
+    make_folder(folder)
+    begin(folder)
+
+
+def check_ours(folder: Path) -> None:
+    """Raise RunError where a folder that is to be replaced holds files that others wrote or
+    edited."""
+    found = others(folder)
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        raise RunError(
+            f"{folder} holds what pdegen did not write, or what was edited since: "
+            f"{', '.join(found[:3])}{more}; nothing was deleted: move it away"
+        )
 
 
 def check_folder(folder: Path) -> None:
@@ -111,10 +135,23 @@ def check_folder(folder: Path) -> None:
         raise RunError(f"{folder} cannot be written to: choose another --out") from error
 
 
-def check_out(path: Path) -> None:
-    """Raise RunError where a file cannot be written."""
+def check_out(path: Path, keys: Collection[str]) -> None:
+    """Raise RunError where a JSON file cannot be written.
+
+    Args:
+        path: The file.
+        keys: What a file has that may be replaced.
+    """
     check_name(path)
     check_folder(path.parent)
+    if not path.exists():
+        return
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not set(keys) <= found.keys():
+        raise RunError(f"{path} holds something else: it is not replaced, choose another --out")
 
 
 def check_name(path: Path) -> None:
@@ -123,12 +160,3 @@ def check_name(path: Path) -> None:
         check_file(path)
     except FileError as error:
         raise RunError(f"{error}: remove it, or choose another --out") from None
-
-
-def clear(folder: Path, declaration: str) -> None:
-    """Remove what is in a folder except its declaration: a kill leaves that too."""
-    for path in folder.iterdir() if folder.exists() else ():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != declaration:
-            path.unlink()

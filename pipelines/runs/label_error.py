@@ -22,6 +22,7 @@ def label_error(source: Source) -> float | None:
     if "error" in store.variables:
         test = range(*store.said.splits["test"])
         values = np.asarray(store.values("error", test))
-        return float(np.mean(values[np.isfinite(values)]))
+        values = values[np.isfinite(values)]
+        return float(np.mean(values)) if len(values) else None
     measured = store.said.label_error
     return float(np.mean(measured.relative_l2)) if measured else None

@@ -49,7 +49,22 @@ MEASURES = NORMS | PARTS
 def measures_of(
     prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None = None
 ) -> dict[str, Tensor]:
-    """Errors of predictions of a batch by the `MEASURES` that the data have, each (batch,)."""
+    """Errors of predictions of a batch by the `MEASURES` that the data have, each (batch,): nan
+    where nothing is relative to the target, infinite where the prediction is not finite."""
+    finite = prediction.isfinite().flatten(1).all(dim=1)
+    found = _measures_of(prediction, batch, pairs, task)
+    if finite.all():
+        return found
+    known = _measures_of(torch.zeros_like(prediction), batch, pairs, task)
+    return {
+        name: errors.where(finite | ~errors.isnan() | known[name].isnan(), math.inf)
+        for name, errors in found.items()
+    }
+
+
+def _measures_of(
+    prediction: Tensor, batch: Batch, pairs: Samples, task: Task | None
+) -> dict[str, Tensor]:
     found = _norms(prediction, batch, pairs, task)
     error = _Error(prediction.double(), batch.u.double(), batch.weights(pairs.weight, pairs.y))
     found |= {"max": error.largest, "mean": error.mean, "energy": error.energy}

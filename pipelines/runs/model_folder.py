@@ -6,7 +6,6 @@ import hashlib
 import os
 import shlex
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,11 @@ from operators.training.checkpoint import CONFIG, MODEL_FORMAT, WEIGHTS
 from operators.training.files import read, write, write_json
 from pdegen.foreign.hugging_card import yaml
 from pdegen.foreign.replacing import check_replaceable, replacing
+from pdegen.markdown import block, code, escaped, visible
+from pdegen.owned import begin
 from pipelines.runs.finished import Result, read_result
 from pipelines.runs.folder import RunError, check_folder
-from pipelines.runs.reproduction import overriding, toml
+from pipelines.runs.reproduction import described, overriding, toml
 from pipelines.runs.score import Score
 
 CARD = "README.md"
@@ -43,6 +44,8 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
     with replacing(out) as partial:
         _check_free(out, overwrite)
         weights = read(result.checkpoint)
+        partial.mkdir()
+        begin(partial)
         write(partial / WEIGHTS, weights)
         said = {key: value for key, value in result.description.items() if key != "sha256"}
         digest = hashlib.sha256(weights).hexdigest()
@@ -58,7 +61,7 @@ def _check_free(out: Path, overwrite: bool) -> None:
         raise RunError(f"{out} exists: use --overwrite to replace it")
     if out.is_symlink() or not all((out / name).is_file() for name in (WEIGHTS, CONFIG, CARD)):
         raise RunError(f"{out} is no folder of a model: it is not replaced")
-    check_replaceable(out, (WEIGHTS, CONFIG, CARD))
+    check_replaceable(out)
 
 
 def card(result: Result) -> str:
@@ -103,19 +106,21 @@ def _header(result: Result) -> Iterator[str]:
 def _title(result: Result) -> Iterator[str]:
     experiment, data, said = result.experiment, result.scores.data, result.description
     c_in, c_out = said["channels"]
-    summary = escape(" ".join(experiment.summary.split()), quote=False)
-    yield from (f"# {experiment.name}", "", f"{summary}.", "", "| | |", "|---|---|")
-    yield f"| operator | {experiment.model.name}, {result.scores.parameters:,} parameters |"
-    yield f"| map | {data['input']} -> {data['target']}: {_count(c_in)} -> {_count(c_out)} |"
+    name, summary = escaped(experiment.name), escaped(described(experiment))
+    yield from (f"# {name}", "", f"{summary}.", "", "| | |", "|---|---|")
+    parameters = f"{result.scores.parameters:,} parameters"
+    yield f"| operator | {escaped(experiment.model.name)}, {parameters} |"
+    both = escaped(f"{data['input']} -> {data['target']}")
+    yield f"| map | {both}: {_count(c_in)} -> {_count(c_out)} |"
     yield f"| points | in {said['dim']} dimensions; {data['resolution']} of each axis in training |"
-    yield f"| task | {', '.join(f'{k} {v}' for k, v in said['task'].items())} |"
-    yield f"| data | recipe {data['recipe']} |"
-    yield f"| fingerprint | `{data['fingerprint']}`: SHA-256 of what the data were made from |"
-    yield f"| content | `{data['content']}`: SHA-256 of the data |"
+    yield f"| task | {escaped(', '.join(f'{k} {v}' for k, v in said['task'].items()))} |"
+    yield f"| data | recipe {escaped(data['recipe'])} |"
+    yield f"| fingerprint | {code(data['fingerprint'])}: SHA-256 of what the data were made from |"
+    yield f"| content | {code(data['content'])}: SHA-256 of the data |"
     epochs, seconds = len(result.history), result.scores.training_seconds
     yield f"| training | {epochs} epochs in {seconds:.3g} s; that of epoch {said['epoch']} |"
     made = ", ".join(f"{k} {v}" for k, v in result.scores.provenance.items())
-    yield f"| made by | {made} |"
+    yield f"| made by | {escaped(made)} |"
 
 
 def _count(channels: int) -> str:
@@ -135,7 +140,7 @@ def _scores(result: Result) -> Iterator[str]:
                 *(f"{value:.3e}" for value in (score.mean, score.median, score.worst)),
             )
             row = " | ".join(map(str, cells))
-            yield f"| {'this model' if name is None else score.checkpoint} | {row} |"
+            yield f"| {'this model' if name is None else escaped(score.checkpoint)} | {row} |"
     yield ""
     yield f"Protocol `{training.protocol}`: the {training.selection_split} split chose the epoch"
     yield (
@@ -148,7 +153,8 @@ def _scores(result: Result) -> Iterator[str]:
 def _limits(result: Result) -> Iterator[str]:
     data, samples = result.scores.data, len(_main(result)[0].samples)
     yield from ("## Limits", "")
-    yield f"- The errors are of functions by the law of {data['recipe']}; others were not tried."
+    recipe = escaped(data["recipe"])
+    yield f"- The errors are of functions by the law of {recipe}; others were not tried."
     grids = ", ".join(str(score.resolution) for score in _main(result))
     yield f"- It was trained on {data['resolution']} points of each axis and scored on {grids}."
     seed = result.experiment.training.seed
@@ -169,22 +175,25 @@ def _use(result: Result) -> Iterator[str]:
 def _declaration(result: Result) -> Iterator[str]:
     command = shlex.join(["pdegen", "run", *(overriding(result.experiment) or ())])
     yield from ("## Training", "")
-    if command != "pdegen run" and not set(command) & set("`\n"):  # which would end its marks
+    if command != "pdegen run" and "`" not in command and visible(command) == command:
         yield f"`{command}`, which is:"
     else:
         yield "`pdegen run experiment.toml`, with:"
-    declared = toml(result.experiment.model_dump(mode="json")).replace("```", "'''")
-    yield from ("", "```toml", declared, "```")
+    yield from ("", *block("toml", toml(result.experiment.model_dump(mode="json"))))
 
 
 def _citation(result: Result) -> Iterator[str]:
     data = result.scores.data
     digest = hashlib.sha256(read(result.checkpoint)).hexdigest()
     yield from ("## Citation", "", "Cite the data as their card says, and the model by its digest:")
-    yield from ("", "```bibtex", f"@misc{{pdegen-model-{digest[:12]},")
-    yield f"  title = {{{{The model {result.experiment.name.replace('_', chr(92) + '_')}}}}},"
-    yield f"  note = {{Trained by pdegen {result.scores.provenance['pdegen']};"
-    yield f"    weights {digest};"
-    yield f"    data {data['recipe']}, fingerprint {data['fingerprint']},"
-    yield f"    content {data['content']}}}"
-    yield from ("}", "```")
+    yield ""
+    yield from block(
+        "bibtex",
+        f"@misc{{pdegen-model-{digest[:12]},\n"
+        f"  title = {{{{The model {result.experiment.name.replace('_', chr(92) + '_')}}}}},\n"
+        f"  note = {{Trained by pdegen {result.scores.provenance['pdegen']};\n"
+        f"    weights {digest};\n"
+        f"    data {data['recipe']}, fingerprint {data['fingerprint']},\n"
+        f"    content {data['content']}}}\n"
+        "}",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from itertools import product
@@ -21,6 +22,7 @@ from operators.data import Batch, Channel, Samples
 from operators.training.evaluate import errors
 from pdegen.domains import Box
 from pdegen.foreign.replacing import replacing
+from pdegen.owned import note_all
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.data import Source
 from pipelines.runs.folder import RunError, check_folder
@@ -28,6 +30,7 @@ from pipelines.runs.guaranteed import Guaranteed, check_tolerance
 from pipelines.runs.run import CheckpointError, opened, provenance
 
 FORMAT = "pdegen-predictions"
+_ZARR = re.compile(r"zarr\.json|[^/]+/(zarr\.json|c(/\d+)*)")  # names of a Zarr group's files
 
 
 class Predictions(NamedTuple):
@@ -119,6 +122,7 @@ def predict(
         # zarr warns that readers other than zarr-python may ignore this part; they may
         warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
         dataset.to_zarr(written, mode="w-", zarr_format=3, consolidated=True)
+    note_all(out)
     return Predictions(out, said)
 
 
@@ -199,3 +203,6 @@ def _check(out: Path, overwrite: bool) -> None:
         ours = False
     if not ours:
         raise RunError(f"{out} holds no predictions: choose another --out")
+    names = (path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir())
+    if others := sorted(name for name in names if not _ZARR.fullmatch(name)):
+        raise RunError(f"{out} holds {others[0]}, which is no prediction: move it away")

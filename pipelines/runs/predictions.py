@@ -16,6 +16,8 @@ from torch import Tensor
 
 from operators.data import Samples
 from operators.training.files import FileError, read, write
+from pipelines.runs.data import Source
+from pipelines.runs.keys import target_key
 
 PREDICTIONS, MEAN = "predictions.safetensors", "mean.safetensors"
 KEPT_BYTES = 2**30  # of predictions; larger ones are made where they are needed
@@ -23,7 +25,11 @@ _HEADER, _DIGEST = "pdegen", "sha256"
 
 
 def kept_predictions(
-    folder: Path, checkpoint: Path, pairs: Samples, predict: Callable[[], Tensor]
+    folder: Path,
+    checkpoint: Path,
+    pairs: Samples,
+    predict: Callable[[], Tensor],
+    noise: str = "",
 ) -> Float[Tensor, "samples *grid c"]:
     """What a checkpoint predicts of all samples of `pairs`.
 
@@ -32,28 +38,27 @@ def kept_predictions(
         checkpoint: What predicts; another one makes what is kept stale.
         pairs: The samples, of noise that the experiment of the checkpoint declares.
         predict: Makes predictions where none, or others, are kept.
+        noise: Other noise of the samples, in words that tell one from another.
     """
     identity = {
         "checkpoint": checkpoint.stem,
         "weights": hashlib.sha256(read(checkpoint)).hexdigest(),
         "data": json.dumps({k: v for k, v in pairs.source.items() if k != "url"}, sort_keys=True),
         "samples": hashlib.sha256(pairs.samples.tobytes()).hexdigest(),
+        **({"noise": noise} if noise else {}),
     }
     return _kept(folder / PREDICTIONS, identity, predict)
 
 
-def kept_mean(folder: Path, source: Mapping[str, object], train: Callable[[], Samples]) -> Tensor:
+def kept_mean(folder: Path, source: Source) -> Tensor:
     """The mean function of the training targets, in float64, shape (*grid, c).
 
     Args:
         folder: Of the run, where it is kept.
-        source: Of the test samples: the mean is of the same store and grid.
-        train: The training samples, to be read where no mean, or another, is kept.
+        source: Of the training samples, which are read where no mean, or another, is kept.
     """
-    identity = {key: json.dumps(source[key]) for key in (
-        "content", "resolution", "target", "target_resolution"
-    )}  # fmt: skip
-    return _kept(folder / MEAN, identity, lambda: mean_target(train()))
+    identity = {"made_from": target_key(source.experiment, source.url)}
+    return _kept(folder / MEAN, identity, lambda: mean_target(source.asked("train")))
 
 
 def mean_target(pairs: Samples) -> Float[Tensor, "*grid c"]:

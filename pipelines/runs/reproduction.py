@@ -31,6 +31,21 @@ def reproduction(experiment: Experiment, store: Store) -> str:
     return shlex.join(words)
 
 
+def described(experiment: Experiment) -> str:
+    """The summary of an experiment, and what was set to other values than the shipped one has.
+
+    >>> described(load_experiment("burgers-quick").with_overrides({"training.lr": 0.5}))[-31:]
+    'two cores; with training.lr=0.5'
+    """
+    words = overriding(experiment) or [experiment.name]
+    changes = [
+        value if option == "--set" else f"{option.removeprefix('--')} {value}"
+        for option, value in zip(words[1::2], words[2::2], strict=True)
+        if not value.startswith("summary=")
+    ]
+    return experiment.summary + (f"; with {', '.join(changes)}" if changes else "")
+
+
 def toml(content: Mapping[str, Any], path: str = "") -> str:
     """A declaration as a TOML document; what is None is left out, as TOML has no word for it.
 

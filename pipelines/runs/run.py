@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
-from importlib.metadata import version
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -33,8 +30,6 @@ from operators.training.checkpoint import (
 )
 from operators.training.evaluate import errors_of, positions, quadrature_of, scores
 from operators.training.files import (
-    LOCK,
-    PARTIAL,
     BusyError,
     DamagedError,
     held,
@@ -50,13 +45,23 @@ from operators.training.step import Acceleration
 from operators.training.widening import start_as
 from operators.transforms import Extent, Predictor
 from pdegen.domains import Box
+from pdegen.owned import LOCK, PARTIAL, is_ours, remove
 from pdegen.schema import SchemaError
+from pdegen.software import here, processor, versions
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import blamed
 from pipelines.runs.baselines import trivial
 from pipelines.runs.data import Source, free_memory
-from pipelines.runs.folder import Holding, InUseError, RunError, check_folder, check_name
+from pipelines.runs.folder import (
+    Holding,
+    InUseError,
+    RunError,
+    check_folder,
+    check_name,
+    check_ours,
+    claim,
+)
 from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import (
     KEPT_BYTES,
@@ -170,6 +175,7 @@ def train(
         except StartError as error:
             raise SchemaError(f"training.start: {error}") from None
     source.check_symmetries(settings.augment)
+    source.check_scores()
     normalizers = experiment.normalization.of(pairs)
     about = source.boundary(pairs), source.task, Extent.of(pairs.domain)
     predictor = Predictor(operator, *normalizers, *about)
@@ -187,7 +193,7 @@ def train(
         with held(folder) if ranks.first else nullcontext():
             resume = ranks.any(ranks.first and _claim(folder, declared, store, resume, overwrite))
             if ranks.first and experiment.data.stream is None:
-                kept_mean(folder, pairs.source, lambda: source.asked("train"))
+                kept_mean(folder, source)
             on_reading(pairs.reading)
             following = None
             if ranks.first and track:
@@ -235,7 +241,8 @@ def _remove(folder: Path) -> None:
     """Remove a run folder. Raises InUseError where another process trains in it."""
     try:
         with held(folder):
-            shutil.rmtree(folder)
+            check_ours(folder)
+            remove(folder)
     except BusyError as error:
         raise _in_use(error) from None
 
@@ -337,6 +344,7 @@ def check_training(experiment: Experiment, source: Source, device: torch.device)
     """Raise ValueError where the operator of an experiment cannot be trained on the data."""
     pairs = source.task.training(source.plain("train"))
     operator = checked_operator(experiment, pairs)
+    source.check_scores()
     if experiment.data.stream is not None:
         pairs = source.training(device)
     if experiment.training.start is None:  # which brings what `adapt` would find
@@ -429,11 +437,14 @@ def _claim(
                     f"{folder} holds a run of another {what}: it cannot be resumed as this"
                 )
         begun = (folder / "state.pt").exists()
+    claim(folder)
     if overwrite:
         forget(folder)
-    left = [*folder.glob(f"*{PARTIAL}"), *([] if begun else [folder / name for name in _FILES])]
-    for leftover in left:
-        leftover.unlink(missing_ok=True)
+        remove(folder, {"run.json", LOCK})
+    left = [path.name for path in folder.glob(f"*{PARTIAL}")] + ([] if begun else list(_FILES))
+    for name in left:
+        if is_ours(folder, name):
+            (folder / name).unlink()
     write_json(path, {**declared, "store": store})
     write(folder / "experiment.toml", (toml(declared["experiment"]) + "\n").encode())
     return begun
@@ -544,7 +555,7 @@ def trivial_scores(
     """Scores on the test split, at the resolution of training, of what does not learn."""
     source = Source(store, experiment)
     pairs = source.tested("test", device)
-    mean = kept_mean(folder, pairs.source, partial(source.asked, "train")).to(device)
+    mean = kept_mean(folder, source).to(device)
     return [
         replace(scored(predictor, pairs, source.task), checkpoint=name)
         for name, predictor in trivial(experiment, open_sealed(store), pairs, mean).items()
@@ -581,11 +592,13 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
 
 def provenance(device: torch.device) -> dict[str, Any]:
     """Software and hardware of a run."""
-    name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor()
+    name = torch.cuda.get_device_name() if device.type == "cuda" else processor()
     return {
         "pdegen": pdegen.__version__,
         "python": platform.python_version(),
-        **{package: version(package) for package in ("torch", "numpy", "scipy", "zarr")},
-        "device": f"{device.type} ({name or platform.machine()})",
+        **versions("torch", "numpy", "zarr"),
+        **(versions("triton") if device.type == "cuda" else {}),
+        **here(),
+        "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
     }

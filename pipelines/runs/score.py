@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator
 
 from operators.data import Channel
+from operators.defined import over_defined, undefined
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Score:
         checkpoint, epoch: What predicted.
         split, resolution: On what.
         samples: Their numbers in the store.
-        errors: ‖p − u‖/‖u‖ of each sample.
+        errors: ‖p − u‖/‖u‖ of each sample; nan where u is 0, which all means leave out.
         seconds: Of all predictions.
         channels: Mean error of each channel by its name, where there are several.
         steps: Mean error of all components at each time, where both are several.
@@ -47,19 +49,24 @@ class Score:
 
     @property
     def mean(self) -> float:
-        return float(np.mean(self.errors))
+        return over_defined(_mean, self.errors)
 
     @property
     def median(self) -> float:
-        return float(np.median(self.errors))
+        return over_defined(_median, self.errors)
 
     @property
     def worst(self) -> float:
-        return max(self.errors)
+        return over_defined(max, self.errors)
 
     @property
     def std(self) -> float:
-        return float(np.std(self.errors))
+        return over_defined(deviation, self.errors)
+
+    @property
+    def left_out(self) -> list[int]:
+        """The numbers of the samples that have no error, for their target is 0."""
+        return undefined(self.samples, self.errors)
 
     def measured(self, measure: str) -> tuple[float, ...]:
         """The errors of the samples by one of `pipelines.runs.measures.MEASURES`, or by "l2", which
@@ -85,14 +92,15 @@ class Score:
             "seconds": self.seconds,
             **{key: dict(found) for key in ("channels", "steps") if (found := getattr(self, key))},
             "errors": list(self.errors),
+            **({"left_out": left_out} if (left_out := self.left_out) else {}),
             **({"measures": measures} if (measures := self._measures()) else {}),
         }
 
     def _measures(self) -> dict[str, Any]:
         return {
             name: {
-                "mean": float(np.mean(errors)), "median": float(np.median(errors)),
-                "worst": max(errors), "errors": list(errors),
+                "mean": over_defined(_mean, errors), "median": over_defined(_median, errors),
+                "worst": over_defined(max, errors), "errors": list(errors),
             }
             for name, errors in self.measures.items()
         }  # fmt: skip
@@ -122,6 +130,19 @@ class Score:
                 for name, found in summary.get("measures", {}).items()
             },
         )
+
+
+def _mean(errors: list[float]) -> float:
+    return float(np.mean(errors))
+
+
+def _median(errors: list[float]) -> float:
+    return float(np.median(errors))
+
+
+def deviation(errors: list[float]) -> float:
+    """The standard deviation of errors; infinite where an error is."""
+    return float(np.std(errors)) if np.isfinite(errors).all() else math.inf
 
 
 def times_in(channels: Sequence[Channel]) -> list[float]:

@@ -25,6 +25,7 @@ from torch import Tensor
 from operators.data import Batch, Map, Samples, Subsample
 from operators.data.pairs import Blocks, check_rank, quadrature
 from operators.data.variables import Reduction, Values
+from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.layout import Variable
@@ -150,7 +151,8 @@ class SolvedPairs(Samples):
     def _solve(self, numbers: range, cuda: torch.cuda.Stream | None) -> Solved:
         """In a thread."""
         if cuda is None:
-            return self._functions(numbers), None
+            with one_thread():
+                return self._functions(numbers), None
         with torch.cuda.stream(cuda):
             functions = self._functions(numbers)
             return functions, cuda.record_event()

@@ -29,6 +29,7 @@ from pdegen.schema import SchemaError
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.data import Source
+from pipelines.runs.keys import experiment_key
 
 MOST = 10  # stages
 _KNOWN = 200  # training samples, at most, that the gradient's model is fitted to
@@ -194,10 +195,8 @@ class Unrolled:
 
     def _made_from(self, stage: int) -> str:
         before = b"" if stage == 0 else read(self.checkpoint(stage - 1))
-        text = (
-            f"{open_sealed(self.store).said.content} {self.experiment.model_dump_json()} {_MODEL}"
-        )
-        return hashlib.sha256(text.encode() + before).hexdigest()
+        digest = hashlib.sha256(before).hexdigest()
+        return experiment_key(self.experiment, self.store, model=_MODEL, before=digest)
 
     def _fit(
         self, stage: int, pairs: Pairs, selection: Pairs,

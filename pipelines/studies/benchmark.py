@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from operators.defined import over_defined
 from operators.training.evaluate import predictions
 from operators.training.files import DamagedError, read_json, write_json
 from operators.training.fit import Epoch, TrainingError, read_history
@@ -25,6 +25,7 @@ from pipelines.measure.steps import Steps
 from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding, RunError
+from pipelines.runs.keys import experiment_key
 from pipelines.runs.label_error import label_error
 from pipelines.runs.measures import measures_of
 from pipelines.runs.run import (
@@ -35,12 +36,13 @@ from pipelines.runs.run import (
     trivial_scores,
 )
 from pipelines.runs.score import Score
+from pipelines.studies.cases import cases_on, nothing_left
 from pipelines.studies.row import NO_MEMORY, Row
-from pipelines.studies.runner import How, Study, StudyTraining, content
-from pipelines.studies.solver import SolverCost, solver_cost
+from pipelines.studies.runner import How, Study, StudyTraining
+from pipelines.studies.solver import SAMPLES, SolverCost, recipe_of, solver_cost
 
 _HOLDING = Holding("benchmark", "benchmark.json")
-_SOME = 16  # test samples, predicted together to measure what a prediction costs
+SOME = 16  # test samples, predicted together to measure what a prediction costs
 _NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
 Seeded = tuple[Case, int]
 
@@ -110,7 +112,8 @@ class BenchmarkRun(Study[Seeded]):
             found = trivial_scores(of.experiment, of.url, folder, torch.device("cpu"))
             measure = self.benchmark.datasets[dataset].measure
             self._known[dataset] = {
-                TRIVIAL[score.checkpoint]: mean(score.measured(measure)) for score in found
+                TRIVIAL[score.checkpoint]: over_defined(mean, score.measured(measure))
+                for score in found
             }
         return self._known[dataset]
 
@@ -122,6 +125,16 @@ class BenchmarkRun(Study[Seeded]):
     def label_error(self, dataset: str) -> float | None:
         """Mean error of the test labels, as their store states it; None where it states none."""
         return label_error(self.source(dataset))
+
+    def solved(self, dataset: str) -> bool:
+        """Whether the solver of a dataset is measured, coarser and coarser: where some resolutions
+        are declared, and a recipe made the store.
+
+        Raises:
+            SchemaError: See `recipe_of`.
+        """
+        coarser = self.benchmark.datasets[dataset].coarser
+        return bool(coarser) and recipe_of(self.stores[dataset], coarser) is not None
 
     def solver(self, dataset: str) -> SolverCost | None:
         """What the solver of a dataset was measured to cost; None where it was not."""
@@ -136,8 +149,8 @@ class BenchmarkRun(Study[Seeded]):
 
     def _solver_digest(self, dataset: str) -> str:
         said, source = self.benchmark.datasets[dataset], self.source(dataset)
-        of = [content(source.url), source.experiment.data.resolution, said.coarser, said.measure]
-        return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
+        how = {"coarser": said.coarser, "measure": said.measure, "solved": SAMPLES}
+        return experiment_key(source.experiment, source.url, **how)
 
     def _measure_solver(self, dataset: str) -> None:
         said, label = self.benchmark.datasets[dataset], self.label_error(dataset)
@@ -155,10 +168,12 @@ class BenchmarkRun(Study[Seeded]):
 
     def check(self, device: torch.device) -> None:
         if not self.cases:
-            raise _nothing_left(self.benchmark)
+            raise nothing_left(self.benchmark)
         for case in self.cases:
             for chosen in self.benchmark.searched(case) or [{}]:
                 self._check(case, chosen, device)
+        for dataset in self.benchmark.datasets:
+            self.solved(dataset)  # refuses a recipe that is not the store's
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         check_place(self.benchmark.name, self.folder, resume, overwrite)
@@ -180,16 +195,12 @@ class BenchmarkRun(Study[Seeded]):
 
     def digest(self, part: Seeded) -> str:
         case, seed = part
-        of = {
-            "experiment": self.benchmark.experiment(case, seed, {}).model_dump(mode="json"),
-            "search": self.benchmark.search if case.protocol != "published" else {},
-            "content": content(self.stores[case.dataset]),
-        }
-        measure = self.benchmark.datasets[case.dataset].measure
-        of |= {} if measure == "l2" else {"measure": measure}
-        if self.benchmark.widths and (searched := self.benchmark.searched(case)):
-            of |= {"searched": searched}
-        return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
+        return experiment_key(
+            self.benchmark.experiment(case, seed, {}),
+            self.stores[case.dataset],
+            searched=self.benchmark.searched(case),
+            measure=self.benchmark.datasets[case.dataset].measure,
+        )
 
     def said(self, part: Seeded, row: Row) -> str:
         return f"{part[0]}: {row.failed or f'{row.mean:.3e}'}"
@@ -231,8 +242,8 @@ class BenchmarkRun(Study[Seeded]):
                 self._measure(row, how.device)
                 self.keep(part, row)
             progress(f"{part[0]}: {row.step_seconds:.3g} s a step")
-        for dataset, said in self.benchmark.datasets.items() if self.seed is None else ():
-            if said.coarser and self.solver(dataset) is None:
+        for dataset in self.benchmark.datasets if self.seed is None else ():
+            if self.solved(dataset) and self.solver(dataset) is None:
                 with how.waited(self.folder / "claims" / f"{slug(dataset)}--solver"):
                     if self.solver(dataset) is None:  # others may have measured it meanwhile
                         self._measure_solver(dataset)
@@ -287,7 +298,7 @@ class BenchmarkRun(Study[Seeded]):
         memory is short of measuring them."""
         training, case = self.training_of(row), row_case(row)
         row.tuning_seconds = self._tuning_seconds(case, row.chosen)  # older rows have none
-        some = Source(training.store, training.experiment).some("test", _SOME).to(device)
+        some = Source(training.store, training.experiment).some("test", SOME).to(device)
         predictor = training.predictor(device)
         pairs = Source(training.store, training.experiment).training(device)
         batch = next(pairs.parts(training.experiment.training.batch))
@@ -320,18 +331,22 @@ def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.dev
     row.errors, row.epoch = list(main.measured(measure)), main.epoch
     row.means = {grid: row.mean}
     row.measures = {
-        name: mean(main.measured(name)) for name in ("l2", *main.measures) if name != measure
+        name: over_defined(mean, main.measured(name))
+        for name in ("l2", *main.measures)
+        if name != measure
     }
     if "block" in main.measures:  # which is "l2"
         row.measures.pop("l2" if measure != "l2" else "block", None)
     for other in others:  # of the protocol "published"
-        row.best, row.best_epoch = mean(other.measured(measure)), other.epoch
+        row.best = over_defined(mean, other.measured(measure))
+        row.best_epoch = other.epoch
     row.parameters, row.training_seconds = summary["parameters"], summary["training_seconds"]
     predictor, source = training.predictor(device), Source(store, experiment)
     for resolution in (n for n in experiment.resolutions if n != grid):
         pairs = source.tested("test", device, resolution)
         try:
-            row.means[resolution] = mean(scored(predictor, pairs, source.task).measured(measure))
+            score = scored(predictor, pairs, source.task)
+            row.means[resolution] = over_defined(mean, score.measured(measure))
         except ValueError as error:  # such as a fixed grid of sensors
             row.refused[resolution] = str(error).splitlines()[0]
         except _NO_MEMORY:
@@ -349,37 +364,6 @@ def row_case(row: Row) -> Case:
     return Case(row.dataset, row.operator, row.protocol)
 
 
-def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
-    """The operators of a benchmark on the datasets, of known dimensions, that they are for."""
-    return [
-        case
-        for case in benchmark.cases()
-        if benchmark.operators[case.operator].models
-        or dims[case.dataset] in benchmark.model(case).dims()
-    ]
-
-
-def check_cases(benchmark: Benchmark, dims: Mapping[str, int], wanted: Collection[str]) -> None:
-    """Raise SchemaError where nothing is left to train, or a wanted operator is for no dataset."""
-    left = {case.operator for case in cases_on(benchmark, dims)}
-    there = ", ".join(f"{dataset} of {dim}" for dataset, dim in dims.items())
-    for label in (label for label in wanted if label not in left):
-        model: Any = benchmark.operators[label].model
-        raise SchemaError(
-            f"{label}: {model.name} is for domains of dimension "
-            f"{', '.join(map(str, model.dims()))}, the datasets are {there}"
-        )
-    if not left:
-        raise _nothing_left(benchmark)
-
-
-def _nothing_left(benchmark: Benchmark) -> SchemaError:
-    return SchemaError(
-        f"benchmark {benchmark.name}: no operator is for the dimension of "
-        f"{', '.join(benchmark.datasets)}"
-    )
-
-
 def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     """Raise RunError where a folder is in the way of a benchmark.
 
@@ -388,7 +372,7 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
         folder: Where it is to be kept.
         resume, overwrite: Whether one of that name may be continued, or replaced.
     """
-    if not _HOLDING.check(folder, True, overwrite):
+    if not _HOLDING.check(folder, True, False):
         return
     try:
         there = read_json(folder / _HOLDING.file)["name"]

@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Bool, Float
 
 from operators.data import Pairs, averaging_weights
-from operators.norms import relative_l2
+from operators.defined import mean_defined
+from operators.norms import relative_error
 from pdegen.equations.base import Problem
 from pdegen.inverse.setting import ClassicalMethod, Estimate, Forward, Setting
 from pdegen.recipe import Recipe
@@ -191,7 +192,8 @@ class Inversions:
 
         def mean_error(weight: float) -> float:
             fields = self.invert(name, weight, data).fields(known.shape[1])
-            return float(relative_l2(torch.from_numpy(fields), torch.from_numpy(known)).mean())
+            errors = relative_error(torch.from_numpy(fields), torch.from_numpy(known))
+            return mean_defined(errors[:, 0])
 
         return min(weights, key=mean_error)
 

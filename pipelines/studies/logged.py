@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from operators.defined import over_defined
 from operators.training.files import DamagedError, read_json
 from operators.training.fit import read_history
 from pipelines.declared.benchmark import Benchmark, Case
@@ -62,7 +63,7 @@ def _logged(run: BenchmarkRun, case: Case) -> float:
 
 
 def _error(summary: dict[str, Any], measure: str) -> float:
-    return mean(Score.of(summary).measured(measure))
+    return over_defined(mean, Score.of(summary).measured(measure))
 
 
 def _seconds(folder: Path) -> float:

@@ -23,6 +23,7 @@ from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
+from pipelines.runs.keys import experiment_key
 from pipelines.runs.predictions import kept_mean
 from pipelines.runs.unrolled import Unrolled
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
@@ -91,6 +92,8 @@ class NoiseStudy(Study[Cell]):
             for level in levels:
                 self.noise(level)  # refuses an impossible level
             check_levels(name, levels)
+        for level in self.train_levels:
+            self.training(Cell(level))  # refuses what cannot be trained at this level
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inverted, self.told, self.cells)
@@ -215,16 +218,22 @@ class NoiseStudy(Study[Cell]):
 
     def digest(self, part: Cell) -> str:
         assert part.at is not None
-        noises = (self.noise(part.at).model_dump_json(), self.tested(part.at).model_dump_json())
-        noisy = f"{content(self.store)} {noises} {list(MEASURES)}".encode()
-        if isinstance(part.method, str):
-            settings = [part.method, part.told, TUNED_ON, KNOWN, self.inverted, self.cells]
-            if self.scheme is not None and part.method == self.scheme.name:
-                settings.append(self.scheme.digest)
-            return _digest(json.dumps(settings).encode(), noisy)
-        told = b"" if part.told == 1 else f"told {part.told}".encode()
-        made = _digest(read(self.training(part).checkpoint), noisy + told)
-        return f"{made} {KNOWN} {self.inverted} {self.cells}"
+        noises = self.noise(part.at), self.tested(part.at)
+        parts: dict[str, Any] = {
+            "noise": [noise.model_dump(mode="json") for noise in noises],
+            "measures": list(MEASURES),
+            "solved": [TUNED_ON, KNOWN, self.inverted, self.cells],
+            "told": part.told,
+            "method": part.name,
+        }
+        if self.scheme is not None and part.method == self.scheme.name:
+            parts["scheme"] = self.scheme.digest
+        if not isinstance(part.method, str):
+            weights = read(self.training(part).checkpoint)
+            parts["weights"] = hashlib.sha256(weights).hexdigest()
+        if part.corrected:
+            parts["corrector"] = self.inversions.corrector
+        return experiment_key(self.experiment, self.store, **parts)
 
     def kept(self, part: Cell) -> Row | None:
         if part.at is None and isinstance(part.method, str):
@@ -288,7 +297,8 @@ class NoiseStudy(Study[Cell]):
         training = self.training(cell)
         place = f"at-{cell.at:g}" + ("" if cell.told == 1 else f"-told-{cell.told:g}")
         place += "" if self.test_kind is None else f"-{self.test_kind}"
-        found = training.predicted(self.test_pairs_of(cell), device, training.folder / place)
+        noise = f"{self.tested(cell.at).model_dump_json()}, told {cell.told}"
+        found = training.predicted(self.test_pairs_of(cell), device, training.folder / place, noise)
         return found[..., 0].double().numpy()
 
     def test_pairs_of(self, cell: Cell) -> Pairs:
@@ -302,8 +312,7 @@ class NoiseStudy(Study[Cell]):
 
     def _constant(self) -> np.ndarray:
         """The mean coefficient of the training samples, whatever the data."""
-        folder, test = self.training(self.models[0]).folder, self.source.streamed("test")
-        mean = kept_mean(folder, test.source, lambda: self.source.streamed("train"))
+        mean = kept_mean(self.training(self.models[0]).folder, self.source)
         return np.full_like(self.truth, float(mean.mean()))
 
     @cached_property
@@ -376,10 +385,6 @@ class NoiseStudy(Study[Cell]):
             Reconstructed(found, self.truth[:count], self.values, misfits, estimates, cells)
         )
         return Row(errors=scores.pop("errors"), scores=scores)
-
-
-def _digest(*parts: bytes) -> str:
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def _from_text(declared: str, *rest: Any) -> NoiseStudy:

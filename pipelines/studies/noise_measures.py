@@ -78,10 +78,11 @@ class Reconstructed:
         return np.mean(off <= HALF * spread, axis=tuple(range(1, off.ndim)))
 
     def by_norm(self, order: int) -> Scores:
-        """Relative error in L¹ or L²."""
+        """Relative error in L¹ or L²; nan where the truth is 0."""
         axes, power = tuple(range(1, self.truth.ndim)), 1 / order
         error = (abs(self.found - self.truth) ** order).sum(axis=axes) ** power
-        return error / (abs(self.truth) ** order).sum(axis=axes) ** power
+        size = (abs(self.truth) ** order).sum(axis=axes) ** power
+        return error / np.where(size > 0, size, np.nan)
 
     def each_stated(self, score: Callable[[np.ndarray, np.ndarray], float]) -> Scores | None:
         """A score of stated probabilities; None where none are stated."""
@@ -144,7 +145,8 @@ MEASURES = {
     ),
     "misfit": Measure(
         "Misfit of the data by their noise",
-        "Root mean square of (d − H u(p))/σ, u by the solver of the recipe, p between the phases; "
+        "Root mean square of (d − H u(p))/σ, u by the solver of the recipe, p cut to the range of "
+        "the phases where there are two; "
         "1 is what the noise explains, less fits noise.",
         lambda of: of.misfits,
     ),

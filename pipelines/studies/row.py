@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isfinite, nan
+from math import inf, isfinite
 from statistics import mean, stdev
 from typing import Any
 
 from pydantic import BaseModel
 
+from operators.defined import defined, over_defined
 from pipelines.measure.cost import Cost
 
 NO_MEMORY = "not enough memory"
@@ -26,7 +27,7 @@ class Row(BaseModel):
         best, best_epoch: Mean error of the epoch that is best on the test samples, where the
             protocol watches them.
         errors: Error of each test sample on the training grid, relative in L² or in the measure of
-            the dataset.
+            the dataset; nan where the target is 0, which all means leave out.
         scores: Of each test sample by other measures (`pipelines.studies.noise_measures`).
         means: Mean of the errors on every grid, where the operator can.
         measures: Mean on the training grid by other measures.
@@ -36,7 +37,8 @@ class Row(BaseModel):
         training_seconds: Evaluations on the selection samples included.
         tuning_seconds: Of the other trainings of the search.
         inference_seconds: Of one test sample, in a batch of some; measured alone. Of a classical
-            inversion: processor time, one sample after another.
+            inversion: processor time, one sample after another; of a model beside it the same, or
+            wall time on a GPU.
         step_seconds, step_bytes, step_flops: `pipelines.measure.cost.Cost`, measured alone.
         failed: Why there are no errors; empty where there are.
         note: What a reader should know, such as a parameter that was chosen.
@@ -72,7 +74,7 @@ class Row(BaseModel):
 
     @property
     def mean(self) -> float:
-        return mean(self.errors)
+        return over_defined(mean, self.errors)
 
     @property
     def cost(self) -> Cost:
@@ -103,7 +105,7 @@ def mean_and_spread(rows: Sequence[Row], measure: str = "errors") -> tuple[float
     >>> mean_and_spread([Row(errors=[1, 3]), Row(errors=[3, 5])])
     (3.0, 1.4142135623730951)
     """
-    means = [mean(row.errors if measure == "errors" else row.scores.get(measure, [nan]))
+    means = [over_defined(mean, row.errors if measure == "errors" else row.scores.get(measure, []))
              for row in rows]  # fmt: skip
     several = len(means) > 1 and all(map(isfinite, means))
     return float(mean(means)), stdev(means) if several else 0.0
@@ -115,7 +117,10 @@ def interval(errors: Sequence[float]) -> float:
     >>> round(interval([1.0, 3.0] * 50), 3)
     0.197
     """
-    return 1.96 * stdev(errors) / len(errors) ** 0.5 if len(errors) > 1 else 0.0
+    kept = defined(errors)
+    if not all(map(isfinite, kept)):
+        return inf
+    return 1.96 * stdev(kept) / len(kept) ** 0.5 if len(kept) > 1 else 0.0
 
 
 def by_case(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:

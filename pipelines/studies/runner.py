@@ -3,7 +3,6 @@ as they are made."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,9 @@ from operators.training.fit import Epoch, Stopped, read_history
 from operators.transforms import Predictor
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
+from pipelines.measure.timing import clock_of
 from pipelines.runs.folder import RunError, check_folder
+from pipelines.runs.keys import experiment_key
 from pipelines.runs.predictions import kept_predictions
 from pipelines.runs.run import train_part
 from pipelines.studies.processes import LOCAL, Processes
@@ -100,23 +101,27 @@ class StudyTraining:
     def predictor(self, device: torch.device) -> Predictor:
         return load_checkpoint(self.checkpoint, build_operator)[0].to(device)
 
-    def predicted(self, pairs: Pairs, device: torch.device, folder: Path | None = None) -> Tensor:
+    def predicted(
+        self, pairs: Pairs, device: torch.device, folder: Path | None = None, noise: str = ""
+    ) -> Tensor:
         """Predictions (samples, *grid, c) of test samples: those that the run, or another folder,
-        keeps."""
+        keeps; see `kept_predictions`."""
 
         def predict() -> Tensor:
             return predictions(self.predictor(device), pairs.to(device))
 
-        return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict)
+        return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict, noise)
 
     def seconds(self, pairs: Pairs, device: torch.device) -> float:
-        """Processor time of a prediction, in a batch of a few samples."""
+        """Seconds of a prediction, in a batch of a few samples: processor time, or wall time until
+        a GPU has finished."""
         few = replace(pairs, a=pairs.a[:_FEW], u=pairs.u[:_FEW], samples=pairs.samples[:_FEW])
         predictor, few = self.predictor(device), few.to(device)
         predictions(predictor, few)  # prepares
-        start = time.process_time()
+        now = time.process_time if device.type == "cpu" else clock_of(device)
+        start = now()
         predictions(predictor, few)
-        return (time.process_time() - start) / len(few)
+        return (now() - start) / len(few)
 
     def finished(self) -> list[Epoch] | None:
         """Its epochs; None where it is not finished, is damaged, or of another declaration."""
@@ -139,8 +144,7 @@ class StudyTraining:
         return history
 
     def _made_from(self) -> bytes:
-        text = f"{content(self.store)}\n{self.experiment.model_dump_json()}"
-        return hashlib.sha256(text.encode()).hexdigest().encode()
+        return experiment_key(self.experiment, self.store).encode()
 
 
 class Study(ABC, Generic[Part]):

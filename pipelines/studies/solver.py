@@ -6,24 +6,27 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from pydantic import BaseModel
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator, make_interp_spline
 from scipy.signal import resample
 
 from operators.data import Pairs
+from operators.defined import mean_defined
 from operators.training.evaluate import errors_of
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.equations.base import SampleError
 from pdegen.making.engines import pool
-from pdegen.making.generate import generate
+from pdegen.making.generate import RecipeJob, generate
 from pdegen.recipe import Recipe
+from pdegen.store.store import open_sealed
 from pipelines.runs.data import Source
 from pipelines.runs.measures import measures_of
 
@@ -113,18 +116,39 @@ class SolverCost(BaseModel):
         return (self.data_seconds + spent) / saved if saved > 0 else math.inf
 
 
+def recipe_of(store: str, coarser: Sequence[Mapping[str, Any]]) -> Recipe | None:
+    """The recipe that a store was made by, as the store says it; None where it was made from other
+    data.
+
+    Args:
+        store: The store.
+        coarser: Overrides that the recipe must take.
+
+    Raises:
+        SchemaError: If the recipe is not that of the store's fingerprint, or does not take them.
+    """
+    held = open_sealed(store)
+    if held.command != "generate":
+        return None
+    recipe = RecipeJob.of(held).recipe
+    for overrides in coarser:
+        recipe.with_overrides(overrides)
+    return recipe
+
+
 def solver_cost(
     source: Source, coarser: Sequence[Mapping[str, Any]], measure: str, label: float | None
 ) -> dict[str, Any]:
     """The fields of `SolverCost`, measured on the first training samples.
 
     Args:
-        source: The labels.
-        coarser: Overrides of their recipe.
+        source: The labels, in a store that a recipe made.
+        coarser: Overrides of this recipe.
         measure: Of the errors.
         label: Error of the labels; None where they are exact, or not solved for.
     """
-    recipe = source.experiment.data.load_recipe()
+    recipe = recipe_of(source.url, coarser)
+    assert recipe is not None
     labels = source.some("train", SAMPLES)
     solves = [Solve(seconds=_seconds(recipe))]
     for overrides in coarser:
@@ -135,11 +159,12 @@ def solver_cost(
         except SampleError:  # too coarse to be solved
             continue
         solves.append(Solve(overrides=dict(overrides), seconds=seconds, error=error))
-    splits = recipe.splits
-    train = source.experiment.data.samples or splits.train
+    splits = open_sealed(source.url).said.splits
+    sizes = {name: stop - start for name, (start, stop) in splits.items()}
+    train = source.experiment.data.samples or sizes["train"]
     return {
         "label_error": label or 0.0,
-        "samples": train + splits.validation,
+        "samples": train + sizes["validation"],
         "solves": solves,
     }
 
@@ -164,7 +189,7 @@ def _seconds(recipe: Recipe) -> float:
 
 def _distance(source: Source, labels: Pairs, recipe: Recipe, measure: str) -> float:
     """Mean error of coarse solutions of the samples of some labels."""
-    count = len(labels)
+    count = 1 + int(labels.samples.max())  # those that the store skipped among them
     sizes = {"splits.train": count, "splits.validation": 1, "splits.test": 1}
     few = recipe.with_overrides({"samples": count + 2, "shard": count + 2, **sizes})
     with tempfile.TemporaryDirectory() as folder:
@@ -173,16 +198,24 @@ def _distance(source: Source, labels: Pairs, recipe: Recipe, measure: str) -> fl
         data = experiment.data.model_copy(update={"resolution": stored, "samples": None})
         there = Source(url, experiment.model_copy(update={"data": data}))
         coarse = there.some("train", count)
-    if coarse.samples.tolist() != labels.samples.tolist():
-        raise ValueError(f"{recipe.name}: its first samples are not those of {source.url}")
+    coarse, count = _rows(coarse, np.isin(coarse.samples, labels.samples)), len(labels)
+    assert coarse.samples.tolist() == labels.samples.tolist()
     found = list[float]()
     for order in (1, 3):  # the better one: kinks and shocks are for lines, smooth fields for cubics
         p = torch.from_numpy(np.stack([_at_labels(coarse, labels, i, order) for i in range(count)]))
         (batch,) = labels.parts(count)
         every = {"l2": errors_of(p, batch, labels)[:, 0]}
         every |= measures_of(p, batch, labels, source.task)
-        found.append(float(every[measure].mean()))
+        found.append(mean_defined(every[measure]))
     return min(found)
+
+
+def _rows(pairs: Pairs, kept: Bool[np.ndarray, " samples"]) -> Pairs:
+    """Some of the samples."""
+    rows = torch.from_numpy(kept)
+    own = {name: values[rows] for name, values in pairs.own.items()}
+    samples = pairs.samples[kept]
+    return replace(pairs, a=pairs.a[rows], u=pairs.u[rows], samples=samples, own=own)
 
 
 def _at_labels(coarse: Pairs, labels: Pairs, i: int, order: int) -> Float[np.ndarray, "*grid c"]:

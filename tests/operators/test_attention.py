@@ -6,7 +6,9 @@ import pickle
 
 import pytest
 import torch
+from torch import nn
 
+from operators.nn import affine
 from operators.nn.attention import (
     EFFICIENT,
     FOURIER,
@@ -220,3 +222,30 @@ def test_attention_equals_its_formula_token_by_token(kind, normalization, heads)
         features.append(torch.einsum("bij,bjf->bif", products, v))
     expected = torch.cat(features, -1) @ module.out.weight.T + module.out.bias
     torch.testing.assert_close(module(u, x), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("added", [True, False])
+@pytest.mark.parametrize("normalization", [HeadNorm, None])
+@pytest.mark.parametrize(("heads", "positions", "parts"), [(1, 1, 1), (2, 2, 4), (3, 0, 2)])
+def test_the_gradient_written_out_is_that_of_the_formulas(
+    monkeypatch, added, normalization, heads, positions, parts
+):
+    """The layer that a GPU runs beside PyTorch's own operations, in float64."""
+    monkeypatch.setattr(affine, "parts_of", lambda n, u: parts)
+    torch.manual_seed(0)
+    layer = Attention(
+        12, heads, positions, GALERKIN, normalization, nn.Dropout(0.0), 1e-5, 0.5, 0.3
+    ).double()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p += 0.3 * torch.randn_like(p)
+    x = torch.rand(16, positions, dtype=torch.float64)
+    u = torch.randn(3, 16, 12, dtype=torch.float64, requires_grad=True)
+    direction = torch.randn(3, 16, 12, dtype=torch.float64)
+    given = [u, *layer.parameters()]
+    found = [
+        (values.detach(), *torch.autograd.grad((values * direction).sum(), given))
+        for values in (layer.written_out(u, x, added), added * u + layer._as_one_map(u, x))
+    ]
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12 * float(plain.abs().max()))

@@ -176,8 +176,9 @@ def test_a_state_that_would_execute_code_is_refused(
         data = f"pdegen training state 2, SHA-256 {digest}\n".encode() + data
     for content in (data, pickle.dumps(Evil())):
         (tmp_path / "state.pt").write_bytes(content)
-        with pytest.raises(CheckpointError):
+        with pytest.raises(CheckpointError) as refusal:
             load_state(tmp_path / "state.pt", CPU)
+        assert "weights_only" not in str(refusal.value)
     assert not (tmp_path / "executed").exists()
 
 

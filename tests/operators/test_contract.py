@@ -13,7 +13,7 @@ import torch
 from operators.base import check_input
 from operators.registry import ATTENTIONS, build_operator
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
-from operators.training.step import Watch
+from operators.training.recording import Watch
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
 from pipelines.declared.models import MODELS, parse_model
@@ -300,6 +300,8 @@ CASES = {
                                 5e-3, 300, longer=2),
     "scot": Case("scot", {**SMALL_SCOT, "time": "none"}, steps=400, reaches=5e-2),
     "scot timed": Case("scot", SMALL_SCOT, steps=800, reaches=1e-1),
+    "scot resampled": Case("scot", {**SMALL_SCOT, "time": "none", "size": 24, "window": 6},
+                           steps=400, reaches=5e-2),
     "xd": Case("xd", {"width": 12, "depth": 2, "kernel": 5, "size": 32, "head_width": 32}, 1e-2,
                evaluates=0.05, no_limit="its matrices are of one number of points",
                on={"cell": {"size": 64}}),
@@ -412,6 +414,19 @@ def test_evaluation_is_deterministic_and_a_batch_equals_its_samples(label, dim):
         assert torch.equal(model(a, x), found)
         singles = torch.cat([model(one[None], x) for one in a])
     torch.testing.assert_close(singles, found, rtol=1e-9, atol=1e-9)
+
+
+@every
+def test_evaluation_changes_neither_its_state_nor_random_numbers(label, dim):
+    """Else a training that is evaluated is another than one that is not."""
+    a, x = functions(dim), points(dim)
+    model = settled(made(label, dim), a, x)
+    state = copy.deepcopy(model.state_dict())
+    random = torch.get_rng_state()
+    model(a, x)
+    assert torch.equal(torch.get_rng_state(), random)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, state[name]), name
 
 
 @every

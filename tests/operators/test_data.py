@@ -6,6 +6,9 @@ import zarr
 
 from operators.data import DataError, allowed_resolutions, averaging_weights, read_pairs
 from pdegen.domains import CellGrid, NodalGrid
+from pdegen.making.generate import generate
+from pdegen.recipe import load_recipe
+from tests.two_inputs import two_input_store
 
 
 def test_pairs_are_the_stored_values_batch_first_channels_last(store):
@@ -174,9 +177,15 @@ def test_refuses_what_a_store_on_a_square_cannot_give(plane_store, words, messag
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("level", [None, 0.05])
-def test_names_the_levels_that_there_are(noisy_store, level):
-    with pytest.raises(DataError, match=f"no noise level {level}: known are 0, 0.01, 0.1"):
+@pytest.mark.parametrize(
+    ("level", "message"),
+    [
+        (None, "u is stored at several noise levels, choose one by level: 0, 0.01, 0.1$"),
+        (0.05, "u has no noise level 0.05: known are 0, 0.01, 0.1$"),
+    ],
+)
+def test_names_the_levels_that_there_are(noisy_store, level, message):
+    with pytest.raises(DataError, match=message):
         read_pairs(noisy_store, "test", level=level)
 
 
@@ -206,3 +215,26 @@ def test_refuses_places_that_are_no_store(tmp_path):
     zarr.create_group(str(tmp_path / "foreign"))
     with pytest.raises(DataError, match="not a pdegen store"):
         read_pairs(str(tmp_path / "foreign"), "train")
+
+
+@pytest.fixture(scope="module")
+def two_inputs(tmp_path_factory):
+    """u = u0 + 2 v on a circle, with a further target."""
+    return two_input_store(tmp_path_factory.mktemp("two") / "store.zarr")
+
+
+def test_all_inputs_of_a_store_are_read_by_default(two_inputs):
+    pairs = read_pairs(two_inputs, "train")
+    torch.testing.assert_close(pairs.u[..., 0], pairs.a[..., 0] + 2 * pairs.a[..., 1])
+    assert (pairs.source["input"], pairs.source["target"]) == (["u0", "v"], "u")
+    assert [channel.variable for channel in pairs.input_channels] == ["u0", "v"]
+    assert read_pairs(two_inputs, "train", input="v").channels == (1, 1)
+
+
+def test_positions_are_the_inputs_of_a_store_that_has_no_others(tmp_path):
+    recipe = load_recipe("elasticity-quick").with_overrides(
+        {"samples": 3, "resolution": 12, "train": 1, "validation": 1, "test": 1}
+    )
+    url = generate(recipe, str(tmp_path / "store.zarr"), workers=1).url
+    pairs = read_pairs(url, "train")
+    assert (pairs.source["input"], pairs.source["target"]) == (["x", "y"], "u")

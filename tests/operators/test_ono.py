@@ -10,7 +10,7 @@ from operators.base import check_input
 from operators.models.ono import ONO, LinearAttention
 from operators.nn.eigenfunctions import Normalized, Orthonormal
 from operators.nn.nystrom import NystromAttention
-from operators.training.step import Watch
+from operators.training.recording import Watch
 from tests.operators.drawn import shaken
 from tests.oracles.plain_ono import PlainONO
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from benchmarks.launches import counted
+from operators.nn import resample
 from operators.nn.resample import interpolated, interpolation, resized, resized_grid
 
 
@@ -58,3 +60,26 @@ def test_continues_as_a_constant_beyond_the_ends():
 def test_the_same_size_is_the_same_tensor():
     u = torch.randn(1, 4, 5, 2)
     assert resized(u, 4, 5) is u
+
+
+@pytest.mark.parametrize(("grid", "sizes"), [((11, 9), (6, 17)), ((7, 7), (3, 7)), ((4, 1), (9, 1)),
+                                             ((5, 6), (1, 13)), ((141, 6), (43, 5))])  # fmt: skip
+def test_the_products_of_a_gpu_are_the_interpolation_of_the_processor(grid, sizes):
+    """Values and gradients."""
+    torch.manual_seed(0)
+    u = torch.randn(3, *grid, 4, dtype=torch.float64, requires_grad=True)
+    direction = torch.randn(3, *sizes, 4, dtype=torch.float64)
+    found = []
+    for act in (resample._stretched_by_products, lambda u, sizes: resized(u, *sizes)):
+        v = act(u, sizes)
+        found.append((v.detach(), *torch.autograd.grad((v * direction).sum(), u)))
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_another_device_has_no_gradient_that_adds_in_any_order():
+    with counted() as work:
+        u = torch.empty(2, 21, 21, 3, device="meta", requires_grad=True)
+        (2 * resized(u, 8, 30)).sum().backward()
+    assert not [name for name in work.launches if "upsample" in name]
+    assert work.launches["bmm"] == 4

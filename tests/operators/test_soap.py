@@ -1,10 +1,12 @@
 """SOAP against Adam, and on a problem whose curvature has a basis of its own."""
 
+import copy
 import math
 
 import pytest
 import torch
 
+from benchmarks.launches import counted
 from operators.training.soap import SOAP, _as_matrices
 
 
@@ -135,3 +137,98 @@ def test_every_kind_of_weight_is_a_stack_of_matrices(shape, matrices):
         p.square().sum().backward()
         optimizer.step()
     assert float(p.detach().square().sum()) < 0.7 * before
+
+
+SHAPES = [(5, 4), (4, 5), (3, 5, 4), (4,), (1, 6), (5, 4), (4, 4), (2, 4, 2, 2)]
+
+
+def gradients(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in SHAPES]
+
+
+def parameters():
+    return [torch.nn.Parameter(g) for g in gradients(0)]
+
+
+def stepped(optimizer, parameters, steps):
+    for seed in steps:
+        for p, g in zip(parameters, gradients(seed), strict=True):
+            p.grad = g
+        optimizer.step()
+
+
+def test_parameters_that_share_shapes_and_bases_do_not_mix():
+    """All in one optimizer, and each in its own."""
+    together, alone = parameters(), parameters()
+    stepped(SOAP(together, lr=0.1, every=3), together, range(1, 12))
+    for i, p in enumerate(alone):
+        optimizer = SOAP([p], lr=0.1, every=3)
+        for seed in range(1, 12):
+            p.grad = gradients(seed)[i]
+            optimizer.step()
+    for a, b in zip(together, alone, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)  # products of other batches
+
+
+@pytest.mark.parametrize("after", [1, 2, 5])
+def test_a_loaded_state_goes_on_with_the_same_bits(after):
+    ours, theirs = parameters(), parameters()
+    first = SOAP(ours, lr=0.1, every=3)
+    stepped(first, ours, range(1, after + 1))
+    with torch.no_grad():
+        for p, q in zip(ours, theirs, strict=True):
+            q.copy_(p)
+    second = SOAP(theirs, lr=0.1, every=3)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert {key for state in first.state_dict()["state"].values() for key in state} == {
+        "step", "mean", "square", "left", "right", "q_left", "q_right",
+    }  # fmt: skip
+    for optimizer, own in ((first, ours), (second, theirs)):
+        stepped(optimizer, own, range(after + 1, 12))
+    for p, q in zip(ours, theirs, strict=True):
+        assert torch.equal(p, q)
+
+
+def test_a_parameter_without_a_gradient_stays_where_it_is():
+    used, unused = (torch.nn.Parameter(torch.ones(3, 3)) for _ in range(2))
+    optimizer = SOAP([used, unused], lr=0.1)
+    for _ in range(4):
+        used.grad = torch.randn(3, 3)
+        optimizer.step()
+    assert torch.equal(unused, torch.ones(3, 3))
+    assert not torch.equal(used, torch.ones(3, 3))
+
+
+def test_the_rate_of_each_step_counts():
+    """As a schedule sets it: a rate of 0 leaves the weights alone."""
+    ours = parameters()
+    optimizer = SOAP(ours, lr=0.1)
+    stepped(optimizer, ours, range(1, 4))
+    before = [p.detach().clone() for p in ours]
+    optimizer.param_groups[0]["lr"] = 0.0
+    stepped(optimizer, ours, [4])
+    assert all(torch.equal(p, q) for p, q in zip(ours, before, strict=True))
+
+
+def test_a_step_launches_few_kernels_between_and_at_updates_of_the_bases():
+    """As a Galerkin Transformer has them; as many for four layers as for forty."""
+
+    def kernels(layers):
+        shapes = [(3, 96, 96), (192, 96), (192,), (96, 192), (96,), (96, 97), (96,)] * layers
+        with counted():
+            own = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape in shapes]
+            optimizer = SOAP(own, lr=0.1)
+            works = []
+            for _ in range(11):
+                for p in own:
+                    p.grad = torch.empty_like(p)
+                with counted() as work:
+                    optimizer.step()
+                works.append(work.kernels)
+        return works[-2:]
+
+    ordinary, tenth = kernels(4)
+    assert ordinary <= 60
+    assert tenth <= 120
+    assert kernels(12)[0] <= ordinary + 20  # lists of more tensors than a launch takes

@@ -131,6 +131,23 @@ def test_windows_of_few_samples_at_a_time_are_all_of_them(monkeypatch):
     assert set(keys(found.batches(0, 0, 1))) == together
 
 
+def test_every_pool_of_every_epoch_is_shuffled_on_its_own(monkeypatch):
+    monkeypatch.setattr(task_module, "_POOL", 1)  # one trajectory after another
+    found = Rollout(history=2).training(trajectories())
+
+    def orders(seed, epoch):
+        """The first frames of the windows, trajectory by trajectory, as they come."""
+        starts = [round(10 * (a[0] % 1)) for (a, _) in keys(found.batches(seed, epoch, 1))]
+        each = FRAMES - 2
+        return [tuple(starts[k : k + each]) for k in range(0, len(starts), each)]
+
+    pools = [order for key in ((0, 0), (0, 1), (1, 0)) for order in orders(*key)]
+    assert all(sorted(order) == list(range(FRAMES - 2)) for order in pools)
+    # of 24 orders, 15 draws have 11.3 +- 1.5 different ones; the seeds are fixed
+    assert len(set(pools)) >= 8
+    assert all(len(set(orders(*key))) >= 3 for key in ((0, 0), (0, 1), (1, 0)))
+
+
 def test_static_inputs_and_parameters_stand_beside_the_frames():
     task = Rollout(history=2, static=True, parameters=True)
     found = task.training(trajectories())

@@ -15,6 +15,7 @@ from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, RelativeL2, WeightedH1, relative_l2
 from operators.symmetries import CircleSymmetries, SquareSymmetries
+from operators.training import fit as fit_module
 from operators.training.checkpoint import (
     CheckpointError,
     check_fit,
@@ -188,6 +189,56 @@ def test_averaged_weights_have_the_buffers_of_the_last_step(train_pairs, test_pa
         assert torch.equal(saved[name], buffer)
     averaged = [not torch.equal(saved[name], p) for name, p in model.named_parameters()]
     assert sum(averaged) > len(averaged) / 2
+
+
+def test_seconds_before_a_stop_are_those_of_the_epoch_that_is_resumed(
+    train_pairs, test_pairs, tmp_path, monkeypatch
+):
+    """The clock goes on by a second whenever it is read, and by 100 within the first step."""
+    now = [0.0]
+
+    def read():
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr(fit_module.time, "monotonic", read)
+    asked = []
+
+    def stopped():
+        now[0] += 100.0
+        asked.append(1)
+        return len(asked) == 2
+
+    def go(resume, stop=lambda: False):
+        settings = replace(SETTINGS, epochs=1)
+        of = predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}}
+        return fit(*of, resume=resume, stop=stop)
+
+    with pytest.raises(Stopped):
+        go(False, stopped)
+    (epoch,) = go(True)
+    assert 200.0 <= epoch.seconds < 220.0
+
+
+def test_the_average_follows_the_first_steps_at_once(train_pairs, test_pairs, tmp_path):
+    """The decay of step k is (1 + k)/(10 + k) as long as that is the smaller one."""
+    seen = []
+
+    class Watched(torch.optim.Adam):
+        def step(self, *args, **kwargs):
+            found = super().step(*args, **kwargs)
+            seen.append(self.param_groups[0]["params"][0].detach().clone())
+            return found
+
+    settings = replace(SETTINGS, epochs=1, average=0.999, optimizer=lambda p, lr: Watched(p, lr=lr))
+    model = predictor()
+    average = next(model.parameters()).detach().clone()
+    fit(model, train_pairs, test_pairs, settings, tmp_path, {"operator": {}})
+    for k, current in enumerate(seen, start=1):
+        decay = (1 + k) / (10 + k)
+        average = decay * average + (1 - decay) * current
+    saved, _ = load_checkpoint(tmp_path / "last.safetensors", build)
+    torch.testing.assert_close(next(saved.parameters()), average)
 
 
 def test_training_reduces_the_loss(uninterrupted):

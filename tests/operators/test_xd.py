@@ -3,8 +3,11 @@
 import pytest
 import torch
 from torch.nn.functional import conv1d, conv2d, pad
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from operators.models import xd
 from operators.models.xd import XD, Butterfly, XDConv
+from operators.nn import precision
 from tests.oracles.plain_xd import bit_reversed, levels, matrix, plain_xd
 
 
@@ -103,3 +106,42 @@ def test_refuses_impossible_settings(settings, message):
 def test_refuses_grids_that_are_too_fine():
     with pytest.raises(ValueError, match="size=8 is for at most 8 points along each axis, got 9"):
         small()(torch.zeros(1, 9, 1).double(), points(9))
+
+
+class ComplexProducts(TorchDispatchMode):
+    """Counts products of complex numbers: exact ones, and those in the precision of others."""
+
+    def __init__(self):
+        super().__init__()
+        self.exact = self.others = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if any(isinstance(v, torch.Tensor) and v.is_complex() for v in args):
+            self.exact += name == "exact_bmm"
+            self.others += name in ("mm", "bmm", "addmm", "baddbmm")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_on_a_gpu_complex_products_stay_in_float32(monkeypatch, dim):
+    """In TF32 transforms of both directions would keep three digits."""
+    model, a = small(dim=dim), torch.randn(40, *[8] * dim, 1, dtype=torch.float64)
+
+    def gradient():
+        model.zero_grad()
+        out = model(a, points(*[8] * dim))
+        out.square().sum().backward()
+        return out.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    u, expected = gradient()
+    for module in (precision, xd):
+        monkeypatch.setattr(module, "on_processor", lambda v: False)  # as on a GPU
+    with ComplexProducts() as products:
+        v, found = gradient()
+    # in each of two layers: transforms of u and of the result along each axis, and the sum over
+    # channels; the gradient has twice as many, but for kernels whose transform goes level by level
+    assert products.exact >= 2 * (2 * dim + 1) * 3
+    assert products.others == 0
+    torch.testing.assert_close(v, u, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10 * float(expected.norm()))

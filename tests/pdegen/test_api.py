@@ -37,7 +37,7 @@ def test_importing_it_imports_no_library():
 
 def test_recipes_are_listed_with_their_summaries():
     assert list(pdegen.recipes()) == recipe_names()
-    assert pdegen.recipes()["darcy-421"] == load_recipe("darcy-421").summary
+    assert pdegen.recipes()["darcy-421"] == load_recipe("darcy-421").headline
 
 
 def test_a_recipe_is_generated_as_asked(url):

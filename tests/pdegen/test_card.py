@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.exporting import export
 from pdegen.foreign.importing import import_files
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
+from pdegen.markdown import escaped
 from pdegen.store.card import CARD, CROISSANT
 from pdegen.store.signed import sha256
 from pdegen.store.store import Store
@@ -40,8 +42,9 @@ def store(request) -> Store:
 
 def test_the_card_says_what_is_in_the_store(store):
     card, attributes = (Path(store.url) / CARD).read_text("utf-8"), store.attributes
-    assert card.startswith(f"# {attributes['title']}\n")
-    for word in (attributes["equation"], attributes["content"], attributes["fingerprint"]):
+    assert card.startswith(f"# {escaped(attributes['title'])}\n")
+    equation = escaped(attributes["equation"])
+    for word in (equation, attributes["content"], attributes["fingerprint"]):
         assert word in card
     for name in store.arrays:
         assert f"| `{name}` |" in card
@@ -74,7 +77,7 @@ def test_the_card_says_how_it_was_made(finished, noisy, imported):
         assert "| solver | method cole-hopf, resolution 64 |" in card
         assert "| licence | CC BY 4.0" in card
     assert "| noise |" not in made
-    assert "| noise | variable u, kind relative, seed 0, levels [0.0, 0.1]," in derived
+    assert "| noise | variable u, kind relative, seed 0, levels \\[0.0, 0.1\\]," in derived
     assert f"from the dataset burgers-quick, content `{finished.attributes['content']}`" in derived
     assert "| made | from pairs.npy by pdegen" in foreign
     assert "| licence | that of its source |" in foreign
@@ -126,7 +129,17 @@ def test_two_makings_have_the_same_words(finished, small, tmp_path):
 
 
 def test_words_of_others_stay_in_their_cells(small, tmp_path):
-    hostile = small.model_copy(update={"summary": "a | b\n# c ```"})
-    card = (Path(generate(hostile, str(tmp_path / "h.zarr")).url) / CARD).read_text("utf-8")
-    assert card.startswith("# a \\| b # c ```\n")
-    assert "\n# c" not in card
+    summary = "a | b\n# c ``` <img src=x> [u](https://example.org) \x1b[2J\u202e *d* &lt;"
+    hostile = small.model_copy(update={"summary": summary})
+    store = generate(hostile, str(tmp_path / "h.zarr"))
+    card = (Path(store.url) / CARD).read_text("utf-8")
+    assert card.startswith(
+        r"# a \| b \# c \`\`\` \<img src=x\> \[u\](https://example.org) \\x1b\[2J\\u202e "
+        r"\*d\* \&lt;"
+    )
+    folder = export(store.url, "huggingface", tmp_path / "h")
+    for text in (card, (folder / CARD).read_text("utf-8").partition("---\n\n")[2]):
+        plain = re.sub(r"```.*?```", "", text, flags=re.S)  # and blocks show what they hold
+        assert "\n# c" not in text
+        assert not re.search(r"(?<!\\)<img|[^\\]\]\(|&lt", plain.replace(r"\&lt", ""))
+        assert all(letter.isprintable() or letter == "\n" for letter in text)

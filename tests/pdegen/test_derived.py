@@ -337,7 +337,7 @@ def test_a_link_to_the_parent_is_refused(refused, parent, tmp_path):
 
 
 def test_a_store_that_exists_is_left_alone(refused, parent, darcy, tmp_path):
-    refused("use --resume to finish it or --overwrite", url=parent.url)
+    refused("exists and is finished: use it, or --overwrite", url=parent.url)
     refused("is not a store with noise", url=parent.url, resume=True)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/notes.txt").write_text("mine")

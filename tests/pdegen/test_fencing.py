@@ -127,6 +127,48 @@ def unfinished(recipe, url):
     return url
 
 
+def test_a_writer_that_stops_between_its_look_and_its_write_leaves_the_next_store_whole(
+    small, finished, other, tmp_path, monkeypatch
+):
+    """A job of seed 1 looks at the lock, stops, and goes on when the next store is sealed."""
+    url, link, replacements = str(tmp_path / "s.zarr"), os.link, []
+
+    def stopped(source, target, **options):
+        if "u/c/1" in str(target) and not replacements:
+            replacements.append(target)
+            monkeypatch.setattr(os, "link", link)
+            generate(small, url, overwrite=True, take_over=True, scheduler="threads", workers=1)
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "link", stopped)
+    with pytest.raises(LockedError, match="was taken over by"):
+        generate(small.with_overrides({"seed": 1}), url, scheduler="threads", workers=1)
+    assert replacements
+    assert objects_of(Store(url)) == objects_of(finished)
+    assert faults(Store(url)) == []
+
+
+@pytest.mark.parametrize("key", ["u", "records", "u/c"])
+@pytest.mark.parametrize("into", ["store", "folder"])
+def test_nothing_is_written_through_a_symbolic_link(small, store, other, tmp_path, key, into):
+    place = Path(store.url) / key
+    target = tmp_path / "elsewhere"
+    if into == "store":
+        shutil.copytree(other.url, target)
+        target = target / key
+    else:
+        target.mkdir()
+    shutil.rmtree(place)
+    place.symlink_to(target)
+    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    with pytest.raises(StoreError, match=f"{key} is a symbolic link in the place of a folder"):
+        repair(store.url)
+    for way in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises((StoreError, OSError), match=rf"\b{key}\b"):
+            generate(small, store.url, **way)
+    assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before
+
+
 def test_a_shard_of_another_job_is_made_again(small, finished, other, tmp_path):
     url = unfinished(small, str(tmp_path / "s.zarr"))
     put(1, other, url)

@@ -94,7 +94,8 @@ def test_starts_from_a_process_under_mpirun_and_solves_in_process(dolfinx, root,
     assert job.returncode == 0, job.stderr
     u = SOLVER(a)
     for rank in range(2):
-        np.testing.assert_array_equal(np.load(tmp_path / f"{rank}.npy"), u)
+        # some processors sum in another order in a process that MPI has started
+        np.testing.assert_allclose(np.load(tmp_path / f"{rank}.npy"), u, rtol=1e-12)
 
 
 # lives and deaths of the worker

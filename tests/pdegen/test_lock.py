@@ -86,7 +86,7 @@ def test_the_second_is_refused_with_the_identity_of_the_first(objects):
             pass
         assert f"process {first.pid} on {first.host}, since {first.since}" in str(error.value)
         assert "--take-over" in str(error.value)
-        check(objects, first.token)
+        check(objects, first)
     assert objects.keys("") == []
 
 
@@ -103,7 +103,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path, monkeypatc
         process.kill()
         process.wait()
         with locked(Objects(str(tmp_path)), JOB) as mine:
-            check(Objects(str(tmp_path)), mine.token)
+            check(Objects(str(tmp_path)), mine)
 
 
 def test_the_lock_of_another_users_killed_process_is_taken_over(tmp_path, monkeypatch):
@@ -124,7 +124,7 @@ def test_the_lock_of_another_users_killed_process_is_taken_over(tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refused)
         with locked(Objects(str(tmp_path)), JOB) as mine:
-            check(Objects(str(tmp_path)), mine.token)
+            check(Objects(str(tmp_path)), mine)
     left.unlink()
 
 
@@ -161,7 +161,7 @@ def test_a_lock_elsewhere_is_taken_over_after_a_lease_without_a_sign(objects, ca
     hold(objects, elsewhere())
     start = time.monotonic()
     with locked(objects, JOB) as mine:
-        check(objects, mine.token)
+        check(objects, mine)
     assert time.monotonic() - start > lock.LEASE
     assert "waiting up to 1 seconds" in caplog.text
 
@@ -170,7 +170,7 @@ def test_a_lock_elsewhere_is_taken_over_at_once_by_choice(objects, monkeypatch):
     monkeypatch.setattr(lock, "LEASE", 600.0)
     hold(objects, elsewhere())
     with renewing(objects), locked(objects, JOB, take_over=True) as mine:
-        check(objects, mine.token)
+        check(objects, mine)
 
 
 def test_of_two_who_take_over_at_once_the_first_to_write_is_refused(objects, monkeypatch):
@@ -188,7 +188,7 @@ def test_of_two_who_take_over_at_once_the_first_to_write_is_refused(objects, mon
         locked(objects, JOB, take_over=True),
     ):
         pass
-    check(objects, other.token)
+    check(objects, other)
 
 
 def test_a_lock_that_is_given_back_meanwhile_is_taken(objects, monkeypatch):
@@ -196,7 +196,7 @@ def test_a_lock_that_is_given_back_meanwhile_is_taken(objects, monkeypatch):
     hold(objects, elsewhere())
     threading.Timer(0.5, objects.remove, [KEY]).start()
     with locked(objects, JOB) as mine:
-        check(objects, mine.token)
+        check(objects, mine)
 
 
 def test_a_holder_renews_its_lease(objects):
@@ -211,7 +211,7 @@ def test_who_was_taken_over_notices_and_leaves_the_lock_alone(objects):
     with locked(objects, JOB) as first:
         hold(objects, elsewhere())
         with pytest.raises(LockedError, match="was taken over by process"):
-            check(objects, first.token)
+            check(objects, first)
     assert objects.exists(KEY)
 
 
@@ -230,7 +230,7 @@ def test_a_sign_of_life_that_is_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / f"pdegen-{other.token}.lock")
     hold(Objects(str(tmp_path / "s")), other)
     with locked(Objects(str(tmp_path / "s")), JOB) as mine:
-        check(Objects(str(tmp_path / "s")), mine.token)
+        check(Objects(str(tmp_path / "s")), mine)
 
 
 UNREADABLE = {
@@ -261,7 +261,7 @@ def test_one_that_cannot_be_read_is_taken_over_after_a_lease(tmp_path, content, 
         content = json.dumps({**asdict(Holder.here(JOB)), **content}).encode()
     objects.write(KEY, content)
     with locked(objects, JOB) as mine:
-        check(objects, mine.token)
+        check(objects, mine)
     assert objects.keys("") == []
 
 

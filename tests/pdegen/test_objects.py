@@ -1,9 +1,12 @@
 import os
+from contextlib import nullcontext
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pdegen.making.generate import generate
+from pdegen.store import disk
+from pdegen.store.lock import LockedError
 from pdegen.store.objects import Objects, TooLargeError, UrlError
 
 
@@ -217,3 +220,97 @@ def test_a_partial_file_that_its_writer_finishes_meanwhile_is_no_error(tmp_path,
     )
     Objects(str(tmp_path)).remove_partial()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["write", "create", "remove", "remove_all", "clear"])
+def test_no_folder_of_a_key_is_a_symbolic_link(tmp_path, way):
+    objects, elsewhere = Objects(str(tmp_path / "s")), tmp_path / "elsewhere"
+    objects.write("a/b", b"ours")
+    elsewhere.mkdir()
+    (elsewhere / "c").write_bytes(b"theirs")
+    (tmp_path / "s" / "u").symlink_to(elsewhere)
+    data = (b"ours",) if way in ("write", "create") else ()
+    for key in ("u/c", "u/d", "u/e/f"):
+        with pytest.raises(OSError, match="a symbolic link is in the place of a folder"):
+            getattr(objects, way)(key, *data)
+    assert [(path.name, path.read_bytes()) for path in elsewhere.iterdir()] == [("c", b"theirs")]
+    assert objects.links() == ["u"]
+
+
+def test_a_store_may_be_reached_through_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    Objects(str(tmp_path / "link")).write("a/b", b"bytes")
+    assert (tmp_path / "disk" / "a" / "b").read_bytes() == b"bytes"
+
+
+@pytest.mark.parametrize("before", [None, b"before"])
+@pytest.mark.parametrize("meanwhile", [None, b"theirs"])
+@pytest.mark.parametrize("swap", [True, False])
+def test_a_writer_that_lost_the_store_between_two_looks_puts_back_what_was_there(
+    tmp_path, monkeypatch, before, meanwhile, swap
+):
+    objects, looks = Objects(str(tmp_path)), []
+    if before is not None:
+        objects.write("a", before)
+    if not swap:
+        monkeypatch.setattr(disk, "exchanged", lambda a, b: False)
+
+    def check():
+        looks.append(objects.found("a", 99)[0])
+        if len(looks) == 1 and meanwhile is not None:  # the process stops after its look
+            objects.write("a", meanwhile)
+        if len(looks) == 2:
+            raise ValueError("taken over")
+
+    with pytest.raises(ValueError, match="taken over"):
+        objects.write("a", b"stale", check)
+    assert looks == [before, b"stale"]
+    assert objects.found("a", 99)[0] == (meanwhile or before)
+    assert objects.keys("") == [] if meanwhile is before is None else ["a"]
+    assert len(list(tmp_path.iterdir())) == len(objects.keys(""))
+
+
+def test_an_object_that_the_other_writes_after_the_stale_one_stays(tmp_path):
+    objects, looks = Objects(str(tmp_path)), []
+    objects.write("a", b"before")
+
+    def check():
+        looks.append(None)
+        if len(looks) == 2:
+            objects.write("a", b"theirs")
+            raise ValueError("taken over")
+
+    with pytest.raises(ValueError, match="taken over"):
+        objects.write("a", b"stale", check)
+    assert objects.read("a") == b"theirs"
+
+
+@pytest.mark.parametrize(("same", "left"), [(False, None), (True, b"stale")])
+def test_on_an_object_store_what_was_written_too_late_is_removed(tmp_path, same, left):
+    objects, looks = Objects(f"memory://{tmp_path}/late"), []
+
+    def check():
+        looks.append(None)
+        if len(looks) == 2:
+            raise LockedError("taken over", same)
+
+    with pytest.raises(LockedError, match="taken over"):
+        objects.write("a", b"stale", check)
+    assert objects.found("a", 99)[0] == left
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_what_is_removed_after_the_store_was_lost_is_moved_back(tmp_path, lost):
+    objects, looks = Objects(str(tmp_path)), []
+    objects.write("u/c/0", b"theirs")
+
+    def check():
+        looks.append(list(objects.all_keys()))
+        if lost and len(looks) == 2:
+            raise ValueError("taken over")
+
+    with pytest.raises(ValueError, match="taken over") if lost else nullcontext():
+        objects.remove_all("u", check)
+    assert looks == [["u/c/0"], []]
+    assert list(objects.all_keys()) == (["u/c/0"] if lost else [])

@@ -181,8 +181,8 @@ def test_another_solver_is_another_recipe(small):
         ({"times": [0.1, 0.1]}, "problem.times: must increase, got [0.1, 0.1]"),
         ({"times": [-0.1]}, "problem.times"),
         ({"resolution": 5}, "problem: resolution must be even and >= 4, got 5"),
-        ({"resolution": 24}, "problem: resolution must divide solver.resolution = 64, got 24"),
-        ({"resolution": 128}, "problem: resolution must divide solver.resolution = 64, got 128"),
+        ({"resolution": 24}, "problem: resolution must divide solver.resolution = 64, near ones"),
+        ({"resolution": 128}, "problem: resolution must divide solver.resolution = 64, near ones"),
         ({"modes": 32}, "problem: initial.modes = 32 need solver.resolution >= 66, got 64"),
         (
             {"problem__solver__resolution": 32},
@@ -207,7 +207,7 @@ def test_an_unknown_method_names_the_known_ones(small):
         ("problem.viscositi", "did you mean problem.viscosity?"),
         ("sample", "did you mean samples"),
         ("solver.mods", "did you mean problem.initial.modes"),
-        ("nothing-like-it", "known: name, summary, samples"),
+        ("nothing-like-it", "known: name, summary, remark, samples"),
     ],
 )
 def test_an_unknown_key_names_the_near_ones(small, key, hint):

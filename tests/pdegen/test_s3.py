@@ -30,7 +30,7 @@ def test_it_holds_the_bytes_of_a_store_on_disk(small, finished, url):
     assert generate(small, url, workers=2).sealed
     assert stored(url) == objects_of(finished)
     assert faults(url) == []
-    with pytest.raises(StoreError, match="exists: use --resume"):
+    with pytest.raises(StoreError, match="exists and is finished: use it, or --overwrite"):
         generate(small, url)
 
 

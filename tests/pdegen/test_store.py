@@ -70,7 +70,7 @@ def test_several_times_are_a_dimension(trajectory):
 def test_it_says_what_it_holds(finished, small):
     attributes = xr.open_zarr(finished.url).attrs
     assert attributes["equation"].startswith("u_t + u u_x = viscosity u_xx")
-    assert attributes["title"] == small.summary
+    assert attributes["title"] == small.headline
     assert attributes["sealed"] is True
     assert attributes["fingerprint"] == small.fingerprint
     assert attributes["recipe"] == small.model_dump(mode="json")

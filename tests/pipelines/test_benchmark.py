@@ -680,3 +680,35 @@ def test_a_benchmark_trains_and_measures_tasks(task, batch, trajectories, tmp_pa
     (row,) = run.rows()
     assert row.failed == ""
     assert row.step_seconds > 0
+
+
+def test_the_summary_of_a_part_names_that_part_alone():
+    models = {"FNO": "fno", "T": "transformer"}
+    both = declared(
+        datasets=dict.fromkeys("ab", CONTENT["datasets"]["burgers"]),
+        operators={label: {"model": {"name": name}} for label, name in models.items()},
+    )
+    assert both.only([], []).summary == "Two operators"
+    assert both.only(["T"], []).summary == "T on a, b"
+    assert both.only([], ["b"]).summary == "FNO, T on b"
+
+
+def test_the_report_explains_the_columns_that_it_has_and_no_others(finished):
+    text = write_benchmark_report(finished, CPU).with_suffix(".md").read_text("utf-8")
+    assert "in a batch of 2." in text  # as many test samples as there are
+    assert "Training: of one seed." in text
+    for absent in ("Tuning:", "Break-even:", "Data: the samples"):
+        assert absent not in text
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_seconds_of_a_prediction_are_those_of_the_samples_that_are_predicted(
+    finished, monkeypatch, count
+):
+    """Of a test split with fewer samples than are timed together, and of one with more."""
+    row = finished.rows()[0].model_copy(update={"inference_seconds": 0.0})
+    few = SimpleNamespace(to=lambda device: [None] * min(count, module.SOME))
+    monkeypatch.setattr(module.Source, "some", lambda self, split, number: few)
+    monkeypatch.setattr(module, "step_seconds", lambda timed, device: 6.0)
+    finished._measure(row, CPU)
+    assert row.inference_seconds == pytest.approx(6.0 / min(count, 16))

@@ -2,10 +2,14 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
 
+from pdegen.schema import SchemaError
+from pipelines.cli.benchmarks import chosen
+from pipelines.declared.benchmark import load_benchmark
 from tests.pipelines.command import SMALL, quietly
 
 TOY = """
@@ -265,3 +269,19 @@ def test_a_folder_of_something_else_is_refused(refused, tmp_path):
     for way in ([], ["--resume"], ["--overwrite"]):
         line = refused("benchmark", "quick", "--out", tmp_path / "run", *way)
         assert "exists and is no benchmark" in line
+
+
+def test_operators_of_packages_that_are_absent_are_left_out_with_a_line(monkeypatch, capsys):
+    """But not where they are asked for: then what is missing is said."""
+    row = "FNO of neuraloperator"
+    assert row in chosen(load_benchmark("quick", sound=False), False, None, None, []).operators
+    monkeypatch.setitem(sys.modules, "neuralop", None)  # as where it is not installed
+    quick = load_benchmark("quick", sound=False)
+    assert capsys.readouterr().err == ""
+    left = chosen(quick, False, None, None, [])
+    assert quick.operators.keys() - left.operators.keys() == {row}
+    assert capsys.readouterr().err == (
+        "FNO of neuraloperator is left out: the package neuralop is not installed\n"
+    )
+    with pytest.raises(SchemaError, match=r"pip install 'pdegen-operators\[neuraloperator\]'"):
+        chosen(quick, False, [row], None, [])

@@ -194,14 +194,18 @@ def test_without_words_it_shows_the_help(pdegen):
         (["import", "absent.mat", "--out", "s.zarr", "--grid", "square"], ["'square'", "nodal"]),
         (["import", "absent.mat", "--out", "s.zarr", "--split", "trian=3"], ["'trian'", "train"]),
         (["import", "absent.mat", "--out", "s.zarr", "--split", "train=0"], ["train", "got 0"]),
+        (["import", "absent.mat", "--out", "s.zarr", "--split", "train=4", "--split", "train=5"],
+         ["each split once"]),
         (["export", "absent.zarr", "--format", "mat", "--out", "x.mat"], ["absent.zarr"]),
         (["generate", "burgers-r10", "--resume", "--overwrite"], ["exclude each other"]),
-        (["generate", "burgers-r10", "--resolution", "300"], ["must divide", "8192", "300"]),
+        (["generate", "burgers-r10", "--resolution", "300"],
+         ["must divide", "8192, near ones are 128, 256, got 300"]),
+        (["generate", "burgers-r10", "--samples", "zehn"], ["'--samples'", "got zehn"]),
         (["generate", "burgers-r10", "--set", "viscositi=1"], ["did you mean problem.viscosity?"]),
         (["generate", "burgers-r10", "--set", "viscosity"], ["KEY=VALUE", "'viscosity'"]),
         (["generate", "burgers-r10", "--set", "viscosity=-1"], ["problem.viscosity", "got -1"]),
         (["generate", "burgers-r10", "--set", "viscosity=0"], ["problem.viscosity", "got 0"]),
-        (["generate", "burgers-r10", "--set", "viscosity=nan"], ["problem.viscosity", "nan"]),
+        (["generate", "burgers-r10", "--set", "viscosity=nan"], ["viscosity: must be a number"]),
         (["generate", "burgers-r10", "--set", "viscosity=low"], ["problem.viscosity", "'low'"]),
         (["generate", "burgers-r10", "--set", "problem.solver.resolution=4096",
           "--resolution", "512"], ["initial.modes = 4095", "solver.resolution >= 8192", "4096"]),
@@ -219,6 +223,8 @@ def test_without_words_it_shows_the_help(pdegen):
         (["train", "--model", "galerkin-transformer"], ["--data STORE"]),
         (["train", "burgers-quick", "--set", "widht=3"], ["'widht'", "model.width"]),
         (["train", "burgers-quick", "--set", "lr=-1"], ["training.lr", "got -1"]),
+        (["train", "burgers-quick", "--set", "normalization.eps=0.1"],
+         ["normalization: eps is of pointwise scaling"]),
         (["train", "burgers-quick", "--set", "heads=7"], ["heads must divide width", "7"]),
         (["train", "burgers-quick", "--set", "attention=galerkn"], ["model.attention", "galerkn"]),
         (["train", "burgers-quick", "--data", "absent.zarr"], ["absent.zarr"]),
@@ -254,7 +260,13 @@ def test_nothing_is_generated_on_a_device_that_is_not_there(refused, recipe, mon
 
 def test_a_store_that_exists_asks_what_to_do(refused, store):
     line = refused("generate", "burgers-quick", *SMALL, "--out", store)
-    assert "use --resume to finish it or --overwrite to replace it" in line
+    assert "exists and is finished: use it, or --overwrite to replace it" in line
+
+
+def test_keys_of_the_recipe_are_refused_beside_a_store_of_another(refused, store):
+    for words in (["train", "burgers-quick"], ["run", "burgers-quick"]):
+        line = refused(*words, "--data", store, "--set", "data.overrides.viscosity=0.5")
+        assert "data.overrides change what is generated, leave them or --data out" in line
 
 
 def test_a_store_of_another_recipe_is_not_resumed(refused, store):
@@ -458,7 +470,7 @@ def test_a_disk_that_fills_up_leaves_a_store_to_resume(pdegen, disk):
     words = ["generate", "burgers-quick", *SMALL, "--samples", "30", "--set", "shard=1",
              "--out", disk / "s.zarr", "--workers", "1"]  # fmt: skip
     outcome = pdegen(*words)
-    assert outcome.status == 2
+    assert outcome.status == 1
     (line,) = outcome.err
     assert "no space left on device" in line
     store = Store(str(disk / "s.zarr"))
@@ -486,7 +498,8 @@ def test_a_sample_that_fails_is_named_and_the_rest_is_kept(pdegen, tmp_path, mon
         outcome = pdegen(*words)
     assert outcome.status == 1
     assert outcome.err[-1].startswith("pdegen: sample 7: ")
-    assert "continue with --resume" in outcome.err[-2]
+    assert "fails at each --resume: --resume --skip-failed leaves it out" in outcome.err[-2]
+    assert "--set solver.resolution=..." in outcome.err[-2]
     assert not any("Traceback" in line for line in outcome.err)
     missing = Store("s.zarr").missing()
     assert 1 in missing

@@ -123,6 +123,17 @@ def test_what_is_exported_is_imported_to_the_same_values(pdegen, made, format, n
         assert np.array_equal(ours.array(variable)[:], again.array(variable)[:])
 
 
+def test_a_store_in_memory_is_refused_for_it_ends_with_the_command(pdegen, made):
+    for words in (
+        ("generate", "burgers-quick", "--samples", "4"),
+        ("noise", made, "--variable", "u", "--level", "0.1"),
+        ("import", "nothing.mat"),
+    ):
+        outcome = pdegen(*words, "--out", "memory://s.zarr")
+        assert outcome.status == 2
+        assert "what is in memory ends with this command" in outcome.err[0]
+
+
 def test_a_wrong_format_or_a_file_in_the_way_is_refused(pdegen, made, tmp_path):
     outcome = pdegen("export", made, "--format", "csv", "--out", "x.csv")
     assert outcome.status == 2
@@ -142,3 +153,18 @@ def test_the_card_of_a_dataset_for_the_hub_makes_it_again(pdegen, store):
     Path("recipe.toml").write_text(re.search(r"```toml\n(.*?)```", card, re.S)[1])
     assert load_recipe("recipe.toml").fingerprint == Store(str(store)).attributes["fingerprint"]
     assert "| `viscosity` | The viscosity ν (length²/time). |" in card
+
+
+def test_a_value_that_is_not_finite_is_answered_with_what_helps(pdegen, tmp_path):
+    a = np.random.default_rng(0).random((6, 8))
+    a[3, 2] = np.nan
+    np.savez("pairs.npz", a=a, u=a)
+    words = ["import", "pairs.npz", "--out", "s.zarr", "--input", "a", "--target", "u",
+             "--grid", "nodal", "--split", "train=4"]  # fmt: skip
+    outcome = pdegen(*words)
+    assert outcome.status == 1
+    assert outcome.err[-1] == "pdegen: sample 3: a is not finite in the file"
+    assert "fails at each --resume: --resume --skip-failed leaves it out" in outcome.err[-2]
+    assert pdegen(*words, "--resume").status == 1
+    assert pdegen(*words, "--resume", "--skip-failed").status == 0
+    assert Store("s.zarr").skipped == [3]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from operators.training.files import write
 from pipelines.reports.comparison_report import _predicted, write_comparison
 from pipelines.reports.wording import scientific
 from pipelines.runs.comparison import (
@@ -208,14 +209,15 @@ def test_a_comparison_is_replaced_where_that_is_asked(
     pdegen("compare", runs["run"], runs["deep"])
     (tmp_path / "runs/compared").rename(tmp_path / "out")
     words = ["compare", runs["run"], runs["deep"], "--out", "out"]
-    (tmp_path / "out/pictures/left.svg").touch()
+    left = tmp_path / "out/pictures/left.svg"
+    write(left, b"of an earlier comparison")
     assert "out holds a comparison: use --overwrite" in refused(*words)
     outcome = pdegen("compare", runs["deep"], runs["run"], "--out", "out", "--overwrite")
     assert (outcome.status, outcome.out) == (0, ["out/report.html"])  # pyright: ignore
     assert (
         json.loads((tmp_path / "out/comparison.json").read_text())["variants"][0]["name"] == "deep"
     )
-    assert not (tmp_path / "out/pictures/left.svg").exists()
+    assert not left.exists()
 
 
 def test_the_tab_key_offers_finished_runs(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from operators.nn import encoder, fused
+from operators.nn import encoder, fused, spectral
 from pipelines.declared.models import parse_model
 from pipelines.measure.cost import step_flops
 
@@ -31,3 +31,27 @@ def test_products_that_add_to_their_result_are_counted():
     assert step_flops(lambda: c.addmm_(a, b)) == 2 * 2 * 3 * 4
     a, b, c = torch.ones(5, 2, 3), torch.ones(5, 3, 4), torch.zeros(5, 2, 4)
     assert step_flops(lambda: c.baddbmm_(a, b)) == 5 * 2 * 2 * 3 * 4
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_that_are_operations_of_this_package_are_counted(transposed):
+    """Where a GPU has them, or autocast; with their gradients, each as much as the product."""
+    f, g = torch.ones(5, 2, 3, requires_grad=True), torch.ones(5, 3, 4, requires_grad=True)
+    step = step_flops(lambda: torch.ops.operators.exact_bmm(f, g).sum().backward())
+    assert step == 3 * (5 * 2 * 2 * 3 * 4)
+    u = torch.ones(5, 8 if transposed else 16, 3, requires_grad=True)  # 4 modes of 16 points
+    words = "spectrum", 16, 4, transposed
+    step = step_flops(lambda: torch.ops.operators.transformed(u, *words).sum().backward())
+    assert step == 2 * (5 * 2 * 8 * 16 * 3)
+
+
+def test_a_step_has_the_same_operations_where_transforms_are_not_taken_apart(monkeypatch):
+    model = parse_model({"name": "fno", "width": 8, "modes": 4, "depth": 2}).build(1, 1, 1)
+    x, a = torch.arange(32)[:, None] / 32, torch.randn(4, 32, 1)
+
+    def step() -> None:
+        model(a, x).square().mean().backward()
+
+    expected = step_flops(step)
+    monkeypatch.setattr(spectral, "on_processor", lambda u: False)  # as on a GPU
+    assert step_flops(step) == expected

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from pdegen.owned import begin
 from pipelines.reports import latex
 from pipelines.reports.document import Formula, Picture, Report, Section, Table, html, markdown
 from pipelines.reports.figures import picture
@@ -114,16 +115,17 @@ def test_a_picture_is_the_same_bytes_in_another_process() -> None:
 
 def test_files_of_an_earlier_report_are_removed(tmp_path: Path) -> None:
     table = Table([("a", "b")])
+    begin(tmp_path)
     report(
         Section("Old", tables=(table,), pictures=(drawn("old"),)),
         Section("Kept", tables=(table,), pictures=(drawn("kept"),)),
     ).write(tmp_path)
-    (tmp_path / "tables/mine.txt").write_text("no file of a report")
+    (tmp_path / "tables/mine.csv").write_text("no file of a report")
     report(Section("Kept", tables=(table,), pictures=(drawn("kept"),))).write(tmp_path)
     there = {
         path.name for folder in ("pictures", "tables") for path in (tmp_path / folder).iterdir()
     }
-    assert there == {"kept.svg", "kept.pdf", "kept.csv", "kept.tex", "mine.txt"}
+    assert there == {"kept.svg", "kept.pdf", "kept.csv", "kept.tex", "mine.csv"}
 
 
 def test_the_contents_lead_to_the_sections() -> None:

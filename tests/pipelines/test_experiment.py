@@ -36,7 +36,7 @@ def test_published_settings(n, batch):
     model = {"model": experiment.model.model_dump(), "in_channels": 1, "out_channels": 1}
     assert build_operator(model).parameter_count == 530_305
     assert (experiment.data.resolution, training.batch, training.epochs) == (n, batch, 100)
-    assert (training.lr, training.clip, training.div, training.final_div) == (1e-3, 0.999, 1e4, 1e4)
+    assert (training.lr, training.clip, training.div, training.final_div) == (1e-3, 0.999, 1e4, 1.0)
     assert training.settings().optimizer is adam
     assert training.settings().cycle_momentum
     splits = experiment.data.load_recipe().splits.ranges(2048)

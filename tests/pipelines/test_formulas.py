@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from latex2mathml.converter import convert
 
+from operators.data import AtTime, Block, Map, Rollout, Task
 from pdegen.recipe import load_recipe
 from pipelines.declared.registry import H1Loss, L1Loss, WeightedH1Loss
-from pipelines.reports.formulas import equation, loss
+from pipelines.reports.formulas import equation, learned, loss
 
 RECIPES = sorted(path.stem for path in Path("datasets").glob("*.toml"))
 
@@ -55,3 +56,28 @@ def test_losses_are_those_of_their_names() -> None:
     assert r"\gamma = 0.2" in plain
     assert "a^{1/2}" in weighted
     assert "a^{1/2}" not in plain
+
+
+@pytest.mark.parametrize(
+    ("task", "formula"),
+    [
+        (Map(), r"u_{0},\,c \mapsto p \approx w"),
+        (Rollout(history=1), r"w_{k} \mapsto p \approx w_{k+1}"),
+        (Rollout(history=10), r"(w_{k-9},\,\dots,\,w_{k}) \mapsto p \approx w_{k+1}"),
+        (Rollout(history=1, static=True), r"(w_{k},\,u_{0},\,c) \mapsto p \approx w_{k+1}"),
+        (AtTime(), r"(u_{0},\,c,\,t) \mapsto p \approx w(t)"),
+        (AtTime(history=3), r"(w_{1},\,w_{2},\,w_{3},\,t) \mapsto p \approx w(t)"),
+        (Block(history=10), r"(w_{1},\,\dots,\,w_{10}) \mapsto p \approx (w_{11},\,\dots)"),
+    ],
+)
+def test_the_learned_map_is_that_of_the_task(task: Task, formula: str) -> None:
+    assert learned(task, ["u₀", "c"], "w") == formula
+    assert "merror" not in convert(formula)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_symbols_of_variables_are_ascii_latex(recipe: str) -> None:
+    for name, drawing in load_recipe(recipe).problem.physics().drawing.items():
+        formula = learned(Map(), [drawing.symbol or name], drawing.symbol or name)
+        assert formula.isascii()
+        assert "$" not in formula

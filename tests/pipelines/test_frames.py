@@ -162,6 +162,20 @@ def test_unseen_times_are_scored_apart_and_choose_no_epoch(made: Path, store: st
     assert np.mean(trivial["identity"].measures["unseen"]) == pytest.approx(identity, rel=1e-5)
 
 
+def test_a_report_calls_the_vorticity_what_its_equation_calls_it(made: Path) -> None:
+    for run, learned in (
+        ("rollout", r"(w_{k-1},\,w_{k}) \mapsto p \approx w_{k+1}"),
+        ("time", r"(w_{1},\,w_{2},\,t) \mapsto p \approx w(t)"),
+    ):
+        text = (made / run / "report.md").read_text("utf-8")
+        assert learned in text
+        assert "2 frames of w" in text
+        assert "w is the variable u of the store" in text
+        assert "frames of u" not in text
+        assert r"a \mapsto p" not in text
+        assert r"\|p - w\|" in text
+
+
 def test_frames_at_once_are_scored_and_reported_as_those_of_a_rollout(
     store: str, tmp_path: Path
 ) -> None:
@@ -178,7 +192,7 @@ def test_frames_at_once_are_scored_and_reported_as_those_of_a_rollout(
     np.testing.assert_allclose(trivial["identity"].errors, relative(last, tested.u), rtol=1e-5)
     write_report(tmp_path / "run", store, CPU)
     html = (tmp_path / "run/report.html").read_text("utf-8")
-    assert "the first 2 frames of u → all later ones at once" in html
+    assert "the first 2 frames of w → all later ones at once" in html
     assert (tmp_path / "run/pictures/error-by-time.svg").exists()
 
 
@@ -209,7 +223,7 @@ def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made: Path)
         "averaged over the times",
         "u, t = 2.5",
         "relative L¹ error",
-        "the last 2 frames of u → the next one",
+        "the last 2 frames of w → the next one",
     ):
         assert words in html
     drawn = (run / "pictures/error-by-time.svg").read_text("utf-8")

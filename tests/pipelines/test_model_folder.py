@@ -15,6 +15,7 @@ import yaml
 import operators
 from operators import CheckpointError
 from operators.training.files import read_json
+from pdegen.foreign.arrays import ForeignError
 from pipelines.runs import model_folder
 from pipelines.runs.finished import read_result
 from pipelines.runs.folder import RunError
@@ -38,7 +39,7 @@ def test_a_model_predicts_the_same_bits_as_its_run(request, tmp_path, name):
     run, store = request.getfixturevalue(name)
     folder = export_model(run, tmp_path / "model")
     assert sorted(path.name for path in folder.iterdir()) == [
-        "README.md", "config.json", "model.safetensors",
+        ".written.jsonl", "README.md", "config.json", "model.safetensors",
     ]  # fmt: skip
     there = json.loads((run / "scores.json").read_text())["results"][0]["checkpoint"]
     moved = (tmp_path / "elsewhere").absolute()
@@ -150,9 +151,11 @@ def test_a_place_that_cannot_be_written_is_refused(finished, refused, place):
 def test_only_a_model_is_replaced(finished, copy, tmp_path):
     with pytest.raises(RunError, match="exists: use --overwrite"):
         export_model(finished[0], copy)
-    (copy / "README.md").write_text("mine")
     export_model(finished[0], copy, overwrite=True)
-    assert (copy / "README.md").read_text() != "mine"
+    (copy / "README.md").write_text("mine")
+    with pytest.raises(ForeignError, match=r"README\.md, which no export .* or which was edited"):
+        export_model(finished[0], copy, overwrite=True)
+    assert (copy / "README.md").read_text() == "mine"
     (tmp_path / "other").mkdir()
     with pytest.raises(RunError, match="is no folder of a model"):
         export_model(finished[0], tmp_path / "other", overwrite=True)
@@ -179,11 +182,14 @@ def test_what_others_put_beside_a_model_is_never_lost(finished, copy, refused, n
 
 def test_words_of_people_end_neither_the_header_nor_the_text(finished):
     result = read_result(finished[0])
-    summary = 'a: "b"\x7f \x85\u2028<script>\n# c\n```\n# d'
-    hostile = replace(result, experiment=result.experiment.model_copy(update={"summary": summary}))
+    summary = 'a: "b"\x7f \x85\u2028<script>\n# c\n```\n# d [e](https://example.org) \x1b\u202e'
+    changes = {"summary": summary, "name": "f](https://example.org)\x1b"}
+    hostile = replace(result, experiment=result.experiment.model_copy(update=changes))
     _, header, text = card(hostile).split("---\n", 2)
     (model,) = yaml.safe_load(header)["model-index"]
     assert {one["task"]["name"] for one in model["results"]} == {summary}
-    assert "<script>" not in text.partition("## ")[0]
+    title = text.partition("## ")[0]
+    assert not re.search(r"(?<!\\)(<script|\]\()", title)
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
     assert "\n# c" not in text.partition("## ")[0]
     assert text.count("\n```") == 2 * 4  # of Python, sh, TOML and BibTeX

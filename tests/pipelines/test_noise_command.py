@@ -152,7 +152,7 @@ def test_a_store_that_exists_asks_what_to_do(pdegen, darcy):
     before = everything(Path("noisy.zarr"))
     outcome = pdegen(*words, "--level", "0.1")
     assert outcome.status == 2
-    assert "use --resume to finish it or --overwrite to replace it" in outcome.err[0]
+    assert "exists and is finished: use it, or --overwrite to replace it" in outcome.err[0]
     outcome = pdegen(*words, "--level", "0.2", "--resume")
     assert outcome.status == 2
     assert "was made with other noise" in outcome.err[0]

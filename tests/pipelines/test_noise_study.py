@@ -77,6 +77,13 @@ def a_study(experiment, store, folder, train=(0.0, 0.1), test=(0.0, 0.05, 0.1), 
     return NoiseStudy(experiment, store, folder, train, test, seeds, inverted=2, only=METHODS)
 
 
+def test_what_cannot_be_trained_is_refused_before_a_folder_is_claimed(store, tmp_path):
+    experiment = load_experiment("burgers-inverse-quick")  # which has a reflection
+    with pytest.raises(SchemaError, match="reflection changes the sign of all inputs"):
+        a_study(experiment, store, tmp_path / "s", train=(0.0, (0.0, 0.1)))
+    assert not (tmp_path / "s").exists()
+
+
 @pytest.fixture(scope="module")
 def finished(experiment, store, tmp_path_factory):
     study = a_study(experiment, store, tmp_path_factory.mktemp("study") / "s")

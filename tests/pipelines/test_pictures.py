@@ -55,7 +55,7 @@ def test_a_panel_shows_the_first_samples(store: str, tmp_path: Path) -> None:
 def test_a_sample_is_drawn_with_its_title_parameters_and_time(store: str, tmp_path: Path) -> None:
     out = plot_store(store, 3, tmp_path / "sample.svg")
     words = texts(out.read_text("utf-8"))
-    assert "sample 3 of A small burgers-r10" in words
+    assert "sample 3 of Burgers: u(0)" in words
     assert "viscosity = 0.01592" in words
     assert "at t = 0.1592" in words
 

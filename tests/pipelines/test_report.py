@@ -18,6 +18,7 @@ import torch
 
 from operators.training.files import read_json, write_json
 from pdegen.schema import parse_override
+from pdegen.software import processor
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.report import write_report
@@ -290,6 +291,9 @@ def test_provenance_is_that_of_the_store(finished: tuple[Path, str]) -> None:
     assert rows["Fingerprint"] == attributes["fingerprint"]
     assert rows["Content digest"] == attributes["content"]
     assert "torch" in rows["Run"]
+    assert processor() in rows["Run"]
+    assert processor() in rows["Data made on"]
+    assert "dask" not in rows["Data made by"]
 
 
 def test_the_command_leads_to_the_same_experiment(finished: tuple[Path, str]) -> None:

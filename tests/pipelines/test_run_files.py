@@ -220,7 +220,12 @@ def test_scores_go_to_no_folder_or_pipe(
     request = ["evaluate", copy / "best.safetensors", "--data", store, "--out"]
     for place in (tmp_path / "pipe", copy):
         assert "a file belongs there" in refused(*request, place)
-    assert pdegen(*request, "new/scores.json", "--resolution", "16").status == 0
+    for place in (copy / "last.safetensors", copy / "scores.json", copy / "run.json"):
+        before = place.read_bytes()
+        assert "holds something else: it is not replaced" in refused(*request, place)
+        assert place.read_bytes() == before
+    for _ in range(2):
+        assert pdegen(*request, "new/scores.json", "--resolution", "16").status == 0
     assert json.loads((tmp_path / "new/scores.json").read_text("utf-8"))["epoch"] > 0
 
 

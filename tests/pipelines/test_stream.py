@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from operators.data import Batch, Pairs, Passes, read_pairs
 from operators.training.fit import Stopped
@@ -435,6 +436,22 @@ def test_a_solver_that_cannot_use_the_device_is_refused(inverse: Experiment) -> 
         solved_pairs(published, 16, torch.device("cuda"))
 
 
+def test_samples_are_solved_on_one_thread(
+    inverse: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, seen = type(solved_pairs(inverse, 4, CPU).recipe.problem), list[int]()
+    solve = problem.solve
+
+    def watched(*args: Any) -> Any:
+        seen.extend(p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas")
+        return solve(*args)
+
+    monkeypatch.setattr(problem, "solve", watched)
+    with threadpool_limits(4):
+        list(of(inverse, 4).batches(0, 0, 4))
+    assert set(seen) == {1}
+
+
 # the command line
 
 
@@ -468,7 +485,8 @@ def test_a_model_streams_beside_a_store_without_an_experiment(
     )  # fmt: skip
     assert outcome.status == 0, outcome.err
     assert outcome.out == ["run/best.safetensors"]
-    assert "solved as they are needed, 20 new ones an epoch" in outcome.err[0]
+    assert outcome.err[0] == "inputs a -> u"
+    assert "solved as they are needed, 20 new ones an epoch" in outcome.err[1]
 
 
 @pytest.mark.parametrize(

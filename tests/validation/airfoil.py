@@ -1,12 +1,14 @@
 """Figures of flows around sections that take minutes: `python -m tests.validation.airfoil WHAT`.
 
-limits: drag, lift and shocks of the NACA 0012 on some grids, then drag and lift where the stream
-    outside has the vortex of the lift, and what all of them extrapolate to.
+limits: drag, lift and shocks of the NACA 0012 on some grids, and what they extrapolate to.
+streams: the stated error of flows at other Mach numbers and angles on 176 cells, beside the
+    distance to the flow on 352.
 designs: how many of the first random sections have a steady flow, and what it takes.
 errors: the stated error of samples beside the one that a grid twice as fine shows.
 statistics: of a store of recipe airfoil, or of one that was imported from the published files.
 
     python -m tests.validation.airfoil limits 110 220          # by default 440 too
+    python -m tests.validation.airfoil streams
     python -m tests.validation.airfoil designs 200             # the first 200
     python -m tests.validation.airfoil errors 0 20 220 kept.npz  # samples 0 to 19 on 220 cells
     python -m tests.validation.airfoil statistics data/airfoil.zarr
@@ -14,12 +16,12 @@ statistics: of a store of recipe airfoil, or of one that was imported from the p
 
 import sys
 import time
-from dataclasses import replace
 
 import numpy as np
 
 from pdegen.equations.airfoil.problem import stated_error
-from pdegen.equations.airfoil.solver import Airfoil, Euler, FarStream, FlowError, Solution
+from pdegen.equations.airfoil.solver import Airfoil, FlowError
+from pdegen.equations.airfoil.stream import FarStream
 from pdegen.recipe import load_recipe
 from pdegen.store.store import open_sealed
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
@@ -39,36 +41,12 @@ def limits(*grids: int) -> None:
             if mach > 0.5:
                 x, upper, lower = pressure_coefficients(euler, solution)
                 row += [shock(x, upper), shock(x, lower) if lower.min() < -0.44 else np.nan]
-            row += _with_vortex(euler, solution) if angle else ()
             found.append(row)
             print(f"Mach {mach:g}, {angle:g} degrees, {n}:", np.round(row, 6), solution.residual,
                   solution.iterations, flush=True)  # fmt: skip
         *_, coarse, fine = np.array(found)
         print("  extrapolated with order 1:", np.round(2 * fine - coarse, 5),
               "with order 2:", np.round((4 * fine - coarse) / 3, 5), flush=True)  # fmt: skip
-
-
-def _with_vortex(euler: Euler, solution: Solution, rounds: int = 3) -> tuple[float, float]:
-    """Drag and lift where the stream outside is that of `vortex`, of the lift that is found."""
-    q = solution.q
-    for _ in range(rounds):
-        outside = vortex(euler.stream, euler.forces(q)[1], euler.mesh.outside)
-        q = replace(euler, outside=outside).solve(q, 1e-5, courant=50.0).q
-    return euler.forces(q)
-
-
-def vortex(stream: FarStream, lift: float, points: np.ndarray) -> np.ndarray:
-    """ρ, u, v of the stream and of a vortex at a quarter of the chord, which turns clockwise with
-    the circulation |u| lift/2, as the flow does far from a section. ρ has the total enthalpy and
-    the entropy of the stream (J. L. Thomas and M. D. Salas, AIAA J. 24 (1986)).
-    """
-    x, y = (points - [0.25, 0.0]).T
-    cos, sin = stream.direction
-    squeezed = x**2 + y**2 - (stream.mach * (y * cos - x * sin)) ** 2
-    turning = stream.speed * lift / 2 * np.sqrt(1 - stream.mach**2) / (2 * np.pi * squeezed)
-    u, v = stream.speed * cos + turning * y, stream.speed * sin - turning * x
-    left = (stream.gamma - 1) / stream.gamma * (stream.enthalpy - (u**2 + v**2) / 2)
-    return np.stack([left ** (1 / (stream.gamma - 1)), u, v], axis=-1)
 
 
 def designs(count: int) -> None:
@@ -118,6 +96,27 @@ def errors(first: int, last: int, resolution: int = 220, file: str = "") -> None
         _summary(np.array(rows))
 
 
+STREAMS = (  # Mach number, angle, and the random section; None is the NACA 0012
+    (0.63, 2.0, None), (0.5, 1.0, None), (0.8, 1.25, None), (0.8, 0.0, 0), (0.7, 1.0, 3),
+    (0.6, 0.0, 1), (0.3, 0.0, 2),
+)  # fmt: skip
+
+
+def streams() -> None:
+    sections = load_recipe("airfoil").problem.design.build(0, range(4))
+    for mach, angle, number in STREAMS:
+        section = Airfoil(
+            np.zeros(8) if number is None else sections[number], FarStream(mach, angle)
+        )
+        coarse, own = section.solve_twice(176)
+        finer = section.solve(352, own)
+        other, u, fine = (mach_number(*flow) for flow in (coarse, own, finer))
+        true = float(np.linalg.norm(fine[::2, ::2] - u) / np.linalg.norm(fine[::2, ::2]))
+        stated = stated_error(u, other)
+        print(f"Mach {mach:g}, {angle:g} degrees, section {number}: stated {stated:.5f}, true "
+              f"{true:.5f}, ratio {stated / true:.2f}", flush=True)  # fmt: skip
+
+
 def _summary(rows: np.ndarray) -> None:
     stated, true, drag, lift = rows.T
     ratios = stated / true
@@ -154,5 +153,11 @@ def _spread(values: np.ndarray) -> str:
 
 if __name__ == "__main__":
     what, *numbers = sys.argv[1:]
-    commands = {"limits": limits, "designs": designs, "errors": errors, "statistics": statistics}
+    commands = {
+        "limits": limits,
+        "streams": streams,
+        "designs": designs,
+        "errors": errors,
+        "statistics": statistics,
+    }
     commands[what](*(int(n) if n.isdigit() else n for n in numbers))

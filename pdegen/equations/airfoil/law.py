@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from pdegen.domains import Curvilinear
 from pdegen.equations.airfoil.grid import BASE, WAKE, c_grid
-from pdegen.equations.airfoil.solver import FarStream
+from pdegen.equations.airfoil.stream import FarStream
 from pdegen.law.check import Bound, Distinct, Law, Values
 from pdegen.law.gaussian import EPSILON
 from pdegen.law.uniform import UniformLaw

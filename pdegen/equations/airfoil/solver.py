@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
 
 from pdegen.equations.airfoil.grid import BASE, OUTWARD, SIDE, WAKE, c_grid
 from pdegen.equations.airfoil.mesh import Mesh, topology
+from pdegen.equations.airfoil.stream import FarStream
 
 _START, _NEAR, _HIGHEST = 20.0, 50.0, 1e9  # numbers of Courant, the second near a solution
 _CHANGE, _TURN = 0.3, 0.4  # of densities, relative, and of velocities, that a step may bring
@@ -26,50 +26,6 @@ _INEXACT, _SWEEPS = 1e-3, 6  # of linear systems, relative, and sweeps of refine
 
 class FlowError(ArithmeticError):
     """A flow that cannot be computed; one line says why."""
-
-
-@dataclass(frozen=True)
-class FarStream:
-    """The gas far away, where ρ = p = 1.
-
-    Args:
-        mach: Its Mach number.
-        angle: Of its direction over the chord, in degrees.
-        gamma: Ratio γ of specific heats.
-    """
-
-    mach: float
-    angle: float = 0.0
-    gamma: float = 1.4
-
-    @property
-    def speed(self) -> float:
-        return self.mach * float(np.sqrt(self.gamma))
-
-    @property
-    def direction(self) -> Float[np.ndarray, "2"]:
-        radians = np.deg2rad(self.angle)
-        return np.array([np.cos(radians), np.sin(radians)])
-
-    @property
-    def state(self) -> Float[np.ndarray, "3"]:
-        """ρ, u, v."""
-        return np.array([1.0, *(self.speed * self.direction)])
-
-    @property
-    def enthalpy(self) -> float:
-        """h = γ/(γ - 1) p/ρ + |u|²/2, of all of the gas."""
-        return self.gamma / (self.gamma - 1) + self.speed**2 / 2
-
-    def pressure(self, q: Float[np.ndarray, " *shape 3"]) -> Float[np.ndarray, " *shape"]:
-        """p of states ρ, u, v."""
-        rho, u, v = np.moveaxis(q, -1, 0)
-        return (self.gamma - 1) / self.gamma * rho * (self.enthalpy - (u * u + v * v) / 2)
-
-    def mach_number(self, q: Float[np.ndarray, " *shape 3"]) -> Float[np.ndarray, " *shape"]:
-        """|u|/c of states ρ, u, v."""
-        rho, u, v = np.moveaxis(q, -1, 0)
-        return np.sqrt((u * u + v * v) * rho / (self.gamma * self.pressure(q)))
 
 
 @dataclass(frozen=True)
@@ -96,7 +52,8 @@ class Euler:
     Args:
         mesh: Of the cells.
         stream: The gas.
-        outside: States ρ, u, v beyond the outer faces; by default those of the stream.
+        outside: States ρ, u, v beyond the outer faces; by default those of the stream with the
+            vortex of the lift that a flow has.
 
     References: P. L. Roe, J. Comput. Phys. 43 (1981); B. van Leer, J. Comput. Phys. 32 (1979);
     F. Rieper, J. Comput. Phys. 230 (2011); W. A. Mulder and B. van Leer, J. Comput. Phys. 59
@@ -107,14 +64,13 @@ class Euler:
     stream: FarStream
     outside: Float[np.ndarray, "faces 3"] | None = None
 
-    @cached_property
     def _arrays(
-        self,
+        self, q: np.ndarray
     ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
         """Faces, outer faces and the wall, as `kernels` has them."""
         outside = self.outside
         if outside is None:
-            outside = np.tile(self.stream.state, (len(self.mesh.outside), 1))
+            outside = self.stream.with_vortex(self.forces(q)[1], self.mesh.outside)
         return self.mesh.faces, self.mesh.far(outside), self.mesh.wall
 
     @property
@@ -133,14 +89,15 @@ class Euler:
     def _residual(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         from pdegen.equations.airfoil.kernels import residual
 
-        return residual(q, *self._arrays, self._gas)
+        return residual(q, *self._arrays(q), self._gas)
 
     def jacobian(self, q: Float[np.ndarray, "cells 3"]) -> Float[np.ndarray, "entries 3 3"]:
-        """The derivatives of `residual` by q, in the places of `Topology.columns`."""
+        """The derivatives of `residual` by q, in the places of `Topology.columns`, without those of
+        the vortex outside: a change of the lift changes it by a thirtieth."""
         from pdegen.equations.airfoil.kernels import jacobian
 
         top = self.mesh.topology
-        return jacobian(q, *self._arrays, self._gas, top.places, len(top.columns))
+        return jacobian(q, *self._arrays(q), self._gas, top.places, len(top.columns))
 
     def _possible(self, q: np.ndarray) -> bool:
         left = self.stream.enthalpy - (q[:, 1] ** 2 + q[:, 2] ** 2) / 2
@@ -308,7 +265,7 @@ class Airfoil:
 
         Args:
             resolution: A multiple of 22.
-            near: A flow on a grid of half or twice as many cells, to begin with.
+            near: A flow on another grid, to begin with.
 
         Raises:
             FlowError: If there is no such grid, or no steady flow is found.
@@ -320,38 +277,35 @@ class Airfoil:
         return euler, euler.solve(euler.undisturbed, self.tolerance)
 
     def solve_twice(self, resolution: int) -> tuple[tuple[Euler, Solution], tuple[Euler, Solution]]:
-        """The flows on half as many cells and on `resolution` cells.
+        """The flows on `coarser(resolution)` and on `resolution` cells.
 
         Raises:
             FlowError: As `solve`.
         """
         try:
-            coarse = self.solve(resolution // 2)
+            coarse = self.solve(coarser(resolution))
         except FlowError:  # the finer grid may be easier, and a good start
             fine = self.solve(resolution)
-            return self.solve(resolution // 2, fine), fine
+            return self.solve(coarser(resolution), fine), fine
         return coarse, self.solve(resolution, coarse)
 
 
+def coarser(resolution: int) -> int:
+    """The cells of the flow that another is compared with: three quarters, or a little less, for
+    grids have multiples of 22. On half as many the trailing edge is far from resolved."""
+    step = BASE // 10
+    return 3 * resolution // (4 * step) * step
+
+
 def moved(euler: Euler, solution: Solution, mesh: Mesh) -> Float[np.ndarray, "cells 3"]:
-    """A solution in the cells of a grid that is twice as fine, linearly in its numbering, or half
-    as fine, with the mass and the momentum of four cells in one."""
+    """A solution in the cells of another grid of the same section, linearly in the numbering."""
     values = solution.q[euler.mesh.topology.number]
-    if len(mesh.volumes) < len(solution.q):
-        mass = values[..., :1] * euler.mesh.areas[..., None]
-        held = np.concatenate([euler.mesh.areas[..., None], mass, mass * values[..., 1:]], axis=-1)
-        held = held[::2] + held[1::2]
-        held = held[:, ::2] + held[:, 1::2]
-        values = np.concatenate(
-            [held[..., 1:2] / held[..., :1], held[..., 2:] / held[..., 1:2]], -1
-        )
-    else:
-        for axis in (0, 1):
-            n = values.shape[axis]
-            before = values.take(np.r_[0, : n - 1], axis)
-            after = values.take(np.r_[1:n, n - 1], axis)
-            pairs = np.stack([(3 * values + before) / 4, (3 * values + after) / 4], axis=axis + 1)
-            values = pairs.reshape((*values.shape[:axis], 2 * n, *values.shape[axis + 1 :]))
+    for axis, count in enumerate(mesh.topology.number.shape):
+        n = values.shape[axis]
+        place = np.clip((np.arange(count) + 0.5) * n / count - 0.5, 0, n - 1)
+        before = np.minimum(place.astype(int), n - 2)
+        share = (place - before).reshape([-1 if k == axis else 1 for k in range(3)])
+        values = (1 - share) * values.take(before, axis) + share * values.take(before + 1, axis)
     found = np.empty((mesh.topology.number.size, 3))
     found[mesh.topology.number] = values
     return found

@@ -19,12 +19,13 @@ from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.burgers.law import burgers_law
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
-from pdegen.equations.in_time import TimesFromStart, check_steps
+from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps
 from pdegen.equations.registry import equation
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
+from pdegen.numerics.interpolant import interpolated
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import (
     Coefficient,
@@ -35,6 +36,7 @@ from pdegen.schema import (
     Size,
     Strict,
 )
+from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -146,10 +148,7 @@ class Burgers(Problem):
                 f"initial.modes = {self.initial.modes} need solver.resolution >= "
                 f"{2 * self.initial.modes + 2}, got {solving}"
             )
-        if solving % self.resolution:
-            raise ValueError(
-                f"resolution must divide solver.resolution = {solving}, got {self.resolution}"
-            )
+        check_divides(self.resolution, solving)
         if isinstance(self.solver, ETDRK4Method):
             check_steps(self.solver.dt, self.times)
         return self
@@ -226,6 +225,20 @@ class Burgers(Problem):
             u[block] = xp.astype(solution.u[:, :, ::stride], xp.float32)
             error[block] = solution.error
         return {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}
+
+    @property
+    def input_modes(self) -> int:
+        return self.initial.modes
+
+    def of_interpolant(self, a: np.ndarray) -> np.ndarray:
+        _, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
+        u = solver.solve(interpolated(a, self.solver.resolution), list(self.times)).u
+        u = u[:, :, :: solver.grid.stride_to(PeriodicGrid(self.resolution))]
+        return u[:, 0] if len(self.times) == 1 else u
+
+    def software(self, device: str | None = None) -> dict[str, str]:
+        compiled = device is None and isinstance(self.solver, ETDRK4Method)
+        return super().software(device) | (versions("numba") if compiled else {})
 
     def law(self) -> Law:
         solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)

@@ -25,6 +25,7 @@ from pdegen.numerics.failure import SolveError
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
 from pdegen.schema import Count, InverseLength, Positive, SchemaError, Strict, Tolerance
+from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, scalar
 
@@ -355,6 +356,11 @@ class Darcy(Problem):
         if row is not None:
             raise SampleError(samples[row], "u is not finite")
         return {"a": a, "u": u, "residual": residual}
+
+    def software(self, device: str | None = None) -> dict[str, str]:
+        """Labels are compared to finite volumes, which Numba compiles."""
+        made = super().software(device) | versions("numba")
+        return made | (client.versions() if self.solver.method == "finite-element" else {})
 
     def law(self) -> Law:
         claims = self.solver.claims(self.resolution)

@@ -16,6 +16,7 @@ from pdegen.law.check import Law
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
 from pdegen.schema import Coefficient, Count, Positive, Size, Strict, near
+from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -161,6 +162,9 @@ class InviscidBurgers(Problem):
             a[block], u[block], error[block] = averages(u0, n), *solution
         u = u[:, 0] if len(self.times) == 1 else u
         return {"a": a, "u": u, "theta": theta, "error": error}
+
+    def software(self, device: str | None = None) -> dict[str, str]:
+        return super().software(device) | versions("numba")
 
     def law(self) -> Law:
         periodic = self.boundary == "periodic"

@@ -18,6 +18,7 @@ from pdegen.law.check import Law
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.uniform import Range, uniforms
 from pdegen.schema import Count, NonNegative, Strict, Tolerance
+from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -332,6 +333,9 @@ class Plasticity(Problem):
             "status": np.zeros(len(samples), np.int64),
             **found,
         }
+
+    def software(self, device: str | None = None) -> dict[str, str]:
+        return super().software(device) | versions("numba")
 
     def law(self) -> Law:
         return plasticity_law(

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, SampleError
-from pdegen.equations.in_time import TimesFromStart, check_steps
+from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps
 from pdegen.equations.registry import equation
 from pdegen.equations.semilinear.initial import (
     Bounded,
@@ -34,6 +34,7 @@ from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
+from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -221,10 +222,7 @@ class SemilinearProblem(Problem):
         for name, n in (("resolution", self.resolution), ("solver.resolution", solving)):
             if n < 4 or n % 2:
                 raise ValueError(f"{name} must be even and >= 4, got {n}")
-        if solving % self.resolution:
-            raise ValueError(
-                f"resolution must divide solver.resolution = {solving}, got {self.resolution}"
-            )
+        check_divides(self.resolution, solving)
         if self.resolution < 2 * modes + 2:
             raise ValueError(
                 f"initial.modes = {modes} need resolution >= {2 * modes + 2}, got {self.resolution}"
@@ -367,6 +365,10 @@ class SemilinearProblem(Problem):
             if "step" in store:
                 store["step"][block] = found.step
         return store
+
+    def software(self, device: str | None = None) -> dict[str, str]:
+        compiled = device is None and not self.terms.diagonal
+        return super().software(device) | (versions("numba") if compiled else {})
 
     def law(self) -> Law:
         grids, count = self._grids(self.resolution), len(self.components)

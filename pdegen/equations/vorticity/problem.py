@@ -20,10 +20,12 @@ from pdegen.law.check import Law
 from pdegen.law.follows import Evolved
 from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
+from pdegen.numerics.interpolant import interpolated
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.torus import TorusGaussianField
 from pdegen.schema import Coefficient, Count, InverseLength, Positive, Size, Strict, Tolerance
+from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -259,6 +261,21 @@ class Vorticity(Problem):
         else:
             values = torus.to_points(w, (self.resolution,) * 2)
         return xp.astype(values, xp.float32)
+
+    @property
+    def input_modes(self) -> int:
+        return self.initial.modes
+
+    def of_interpolant(self, a: np.ndarray) -> np.ndarray:
+        _, flow, solver = _built(self, None)  # pyright: ignore[reportArgumentType]: frozen
+        w0 = flow.torus.to_modes(interpolated(a, self.solver.resolution, 2))
+        found = solver.solve(w0[:, None], self.times, self.certified)
+        u = self._restricted(flow.torus, found.v[:, :, 0])
+        return u[:, 0] if len(self.times) == 1 else u
+
+    def software(self, device: str | None = None) -> dict[str, str]:
+        compiled = device is None
+        return super().software(device) | (versions("numba") if compiled else {})
 
     def law(self) -> Law:
         stride, n = self.restriction == "stride", self.resolution

@@ -20,6 +20,7 @@ from pdegen.foreign.importing import import_files
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import Job, Options, write
 from pdegen.store.layout import Layout
+from pdegen.store.signed import signed, unsigned
 from pdegen.store.store import StoreError
 from pdegen.store.variables import Coordinate, Variable, function, positions, scalar, times
 from tests.pdegen.foreign.files import imported, random, value
@@ -240,9 +241,9 @@ def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_p
 )
 def test_a_changed_description_is_refused_in_one_line(mixed, tmp_path, change):
     folder = export(mixed.url, "npy", tmp_path / "out")
-    text = json.loads((folder / "pdegen.json").read_text("utf-8"))
+    text = unsigned((folder / "pdegen.json").read_bytes())
     change(text)
-    (folder / "pdegen.json").write_text(json.dumps(text), "utf-8")
+    (folder / "pdegen.json").write_bytes(signed(text))
     with pytest.raises(ForeignError) as caught:
         imported(tmp_path, folder)
     assert "\n" not in str(caught.value)

@@ -17,6 +17,7 @@ from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.exporting import export
 from pdegen.foreign.importing import import_files
 from pdegen.making.generate import RecipeJob, generate
+from pdegen.markdown import escaped
 from pdegen.store.store import Store
 from tests.absent import absent
 from tests.forked import forked
@@ -174,7 +175,8 @@ def test_the_card_has_a_header_and_says_what_the_data_are(finished, tmp_path):
     assert said["license"] == "cc-by-4.0"
     assert said["size_categories"] == ["n<1K"]
     assert [one["split"] for one in said["configs"][0]["data_files"]] == [*finished.said.splits]
-    for word in (finished.said.equation, finished.said.content, finished.said.fingerprint):
+    equation = escaped(finished.said.equation)
+    for word in (equation, finished.said.content, finished.said.fingerprint):
         assert word in text
     assert "load_dataset" in text
     assert "Zarr v3 group" not in text

@@ -44,7 +44,8 @@ def test_a_file_that_is_not_known_is_listed_with_what_to_say(tmp_path):
         imported(tmp_path, file)
     message = str(caught.value)
     assert "p (10, 8) float64, q (10, 8) float64" in message
-    assert "Give input, target, grid, splits" in message
+    for option in ("--input", "--target", "--grid", "--split (NAME=SIZE"):
+        assert option in message
     assert "\n" not in message
 
 

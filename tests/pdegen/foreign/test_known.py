@@ -127,6 +127,16 @@ def test_navier_stokes_viscosity_follows_from_the_name_or_the_times(tmp_path, na
 
 
 @pytest.mark.parametrize(
+    ("samples", "validation"), [(1200, None), (1250, (1000, 1050)), (5000, (4600, 4800))]
+)
+def test_splits_of_navier_stokes_begin_with_1000_and_end_with_200(tmp_path, samples, validation):
+    file = mat5(tmp_path / "ns.mat", {"a": random(samples, 2, 2), "u": random(samples, 2, 2, 20)})
+    plan = known(merged([opened(file, tmp_path)]), Declaration())
+    expected = {"train": (0, 1000), "test": (samples - 200, samples)}
+    assert plan.splits == expected | ({"validation": validation} if validation else {})
+
+
+@pytest.mark.parametrize(
     ("name", "key", "expected"),
     [
         ("1D_Burgers_Sols_Nu0.01.hdf5", "viscosity", 0.01 / np.pi),

@@ -43,7 +43,7 @@ def test_a_file_is_replaced(tmp_path):
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_folder_is_replaced(tmp_path, monkeypatch, exchange):
     if not exchange:
-        monkeypatch.setattr(module, "_exchanged", lambda a, b: False)
+        monkeypatch.setattr(module, "exchanged", lambda a, b: False)
     folder_with(tmp_path / "out", "old")
     with replacing(tmp_path / "out") as partial:
         folder_with(partial, "new")
@@ -99,14 +99,14 @@ def test_a_link_in_the_place_of_the_hidden_folder_is_refused(tmp_path):
 
 def test_all_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     order, real = [], os.fsync
-    exchange = module._exchanged
+    exchange = module.exchanged
 
     def note(handle):
         order.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
         real(handle)
 
     monkeypatch.setattr(os, "fsync", note)
-    monkeypatch.setattr(module, "_exchanged", lambda a, b: order.append("swap") or exchange(a, b))
+    monkeypatch.setattr(module, "exchanged", lambda a, b: order.append("swap") or exchange(a, b))
     folder_with(tmp_path / "out", "old")
     with replacing(tmp_path / "out") as partial:
         folder_with(partial, "new")

@@ -83,6 +83,19 @@ def test_the_transforms_of_other_devices_count() -> None:
     assert [p.flops for p in transforms] == [2 * 2 * 16 * 6 * c for c in (8, 48, 48, 48)]
 
 
+def test_products_in_full_precision_count() -> None:
+    """On a GPU they are one operation of this package; complex ones are four products."""
+    for dtype, real in ((torch.float32, 1), (torch.complex64, 4)):
+        f, g = torch.ones(5, 2, 3, dtype=dtype), torch.ones(5, 3, 4, dtype=dtype)
+        f.requires_grad_()
+        g.requires_grad_()
+        found = products_of(
+            lambda f=f, g=g: torch.ops.operators.exact_bmm(f, g).abs().sum().backward()
+        )
+        assert [p.flops for p in found] == [real * 5 * 2 * 2 * 3 * 4] * 3
+        assert found[0].bytes == f.element_size() * 5 * (2 * 3 + 3 * 4 + 2 * 4)
+
+
 @pytest.mark.parametrize("graphed", [False, True])
 def test_alone_are_the_same_products(graphed: bool) -> None:
     model = GalerkinTransformer(width=8, depth=1, feedforward=6, modes=3)

@@ -28,6 +28,10 @@ PROTOCOL = 1
 VARIABLE = "PDEGEN_DOLFINX_PYTHON"
 SYSTEM_PYTHON = "/usr/bin/python3"
 _PROBE = "import dolfinx, numpy, petsc4py.PETSc as p; assert numpy.dtype(p.ScalarType).kind == 'f'"
+_VERSIONS = (
+    "import dolfinx, petsc4py.PETSc as p; "
+    "print(dolfinx.__version__, '.'.join(map(str, p.Sys.getVersion())))"
+)
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
 _BLOCK_BYTES = 2**24  # of coefficients in one request
@@ -80,6 +84,23 @@ def _found(python: str) -> bool:
         return subprocess.run(command, env=_environment(), capture_output=True).returncode == 0
     except OSError:
         return False
+
+
+def versions() -> dict[str, str]:
+    """The versions of dolfinx and PETSc that solve; nothing where there is no dolfinx."""
+    try:
+        return dict(_versions(interpreter()))
+    except MissingDolfinxError:
+        return {}
+
+
+@lru_cache
+def _versions(python: str) -> tuple[tuple[str, str], ...]:
+    command = [python, "-I", "-c", _VERSIONS]
+    said = subprocess.run(
+        command, env=_environment(), capture_output=True, text=True, check=True
+    ).stdout.split()
+    return tuple(zip(("dolfinx", "petsc"), said[-2:], strict=True))
 
 
 def _has_dolfinx(python: str) -> bool:

@@ -1,0 +1,188 @@
+"""Galerkin attention as the affine map of the points that it is, with its gradient written out.
+
+On a GPU a layer of a small model is more launches than work: most of them are of the d x d matrices
+between its two passes over the points. Here these lie beside one another, and each is a product or
+two. `Attention` has the formulas, in PyTorch's own operations; this is the same map.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from operators.nn.fused import parts_of
+
+Values = Float[Tensor, "batch n d"]
+Head = Float[Tensor, "h _"]
+
+
+def galerkin_map(
+    u: Values,
+    x: Float[Tensor, "n p"],
+    weight: Float[Tensor, "3 d d"],
+    bias: Float[Tensor, "3 d"],
+    out_weight: Float[Tensor, "d _"],
+    out_bias: Float[Tensor, " d"],
+    heads: int,
+    norms: tuple[Head, Head, Head, Head] | None = None,
+    eps: float = 1e-5,
+    added: bool = True,
+) -> Values:
+    """Σ_h [x Q_h] [x K_h]ᵀ[x V_h] W_h/n + b, and u where it is `added`.
+
+    Args:
+        u: Values at the points.
+        x: Points, without a gradient.
+        weight, bias: Of the projections to Q, K and V.
+        out_weight, out_bias: W, h blocks of p + d/h columns, and b.
+        heads: Number of heads h.
+        norms: Scale and shift of the layer norms of K, then those of V; None without them.
+        eps: Added to the variance in these.
+        added: Whether u is added to the result.
+    """
+    parameters = (weight, bias, out_weight, out_bias, *(norms or ()))
+    return _GalerkinMap.apply(u, x, heads, eps, added, *parameters)  # pyright: ignore[reportReturnType]
+
+
+class _GalerkinMap(torch.autograd.Function):
+    """With Z = [1 x K̂], K̂ before scale and shift, [x K] = Z S: S has the shift in its first row,
+    then an identity, then the scale. The matrices of the sums are kept as (h, rows, batch,
+    columns), so that a product from either side is one for each head."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, u: Tensor, x: Tensor, heads: int, eps: float, added: bool, weight: Tensor,
+        bias: Tensor, out_weight: Tensor, out_bias: Tensor, *norms: Tensor,
+    ) -> Tensor:  # fmt: skip
+        (batch, n, d), p, features = u.shape, x.shape[1], u.shape[2] // heads
+        raw = torch.nn.functional.linear(u, weight[1:].flatten(0, 1), bias[1:].flatten())
+        kv, statistics = raw, ()
+        if norms:
+            kv, *statistics = torch.native_layer_norm(
+                raw.view(batch, n, -1, features), [features], None, None, eps
+            )
+            kv = kv.view(batch, n, -1)
+        ones_x = x.new_ones(batch, n, p + 1)
+        ones_x[..., 1:] = x
+        first = 0 if norms else 1  # of the columns of [1 x] beside K
+        z, q = ones_x[0, :, first:], p + 1 - first
+        size, parts = q + features, parts_of(n, u)
+        rows = ones_x.view(batch * parts, -1, p + 1)
+        kv_parts = kv.view(batch * parts, n // parts, -1)
+        k, v = kv_parts.chunk(2, -1)
+        # sums over the points, each straight to its place
+        sums = u.new_empty(heads, size, batch, size)
+        sums[:, :q, :, :q] = (z.T @ z)[:, None]
+        by_z = torch.bmm(rows[..., first:].mT, kv_parts)
+        by_z = by_z.view(batch, parts, q, 2, heads, features)
+        torch.sum(by_z[..., 0, :, :].permute(3, 4, 0, 2, 1), -1, out=sums[:, q:, :, :q])
+        torch.sum(by_z[..., 1, :, :].permute(3, 2, 0, 4, 1), -1, out=sums[:, :q, :, q:])
+        blocks = torch.bmm(k.mT, v).view(batch, parts, heads, features, heads, features)
+        blocks = blocks.diagonal(dim1=2, dim2=4).permute(4, 2, 0, 3, 1)
+        torch.sum(blocks, -1, out=sums[:, q:, :, q:])
+        w = out_weight.view(d, heads, -1).permute(1, 2, 0)  # (h, p + d/h, d)
+        if not norms:
+            scales, left, right = None, sums, w / n
+        else:
+            scales = u.new_zeros(2, heads, size, p + features)
+            scales[:, :, 1:q, :p].diagonal(dim1=2, dim2=3).fill_(1)
+            for own, scale, shift in zip(scales, norms[::2], norms[1::2], strict=True):
+                own[:, 0, p:] = shift
+                own[:, q:, p:].diagonal(dim1=1, dim2=2).copy_(scale)
+            right = u.new_empty(heads, size, d).baddbmm_(scales[1], w, beta=0, alpha=1 / n)
+            left = torch.bmm(scales[0].mT, sums.flatten(2))
+        c = torch.bmm(left.view(heads, -1, size), right).view(heads, -1, batch, d)
+        b = c[:, p:].reshape(d, batch * d)
+        of_ones_x = u.new_empty(batch, p + 1, d)
+        torch.sum(c[:, :p], 0, out=of_ones_x[:, 1:].transpose(0, 1))
+        torch.add(torch.mm(bias[:1], b).view(batch, d), out_bias, out=of_ones_x[:, 0])
+        through = torch.mm(weight[0].T, b).view(d, batch, d)
+        # u itself is added in full precision, whatever that of the products is
+        out = torch.baddbmm(u, ones_x, of_ones_x) if added else torch.bmm(ones_x, of_ones_x)
+        out.baddbmm_(u, through.transpose(0, 1))
+        ctx.sizes, ctx.added = (heads, parts, p), added
+        ctx.save_for_backward(
+            u, z, rows, raw, kv, sums, scales, left, right, b, through, weight, bias, out_weight,
+            *statistics,
+        )  # fmt: skip
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        u, z, rows, raw, kv, sums, scales, left, right, b, through, *kept = ctx.saved_tensors
+        weight, bias, out_weight, *statistics = kept
+        (heads, parts, p), (batch, n, d) = ctx.sizes, u.shape
+        q, size, features = z.shape[1], sums.shape[1], d // heads
+        g = grads[0].contiguous()
+        g_weight, g_bias = torch.empty_like(weight), torch.empty_like(bias)
+        g_parts = g.view(batch * parts, -1, d)
+        g_ones_x = torch.bmm(rows.mT, g_parts).view(batch, parts, p + 1, d).sum(1)
+        g_through = u.new_empty(d, batch, d)
+        sums_ug = torch.bmm(u.view(batch * parts, -1, d).mT, g_parts).view(batch, parts, d, d)
+        torch.sum(sums_ug, 1, out=g_through.transpose(0, 1))
+        back = through.permute(1, 2, 0)
+        g_u = torch.baddbmm(g, g, back) if ctx.added else torch.bmm(g, back)
+        # the small matrices
+        offset = g_ones_x[:, 0].reshape(-1)
+        torch.mm(b, g_through.view(d, -1).T, out=g_weight[0])
+        torch.mv(b, offset, out=g_bias[0])
+        g_c = u.new_empty(heads, p + features, batch, d)
+        g_c[:, :p] = g_ones_x[:, 1:].transpose(0, 1)
+        g_b = g_c[0, p:] if heads == 1 else u.new_empty(d, batch, d)
+        torch.mm(weight[0], g_through.view(d, -1), out=g_b.view(d, -1))
+        g_b.view(d, -1).addmm_(bias[0, :, None], offset[None])
+        if heads > 1:
+            g_c[:, p:] = g_b.view(heads, features, batch, d)
+        g_c = g_c.view(heads, -1, d)
+        g_left = torch.bmm(g_c, right.mT)
+        g_right = torch.bmm(left.view(heads, -1, size).mT, g_c)
+        g_out_weight = torch.empty_like(out_weight)
+        w, g_w = (v.view(d, heads, -1).permute(1, 2, 0) for v in (out_weight, g_out_weight))
+        g_norms: tuple[Tensor, ...] = ()
+        if scales is None:
+            g_sums = g_left
+            torch.mul(g_right, 1 / n, out=g_w)
+        else:
+            g_left = g_left.view(heads, p + features, -1)
+            g_scales = torch.empty_like(scales)
+            torch.bmm(sums.flatten(2), g_left.mT, out=g_scales[0])
+            g_scales[1].baddbmm_(g_right, w.mT, beta=0, alpha=1 / n)
+            g_w.baddbmm_(scales[1].mT, g_right, beta=0, alpha=1 / n)
+            g_sums = torch.bmm(scales[0], g_left)
+            g_norms = tuple(
+                v for own in g_scales
+                for v in (own[:, q:, p:].diagonal(dim1=1, dim2=2), own[:, 0, p:])
+            )  # fmt: skip
+        g_sums = g_sums.view(heads, size, batch, size)
+        # K and V
+        g_z = u.new_empty(batch, q, 2, heads, features)
+        g_z[:, :, 0] = g_sums[:, q:, :, :q].permute(2, 3, 0, 1)
+        g_z[:, :, 1] = g_sums[:, :q, :, q:].permute(2, 1, 0, 3)
+        g_kv = torch.bmm(z.expand(batch, -1, -1), g_z.flatten(2))
+        blocks = g_sums[:, q:, :, q:].permute(2, 0, 1, 3)  # (batch, h, d/h, d/h)
+        if heads > 1:
+            diagonal = u.new_zeros(batch, heads, features, heads, features)
+            diagonal.diagonal(dim1=1, dim2=3).copy_(blocks.permute(0, 2, 3, 1))
+            blocks = diagonal.view(batch, d, d)
+        else:
+            blocks = blocks[:, 0]
+        k, v = kv.chunk(2, -1)
+        g_k, g_v = g_kv.chunk(2, -1)
+        g_k.baddbmm_(v, blocks.mT)
+        g_v.baddbmm_(k, blocks)
+        if statistics:
+            g_kv, _, _ = torch.ops.aten.native_layer_norm_backward(
+                g_kv.view(batch, n, -1, features), raw.view(batch, n, -1, features), [features],
+                *statistics, None, None, [True, False, False],
+            )  # fmt: skip
+        flat = g_kv.view(batch * n, -1)
+        g_u.view(-1, d).addmm_(flat, weight[1:].flatten(0, 1))
+        torch.mm(flat.T, u.view(-1, d), out=g_weight[1:].view(-1, d))
+        torch.sum(flat, 0, out=g_bias[1:].view(-1))
+        g_out_bias = g_ones_x[:, 0].sum(0)
+        return g_u, None, None, None, None, g_weight, g_bias, g_out_weight, g_out_bias, *g_norms

@@ -1,0 +1,262 @@
+"""A step as one CUDA graph: what can be recorded, and how a recording that fails is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from operators.data import Batch
+from operators.training.memory import is_out_of_memory
+
+Result = TypeVar("Result")
+_WARM_UP = 3  # steps before a graph is captured, as PyTorch advises
+
+# Operations that make the host wait for values of the device: no graph can hold them. The sizes of
+# results follow from values, or a library answers to the host.
+_WAITING = {
+    "_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "bincount",
+    "_unique", "_unique2", "unique_dim", "unique_consecutive",
+    "_linalg_check_errors", "_linalg_eigh", "_linalg_eigvals", "linalg_eig", "_linalg_svd",
+    "linalg_lstsq", "linalg_matrix_exp", "histc", "multinomial",
+}  # fmt: skip
+# Operations of cuSOLVER, cuBLAS or MAGMA that leave their answer on the device. Whether a graph can
+# hold them depends on the library that PyTorch chooses for a size: they are tried.
+_SOLVERS = {
+    "linalg_cholesky_ex", "linalg_solve_triangular", "triangular_solve", "cholesky_solve",
+    "cholesky_inverse", "_cholesky_solve_helper", "linalg_qr", "geqrf", "ormqr",
+    "linalg_householder_product", "linalg_inv_ex", "_linalg_solve_ex", "linalg_lu_factor_ex",
+    "linalg_lu", "linalg_lu_solve", "_linalg_det", "_linalg_slogdet", "linalg_ldl_factor_ex",
+    "linalg_ldl_solve",
+}  # fmt: skip
+_INDEXING = {
+    "index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put",
+}  # fmt: skip
+# what makes tensors of values of the host; their copy to a device is hidden from dispatch modes
+_FROM_HOST = {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
+
+
+class Recorded:
+    """The kernels that a function of a batch launches, recorded once and replayed.
+
+    On a CUDA device as a CUDA graph; on the processor the function is called again, on the same
+    memory, so that tests run the same lines. Random numbers continue to follow torch.manual_seed.
+
+    Args:
+        function: Of batches of these shapes.
+        batch: An example.
+
+    Raises:
+        RuntimeError: If the capture fails. The current stream, the memory and the random numbers
+            are then as if it had never begun.
+    """
+
+    def __init__(self, function: Callable[[Batch], Tensor], batch: Batch) -> None:
+        own = batch.map(lambda v: v.clone())
+        self._memory = own.tensors()
+        if batch.a.device.type != "cuda":
+            self._replay: Callable[[], Any] = lambda: function(own)
+            self._result = None
+            return
+        device = batch.a.device
+        stream = torch.cuda.Stream()
+        for _ in range(_WARM_UP):
+            _on(stream, lambda: function(own))
+        self._result, self._replay = _captured(lambda: function(own), stream, device)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        for own, values in zip(self._memory, batch.tensors(), strict=True):
+            own.copy_(values)
+        result = self._replay()
+        return result if self._result is None else self._result
+
+
+class Repeated:
+    """A function that changes tensors in place, recorded at its fourth call and replayed then.
+
+    The calls before are made as they are: unlike those of a batch they cannot be tried without an
+    effect. On the processor all are, and where the capture fails, which `note` says.
+
+    Args:
+        function: Launches the same kernels on the same memory in every call.
+        device: Where.
+    """
+
+    def __init__(self, function: Callable[[], None], device: torch.device) -> None:
+        self.function, self.device, self.note, self._calls = function, device, "", 0
+        self._replay: Callable[[], Any] | None = None
+        self._stream = torch.cuda.Stream() if device.type == "cuda" else None
+
+    def __call__(self) -> None:
+        if self._stream is None:
+            self.function()
+            return
+        self._calls += 1
+        if self._calls == _WARM_UP + 1:
+            try:
+                _, self._replay = _captured(self.function, self._stream, self.device)
+            except RuntimeError as error:
+                if is_out_of_memory(error):
+                    raise
+                self.note = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if self._replay is None:
+            _on(self._stream, self.function)
+        else:
+            self._replay()
+
+
+def _on(stream: Any, function: Callable[[], Any]) -> None:
+    """Call a function on one stream, which then has all that libraries keep for a stream."""
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        function()
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+def _captured(
+    function: Callable[[], Result], stream: Any, device: torch.device
+) -> tuple[Result, Callable[[], None]]:
+    """What a function returns, and what launches its kernels again on the same memory.
+
+    They are not launched here.
+    """
+    graph, pool = torch.cuda.CUDAGraph(), _new_pool()
+    try:
+        # The context of a capture that fails leaves its stream the current one: the context of the
+        # stream around it does not. Other threads may take memory meanwhile, such as one that
+        # solves what comes next.
+        with (
+            torch.cuda.stream(stream),
+            torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
+        ):
+            result = function()
+    except BaseException:
+        _undo(graph, pool, device)
+        raise
+    return result, graph.replay
+
+
+def _new_pool() -> Any:
+    """The identity of the memory of a capture; None where PyTorch is built without CUDA."""
+    return torch.cuda.graph_pool_handle() if torch.backends.cuda.is_built() else None
+
+
+def _undo(graph: Any, pool: Any, device: torch.device) -> None:
+    """Undo a capture that failed: its share of the memory, the graph, the random numbers.
+
+    Until PyTorch 2.13 the allocator goes on believing that the capture is under way: memory that
+    another stream has used is then never free again. Until 2.14 `reset` keeps the memory.
+    """
+    index = torch.cuda.current_device() if device.index is None else device.index
+    version = tuple(map(int, str(torch.__version__).split(".")[:2]))
+    with ExitStack() as stack:  # the last first; each of them, also where another one fails
+        stack.callback(_renew_generator, device, index)
+        stack.callback(graph.reset)
+        if pool is not None and version < (2, 14):
+            stack.callback(torch._C._cuda_releasePool, index, pool)
+            if version < (2, 13):
+                stack.callback(_end_allocation(), index, pool)
+
+
+def _end_allocation() -> Callable[[int, Any], None]:
+    """PyTorch's function that ends allocation from the pool of a capture, by its name until 2.6 or
+    the later one."""
+    names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
+    return next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))
+
+
+def _renew_generator(device: torch.device, index: int) -> None:
+    """A capture that fails leaves the generator of a device in the capture: give it a new state."""
+    fresh = torch.Generator(device)
+    torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+class Watch(TorchDispatchMode):
+    """Notes operations that a recording cannot hold, or may not hold, by their names.
+
+    Attributes:
+        waits: What makes the host wait for values of the device, copies between host and device
+            among them.
+        solvers: Factorisations and solves by a library: a capture of these can fail.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: set[str] = set()
+        self.solvers: set[str] = set()
+        self._made = _MadeOnHost(self.waits)
+
+    def __enter__(self) -> Watch:
+        self._made.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        self._made.__exit__(*raised)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if name in _WAITING:
+            self.waits.add(name)
+        if name in _SOLVERS:
+            self.solvers.add(name)
+        if name in _INDEXING:
+            self.waits |= _waits_of_indexing(*args)
+        if name == "repeat_interleave" and (kwargs or {}).get("output_size") is None:
+            self.waits.add(name)  # by a tensor of counts: that of a number is another operation
+        if name == "normal" and func._overloadname.endswith("Tensor"):
+            self.waits.add(name)  # deviations are checked
+        result = func(*args, **(kwargs or {}))
+        if name in ("_to_copy", "copy_"):
+            places = {v.device.type for v in (*args, result) if isinstance(v, Tensor)}
+            if len(places) > 1:
+                self.waits.add("copy between devices")
+        return result
+
+
+def _waits_of_indexing(
+    u: Tensor, indices: Iterable[Tensor | None], values: Tensor | None = None, *more: Any
+) -> set[str]:
+    """How u[indices], or u[indices] = values, waits."""
+    given = [i for i in indices if i is not None]
+    found: set[str] = set()
+    # one number of the host at a mask is a masked fill, which launches a kernel alone
+    filled = values is not None and values.device.type == "cpu" and values.numel() == 1
+    if any(i.dtype in (torch.bool, torch.uint8) for i in given) and not filled:
+        found.add("index by a mask")
+    if any(i.device.type != u.device.type for i in given):
+        found.add("copy between devices")
+    return found
+
+
+class _MadeOnHost(TorchFunctionMode):
+    """Notes tensors that are made of values of the host for another device."""
+
+    def __init__(self, waits: set[str]) -> None:
+        super().__init__()
+        self.waits = waits
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _FROM_HOST and result.device.type != "cpu":
+            data = [*args, *(kwargs or {}).values()][func is Tensor.new_tensor]
+            if not (isinstance(data, Tensor) and data.device == result.device):
+                self.waits.add("copy between devices")
+        return result

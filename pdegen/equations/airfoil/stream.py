@@ -1,0 +1,74 @@
+"""The gas far from a section, with the vortex that a lift leaves there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class FarStream:
+    """The gas far away, where ρ = p = 1.
+
+    Args:
+        mach: Its Mach number.
+        angle: Of its direction over the chord, in degrees.
+        gamma: Ratio γ of specific heats.
+    """
+
+    mach: float
+    angle: float = 0.0
+    gamma: float = 1.4
+
+    @property
+    def speed(self) -> float:
+        return self.mach * float(np.sqrt(self.gamma))
+
+    @property
+    def direction(self) -> Float[np.ndarray, "2"]:
+        radians = np.deg2rad(self.angle)
+        return np.array([np.cos(radians), np.sin(radians)])
+
+    @property
+    def state(self) -> Float[np.ndarray, "3"]:
+        """ρ, u, v."""
+        return np.array([1.0, *(self.speed * self.direction)])
+
+    @property
+    def enthalpy(self) -> float:
+        """h = γ/(γ - 1) p/ρ + |u|²/2, of all of the gas."""
+        return self.gamma / (self.gamma - 1) + self.speed**2 / 2
+
+    def pressure(self, q: Float[np.ndarray, " *shape 3"]) -> Float[np.ndarray, " *shape"]:
+        """p of states ρ, u, v."""
+        rho, u, v = np.moveaxis(q, -1, 0)
+        return (self.gamma - 1) / self.gamma * rho * (self.enthalpy - (u * u + v * v) / 2)
+
+    def mach_number(self, q: Float[np.ndarray, " *shape 3"]) -> Float[np.ndarray, " *shape"]:
+        """|u|/c of states ρ, u, v."""
+        rho, u, v = np.moveaxis(q, -1, 0)
+        return np.sqrt((u * u + v * v) * rho / (self.gamma * self.pressure(q)))
+
+    def with_vortex(
+        self, lift: float, points: Float[np.ndarray, "points 2"]
+    ) -> Float[np.ndarray, "points 3"]:
+        """ρ, u, v of the stream and of a vortex at a quarter of the chord, which turns clockwise
+        with the circulation |u| lift/2: the flow far from a section with this lift. ρ has the total
+        enthalpy and the entropy of the stream.
+
+        Args:
+            lift: Over ρ|u|²/2 of the stream and the chord 1.
+            points: Far from the section.
+
+        References: J. L. Thomas and M. D. Salas, Far-field boundary conditions for transonic
+        lifting solutions to the Euler equations, AIAA J. 24 (1986).
+        """
+        x, y = (points - [0.25, 0.0]).T
+        cos, sin = self.direction
+        squeezed = x**2 + y**2 - (self.mach * (y * cos - x * sin)) ** 2
+        turning = self.speed * lift / 2 * np.sqrt(1 - self.mach**2) / (2 * np.pi * squeezed)
+        u, v = self.speed * cos + turning * y, self.speed * sin - turning * x
+        left = (self.gamma - 1) / self.gamma * (self.enthalpy - (u**2 + v**2) / 2)
+        return np.stack([left ** (1 / (self.gamma - 1)), u, v], axis=-1)

@@ -1,0 +1,37 @@
+"""SHA-256 of the values of an array, whatever file holds them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+BLOCK = 2**24  # bytes that are read at a time
+
+
+@dataclass(frozen=True)
+class Digest:
+    """SHA-256 of the bytes of an array in the type of the store: little-endian, the last axis
+    fastest; bool is a byte 0 or 1.
+
+    >>> u, whole, parts = np.arange(6.0).reshape(3, 2), Digest(), Digest()
+    >>> whole.add(np.asfortranarray(u))
+    >>> parts.add(u[:1])
+    >>> parts.add(u[1:])
+    >>> whole.hex == parts.hex
+    True
+    """
+
+    _sha256: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, values: np.ndarray) -> None:
+        """Add the next part of the first axis; an array without axes as a whole."""
+        stored = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
+        self._sha256.update(stored.tobytes())
+
+    @property
+    def hex(self) -> str:
+        """The hexadecimal digits of what was added."""
+        return self._sha256.hexdigest()

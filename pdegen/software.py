@@ -1,0 +1,66 @@
+"""What computes here: versions of packages, the commit of this code, the processor."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[1]
+_SECONDS = 10.0  # that git may take
+
+
+@cache
+def installed(name: str) -> str:
+    """The version of a distribution; "" where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def versions(*names: str) -> dict[str, str]:
+    """The versions of those distributions that are installed.
+
+    >>> sorted(versions("numpy", "no-such-distribution"))
+    ['numpy']
+    """
+    return {name: installed(name) for name in names if installed(name)}
+
+
+@cache
+def commit() -> str:
+    """The commit of this code, with "-dirty" where it was changed since; "" where it is no checkout
+    or git cannot say."""
+    git = shutil.which("git")
+    if git is None or not (_ROOT / ".git").exists():
+        return ""
+    command = [git, "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=plain, timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+@cache
+def processor() -> str:
+    """The model of the processor, or its architecture where the system names no model."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def here() -> dict[str, str]:
+    """Processor, and commit where there is one."""
+    return {"processor": processor(), **({"commit": commit()} if commit() else {})}

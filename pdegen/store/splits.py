@@ -1,0 +1,35 @@
+"""The splits of a store: disjoint ranges of its samples, by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+
+def fault_of_splits(splits: Mapping[str, Sequence[int]], samples: int) -> str | None:
+    """Why these cannot be the splits of a store; None where they can.
+
+    There is a split train. Each split is a range of at least one sample of the store, and no sample
+    is in two splits, for a score on samples of the training says nothing. Samples may be in none.
+
+    Args:
+        splits: First and one past the last sample of each.
+        samples: Number of samples in the store.
+
+    >>> fault_of_splits({"train": (0, 6), "test": (7, 10)}, 10)
+    >>> fault_of_splits({"train": (0, 6), "test": (5, 10)}, 10)
+    'splits share no sample, got train [0, 6] and test [5, 10]'
+    """
+    if "train" not in splits:
+        return f"splits has a range for train, got {', '.join(splits) or 'none'}"
+    for name, (start, stop) in splits.items():
+        if not 0 <= start < stop <= samples:
+            return f"split {name} is a range of 0 to {samples}, got {[start, stop]}"
+    ranges = sorted((start, stop, name) for name, (start, stop) in splits.items())
+    for (start, stop, name), (other_start, other_stop, other) in itertools.pairwise(ranges):
+        if other_start < stop:
+            return (
+                f"splits share no sample, got {name} {[start, stop]} and "
+                f"{other} {[other_start, other_stop]}"
+            )
+    return None

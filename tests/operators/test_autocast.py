@@ -1,0 +1,119 @@
+"""Half precision as CUDA has it: the rules are PyTorch's, and every operator keeps to them."""
+
+import pytest
+import torch
+
+from operators.data import Batch
+from operators.norms import RelativeL2
+from operators.training.step import AS_WRITTEN, Acceleration, Step
+from operators.transforms import Normalizer, Predictor
+from tests.operators.cuda_rules import NO_KERNELS, as_on_cuda, autocast_of_cuda, in_half, rules
+from tests.operators.test_contract import CASES, FIRST
+from tests.operators.test_contract_domains import COUNTS, SHARED, built, declared, kind_of, points
+
+BF16 = Acceleration("bf16")
+
+
+def test_the_rules_are_all_that_pytorch_has_for_cuda():
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
+    there = {name.removeprefix("aten::") for name in registered}
+    apart = {"cudnn_convolution", "cudnn_convolution_transpose", "binary_cross_entropy",
+             "norm.Scalar", "norm.ScalarOpt_dim"}  # fmt: skip
+    # names of axes, which PyTorch 2.13 has no more, are registered with what is here
+    assert there - apart <= set(rules())
+    assert len(rules()) > 90
+
+
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        (lambda u: u @ u, torch.bfloat16),
+        (lambda u: torch.einsum("ij,jk->ik", u, u), torch.bfloat16),
+        (lambda u: torch.nn.functional.linear(u, u), torch.bfloat16),
+        (lambda u: torch.nn.functional.layer_norm((u @ u), (3,)), torch.float32),
+        (lambda u: (u @ u).softmax(-1), torch.float32),
+        (lambda u: (u @ u).sum(), torch.float32),
+        (lambda u: (u @ u).pow(2), torch.float32),
+        (lambda u: torch.cat([u @ u, (u @ u)]), torch.bfloat16),
+        (lambda u: torch.cross(u @ u, u, dim=0), torch.float32),
+        (lambda u: (u.double() @ u.double()).exp(), torch.float64),
+        (lambda u: torch.nn.functional.gelu(u @ u), torch.bfloat16),
+    ],
+)
+def test_results_have_the_type_that_cuda_gives_them(call, dtype):
+    u = torch.rand(3, 3)
+    with autocast_of_cuda(), in_half():
+        assert call(u).dtype == dtype
+
+
+def test_the_rules_of_the_processor_are_back_afterwards():
+    u = torch.rand(3, 4)
+    with in_half():
+        before = torch.fft.rfft(u @ u.T).dtype
+        with autocast_of_cuda(), pytest.raises(RuntimeError, match="Unsupported dtype BFloat16"):
+            torch.fft.rfft(u @ u.T)
+        assert torch.fft.rfft(u @ u.T).dtype == before == torch.complex64
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda u: torch.linalg.cholesky_ex(u).L,
+        lambda u: torch.linalg.solve_triangular(u, u, upper=True),
+        lambda u: torch.linalg.qr(u).Q,
+        lambda u: torch.fft.fft(u),
+        lambda u: torch.linalg.svdvals(u),
+        lambda u: torch.complex(u, u),
+    ],
+)
+def test_what_has_no_kernel_in_half_precision_is_refused(call):
+    with as_on_cuda(), in_half(), pytest.raises(RuntimeError, match=r"BFloat16|no kernel"):
+        call(torch.eye(3) @ torch.eye(3))
+
+
+def test_names_of_kernels_are_those_of_pytorch():
+    for name in NO_KERNELS:
+        assert hasattr(torch.ops.aten, name), name
+
+
+SLOW = pytest.mark.slow  # other layers of the same operators
+WAYS = ("periodic", "curvilinear by sample", "cloud padded")
+
+
+@pytest.mark.usefixtures("unchecked")  # the checks of shapes take most of the time
+@pytest.mark.parametrize(
+    ("label", "dim", "way"),
+    [
+        pytest.param(*case.values, id=case.id, marks=() if case.values[:2] in FIRST else SLOW)
+        for case in declared()
+        if case.values[2] in WAYS and not CASES[case.values[0]].foreign
+    ],
+)
+def test_a_step_in_half_precision_is_that_in_float32_up_to_its_rounding(label, dim, way):
+    """On grids of other sizes than the operator's own too; the gradient reaches every parameter."""
+    x = points(way, dim).float()
+    by_sample = way not in SHARED
+    torch.manual_seed(3)
+    a, u = torch.randn(2, 3, *x.shape[int(by_sample) : -1], 1)
+    own = {"x": x} if by_sample else {}
+    if way == "cloud padded":
+        own["mask"] = torch.arange(a.shape[1]) < torch.tensor(COUNTS)[:, None]
+
+    def gradient(acceleration):
+        torch.manual_seed(1)
+        model = built(label, dim, kind_of(way))
+        if not model.points_by_sample:
+            model.adapt([torch.randn(20, *x.shape[:-1], 1)], x)
+        predictor = Predictor(model, Normalizer.identity(1), Normalizer.identity(1)).train()
+        shared = None if by_sample else x
+        step = Step(predictor, shared, None, RelativeL2(), 1e9, acceleration=acceleration)
+        loss = step(Batch(a, u, **own), seed=0)
+        return float(loss), [p.grad for p in predictor.parameters()], step.note
+
+    expected, written, _ = gradient(AS_WRITTEN)
+    with as_on_cuda():
+        loss, found, note = gradient(BF16)
+    assert note == ""
+    assert loss == pytest.approx(expected, rel=5e-2)  # 8 bits in each product
+    assert [g is None for g in found] == [g is None for g in written]
+    assert all(g is None or g.isfinite().all() for g in found)

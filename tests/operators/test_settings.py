@@ -1,0 +1,172 @@
+"""Numbers of operators: each preset's against a table, and that each setting has an effect.
+
+The number of parameters that the contract counts is blind to most of them: scales, rates of
+dropout, gains, words.
+"""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from pipelines.declared.models import MODELS, parse_model
+from tests.operators.test_contract import CASES, DIMS, points
+
+TABLE = tomllib.loads((Path(__file__).parent / "presets.toml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Where a setting acts that has no effect in the cases of the contract.
+
+    Args:
+        settings: What it acts beside; they replace those of the operator's first case.
+        channels: Input and output channels.
+        weighted: Whether the points have quadrature weights, which differ.
+        curved: Whether the grid is a mesh, whose positions are not those of its indices.
+        n: Points along each axis.
+        dim: Dimension; the highest of the operator where it is None.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    channels: tuple[int, int] = (1, 1)
+    weighted: bool = False
+    curved: bool = False
+    n: int = 16
+    dim: int | None = None
+
+
+FRAMES = Beside({"frame_channels": 2, "frame_padding": 9}, (2, 8))
+ON_POINTS = {"sensor_grid": "points"}
+# what only says which grids are refused
+REFUSES = {("pod-deeponet", "points")}
+BESIDE = {
+    "galerkin-transformer": [Beside({"quadrature": True}, weighted=True)],
+    "galerkin-transformer-2d": [Beside({"decoder": "pointwise"})],
+    "fno": [FRAMES],
+    "f-fno": [FRAMES],
+    "u-fno": [FRAMES],
+    "deeponet": [
+        Beside({"sensor_grid": "points", "sensors": 256}, curved=True),
+        Beside({"branch": "convolution"}, n=32),
+    ],
+    "shift-deeponet": [Beside(n=32)],
+    "pod-deeponet": [
+        Beside({"sensor_grid": "ends", "branch": "mlp", "points": 31}, n=31, dim=1)
+    ],
+    "pit": [Beside(curved=True), Beside({"scale": 0.05})],
+    "lno": [Beside(curved=True)],
+    "gnot": [Beside(channels=(2, 1))],
+    "upt": [Beside({"neighbours": 4})],
+    "lsm": [Beside({"patches": 8})],
+    "transolver-plus": [Beside({"coordinates": "lattice"})],
+    "oformer": [Beside({"decoder": "marching", "frame_channels": 2}, (2, 8))],
+    "ht-net": [Beside({"patch": 6, "stride": 2}, n=32)],
+    "factformer": [Beside({"decoder": "marching", "frame_channels": 2}, (2, 8)),
+                   Beside(curved=True)],
+    "scot": [Beside(n=24)],
+}  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """A setting as TOML has it."""
+    return list(value) if isinstance(value, tuple) else "-" if value is None else value
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_presets_have_the_settings_of_the_table(name):
+    built = {
+        preset: parse_model({"name": name, "preset": preset})
+        for preset in MODELS[name].operator.presets
+    }
+    settings = {
+        preset: {key: plain(getattr(model, key)) for key in type(model).model_fields}
+        for preset, model in built.items()
+    }
+    expected = {preset: {"name": name, **row} for preset, row in TABLE.get(name, {}).items()}
+    assert settings == expected
+
+
+def others(value: Any, annotation: Any) -> Iterator[Any]:
+    """Values near a setting's own, and the other words where it is one."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield from (2 * value, value + 1, max(1, value // 2), value + 2)
+    elif isinstance(value, float):
+        yield from ((0.3,) if value == 0 else (1.5 * value, 0.5 * value))
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            for other in others(item, None):
+                yield [*value[:place], other, *value[place + 1 :]]
+    kinds = get_args(annotation)
+    for kind in [k for option in kinds for k in (get_args(option) or (option,))]:
+        if isinstance(kind, str) and kind != value:
+            yield kind
+
+
+def shown(settings: dict[str, Any], dim: int, beside: Beside) -> dict[str, torch.Tensor]:
+    """The weights of an operator, and its values in training and in evaluation."""
+    torch.manual_seed(1)
+    model = parse_model(settings).build(*beside.channels, dim)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            torch.manual_seed(100 + number)
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    x = points(dim, beside.n, torch.float32)
+    x = x + 0.02 * torch.sin(2 * torch.pi * x.flip(-1)) if beside.curved else x
+    torch.manual_seed(3)
+    a = torch.randn(3, *x.shape[:-1], beside.channels[0])
+    model.adapt([torch.randn(20, *x.shape[:-1], beside.channels[1])], x)
+    weight = {"weight": 1 + x.square().sum(-1)} if beside.weighted and model.weights else {}
+    with torch.no_grad():
+        torch.manual_seed(4)
+        try:
+            trained = model.train()(a, x, **weight)
+            evaluated = model.eval()(a, x, **weight)
+        except ValueError:  # these settings are not for this grid
+            return start
+    return start | {"in training": trained, "in evaluation": evaluated}
+
+
+def differ(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], value: Any) -> bool:
+    """Whether weights or values differ; a word may also make the grid one that is refused."""
+    shared = one.keys() & other.keys()
+    if any(one[k].shape != other[k].shape or not torch.equal(one[k], other[k]) for k in shared):
+        return True
+    unshared = one.keys() ^ other.keys()
+    return bool(unshared if isinstance(value, str) else unshared - {"in training", "in evaluation"})
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", [n for n in MODELS if n != "neuraloperator"])
+def test_each_setting_changes_its_operator(name):
+    """In one of its cases at least: a setting may matter beside some others alone."""
+    labels = [label for label, case in CASES.items() if case.name == name]
+    places = [(CASES[label].settings, DIMS[label][-1], Beside()) for label in labels]
+    first = CASES[labels[0]].settings
+    places += [
+        (first | beside.settings, beside.dim or DIMS[labels[0]][-1], beside)
+        for beside in BESIDE.get(name, [])
+    ]
+    without_effect = MODELS[name].model_fields.keys() - {"name"}
+    for settings, dim, beside in places:
+        named = {"name": name, **settings}
+        own = parse_model(named)
+        before = shown(named, dim, beside)
+        for key in sorted(without_effect):
+            annotation = MODELS[name].model_fields[key].annotation
+            for value in others(getattr(own, key), annotation):
+                try:
+                    after = shown({**named, key: value}, dim, beside)
+                except ValueError:  # it does not fit the other settings
+                    continue
+                if differ(before, after, value):
+                    without_effect = without_effect - {key}
+                    break
+    assert {(name, key) for key in without_effect} == {k for k in REFUSES if k[0] == name}

@@ -1,0 +1,101 @@
+"""Five-point equations, assembled face by face and solved directly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.oracles import five_points
+from tests.pdegen.recomputed.case import Between, Case, Content, Expected, Near, pairs
+
+PHASES: Content = {
+    "equation": "darcy", "source": 1.7, "resolution": 9,
+    "field": {"law": "neumann-gaussian", "sigma": 3.0, "tau": 3.0, "alpha": 2.0, "modes": 4},
+    "coefficient": {"kind": "two-phase", "above": 12.0, "below": 3.0},
+    "solver": {"method": "finite-volume", "faces": "harmonic", "refinement": 1},
+}  # fmt: skip
+SMOOTH: Content = {
+    **PHASES,
+    "coefficient": {"kind": "log-normal", "scale": 1.5},
+    "field": {**PHASES["field"], "law": "dirichlet-gaussian", "sigma": 20.0},
+}
+
+
+def recompute(content: Content, seed: int, samples: range) -> Expected:
+    n, solver, how = content["resolution"], content["solver"], content["coefficient"]
+    means = {"harmonic": lambda v, w: 2 * v * w / (v + w), "arithmetic": lambda v, w: (v + w) / 2}
+    g = np.stack([_field(content["field"], n, seed, sample) for sample in samples])
+    if how["kind"] == "two-phase":
+        a = np.where(g >= 0, how["above"], how["below"])
+    else:
+        a = how["scale"] * np.exp(g)
+    factor = solver["refinement"]
+    u = []
+    for one in a.astype(np.float32).astype(float):
+        fine = np.kron(one, np.ones((factor, factor)))
+        solved = five_points.solve(fine, np.full(fine.shape, content["source"]),
+                                   mean=means[solver["faces"]])  # fmt: skip
+        u.append(solved[factor // 2 :: factor, factor // 2 :: factor])
+    loose = solver["rtol"] > 1e-6
+    return {
+        "a": Near(a, 1e-6),
+        "u": Near(u, 1e-2 if loose else 1e-6),
+        "residual": Between(1e-6 if loose else 0.0, solver["rtol"]),
+    }
+
+
+def _field(law: dict, n: int, seed: int, sample: int) -> np.ndarray:
+    """Σ σ (π²(p² + q²) + τ²)^(-α/2) ξ φ_p φ_q, by shells of growing max(p, q): first
+    p = 0 ... s - 1 at q = s, then q = s ... 0 at p = s."""
+    modes, x = law["modes"], (np.arange(n) + 0.5) / n
+    xi, zeta = pairs(seed, sample, (modes**2 + 1) // 2)
+    drawn = np.stack([xi, zeta], axis=1).ravel()
+    order = [
+        pair
+        for s in range(modes)
+        for pair in ([(p, s) for p in range(s)] + [(s, q) for q in range(s, -1, -1)])
+    ]
+    neumann, g = law["law"] == "neumann-gaussian", np.zeros((n, n))
+    for (p, q), number in zip(order, drawn, strict=False):
+        if neumann and p == q == 0:
+            continue
+        waves = []
+        for k in (p, q):
+            angle = np.pi * (k if neumann else k + 1) * x
+            size = 1.0 if neumann and k == 0 else np.sqrt(2)
+            waves.append(size * (np.cos(angle) if neumann else np.sin(angle)))
+        p, q = (p, q) if neumann else (p + 1, q + 1)
+        operator = np.pi**2 * (p * p + q * q) + law["tau"] ** 2
+        size = law["sigma"] * operator ** (-law["alpha"] / 2)
+        g += size * number * np.outer(*waves)
+    return g
+
+
+_ELEMENTS = "finite elements, in another process: test_finite_element.py has an assembly of its own"
+CASE = Case(
+    {"phases": PHASES, "smooth": SMOOTH},
+    recompute,
+    {
+        "resolution": ("phases", {"resolution": 12}),
+        "source": ("smooth", {"source": -0.6}),
+        "field.law": ("smooth", {"field.law": "neumann-gaussian"}),
+        "field.sigma": ("smooth", {"field.sigma": 12.0}),
+        "field.tau": ("smooth", {"field.tau": 6.0}),
+        "field.alpha": ("smooth", {"field.alpha": 1.7}),
+        "field.modes": ("smooth", {"field.modes": 2}),
+        "coefficient.kind": ("phases", {"coefficient": {"kind": "log-normal"}}),
+        "coefficient.above": ("phases", {"coefficient.above": 5.0}),
+        "coefficient.below": ("phases", {"coefficient.below": 0.2}),
+        "coefficient.scale": ("smooth", {"coefficient.scale": 0.4}),
+        "solver.faces": ("phases", {"solver.faces": "arithmetic"}),
+        "solver.refinement": ("phases", {"solver.refinement": 3}),
+        "solver.rtol": ("smooth", {"solver.rtol": 0.03}),
+    },
+    frozenset({"equation"}),
+    {
+        "solver.limit": "what the iterations do not solve is solved directly: test_finite_volume.py"
+                        "::test_what_the_iterations_do_not_solve_is_solved_directly",
+        "solver.method": _ELEMENTS,
+        **dict.fromkeys([f"solver.{key}" for key in
+                         ("element", "linear", "ranks", "mode", "timeout")], _ELEMENTS),
+    },
+)  # fmt: skip

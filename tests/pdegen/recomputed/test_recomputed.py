@@ -1,0 +1,100 @@
+"""Each key of each equation changes what is stored by the amount that a second computation has."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pdegen.equations.registry import loaded, parsed, word_of
+from tests.pdegen.recomputed import (
+    burgers,
+    darcy,
+    inviscid_burgers,
+    others,
+    pulses,
+    semilinear,
+    shock_tube,
+    vorticity,
+)
+from tests.pdegen.recomputed.case import SAMPLES, SEED, stored, whole
+
+CASES = {
+    "airfoil": others.AIRFOIL,
+    "burgers": burgers.CASE,
+    "darcy": darcy.CASE,
+    "elasticity": others.ELASTICITY,
+    "inviscid-burgers": inviscid_burgers.CASE,
+    "pipe": others.PIPE,
+    "plasticity": others.PLASTICITY,
+    "pulses": pulses.CASE,
+    "semilinear": semilinear.CASE,
+    "shock-tube": shock_tube.CASE,
+    "vorticity": vorticity.CASE,
+}
+NUMERICAL = 20  # tolerances by which a change of a key must exceed them
+
+ROWS = [(word, key) for word, case in CASES.items() for key in case.rows]
+BASES = [(word, base) for word, case in CASES.items() for base in case.bases]
+
+
+def check(case, content):
+    expected = case.recompute(whole(content), SEED, SAMPLES)
+    found = stored(content)
+    assert set(expected) == set(found) == {v.name for v in parsed(content).variables()}
+    off = {name: one.off(found[name]) for name, one in expected.items()}
+    assert {name: x for name, x in off.items() if not x <= 1} == {}
+    return expected
+
+
+@pytest.mark.parametrize(("word", "base"), BASES)
+def test_a_sample_without_symmetry_is_what_a_second_computation_makes_of_its_numbers(word, base):
+    check(CASES[word], CASES[word].bases[base])
+
+
+@pytest.mark.parametrize(("word", "key"), ROWS)
+def test_a_key_changes_a_sample_by_the_amount_that_is_computed_anew(word, key):
+    case = CASES[word]
+    base, _ = case.rows[key]
+    expected = check(case, case.changed(key))
+    before = stored(case.bases[base])
+    seen = [
+        one.off(before[name]) if one.shape in (before[name].shape, ()) else np.inf
+        for name, one in expected.items()
+    ]
+    assert max(seen) > NUMERICAL
+
+
+BLOCKS = {  # what bounds the samples that are computed at a time
+    "burgers": ("_BLOCK", 2), "darcy": ("_BLOCK", 2), "inviscid-burgers": ("_BLOCK", 2),
+    "semilinear": ("_VALUES", 1), "shock-tube": ("_BLOCK", 2), "vorticity": ("_BLOCK", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", BLOCKS)
+def test_samples_of_later_blocks_are_those_that_are_computed_alone(word, monkeypatch):
+    """All that is stored of them: also errors, steps and numbers of iterations."""
+    for content in CASES[word].bases.values():
+        problem = parsed(content)
+        with monkeypatch.context() as patch:
+            name, size = BLOCKS[word]
+            patch.setattr(f"{type(problem).__module__}.{name}", size)
+            found = problem.compute(SEED, range(5, 10))
+        for row, sample in enumerate(range(5, 10)):
+            alone = problem.compute(SEED, range(sample, sample + 1))
+            for variable, values in found.items():
+                np.testing.assert_array_equal(values[row], alone[variable][0], variable)
+
+
+def test_each_key_of_each_equation_has_a_row_or_a_test():
+    keys = {word_of(problem): set(problem.keys()) for problem in loaded()}
+    rows = {word: {*case.rows, *case.words, *case.elsewhere} for word, case in CASES.items()}
+    assert keys == rows
+
+
+def test_the_tests_that_are_named_instead_of_rows_exist():
+    folder = Path(__file__).parents[1]
+    for case in CASES.values():
+        for said in case.elsewhere.values():
+            if "::" in said:
+                file, test = said.split()[-1].split("::")
+                assert f"def {test}(" in (folder / file).read_text("utf-8"), said

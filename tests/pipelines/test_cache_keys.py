@@ -1,0 +1,161 @@
+"""What is kept in the folder of a benchmark is never that of another declaration: every key of an
+experiment is tried."""
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pdegen.making.generate import generate
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from pdegen.store.store import Store
+from pipelines.declared.benchmark import Benchmark, Case
+from pipelines.runs.keys import experiment_key
+from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.runner import StudyTraining
+from pipelines.studies.solver import recipe_of, solver_cost
+from pipelines.tracking.tracker import flat
+from tests.pipelines.test_benchmark import CONTENT, SMALL
+from tests.stores import resealed, with_attributes
+
+CPU = torch.device("cpu")
+COARSER = ({"problem.resolution": 24, "problem.solver.resolution": 24,
+            "problem.initial.modes": 11, "problem.solver.largest_error": 1.0},)  # fmt: skip
+FINER = {"problem.resolution": 32, "problem.solver.resolution": 128}
+RECIPE = {**SMALL, "problem.solver.resolution": 64, "times": [0.05, 0.1], "seed": 5}
+# other values of every key of an experiment, in several tables together where one alone cannot be
+OTHERS = [
+    {"resolutions": [32]},
+    {"data.recipe": "burgers-trajectory"},
+    {"data.overrides.seed": 5},
+    {"data.resolution": 32},
+    {"data.input": "u"},
+    {"data.target": "a"},
+    {"data.target_resolution": 8},
+    {"data.reading": "streamed"},
+    {"data.samples": 4},
+    {"data.epoch_samples": 16},
+    {"data.stream.recipe": "burgers-quick"},
+    {"training.protocol": "published"},
+    {"training.epochs": 3},
+    {"training.batch": 4},
+    {"training.lr": 0.5},
+    {"training.warmup": 0.5},
+    {"training.div": 9.0},
+    {"training.final_div": 9.0},
+    {"training.clip": 0.5},
+    {"training.seed": 7},
+    {"training.average": 0.5},
+    {"training.weights": "points"},
+    {"training.loss.name": "l1"},
+    {"training.optimizer.name": "soap"},
+    {"training.symmetries.shift": True},
+    {"training.symmetries.reflection": True},
+    {"training.symmetries.square": True},
+    {"training.start": "weights.safetensors"},
+    {"normalization.input": "scalar"},
+    {"normalization.target": "scalar"},
+    {"noise": {"kind": "ensemble", "level": 0.1}},
+    {"task.kind": "block"},
+    {"task.kind": "rollout"},
+    {"task.kind": "map", "task.targets": ["a"]},
+]
+# those that change the mean of the training targets, or what it is tested on
+OF_TARGETS = [OTHERS[i] for i in (3, 5, 8)] + OTHERS[-3:]
+
+
+def declared(overrides=(), coarser=COARSER):
+    dataset = CONTENT["datasets"]["burgers"]
+    own = {**dataset["overrides"], "resolutions": [16], **dict(overrides)}
+    dataset = {**dataset, "overrides": own, "coarser": coarser}
+    fno = {"FNO": {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}}
+    content = {**CONTENT, "seeds": 1, "datasets": {"burgers": dataset}, "operators": fno}
+    return Benchmark.parse(content, "small")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Of another seed than the recipe that the experiment declares, and with other splits."""
+    recipe = load_recipe("burgers-quick").with_overrides(RECIPE)
+    return generate(recipe, str(tmp_path_factory.mktemp("store") / "s.zarr"), workers=1).url
+
+
+def keys(overrides, store, folder):
+    """Of a row, of the measured solver, and of a training."""
+    run = BenchmarkRun(declared(overrides), {"burgers": store}, folder)
+    case = Case("burgers", "FNO")
+    training = StudyTraining(run.benchmark.experiment(case, 0, {}), store, folder)
+    return run.digest((case, 0)), run._solver_digest("burgers"), training._made_from()
+
+
+def test_every_key_of_an_experiment_is_tried():
+    dump = declared().datasets["burgers"].load().model_dump(mode="json")
+    known = {key for key in flat(dump) if not key.startswith("model.")} - {"name", "summary"}
+    assert known - {key for other in OTHERS for key in other} == set()
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda other: "-".join(other))
+def test_another_value_of_any_key_is_another_key_of_all_that_is_kept(store, tmp_path, other):
+    before, after = keys({}, store, tmp_path), keys(other, store, tmp_path)
+    if other != {"training.seed": 7}:  # the seeds of rows are those of the benchmark
+        assert all(one != two for one, two in zip(before, after, strict=True))
+    assert keys({}, store, tmp_path) == before
+
+
+@pytest.mark.parametrize("other", OF_TARGETS, ids=lambda other: "-".join(other))
+def test_what_does_not_learn_is_resumed_as_in_a_fresh_folder(store, tmp_path, other):
+    before = BenchmarkRun(declared(), {"burgers": store}, tmp_path / "run").trivial("burgers")
+    run, fresh = (
+        BenchmarkRun(declared(other), {"burgers": store}, tmp_path / name)
+        for name in ("run", "fresh")
+    )
+    assert run.trivial("burgers") == fresh.trivial("burgers") != before
+
+
+def test_files_that_an_experiment_names_are_in_its_key_by_what_they_hold(store, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    experiment = declared({"training.start": str(path)}).datasets["burgers"].load()
+    found = set()
+    for value in (0.0, 1.0):
+        save_file({"weight": torch.full((2,), value)}, path)
+        found.add(experiment_key(experiment, store))
+    assert len(found) == 2
+    streams = [
+        declared({"data.stream.recipe": "burgers-quick", "data.stream.overrides.seed": seed})
+        for seed in (1, 2)
+    ]
+    assert len({experiment_key(s.datasets["burgers"].load(), store) for s in streams}) == 2
+
+
+def test_the_seconds_of_the_data_follow_the_number_of_samples(store, tmp_path):
+    def samples(number):
+        run = BenchmarkRun(declared({"data.samples": number}), {"burgers": store}, tmp_path)
+        if run.solver("burgers") is None:
+            run._measure_solver("burgers")
+        cost = run.solver("burgers")
+        assert cost is not None
+        return cost.samples
+
+    assert [samples(8), samples(4), samples(8)] == [10, 6, 10]
+
+
+def test_the_solver_is_that_of_the_store_whatever_recipe_is_declared(store, tmp_path):
+    run = BenchmarkRun(declared(), {"burgers": store}, tmp_path)
+    cost = solver_cost(run.source("burgers"), [FINER], "l2", None)
+    assert cost["solves"][1].error < 1e-3  # labels of one seed, solved for again
+    assert cost["samples"] == SMALL["train"] + SMALL["validation"]
+
+
+def test_a_recipe_that_is_not_that_of_the_fingerprint_is_refused(store, tmp_path):
+    other = Store(str(shutil.copytree(store, tmp_path / "s.zarr")))
+    said = {**other.attributes["recipe"], "seed": 6}
+    resealed(with_attributes(other, recipe=said))
+    run = BenchmarkRun(declared(), {"burgers": other.url}, tmp_path / "run")
+    with pytest.raises(SchemaError, match="does not have the store's fingerprint"):
+        run.run(CPU)
+    assert not (tmp_path / "run").exists()
+    sound = recipe_of(store, COARSER)
+    assert sound is not None
+    assert sound.seed == 5

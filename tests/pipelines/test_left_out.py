@@ -1,0 +1,168 @@
+"""Samples whose target is 0 have no relative error: they are named, and every mean leaves them out,
+in a training, a search, a table, a comparison, and after `--resume`."""
+
+import csv
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from operators.data import read_pairs
+from operators.training.evaluate import errors_of
+from operators.training.files import read_json
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.importing import import_files
+from pipelines.declared.benchmark import Benchmark
+from pipelines.declared.experiment import load_experiment
+from pipelines.reports.benchmark_report import write_benchmark_report
+from pipelines.reports.comparison_report import write_comparison
+from pipelines.reports.report import write_report
+from pipelines.runs.comparison import read_comparison
+from pipelines.runs.measures import measures_of
+from pipelines.runs.run import evaluate_run, train
+from pipelines.studies.benchmark import BenchmarkRun
+
+CPU = torch.device("cpu")
+SPLITS = {"train": 8, "validation": 4, "test": 4}
+BURGERS = {"data.resolution": 16, "resolutions": [16], "training.epochs": 6, "training.batch": 4}
+SMALL = {**BURGERS, "model.width": 8, "model.depth": 1, "model.feedforward": 8, "model.modes": 4,
+         "model.decoder_width": 8}  # fmt: skip
+FNO = {"name": "fno", "width": 4, "depth": 1, "modes": 4}
+
+
+def store_with(folder, *zero):
+    """Samples a -> u of smooth functions on a circle; the targets of some are 0."""
+    x, rng = np.arange(16) / 16, np.random.default_rng(0)
+    waves = np.stack([np.cos(2 * np.pi * k * x + k) for k in range(1, 4)])
+    a = rng.standard_normal((16, 3)) @ waves
+    u = np.roll(a, 2, axis=1) + 0.1 * a**2
+    u[list(zero)] = 0.0
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, values in (("a", a), ("u", u)):
+        np.save(folder / f"{name}.npy", values.astype("f4"))
+    declared = Declaration(input="a", target="u", grid="periodic", splits=SPLITS)
+    files = [folder / "a.npy", folder / "u.npy"]
+    return import_files(files, str(folder / "store.zarr"), declared).url
+
+
+def declared(**changes):
+    dataset = {"experiment": "benchmark-burgers-quick", "overrides": BURGERS}
+    return Benchmark.parse({
+        "name": "small", "summary": "One operator", "seeds": 1, "datasets": {"burgers": dataset},
+        "operators": {"FNO": {"model": FNO}}, **changes,
+    }, "small")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def with_zeros(tmp_path_factory):
+    """Sample 9 of the validation and sample 13 of the test split are 0."""
+    return store_with(tmp_path_factory.mktemp("zeros"), 9, 13)
+
+
+@pytest.fixture(scope="module")
+def finished(with_zeros, tmp_path_factory):
+    run = BenchmarkRun(declared(), {"burgers": with_zeros}, tmp_path_factory.mktemp("b") / "run")
+    run.run(CPU)
+    write_benchmark_report(run, CPU)
+    return run
+
+
+def test_the_best_epoch_is_that_of_the_samples_that_have_an_error(finished, with_zeros):
+    (row,) = finished.rows()
+    history = finished.history(row)
+    assert all(math.isfinite(epoch.score) for epoch in history)
+    lowest = min(history, key=lambda epoch: epoch.score)
+    assert row.epoch == lowest.epoch > 1
+    training = finished.training_of(row)
+    pairs = read_pairs(with_zeros, "validation", 16)
+    with torch.no_grad():
+        p = training.predictor(CPU).eval()(pairs.a, pairs.x)
+    known = torch.tensor([0, 2, 3])  # sample 9 is the second
+    size = torch.linalg.vector_norm(pairs.u[known, :, 0].double(), dim=1)
+    off = torch.linalg.vector_norm((p - pairs.u)[known, :, 0].double(), dim=1)
+    assert lowest.score == pytest.approx(float((off / size).mean()), rel=1e-6)
+
+
+def test_the_table_has_the_mean_of_the_others_and_names_what_it_leaves_out(finished):
+    (row,) = finished.rows()
+    assert np.isnan(row.errors).tolist() == [False, True, False, False]
+    (line,) = csv.DictReader((finished.folder / "table.csv").read_text("utf-8").splitlines())
+    known = [row.errors[i] for i in (0, 2, 3)]
+    assert float(line["mean"]) == pytest.approx(np.mean(known))
+    assert float(line["worst"]) == max(known)
+    assert float(line["median"]) == np.median(known)
+    assert line["samples"] == "3"
+    assert 0 < float(line["trivial"]) < 10
+    text = (finished.folder / "report.md").read_text("utf-8")
+    assert "Sample 13 has no relative error, as its target is 0; means leave it out." in text
+
+
+def test_a_table_with_such_a_sample_is_finished_by_resume(finished, with_zeros):
+    before = (finished.folder / "table.csv").read_text("utf-8")
+    again = BenchmarkRun(declared(), {"burgers": with_zeros}, finished.folder)
+    again.run(CPU, resume=True)
+    write_benchmark_report(again, CPU)
+    assert (finished.folder / "table.csv").read_text("utf-8") == before
+
+
+def test_a_search_chooses_by_the_samples_that_have_an_error(with_zeros, tmp_path):
+    rates = [1e-6, 1e-2]
+    searched = declared(search={"training.lr": rates})
+    run = BenchmarkRun(searched, {"burgers": with_zeros}, tmp_path / "run")
+    run.run(CPU)
+    (row,) = run.rows()
+    assert row.chosen == {"training.lr": 1e-2}
+
+
+def test_a_run_says_what_it_leaves_out_and_its_pictures_are_drawn(with_zeros, tmp_path):
+    experiment = load_experiment("benchmark-burgers-quick").with_overrides(SMALL)
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for seed, folder in enumerate(folders):
+        own = experiment.with_overrides({"training.seed": seed, "training.epochs": 2})
+        train(own, with_zeros, folder, CPU)
+        (summary,) = evaluate_run(own, with_zeros, folder, CPU)["results"]
+        assert summary["left_out"] == [13]
+        assert math.isfinite(summary["mean"])
+    text = write_report(folders[0], with_zeros, CPU).with_suffix(".md").read_text("utf-8")
+    assert "Sample 13 has no relative error" in text
+    found = read_comparison(folders, tmp_path / "out", CPU)
+    write_comparison(found, tmp_path / "out")
+    kept = read_json(tmp_path / "out" / "comparison.json")
+    assert all(math.isfinite(one["mean"]) for one in kept["variants"])
+    assert all(one["samples"] == 3 for one in kept["differences"].values())
+    assert "Sample 13 has no relative error" in (tmp_path / "out" / "report.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(("split", "zero"), [("validation", range(8, 12)), ("test", range(12, 16))])
+def test_a_split_without_any_error_is_refused_before_anything(refused, tmp_path, split, zero):
+    store = store_with(tmp_path, *zero)
+    words = [f"--set={key}={json.dumps(value)}" for key, value in SMALL.items()]
+    said = refused("train", "benchmark-burgers-quick", "--data", store, "--out", "run", *words)
+    assert f"split {split} of {store}: the targets of all 4 samples are 0" in said
+
+
+def test_a_training_sample_that_is_0_is_named(tmp_path, pdegen):
+    store = store_with(tmp_path, 3)
+    words = [f"--set={key}={json.dumps(value)}" for key, value in SMALL.items()]
+    words.append("--set=training.loss.name=l2")
+    outcome = pdegen("train", "benchmark-burgers-quick", "--data", store, "--out", "run", *words)
+    assert outcome.status != 0
+    assert (
+        "the target is 0 in training samples, and no loss is relative to it: 3" in (outcome.err[-1])
+    )
+
+
+def test_a_prediction_that_is_not_finite_is_infinitely_wrong_and_not_left_out(with_zeros):
+    pairs = replace(read_pairs(with_zeros, "test", 16))
+    p = pairs.u.clone()
+    p[0, 3], p[1, 3] = math.nan, math.inf  # the second has no error whatever is predicted
+    assert errors_of(p, pairs.all, pairs)[:, 0].tolist() == pytest.approx(
+        [math.inf, math.nan, 0.0, 0.0], nan_ok=True
+    )
+    for name, errors in measures_of(p, pairs.all, pairs).items():
+        assert errors[0] == math.inf, name
+        assert errors[1].isnan(), name
+        assert errors[2:].isfinite().all(), name

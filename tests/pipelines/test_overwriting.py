@@ -1,0 +1,99 @@
+"""`--overwrite` removes what was written here, and refuses before anything where more is there."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from operators.training.files import write, write_json
+from pipelines.reports.document import Report
+from pipelines.runs.comparison import COMPARISON
+from pipelines.runs.folder import Holding, RunError
+from pipelines.runs.run import train
+from tests.pipelines.test_run_files import experiment
+
+HELD = [COMPARISON, *(Holding(word, f"{word}.json") for word in ("study", "profile", "benchmark"))]
+EACH = pytest.mark.parametrize("holding", HELD, ids=lambda holding: holding.word)
+
+
+@pytest.fixture
+def copy(finished: tuple[Path, str], tmp_path: Path) -> Path:
+    return shutil.copytree(finished[0], tmp_path / "run")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@EACH
+def test_a_declaration_that_somebody_else_wrote_is_not_believed(
+    holding: Holding, tmp_path: Path
+) -> None:
+    write_json(tmp_path / holding.file, {"name": "mine"})
+    (tmp_path / "thesis.tex").write_text("mine", "utf-8")
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=rf"{holding.file}, thesis\.tex; nothing was deleted"):
+        holding.claim(tmp_path, {}, overwrite=True)
+    assert contents(tmp_path) == before
+
+
+@EACH
+@pytest.mark.parametrize("name", ["tables/mine.csv", "pictures/mine.svg", "notes.txt", "rows/a"])
+def test_files_of_others_are_named_and_nothing_is_deleted(
+    holding: Holding, tmp_path: Path, name: str
+) -> None:
+    holding.claim(tmp_path, {})
+    for ours in ("tables/scores.csv", "rows/a.json"):
+        write(tmp_path / ours, b"ours")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine", "utf-8")
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=rf"{name}; nothing was deleted"):
+        holding.claim(tmp_path, {}, overwrite=True)
+    assert contents(tmp_path) == before
+    (tmp_path / name).unlink()
+    holding.claim(tmp_path, {}, overwrite=True)
+    assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.parametrize("name", ["tables/mine.csv", "pictures/mine.svg", "mine.txt", "report.md"])
+def test_a_run_with_files_of_others_is_not_replaced(
+    copy: Path,
+    store: str,
+    name: str,
+) -> None:
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).write_text("mine", "utf-8")
+    before = contents(copy)
+    with pytest.raises(RunError, match=rf"{name}; nothing was deleted"):
+        train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
+    assert contents(copy) == before
+
+
+def test_a_report_replaces_no_file_of_others(tmp_path: Path) -> None:
+    Holding("study", "study.json").claim(tmp_path, {})
+    for name in ("pictures", "tables"):
+        (tmp_path / name).mkdir()
+    mine = [tmp_path / "pictures/mine.svg", tmp_path / "tables/mine.csv", tmp_path / "report.md"]
+    for path in mine:
+        path.write_text("mine", "utf-8")
+    with pytest.raises(ValueError, match=r"report\.md was not written by pdegen"):
+        Report(title="t", summary="s", notice="", headline=[], sections=[]).write(tmp_path)
+    assert [path.read_text("utf-8") for path in mine] == ["mine"] * 3
+
+
+def test_predictions_beside_a_checkpoint_go_with_the_run(
+    copy: Path,
+    store: str,
+    pdegen: Callable[..., object],
+) -> None:
+    assert pdegen("predict", copy / "best.safetensors", "--data", store).status == 0  # pyright: ignore
+    (copy / "best-predictions.zarr/mine.txt").touch()
+    request = ("predict", copy / "best.safetensors", "--data", store, "--overwrite")
+    assert "mine.txt, which is no prediction" in pdegen(*request).err[0]  # pyright: ignore
+    shutil.copytree(copy, copy.parent / "again")
+    (copy / "best-predictions.zarr/mine.txt").unlink()
+    train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
+    assert not (copy / "best-predictions.zarr").exists()

@@ -1,0 +1,78 @@
+"""A store with two inputs is trained on, evaluated and reported with both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pdegen.schema import SchemaError
+from pipelines.declared.experiment import Experiment, MapTask, load_experiment
+from tests.pipelines.command import Outcome
+from tests.two_inputs import two_input_store
+
+TINY = (
+    "--set", "model.width=8", "--set", "model.heads=1",
+    "--set", "training.epochs=1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return two_input_store(tmp_path_factory.mktemp("two") / "store.zarr")
+
+
+def test_a_model_on_a_store_is_given_all_its_inputs(
+    pdegen: Callable[..., Outcome], store: str
+) -> None:
+    done = pdegen("train", "--model", "galerkin-transformer", "--data", store, "--out", "r", *TINY)
+    assert (done.status, done.err[0]) == (0, "inputs u0, v -> u")
+    config = json.loads(Path("r/run.json").read_text("utf-8"))
+    assert config["experiment"]["task"]["inputs"] == ["u0", "v"]
+    for words in (
+        ("evaluate", "r/best.safetensors", "--data", store),
+        ("predict", "r/best.safetensors", "--data", store),
+    ):
+        done = pdegen(*words)
+        assert done.status == 0, done.err
+
+
+def test_an_input_that_is_not_given_is_named(pdegen: Callable[..., Outcome], store: str) -> None:
+    done = pdegen("train", "--model", "galerkin-transformer", "--data", store, "--out", "r", *TINY,
+                  "--set", "task.inputs=[\"v\"]")  # fmt: skip
+    assert (done.status, done.err[0]) == (0, "inputs v -> u (u0 of the store not given)")
+
+
+def test_inputs_are_of_a_map_without_a_word() -> None:
+    quick = load_experiment("burgers-quick")
+    task = quick.with_overrides({"task.inputs": ["u0", "v"]}).task
+    assert task == MapTask(kind="map", inputs=["u0", "v"])
+    assert quick.with_overrides({"task": {"targets": ["u"]}}).task == MapTask(
+        kind="map", targets=["u"]
+    )
+    content = quick.model_dump(mode="json") | {"task": {"inputs": ["v"]}}
+    assert Experiment.parse(content, "a file").variables[0] == ["v"]
+    with pytest.raises(SchemaError, match=r"task"):
+        quick.with_overrides({"task.history": 2})
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({}, "inputs u0 -> u (v of the store not given)"),
+        ({"kind": "rollout", "history": 2}, "the last frames of u -> u (u0, v of"),
+        ({"kind": "rollout", "static": True}, "the last frames of u, u0 -> u (v of"),
+        ({"kind": "time"}, "inputs u0 -> u (v of"),
+        ({"kind": "block"}, "inputs the first frames of u -> u (u0, v of"),
+        ({"kind": "map", "inputs": ["u0", "v"], "parameters": True}, "u0, v, the parameters -> u"),
+    ],
+)  # fmt: skip
+def test_the_map_is_said_in_a_line(store: str, task: dict[str, object], said: str) -> None:
+    one = load_experiment("burgers-quick").with_overrides(
+        {"data.input": "u0", "training.symmetries.shift": False,
+         "training.symmetries.reflection": False}
+    )  # fmt: skip
+    changed = one.with_overrides({f"task.{k}": v for k, v in task.items()}) if task else one
+    assert said in changed.mapped(store)
