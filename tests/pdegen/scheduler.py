@@ -12,6 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def address_in(file: Path, scheduler: subprocess.Popen[bytes]) -> str:
+    """The address that a scheduler writes into its file, which is there before its text."""
+    while not (file.exists() and (text := file.read_text("utf-8")).endswith("}")):
+        assert scheduler.poll() is None
+        time.sleep(0.05)
+    return json.loads(text)["address"]
+
+
 @contextmanager
 def scheduler_of(
     folder: Path, environment: Mapping[str, str], protocol: str = "tls"
@@ -27,10 +35,7 @@ def scheduler_of(
     try:
         start("dask_scheduler", "--port", "0", "--host", "127.0.0.1", "--protocol", protocol,
               "--scheduler-file", str(file))  # fmt: skip
-        while not file.exists():
-            assert started[0].poll() is None
-            time.sleep(0.05)
-        address = json.loads(file.read_text())["address"]
+        address = address_in(file, started[0])
         start("dask_worker", address, "--nthreads", "1", "--local-directory", str(folder))
         yield address
     finally:

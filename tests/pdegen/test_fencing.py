@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from pdegen.store.lock import LockedError
 from pdegen.store.objects import Objects
 from pdegen.store.record import Record
 from pdegen.store.store import Store, StoreError, open_sealed
+from tests.pdegen.scheduler import address_in
 from tests.stores import faults, interrupted, objects_of
 
 
@@ -66,20 +67,20 @@ def worker(tmp_path):
     }
     file, begin = tmp_path / "scheduler.json", [sys.executable, "-m"]
     options = {"env": environment, "stderr": subprocess.DEVNULL}
-    scheduler = subprocess.Popen(
-        [*begin, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--host",
-         "127.0.0.1", "--scheduler-file", str(file)], **options,
-    )  # fmt: skip
-    until(file)
-    working = subprocess.Popen(
-        [*begin, "distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1",
-         "--no-dashboard", "--no-nanny", "--preload", "tests.pdegen.stalled", "--local-directory",
-         str(tmp_path / "worker")], **options,
-    )  # fmt: skip
-    yield json.loads(file.read_text())["address"]
-    for process in (working, scheduler):
-        process.kill()
-        process.wait()
+    with ExitStack() as started:
+
+        def start(*command):
+            process = started.enter_context(subprocess.Popen([*begin, *command], **options))
+            started.callback(process.kill)
+            return process
+
+        scheduler = start("distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard",
+                          "--host", "127.0.0.1", "--scheduler-file", str(file))  # fmt: skip
+        address = address_in(file, scheduler)
+        start("distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1",
+              "--no-dashboard", "--no-nanny", "--preload", "tests.pdegen.stalled",
+              "--local-directory", str(tmp_path / "worker"))  # fmt: skip
+        yield address
 
 
 def test_a_worker_that_wakes_after_its_driver_writes_nothing(small, finished, tmp_path, worker):
