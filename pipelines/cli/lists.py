@@ -147,16 +147,31 @@ def keys_command(
     if as_json:
         print_json([one.said() for one in found])
         return
+    told = set[tuple[str, str, str]]()  # keys of a recipe that are printed already
     for number, one in enumerate(found):
         if number:
             say("")
         say(f"{one.what} {one.name}: {one.command}")
-        for key in one.keys:
+        keys = [key for key in one.keys if _below_overrides(key) not in told]
+        for key in keys:
             if every or not key.when:
                 for line in _lines(key):
                     say(line)
-        if not every and (hidden := sum(bool(key.when) for key in one.keys)):
+                if key.name == _OVERRIDES and len(keys) < len(one.keys):
+                    say(f"      takes the keys of the recipe above, as {_OVERRIDES}.KEY")
+        if not every and (hidden := sum(bool(key.when) for key in keys)):
             say(f"{hidden} keys of other kinds are shown by --all")
+        if one.what == "recipe":
+            told = {(key.name, key.when, _written(key.value)) for key in one.keys}
+
+
+_OVERRIDES = "data.overrides"
+
+
+def _below_overrides(key: "Key") -> tuple[str, str, str]:
+    """A key of the recipe below `data.overrides`, as the recipe has it."""
+    name, when = (text.removeprefix(f"{_OVERRIDES}.") for text in (key.name, key.when))
+    return (name, when, _written(key.value)) if name != key.name else ("", "", "")
 
 
 def _lines(key: "Key") -> Iterator[str]:

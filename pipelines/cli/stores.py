@@ -67,7 +67,10 @@ def generate_command(
     skip_failed: SkipFailed = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print the plan and the SLURM job script; write nothing."),
+        typer.Option(
+            "--dry-run",
+            help="Print the plan and the SLURM job script (extra slurm); write nothing.",
+        ),
     ] = False,
     equation: Equation = None,
 ) -> None:
@@ -157,6 +160,7 @@ def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
 
     check(options.scheduler)
     _check_options(options)
+    script = slurm_script() if options.scheduler == "slurm" else ""
     plan, url = layout(recipe), default_store(recipe) if out is None else out
     say(
         f"{recipe.name} to {url}: {plan.samples} samples in "
@@ -166,7 +170,7 @@ def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
         say(f"samples {first} to {last} are in no split")
     if options.scheduler == "slurm":
         say(f"{options.workers or 1} SLURM jobs, each:")
-        for line in slurm_script().splitlines():
+        for line in script.splitlines():
             say(line)
 
 

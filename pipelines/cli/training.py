@@ -78,6 +78,10 @@ def train_command(
     equation: Equation = None,
 ) -> None:
     """Train an experiment, or a model on a store; --stream solves the samples during training."""
+    from pipelines.declared.shipped import check_asked
+
+    check_asked(experiment, model, data)  # before PyTorch is imported, which takes seconds
+
     from pipelines.declared.experiment import asked_for
     from pipelines.tracking.choosing import trackers
 
@@ -287,6 +291,10 @@ def run_command(
     equation: Equation = None,
 ) -> None:
     """Generate (if absent), verify, train, evaluate and report an experiment."""
+    from pipelines.declared.shipped import check_asked
+
+    check_asked(experiment, None, data)  # before PyTorch is imported, which takes seconds
+
     from pipelines.declared.experiment import load_experiment
     from pipelines.reports.report import write_report
     from pipelines.runs.run import check_device, evaluate_run

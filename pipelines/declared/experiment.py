@@ -29,7 +29,7 @@ from pipelines.declared.registry import (
     OptimizerSpec,
     Symmetries,
 )
-from pipelines.declared.shipped import file_of
+from pipelines.declared.shipped import check_asked, file_of
 
 Protocol = Literal["validation", "published"]
 Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
@@ -470,17 +470,13 @@ def asked_for(
         SchemaError: If it is both, none, or cannot be.
         StoreError: See `Experiment.on_store`.
     """
-    if (experiment is None) == (model is None):
-        raise SchemaError(
-            "name an experiment, or a model and the data to train it on (--model NAME --data STORE)"
-        )
-    if experiment is not None:
-        if isinstance(experiment, Experiment):
-            return experiment
-        return load_experiment(experiment, data)
-    if data is None:
-        raise SchemaError(f"model {model} needs data, a store to train on (--data STORE)")
-    return Experiment.on_store(data, str(model))
+    if isinstance(experiment, Experiment) and model is None:
+        return experiment
+    name = experiment.name if isinstance(experiment, Experiment) else experiment
+    check_asked(name, model, data)
+    if name is not None:
+        return load_experiment(name, data)
+    return Experiment.on_store(str(data), str(model))
 
 
 def load_experiment(name: str, store: str | None = None) -> Experiment:

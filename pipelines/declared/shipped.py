@@ -36,3 +36,16 @@ def summary(file: Path) -> str:
     'A small'
     """
     return read_toml(file)["summary"]
+
+
+def check_asked(experiment: str | None, model: str | None, data: str | None) -> None:
+    """Raise SchemaError where a request names neither an experiment nor a model with its data, or
+    an experiment that is not known."""
+    if (experiment is None) == (model is None):
+        raise SchemaError(
+            "name an experiment, or a model and the data to train it on (--model NAME --data STORE)"
+        )
+    if experiment is not None:
+        file_of("experiment", experiment)
+    elif data is None:
+        raise SchemaError(f"model {model} needs data, a store to train on (--data STORE)")

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,6 +54,12 @@ def test_a_dry_run_shows_the_script_of_slurm_jobs(pdegen, tmp_path):
     assert "20 SLURM jobs, each:" in outcome.out
     assert any(line.startswith("#SBATCH") for line in outcome.out)
     assert everything(tmp_path) == {}
+
+
+def test_a_dry_run_for_slurm_names_the_extra_that_it_needs(refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask_jobqueue.slurm", None)
+    line = refused("generate", "burgers-r10", "--scheduler", "slurm", "--dry-run")
+    assert line.endswith("needs dask-jobqueue: pip install 'pdegen-operators[slurm]'")
 
 
 def test_processes_make_the_same_bytes(pdegen, made, tmp_path):

@@ -40,6 +40,28 @@ def test_output_to_a_closed_stream_is_left_out(closed):
     assert done.stderr == ""
 
 
+WITHOUT_TORCH = """
+import sys
+from pipelines.cli import main
+sys.argv = ["pdegen", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as end:
+    sys.exit(9 if "torch" in sys.modules else end.code)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["train"], ["train", "--model", "fno"], ["train", "nonsense"], ["run", "nonsense"]]
+)
+def test_a_request_without_what_it_needs_is_refused_before_pytorch_is_imported(words):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_an_interrupt_does_not_wait_for_what_is_computed():
     begun, ended = Event(), Event()
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import AfterValidator, Field
 
+import pipelines.declared.settable as settable_module
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import loaded
 from pdegen.recipe import Recipe, load_recipe, recipe_names
@@ -237,6 +238,32 @@ def test_one_name_of_two_declarations_shows_both(pdegen):
     ]  # fmt: skip
     assert "  model.width = 64" in outcome.out
     assert not [line for line in outcome.out if line.startswith("  problem.solver.dt")]
+
+
+def test_keys_of_a_recipe_are_printed_once(pdegen):
+    out = pdegen("keys", "burgers-quick").out
+    assert "  splits.train = 512" in out
+    assert not [line for line in out if line.startswith("  data.overrides.")]
+    at = out.index("  data.overrides = {}")
+    assert out[at + 3] == "      takes the keys of the recipe above, as data.overrides.KEY"
+    own = pdegen("keys", "darcy-inverse-quick").out  # there is no recipe of this name
+    assert "  data.overrides.problem.resolution = 43" in own
+    assert not any("recipe above" in line for line in own)
+
+
+def test_a_value_that_an_experiment_changes_is_printed_beside_that_of_its_recipe(
+    pdegen, monkeypatch
+):
+    load = settable_module.load_recipe
+    changed = load("burgers-quick").with_overrides({"viscosity": 0.03})
+    monkeypatch.setattr(settable_module, "load_recipe", lambda name: changed)
+    out = pdegen("keys", "burgers-quick").out
+    assert "  problem.viscosity = 0.03  [length²/time]" in out
+    below = [line for line in out if line.startswith("  data.overrides.")]
+    assert below == [  # the remark is of the recipe as it is written
+        "  data.overrides.remark = a small burgers-r10: seconds",
+        "  data.overrides.problem.viscosity = 0.015915494309189534  [length²/time]",
+    ]
 
 
 def test_keys_of_other_kinds_are_shown_on_request(pdegen):
