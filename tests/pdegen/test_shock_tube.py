@@ -99,6 +99,18 @@ def test_the_waves_obey_their_relations_for_any_gas(gamma):
         assert np.all(side * (head - tail) >= 0)
 
 
+def test_the_residual_is_relative():
+    """The same in other units of velocity; by powers of two, so that rounding is the same."""
+    rng, unit = np.random.default_rng(3), 2.0**12
+    rho, u, p = (scale(rng.normal(size=(2, 200))) for scale in (np.exp, np.array, np.exp))
+    own, other = (
+        GAS.star(*(State(rho[k], v * u[k] / 4, v * v * p[k]) for k in (0, 1))) for v in (1, unit)
+    )
+    assert np.count_nonzero(own.residual) > 100
+    for name, size in {"residual": 1, "iterations": 1, "u": unit, "p": unit**2}.items():
+        np.testing.assert_array_equal(getattr(other, name), size * getattr(own, name))
+
+
 def test_newtons_method_needs_few_steps_whatever_the_states():
     rng = np.random.default_rng(1)
     wide = [np.exp(5 * rng.normal(size=2000)) for _ in range(4)]
