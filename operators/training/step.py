@@ -42,11 +42,14 @@ class Acceleration:
             stay in float32.
         compiled: Kernels are fused by torch.compile.
         graphed: The kernels of a step are recorded once as a CUDA graph, and replayed.
+        tuned: Where compiled, kernels of matrix products are chosen by timing them, and what
+            follows a product (bias, activation, residual) may become a part of its kernel.
     """
 
     precision: Precision = "float32"
     compiled: bool = False
     graphed: bool = False
+    tuned: bool = False
 
     @classmethod
     def chosen(
@@ -55,7 +58,8 @@ class Acceleration:
         """From the words of a user; "auto" is what is fastest.
 
         On the processor that is float32 as written: torch.compile takes minutes there and makes
-        these steps slower. On a GPU it is TF32 and everything else on.
+        these steps slower. On a GPU it is TF32, compiled and one graph. "tuned" compiles for
+        minutes longer.
 
         Raises:
             AccelerationError: On an unknown word, or a precision that the device lacks.
@@ -64,8 +68,8 @@ class Acceleration:
         known = ("auto", *get_args(Precision))
         if precision not in known:
             raise AccelerationError(f"unknown precision {precision!r}: {', '.join(known)}")
-        if compiled not in ("auto", "on", "off"):
-            raise AccelerationError(f"compile is auto, on or off, got {compiled!r}")
+        if compiled not in ("auto", "on", "off", "tuned"):
+            raise AccelerationError(f"compile is auto, on, off or tuned, got {compiled!r}")
         if precision in ("tf32", "bf16") and not (
             cuda and torch.cuda.get_device_capability(device) >= (8, 0)
         ):
@@ -77,17 +81,20 @@ class Acceleration:
             ampere = cuda and torch.cuda.get_device_capability(device) >= (8, 0)
             precision = "tf32" if ampere else "float32"
         fusing = cuda and find_spec("triton") is not None
-        if compiled == "on" and cuda and not fusing:
+        asked = compiled in ("on", "tuned")
+        if asked and cuda and not fusing:
             raise AccelerationError("to compile for CUDA, PyTorch needs triton, which is not here")
-        on = compiled == "on" or (compiled == "auto" and cuda)
+        on = asked or (compiled == "auto" and cuda)
         return cls(
             precision,  # pyright: ignore[reportArgumentType]
-            compiled=on and (fusing or compiled == "on"),
+            compiled=on and (fusing or asked),
             graphed=on and cuda,
+            tuned=compiled == "tuned",
         )
 
     def __str__(self) -> str:
-        parts = [self.precision, "compiled" if self.compiled else "as written"]
+        way = "compiled and tuned" if self.tuned else "compiled"
+        parts = [self.precision, way if self.compiled else "as written"]
         return ", ".join(parts + ["one CUDA graph"] * self.graphed)
 
     @contextmanager
@@ -230,7 +237,7 @@ class Step:
 
     def _compile(self, batch: Batch) -> None:
         try:
-            self._loss = compiled(self._plain_loss)
+            self._loss = compiled(self._plain_loss, self.acceleration.tuned)
             self._gradient(batch)
         except Exception as error:  # a compiler raises errors of many types
             if _of_memory(error):
@@ -263,8 +270,8 @@ class Step:
         self.note = "; ".join(part for part in (self.note, f"{what}: {reason}") if part)
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled for the shapes that it meets.
+def compiled(function: Callable[..., Any], tuned: bool = False) -> Callable[..., Any]:
+    """A function compiled for the shapes that it meets; `tuned` as in `Acceleration`.
 
     PyTorch compiles the code of one function a few times only, and every closure of a function
     has the same code. Here it has a copy of its own; what was compiled before is kept.
@@ -275,7 +282,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__defaults__, function.__closure__,
     )  # fmt: skip
     own.__kwdefaults__ = function.__kwdefaults__
-    return torch.compile(own, dynamic=False)
+    return torch.compile(own, dynamic=False, mode="max-autotune-no-cudagraphs" if tuned else None)
 
 
 def _of_memory(error: Exception) -> bool:

@@ -144,7 +144,9 @@ Precision = Annotated[
 ]
 Compile = Annotated[
     str,
-    typer.Option("--compile", help="torch.compile and CUDA graphs in training: on, off or auto."),
+    typer.Option(
+        "--compile", help="torch.compile and CUDA graphs in training: on, off, tuned or auto."
+    ),
 ]
 Scheduler = Annotated[
     str, typer.Option(help="threads, processes, mpi, slurm, or the address of a Dask scheduler.")

@@ -78,6 +78,7 @@ def ways(device: torch.device) -> dict[str, Acceleration]:
             f"compiled, one CUDA graph, {precision}": Acceleration.chosen(device, precision)
             for precision in ("tf32", "bf16")
         },
+        "tuned, one CUDA graph, tf32": Acceleration.chosen(device, "tf32", "tuned"),
     }
 
 

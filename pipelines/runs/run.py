@@ -159,7 +159,7 @@ def train(
         "data": data,
         "reading": pairs.reading,
         "precision": acceleration.precision,
-        "compiled": acceleration.compiled,
+        "compiled": "tuned" if acceleration.tuned else acceleration.compiled,
         "processes": ranks.count,
     }
     if settings.batch % ranks.count:

@@ -114,7 +114,9 @@ def test_an_operator_that_waits_for_values_is_not_recorded_and_that_is_said():
 def test_a_compiled_step_is_the_step_as_written(monkeypatch):
     """Traced and derived by PyTorch's compiler; its kernels for this processor are a slow test."""
     compile = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **kw: compile(f, backend="aot_eager", **kw))
+    monkeypatch.setattr(
+        torch, "compile", lambda f, **kw: compile(f, backend="aot_eager", dynamic=kw["dynamic"])
+    )
     expected, _, _ = trained(small(), AS_WRITTEN)
     losses, _, step = trained(small(), replace(RECORDED, compiled=True))
     assert step.note == ""
@@ -123,12 +125,29 @@ def test_a_compiled_step_is_the_step_as_written(monkeypatch):
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("tuned", [False, True])
+def test_products_are_tuned_where_it_is_asked_for(monkeypatch, tuned):
+    compile, modes = torch.compile, []
+
+    def noted(function, dynamic, mode):
+        modes.append(mode)
+        return compile(function, backend="eager", dynamic=dynamic)
+
+    monkeypatch.setattr(torch, "compile", noted)
+    _, _, step = trained(small(), replace(AS_WRITTEN, compiled=True, tuned=tuned))
+    assert step.note == ""
+    assert modes == ["max-autotune-no-cudagraphs" if tuned else None]
+
+
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own imports
 @pytest.mark.filterwarnings("ignore:.*_prims_common:FutureWarning")  # and calls
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
 @pytest.mark.slow  # a minute of compilation
-def test_a_step_of_fused_kernels_is_the_step_as_written():
+@pytest.mark.parametrize("tuned", [False, True])
+def test_a_step_of_fused_kernels_is_the_step_as_written(tuned):
     expected, _, _ = trained(small(), AS_WRITTEN)
-    losses, _, step = trained(small(), replace(RECORDED, compiled=True))
+    losses, _, step = trained(small(), replace(RECORDED, compiled=True, tuned=tuned))
     assert step.note == ""
     assert losses == pytest.approx(expected, rel=1e-5)
 
@@ -244,6 +263,9 @@ def test_how_it_is_run_is_chosen_for_the_device(monkeypatch):
     cuda = torch.device("cuda")
     assert Acceleration.chosen(cuda) == Acceleration("tf32", compiled=True, graphed=True)
     assert Acceleration.chosen(cuda, "bf16", "off") == Acceleration("bf16")
+    tuned = Acceleration.chosen(cuda, "tf32", "tuned")
+    assert tuned == Acceleration("tf32", compiled=True, graphed=True, tuned=True)
+    assert str(tuned) == "tf32, compiled and tuned, one CUDA graph"
     monkeypatch.setattr(step_module, "find_spec", lambda name: None)  # no compiler of kernels
     assert Acceleration.chosen(cuda) == Acceleration("tf32", graphed=True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
@@ -252,11 +274,12 @@ def test_how_it_is_run_is_chosen_for_the_device(monkeypatch):
         Acceleration.chosen(cuda, "bf16")
 
 
-def test_refuses_to_compile_without_a_compiler(monkeypatch):
+@pytest.mark.parametrize("asked", ["on", "tuned"])
+def test_refuses_to_compile_without_a_compiler(monkeypatch, asked):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(step_module, "find_spec", lambda name: None)
     with pytest.raises(AccelerationError, match="needs triton"):
-        Acceleration.chosen(torch.device("cuda"), "auto", "on")
+        Acceleration.chosen(torch.device("cuda"), "auto", asked)
 
 
 def test_convolutions_have_the_precision_of_products():
@@ -407,7 +430,7 @@ def test_every_step_is_compiled_however_many_there_were(monkeypatch):
     [
         (("tf32", "auto"), "precision tf32 needs a CUDA device"),
         (("half", "auto"), "unknown precision 'half': auto, float32, tf32, bf16"),
-        (("auto", "yes"), "compile is auto, on or off, got 'yes'"),
+        (("auto", "yes"), "compile is auto, on, off or tuned, got 'yes'"),
     ],
 )
 def test_refuses_what_the_device_lacks(words, said):
