@@ -87,6 +87,21 @@ def test_the_table_is_of_what_attention_adds_and_of_the_features_after_it():
     assert attention._leading(layer.after[0].numpy(), 2)[1] == pytest.approx([0.8, 0.2])
 
 
+def test_an_eigenfunction_between_two_functions_agrees_in_part():
+    """At 60 degrees with the leading function: a quarter by squares of cosines."""
+    e = torch.eye(4)[None, :, :3]
+    after = e * torch.tensor([2.0, 1.0, 0.0])
+    layer = Latent(before=4 * e, after=after, added=e, heads=e[:, None])
+    found = None, np.array([[0.5], [0.75**0.5], [0], [0]])
+    [row] = attention._table([layer], found).rows
+    assert row[4:] == ("0.350", "0.250", "60°", "60°")
+
+
+@pytest.mark.parametrize(("kind", "chance"), [("finished", 8 / 16), ("darcy", 8 / 49)])
+def test_the_agreement_by_chance_is_functions_over_points(kind, chance, request):
+    assert f"; {chance:.3f} is that of spans by chance" in section(request.getfixturevalue(kind)[0])
+
+
 def test_of_the_inverse_problem_they_are_those_of_the_laplacian(inverse):
     assert "−Δ with zero values at the walls" in section(inverse[0])
 

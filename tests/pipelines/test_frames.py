@@ -33,7 +33,7 @@ from pipelines.reports.fields import Look
 from pipelines.reports.live_charts import playing
 from pipelines.reports.report import write_report
 from pipelines.reports.sheets import Functions
-from pipelines.reports.trajectories import frames, images, shells
+from pipelines.reports.trajectories import frames, images, shells, spectrum
 from pipelines.runs.data import Source
 from pipelines.runs.measures import NORMS, measures_of
 from pipelines.runs.reproduction import toml
@@ -284,6 +284,19 @@ def test_the_power_of_a_wave_is_in_its_shell() -> None:
     k, power = shells(wave, (1.0, 1.0))
     assert k[power.argmax()] == 5
     np.testing.assert_allclose(power.sum(), np.mean(wave**2))
+
+
+def test_the_spectrum_of_a_long_box_is_over_waves_of_its_longer_side() -> None:
+    """8 x 2: a wave of 3 periods along x and 1 along y has |k| = √(3² + 4²) there."""
+    box = Box((PeriodicGrid(32, length=8.0), PeriodicGrid(32, length=2.0)))
+    x, y = (np.arange(32) / 32 for _ in range(2))
+    wave = np.cos(2 * np.pi * (3 * x[:, None] + y))[None, ..., None]
+    truth = Functions(Look("u"), wave, (Channel("u", "", 1.0),), box)
+    lines = spectrum(truth, 2 * wave, 1.0).axes[0].get_lines()
+    for line, power in zip(lines, (0.5, 2.0, 0.5), strict=True):
+        k, found = (np.asarray(values) for values in line.get_data())
+        assert k[found.argmax()] == 5
+        assert found.max() == pytest.approx(power)
 
 
 # refusals

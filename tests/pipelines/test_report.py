@@ -185,6 +185,17 @@ def test_the_facts_of_darcy_are_told(darcy: tuple[Path, str], inverse: tuple[Pat
     assert backward["Normalisation"] == "input pointwise, target scalar"
 
 
+def test_samples_are_counted_split_by_split(
+    finished: tuple[Path, str], darcy: tuple[Path, str]
+) -> None:
+    for run, url in (finished, darcy):
+        (told,) = (row[1] for row in page(run).rows if len(row) == 2 and row[0] == "Samples")
+        said = open_sealed(url).said
+        assert len({start for start, _ in said.splits.values()}) == len(said.splits) > 1
+        sizes = [f"{name} {stop - start}" for name, (start, stop) in said.splits.items()]
+        assert told == f"{said.samples}; {', '.join(sizes)}; seed 0"
+
+
 def test_the_error_of_burgers_is_the_estimate_of_its_solver(finished: tuple[Path, str]) -> None:
     rows = {row[0]: row[1] for row in page(finished[0]).rows if len(row) == 2}
     worst = np.asarray(open_sealed(finished[1]).array("error")[...]).max()
