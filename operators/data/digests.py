@@ -47,11 +47,15 @@ def check_seal(
     digests: Any = seal.get("objects")
     if not is_table(digests):
         raise Changed("seal.json is damaged")
+    labels = store.labels
     keys = [array.key() for array in store.coordinates.values()]
+    keys += [] if labels is None else [labels.KEY]
     found = {key: read(files, f"{root}/{key}", key) for key in keys}
     for key, content in {ROOT: data, **found}.items():
         if sha256(content) != digests.get(key):
             raise Changed(f"{key} differs from the seal")
+    if labels is not None and found.pop(labels.KEY) != labels.data:
+        raise Changed(f"{labels.KEY} has other names than the channels")
     marks = seal.get("shards")
     if store.version > 2:
         if not isinstance(marks, str) or len(marks) != MARK * store.shards:

@@ -84,6 +84,7 @@ def description(store: Store, digests: Mapping[str, str]) -> Exported:
                 sha256=digests[name],
             )
             for name, array in sorted(store.description.metadata.items())
+            if name in store.arrays  # the labels of channels follow from attributes
         },
         attributes=store.attributes,
     )

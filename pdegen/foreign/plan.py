@@ -190,7 +190,7 @@ class Field:
         attributes = dict(self.attributes)
         if "channel" in self.dims and "channels" not in attributes:
             count = self.shape[self.dims.index("channel")]
-            attributes["channels"] = [f"{self.name}{k}" for k in range(count)]
+            attributes["channels"] = [f"c{k}" for k in range(count)]  # of all fields alike
         kept = self.dtype or _KEPT[found]
         if found != kept and not self.views[0].number:
             attributes["type_in_file"] = found

@@ -27,7 +27,7 @@ from pdegen.reasons import check_room
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store import lock
-from pdegen.store.format import FORMAT_VERSION, ROOT, job_of
+from pdegen.store.format import CONTINUED, FORMAT_VERSION, ROOT, job_of
 from pdegen.store.layout import Layout
 from pdegen.store.objects import Objects, causes
 from pdegen.store.store import Store, StoreError, described_by
@@ -169,7 +169,7 @@ class RecipeJob(Job):
         own, others = self.recipe.model_dump(mode="json"), store.attributes["recipe"]
         same = {key for key in own if own[key] == others.get(key)}
         if own.keys() - same - {"name", "summary", "remark"} == {"splits"}:
-            earlier = ", as an earlier version chose them" if store.version < FORMAT_VERSION else ""
+            earlier = ", as an earlier version chose them" if store.version == 2 else ""
             return (
                 f"{store.url} was laid out with other splits{earlier} "
                 f"({json.dumps(others.get('splits'))}, this one {json.dumps(own['splits'])}): "
@@ -412,7 +412,7 @@ def _complete(store: Store, job: str, workers: Pool) -> bool:
     whole = store.sealed and not store.seal_faults()
     whole = whole and not _to_do(store, job, workers)
     whole = whole and not store.summary_faults(store.sealed_by())
-    if not whole and store.version != FORMAT_VERSION:
+    if not whole and store.version not in CONTINUED:
         raise StoreError(
             f"{store.url} has format version {store.version}, and is unfinished or damaged: "
             f"pdegen verify says how; --overwrite makes it again in version {FORMAT_VERSION}"

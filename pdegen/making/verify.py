@@ -306,6 +306,8 @@ def _mended_fixed(
     """Metadata, coordinates and card by what the seal holds of them."""
     made = {key: text.encode() for key, text in seal.metadata.items()}
     made |= documents(store.description, sha256(made[ROOT]))
+    if (labels := store.description.labels) is not None:
+        made[labels.KEY] = labels.data
     if job is not None:
         made = {**job.layout().objects(store.version), **made}
     for key in sorted(damaged & seal.objects.keys() & made.keys()):

@@ -47,7 +47,7 @@ BLOSC = {"clevel": 5, "blocksize": 0}  # beside a shuffle of bytes
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _CRC32C = {"name": "crc32c"}
-_KEYS = {"name": "default", "configuration": {"separator": "/"}}
+KEYS = {"name": "default", "configuration": {"separator": "/"}}
 
 
 class MetadataError(ValueError):
@@ -199,7 +199,7 @@ class Array:
         shard = said.chunk_grid.configuration.chunk_shape
         if len(set(dims)) != len(dims) or len(dims) != len(said.shape):
             refuse(f"{name} has a name for each axis of {said.shape}, got {dims}")
-        _check(same(said.chunk_key_encoding, _KEYS), f"{name}: keys", said.chunk_key_encoding)
+        _check(same(said.chunk_key_encoding, KEYS), f"{name}: keys", said.chunk_key_encoding)
         array = cls(
             name, dims, said.shape, dtype, shard, shard, "none", version > 2, said.attributes
         )

@@ -104,6 +104,10 @@ def _arrays(store: Description) -> Iterator[str]:
         dims, shape = ", ".join(array.dims) or "none", " x ".join(map(str, array.shape)) or "1"
         own, said = array.said, [f"`{name}`", dims, shape, array.dtype.name]
         yield f"| {' | '.join([*said, escaped(own.long_name), escaped(own.units)])} |"
+    if store.labels is not None:
+        names = store.labels.names
+        meaning = f"{store.labels.attributes['long_name']}: {escaped(', '.join(names))}"
+        yield f"| `channel` | channel | {len(names)} | string | {meaning} | |"
 
 
 def _splits(said: Attributes) -> Iterator[str]:

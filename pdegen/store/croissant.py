@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pdegen.store.arrays import Json
 from pdegen.store.format import Array, Attributes, Description
+from pdegen.store.labels import CHANNEL, Labels
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data that pdegen has made
 
@@ -53,6 +54,8 @@ def croissant(store: Description, root_digest: str) -> Json:
     """
     arrays, said = store.arrays, store.said
     names = [*store.variables, *sorted(store.coordinates)]
+    labels = () if store.labels is None else (CHANNEL,)
+    axes = {*labels, *(name for name in names if arrays[name].shape)}  # of those that have any
     name, content = said.recipe.name, said.content
     return {
         "@context": CONTEXT,
@@ -79,13 +82,14 @@ def croissant(store: Description, root_digest: str) -> Json:
                     "name": f"objects-of-{name}",
                     "description": f"the Zarr array {name}",
                     "encodingFormat": "application/vnd.zarr",
-                    "includes": f"{name}/c/**" if arrays[name].shape else f"{name}/c",
+                    "includes": f"{name}/c/**" if name in axes else f"{name}/c",
                 }
-                for name in names
+                for name in (*names, *labels)
             ),
         ],
         "recordSet": [
             *(_array(arrays[name], name in store.variables) for name in names),
+            *(_labels(one) for one in (store.labels,) if one is not None),
             _splits(said.splits),
         ],
     }  # fmt: skip
@@ -133,6 +137,31 @@ def _array(array: Array, by_sample: bool) -> Json:
                 **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
                 "source": {
                     "fileSet": {"@id": f"objects-of-{name}"},
+                    "extract": {"fileProperty": "content"},
+                },
+            }
+        ],
+    }
+
+
+def _labels(labels: Labels) -> Json:
+    meaning = labels.attributes["long_name"]
+    return {
+        "@type": "cr:RecordSet",
+        "@id": CHANNEL,
+        "name": CHANNEL,
+        "description": f"{meaning}; of all samples",
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{CHANNEL}/values",
+                "name": f"{CHANNEL}/values",
+                "description": meaning,
+                "dataType": "sc:Text",
+                "isArray": True,
+                "arrayShape": str(len(labels.names)),
+                "source": {
+                    "fileSet": {"@id": f"objects-of-{CHANNEL}"},
                     "extract": {"fileProperty": "content"},
                 },
             }

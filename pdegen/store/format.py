@@ -32,7 +32,9 @@ from pdegen.store.arrays import (
     Name,
     Values,
     check_axes,
+    same,
 )
+from pdegen.store.labels import CHANNEL, Labels
 from pdegen.store.signed import MARK as MARK  # and these, which readers take from here
 from pdegen.store.signed import mark as mark
 from pdegen.store.signed import sha256 as sha256
@@ -41,8 +43,10 @@ from pdegen.store.signed import unsigned as unsigned
 from pdegen.store.splits import fault_of_splits
 
 FORMAT = "pdegen"
-FORMAT_VERSION = 3
-READABLE = (2, 3)  # version 2 has no checksums of chunks, and records that name no job
+FORMAT_VERSION = 4
+# version 2 has no checksums of chunks, and records that name no job; 2 and 3 no labels of channels
+READABLE = (2, 3, 4)
+CONTINUED = (3, 4)  # whose shards and records are those of this version
 ROOT = "zarr.json"
 METADATA_BYTES = 2**26  # of zarr.json, and of other descriptions
 # what is raised on the way to a value where keys are missing and types are others
@@ -351,6 +355,7 @@ class Description:
         version: Of the format.
         said: The attributes of the group.
         variables, coordinates: Arrays with values of each sample, and those of all samples.
+        labels: The coordinate `channel`, which is not among `coordinates`: its values are text.
     """
 
     raw: Json
@@ -358,6 +363,7 @@ class Description:
     said: Attributes
     variables: Mapping[str, Array]
     coordinates: Mapping[str, Array]
+    labels: Labels | None = None
 
     @property
     def attributes(self) -> Json:
@@ -462,7 +468,7 @@ def parse(data: bytes) -> Description:
     version: object = cast(Json, said).get("format_version")
     if type(version) is not int or version not in READABLE:
         found = str(version)[:20] if type(version) is int else type(version).__name__
-        known = " and ".join(map(str, READABLE))
+        known = f"{', '.join(map(str, READABLE[:-1]))} and {READABLE[-1]}"
         raise MetadataError(f"format version {found}, this version reads {known}")
     if "consolidated_metadata" not in content:
         raise BegunError("was interrupted while it was laid out: start again with --resume")
@@ -479,7 +485,7 @@ def parse(data: bytes) -> Description:
 
 
 def _described(raw: Json, attributes: Json, version: int) -> Description:
-    group = _GROUP.validate_json(json.dumps(raw))
+    group = _GROUP.validate_json(json.dumps(_without_labels(raw)))
     said, metadata = group.attributes, group.consolidated_metadata.metadata
     needed = ("content", "statistics") if said.sealed else ()
     lost = [name for name in needed if name not in attributes]
@@ -496,7 +502,23 @@ def _described(raw: Json, attributes: Json, version: int) -> Description:
     variables = {name: arrays[name] for name in said.variables}
     coordinates = {name: array for name, array in arrays.items() if name not in variables}
     check_axes(variables, coordinates, said.domain is not None)
-    return Description(raw, version, said, variables, coordinates)
+    labels = None
+    if version > 3 and CHANNEL not in arrays:
+        labels = Labels.common((a.dims, a.shape, a.said.channels) for a in variables.values())
+    found = None if CHANNEL in arrays else raw["consolidated_metadata"]["metadata"].get(CHANNEL)
+    expected = None if labels is None else labels.metadata
+    _check(same(found, expected), "channel is the coordinate of the names of the channels", found)
+    return Description(raw, version, said, variables, coordinates, labels)
+
+
+def _without_labels(raw: Json) -> Json:
+    """The metadata of a group without those of the coordinate of text."""
+    consolidated = raw["consolidated_metadata"]
+    arrays = consolidated["metadata"]
+    if CHANNEL not in arrays or arrays[CHANNEL]["data_type"] != "string":
+        return raw
+    others = {name: array for name, array in arrays.items() if name != CHANNEL}
+    return {**raw, "consolidated_metadata": {**consolidated, "metadata": others}}
 
 
 def _check(sound: bool, claim: str, value: object) -> None:

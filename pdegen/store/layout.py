@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
@@ -20,6 +20,7 @@ from pdegen.domains import Domain
 from pdegen.schema import SchemaError
 from pdegen.store.arrays import CHUNK_BYTES, SAMPLES, SHARD_BYTES, fill
 from pdegen.store.format import FORMAT, FORMAT_VERSION, ROOT
+from pdegen.store.labels import CHANNEL, Labels
 from pdegen.store.splits import fault_of_splits
 from pdegen.store.variables import Coordinate, Variable, check_domain
 
@@ -75,11 +76,21 @@ class Layout:
             self.samples * math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in self.variables
         )
 
+    @property
+    def labels(self) -> Labels | None:
+        """The coordinate `channel`; None where another array has its name, too."""
+        if CHANNEL in {one.name for one in (*self.variables, *self.coordinates)}:
+            return None
+        return Labels.common(
+            (one.dims, one.shape, _texts(one.attributes.get("channels"))) for one in self.variables
+        )
+
     def objects(self, version: int = FORMAT_VERSION) -> dict[str, bytes]:
         """The metadata and coordinates by their keys in the store, `zarr.json` last.
 
         Args:
-            version: Of the format: 3, or 2, whose chunks and coordinates have no checksums.
+            version: Of the format; 2 and 3 have no labels of channels, and the chunks and
+                coordinates of 2 no checksums.
         """
         memory = MemoryStore()
         checksum = [] if version == 2 else [Crc32cCodec()]  # every reader checks it
@@ -97,18 +108,10 @@ class Layout:
             },
         )
         for coordinate in self.coordinates:
-            array = group.create_array(
-                coordinate.name,
-                shape=coordinate.values.shape,
-                chunks=coordinate.values.shape,
-                dtype=coordinate.values.dtype,
-                compressors=checksum,
-                fill_value=fill(coordinate.values.dtype, version) if version > 2 else None,
-                dimension_names=coordinate.dims,
-                attributes=dict(coordinate.attributes),
-                config={"write_empty_chunks": True},  # zeros are values
-            )
-            array[...] = coordinate.values
+            _put(coordinate, group, version)
+        labels = self.labels if version > 3 else None
+        if labels is not None:
+            _add(labels, group)
         for variable in self.variables:
             row = int(np.dtype(variable.dtype).itemsize * math.prod(variable.shape))
             rows = _divisor(self.shard, at_most=max(1, _CHUNK_BYTES // row))
@@ -128,6 +131,7 @@ class Layout:
             warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
             zarr.consolidate_metadata(memory, zarr_format=3)  # pyright: ignore[reportUnknownMemberType]
         objects = contents(memory)
+        objects |= {} if labels is None else {labels.KEY: labels.data}
         return {
             **{key: objects[key] for key in sorted(objects) if key != ROOT},
             ROOT: objects[ROOT],
@@ -155,6 +159,41 @@ def check_sizes(samples: int, shard: int, variables: Iterable[Variable]) -> None
                 f"of {shard:,}, readers accept {SHARD_BYTES:,}: choose a shard of at most "
                 f"{SHARD_BYTES // one:,}"
             )
+
+
+def _put(coordinate: Coordinate, group: zarr.Group, version: int) -> None:
+    array = group.create_array(
+        coordinate.name,
+        shape=coordinate.values.shape,
+        chunks=coordinate.values.shape,
+        dtype=coordinate.values.dtype,
+        compressors=[] if version == 2 else [Crc32cCodec()],
+        fill_value=fill(coordinate.values.dtype, version) if version > 2 else None,
+        dimension_names=coordinate.dims,
+        attributes=dict(coordinate.attributes),
+        config={"write_empty_chunks": True},  # zeros are values
+    )
+    array[...] = coordinate.values
+
+
+def _add(labels: Labels, group: zarr.Group) -> None:
+    """The metadata of labels in a group; their bytes are `Labels.data`."""
+    group.create_array(
+        CHANNEL,
+        shape=(len(labels.names),),
+        chunks=(len(labels.names),),
+        dtype="string",
+        compressors=[Crc32cCodec()],
+        dimension_names=(CHANNEL,),
+        attributes=labels.attributes,
+    )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """What a list of texts holds; nothing of anything else, which a reader refuses."""
+    values = tuple(cast("list[object]", value)) if isinstance(value, list) else ()
+    texts = tuple(one for one in values if isinstance(one, str))
+    return texts if len(texts) == len(values) else ()
 
 
 def contents(memory: MemoryStore) -> dict[str, bytes]:

@@ -31,6 +31,7 @@ from pdegen.store.format import (
     MetadataError,
     parse,
 )
+from pdegen.store.labels import CHANNEL, Labels
 from pdegen.store.layout import Layout, in_memory
 from pdegen.store.objects import Objects, TooLargeError
 from pdegen.store.record import Record, Seal, Summary, sample_moments
@@ -553,12 +554,15 @@ class Store:
             seal = self.sealed_by()
         except StoreError as error:
             return [Fault.of_seal(error)]
-        found = list[Fault]()
+        found, named = list[Fault](), self.description.labels
+        labels = None if named is None else named.data
         for key, digest in seal.objects.items():
             if cards or key not in (CARD, CROISSANT):
                 data, what = self.fixed(key)
                 if data is not None and sha256(data) != digest:
                     what = "differs from the seal"
+                elif data is not None and key == Labels.KEY and data != labels:
+                    what = "has other names than the channels"
                 if what:
                     found.append(Fault(key, what))
         return found
@@ -579,6 +583,9 @@ class Store:
 
     def fixed(self, key: str) -> tuple[bytes | None, str]:
         """The bytes of metadata, a coordinate or the card; or why there are none."""
+        labels = self.description.labels
+        if labels is not None and key == Labels.KEY:
+            return self.objects.found(key, len(labels.data))
         name, _, chunk = key.partition("/c")
         limit = self.arrays[name].limit if chunk or key.endswith("/c") else METADATA_BYTES
         return self.objects.found(key, limit)
@@ -606,7 +613,8 @@ class Store:
     def fixed_keys(self) -> list[str]:
         """The keys of what does not change after the layout: metadata of arrays, coordinates."""
         chunks = [array.key() for array in self.description.coordinates.values()]
-        return sorted([*(f"{name}/{ROOT}" for name in self.arrays), *chunks])
+        labels = () if self.description.labels is None else (f"{CHANNEL}/{ROOT}", Labels.KEY)
+        return sorted([*(f"{name}/{ROOT}" for name in self.arrays), *chunks, *labels])
 
 
 @cache
