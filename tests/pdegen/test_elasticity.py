@@ -482,3 +482,21 @@ def test_the_law_of_a_finer_solution_notices_other_ones():
     assert findings(recipe.problem, values) == []
     twice = {**values, "u": values["u"] * 2, "displacement": values["displacement"] * 2}
     assert findings(recipe.problem, twice)
+
+
+@pytest.mark.parametrize("refinement", [1, 2])
+def test_residual_and_iterations_are_of_the_label_and_not_of_the_finer_solution(refinement):
+    recipe = load_recipe("elasticity-hyperelastic").with_overrides(
+        {"problem.resolution": 12, "refinement": refinement}
+    )
+    problem = recipe.problem
+    values = problem.compute(0, range(2))
+    found = []
+    for times in (refinement, 2 * refinement):
+        rings = Places(problem.rings, times).fine
+        body = Body.of(rings, problem.void.build().radius(values["theta"], rings.angles))
+        found.append(problem.sheet(rings).solve(body))
+    label, finer = found
+    np.testing.assert_allclose(values["residual"], label.residual, rtol=1e-6)
+    assert np.all(abs(finer.residual - label.residual) > 1e-3 * label.residual)
+    np.testing.assert_array_equal(values["iterations"], label.iterations)

@@ -21,8 +21,8 @@ from pdegen.making.contents import layout
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import StoreError, lay_out
-from pipelines.reports import charts, fields, figures, palette, study_charts
+from pdegen.store.store import StoreError, lay_out, open_sealed
+from pipelines.reports import charts, fields, figures, palette, pictures, study_charts
 from pipelines.reports.fields import Look
 from pipelines.reports.pictures import AFTERTHOUGHT, plot_store
 from pipelines.reports.sheets import Functions
@@ -196,6 +196,12 @@ def test_the_noise_levels_of_a_sample_are_drawn_side_by_side(
     words = texts(plot_store(url, 2, tmp_path / "levels.svg").read_text("utf-8"))
     assert re.findall(r"relative noise ([\d.]+)", words)[:3] == ["0", "0.01", "0.1"]
     assert "sample 2 of" in words
+    made = open_sealed(url)
+    (sample,) = made.values(variable, range(2, 3))
+    drawn = [pictures.functions(made, variable, [2], level).values[0] for level in range(3)]
+    for own, values in zip(drawn, sample, strict=True):
+        np.testing.assert_array_equal(own.ravel(), values.ravel())
+    assert abs(drawn[2] - drawn[1]).max() > 0
 
 
 @pytest.mark.parametrize("sample", [None, 0])

@@ -1,0 +1,78 @@
+"""The scale at which every weight of every operator starts, against a table.
+
+Two operators of one shape that start differently compute the same maps of the same weights; so
+comparisons with released code, which are made with equal weights, do not see the start.
+
+    python -m tests.operators.test_starts        # writes the table anew
+"""
+
+import re
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipelines.declared.models import MODELS, parse_model
+from tests.operators.test_contract import CASES, FIRST
+
+TABLE = Path(__file__).parent / "starts.toml"
+SEEDS = range(4)
+BUILT = sorted(
+    {(CASES[label].name, label, dim) for label, dim in FIRST if not CASES[label].foreign}
+)
+
+
+def starts(label, dim):
+    """Number, mean and root mean square of the first values of weights, layers taken together."""
+    values = defaultdict(list)
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        case = CASES[label]
+        model = parse_model({"name": case.name, **case.settings}).build(1, 1, dim)
+        for name, parameter in model.named_parameters():
+            values[re.sub(r"\d+", "*", name)].append(parameter.detach().flatten())
+    return {
+        name: (v.numel(), float(v.mean()), float(v.square().mean().sqrt()))
+        for name, v in ((name, torch.cat(parts).double()) for name, parts in values.items())
+    }
+
+
+@pytest.mark.parametrize(("name", "label", "dim"), BUILT)
+def test_weights_start_at_the_scale_of_the_table(name, label, dim):
+    expected = tomllib.loads(TABLE.read_text("utf-8"))[name]
+    found = starts(label, dim)
+    assert found.keys() == expected.keys()
+    for weight, (count, mean, size) in found.items():
+        # what numbers that are drawn differ by, four deviations: another version of PyTorch draws
+        # others; none where they are constant
+        chance = 4 / count**0.5 if abs(size - abs(mean)) > 1e-6 * size else 1e-5
+        assert size == pytest.approx(expected[weight][1], rel=chance, abs=1e-12), weight
+        assert mean == pytest.approx(expected[weight][0], abs=chance * size + 1e-12), weight
+
+
+def test_every_operator_is_in_the_table():
+    own = {
+        name for name in MODELS if not any(CASES[x].foreign for x in CASES if CASES[x].name == name)
+    }
+    assert own == {name for name, *_ in BUILT} == tomllib.loads(TABLE.read_text("utf-8")).keys()
+
+
+def written() -> str:
+    lines = [
+        "# Mean and root mean square of the weights of operators as they start (test_starts.py)."
+    ]
+    for name, label, dim in BUILT:
+        lines += ["", f"[{name}]"]
+        lines += [
+            f'"{weight}" = [{mean:.3g}, {size:.6g}]'
+            if abs(size - abs(mean)) > 1e-6 * size
+            else f'"{weight}" = [{mean:.9g}, {size:.9g}]'
+            for weight, (_, mean, size) in starts(label, dim).items()
+        ]
+    return "\n".join(lines).replace("[0,", "[0.0,").replace(", 0]", ", 0.0]") + "\n"
+
+
+if __name__ == "__main__":
+    TABLE.write_text(written(), "utf-8")
