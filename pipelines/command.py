@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
 import threading
 
 _INTERRUPTED = 130
+_PATIENCE = 1.0  # seconds for what is registered with atexit
 
 
 def main() -> None:
@@ -21,15 +24,25 @@ def main() -> None:
     try:
         run()
     except SystemExit as end:
-        if end.code == _INTERRUPTED and _computes():
-            os._exit(_INTERRUPTED)  # Python would wait; what is computed is not written any more
+        if end.code == _INTERRUPTED:
+            _leave()
         raise
 
 
-def _computes() -> bool:
-    """Whether threads run on that Python waits for at its end."""
-    others = [one for one in threading.enumerate() if one is not threading.main_thread()]
-    return any(not one.daemon for one in others)
+def _leave() -> None:
+    """End this process at once: Python would wait for threads that compute what is not written any
+    more, and for Dask's workers, and would take seconds to dissolve its modules."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end = threading.Timer(_PATIENCE, os._exit, [_INTERRUPTED])
+    end.daemon = True
+    end.start()
+    if (clusters := sys.modules.get("distributed.deploy.spec")) is not None:
+        atexit.unregister(clusters.close_clusters)
+    atexit._run_exitfuncs()  # ends processes, removes temporary files
+    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    if (process := getattr(server, "_forkserver_pid", None)) is not None:  # it may still import
+        os.kill(process, signal.SIGKILL)
+    os._exit(_INTERRUPTED)
 
 
 def _open_standard_streams() -> None:

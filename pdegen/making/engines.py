@@ -6,17 +6,18 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -218,7 +219,19 @@ def _start_server() -> None:
     process does. It ends with this process; one serves all pools.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
-    forkserver.ensure_running()
+    resource_tracker.ensure_running()  # which would let Ctrl-C through again
+    with _shielded():
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _shielded() -> Iterator[None]:
+    """Processes that are started meanwhile do not see Ctrl-C: this process ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
@@ -233,7 +246,9 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
             raise EngineError("the scheduler mpi needs the command line, under mpirun")
         return Client(timeout=_PATIENCE, set_as_default=False)
     if scheduler == "processes":
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pdegen-"))
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="pdegen-", ignore_cleanup_errors=True)
+        )
         try:
             stack.enter_context(config.set(_FORK))
             with _few_ports():
@@ -252,7 +267,7 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
                 f"Dask could not start {workers} processes: {error} They import the script again: "
                 "it must be a file, with its work below if __name__ == '__main__'"
             ) from error
-        stack.enter_context(cluster)
+        stack.enter_context(_closed(cluster))
         return Client(cluster, set_as_default=False)
     if scheduler == "slurm":
         cluster = stack.enter_context(slurm_cluster())
@@ -271,6 +286,22 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
         client.close()
         raise EngineError(f"the Dask scheduler at {scheduler} has no workers") from None
     return client
+
+
+@contextmanager
+def _closed(cluster: Any) -> Iterator[None]:
+    """Close a cluster of processes at the end. An interrupt does not wait: what they compute is not
+    written any more, and they would be given seconds to finish it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        cluster.loop.add_callback(cluster.close)
+        for worker in cluster.workers.values():
+            if (process := getattr(worker, "pid", None)) is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        raise
+    cluster.close()
 
 
 def _security() -> Security:

@@ -17,7 +17,7 @@ import typer
 
 from pdegen.reasons import reason
 from pipelines.cli import bench, benchmarks, comparing, lists, stores, studies, training  # noqa: F401 (they add commands)
-from pipelines.cli.common import app
+from pipelines.cli.common import Interrupted, LastingInterrupt, app
 from pipelines.cli.terminal import note
 
 INTERRUPTED = 130
@@ -61,10 +61,20 @@ def main() -> None:
     130 interrupted."""
     debug = "--debug" in sys.argv
     arguments = [word for word in sys.argv[1:] if word != "--debug"] or ["--help"]
+    LastingInterrupt.asked = False
     try:
-        status = app(args=arguments, prog_name="pdegen", standalone_mode=False)
+        with LastingInterrupt():
+            status = app(args=arguments, prog_name="pdegen", standalone_mode=False)
+        if status == INTERRUPTED:  # typer has caught KeyboardInterrupt
+            note("pdegen: interrupted")
         sys.exit(status if isinstance(status, int) else 0)
+    except Interrupted as interrupted:
+        note(f"pdegen: interrupted: {interrupted}")
+        sys.exit(INTERRUPTED)
     except Exception as error:
+        if LastingInterrupt.asked:
+            note("pdegen: interrupted")
+            sys.exit(INTERRUPTED)
         status, line = _status(error), _explained(error)
         if status is None and (own := _blamed(error)) is not None:
             status, line = 2, f"{own} (--debug shows the traceback)"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import typer
 
@@ -164,6 +165,10 @@ class Failed(Exception):
     """A job that ran and failed; the exit status is 1."""
 
 
+class Interrupted(Exception):
+    """Ctrl-C in a job that keeps what it has done, as the message says; the exit status is 130."""
+
+
 def parsed(texts: list[str] | None) -> dict[str, Any]:
     """{"a.b": value, ...} from ["a.b=value", ...].
 
@@ -225,24 +230,31 @@ def _rate(rate: float) -> str:
 
 
 class LastingInterrupt:
-    """Ctrl-C that is not lost where Python ignores exceptions, as in a destructor: the next `check`
-    raises it again."""
+    """Ctrl-C that is not lost where Python ignores exceptions, as in a destructor or while Numba
+    compiles: the next `check` raises it again, and an error that follows from it is none."""
 
-    def __enter__(self) -> LastingInterrupt:
-        self._asked = False
+    asked: ClassVar[bool] = False
+
+    def __enter__(self) -> Self:
         self._old = signal.signal(signal.SIGINT, self._note)
+        self._hook = sys.unraisablehook
         return self
 
     def __exit__(self, *exception: object) -> None:
         signal.signal(signal.SIGINT, self._old)
+        sys.unraisablehook = self._hook
+        logging.disable(logging.NOTSET)
 
     def _note(self, number: int, frame: object) -> None:
-        self._asked = True
+        LastingInterrupt.asked = True
+        logging.disable()  # what Dask says of workers that end is no news
+        sys.unraisablehook = lambda unraisable: None  # nor where Python ignores the interrupt
         raise KeyboardInterrupt
 
-    def check(self) -> None:
+    @classmethod
+    def check(cls) -> None:
         """Raise KeyboardInterrupt if it was asked for."""
-        if self._asked:
+        if cls.asked:
             raise KeyboardInterrupt
 
 

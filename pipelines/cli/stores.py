@@ -17,6 +17,7 @@ from pipelines.cli.common import (
     Device,
     Equation,
     Failed,
+    Interrupted,
     LastingInterrupt,
     Overwrite,
     Reporter,
@@ -110,6 +111,7 @@ def _shards(what: str) -> "Callable[[Progress], None]":
         for said in p.notes:
             note(f"pdegen: {said}")
         report(p.done, p.total, p.seconds)
+        LastingInterrupt.check()
 
     return progress
 
@@ -124,14 +126,8 @@ def _generate(
     url = default_store(recipe) if out is None else out
     finer = getattr(getattr(recipe.problem, "solver", None), "resolution", None)
     other = "; --set solver.resolution=... makes another dataset, with a finer solver"
-    with _kept(url, _SKIP + (other if finer else "")), LastingInterrupt() as interrupt:
-
-        def progress(p: "Progress") -> None:
-            options.progress(p)
-            interrupt.check()
-
-        where, how = None if device == "cpu" else device, {**vars(options), "progress": progress}
-        return generate(recipe, url, where, **how)
+    with _kept(url, _SKIP + (other if finer else "")):
+        return generate(recipe, url, None if device == "cpu" else device, **vars(options))
 
 
 def generated(recipe: "Recipe") -> str:
@@ -190,15 +186,16 @@ def _kept(url: str, help: str = _SKIP) -> Iterator[None]:
     from pdegen.equations.base import SampleError
     from pdegen.numerics.failure import WorkerError
 
+    kept = f"finished shards are kept in {url}: continue with --resume"
     try:
         yield
     except SampleError as error:
-        note("")
         note(f"finished shards are kept in {url}; the sample fails at each --resume: {help}")
         raise error
-    except (KeyboardInterrupt, WorkerError) as error:
-        note("")
-        note(f"finished shards are kept in {url}: continue with --resume")
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(kept) from interrupt
+    except WorkerError as error:
+        note(kept)
         raise error
     except OSError as error:
         what = reason(error)
@@ -512,6 +509,7 @@ def verified(
     report, started = Reporter(f"verifying {store}, shards"), time.monotonic()
 
     def progress(done: int, total: int) -> None:
+        LastingInterrupt.check()
         if done < total:
             report(done, total, time.monotonic() - started)
 

@@ -1,6 +1,7 @@
 """Commands on one experiment: train, evaluate, predict, run, report."""
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from pipelines.cli.common import (
     Compile,
     Device,
     Equation,
+    Interrupted,
     Interrupts,
     Overwrite,
     Precision,
@@ -171,10 +173,9 @@ def _train(
                 stop=interrupts.asked, **said,
             )  # fmt: skip
         except Stopped as stopped:
-            if ranks.first:
-                note("")
-                note(f"{stopped}: continue with --resume")
-            raise KeyboardInterrupt from None
+            if not ranks.first:
+                sys.exit(130)  # the first one says it
+            raise Interrupted(f"{stopped}: continue with --resume") from None
         return store if ranks.first else None
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pdegen.schema import SchemaError
-from pipelines.cli.common import Interrupts, Reporter, number
+from pipelines.cli.common import Interrupted, Interrupts, Reporter, number
 from pipelines.cli.stores import generated
-from pipelines.cli.terminal import note, redraw, say
+from pipelines.cli.terminal import redraw, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     import torch
@@ -77,9 +77,9 @@ class Launch:
                 heard = {"progress": progress, "on_epoch": on_epoch, "stop": interrupts.asked}
                 study.run(self.place, **way, **heard)
             except Stopped as stopped:
-                note("")
-                note(f"{stopped}: finished rows are kept, continue with --resume")
-                raise KeyboardInterrupt from None
+                raise Interrupted(
+                    f"{stopped}; finished rows are kept: continue with --resume"
+                ) from None
 
     def prepared(
         self,

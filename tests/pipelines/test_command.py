@@ -1,14 +1,17 @@
 """The entry of the console script."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from threading import Event
 
 import pytest
 
 from pdegen.making.engines import pool
+from pipelines.cli import lists
 
 INTERRUPTED_IMPORT = """
 import sys
@@ -60,6 +63,56 @@ def test_a_request_without_what_it_needs_is_refused_before_pytorch_is_imported(w
     )
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "seconds"), [("processes", 1), ("processes", 4), ("threads", 3)]
+)
+def test_an_interrupt_of_all_processes_is_answered_in_one_line(tmp_path, scheduler, seconds):
+    words = ["generate", "ns-1e-5", "--workers", "2", "--scheduler", scheduler, "--out", "s.zarr"]
+    code = "from pipelines.command import main; main()"
+    job = subprocess.Popen(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(seconds)  # modules are imported, processes started, or samples solved
+    os.killpg(job.pid, signal.SIGINT)  # as a terminal does
+    start = time.monotonic()
+    out, err = job.communicate(timeout=60)  # until no process is left that could write
+    assert time.monotonic() - start < 10  # on a busy machine
+    assert (job.returncode, out) == (130, "")
+    (line,) = err.splitlines()
+    assert line.startswith("pdegen: interrupted")
+
+
+def test_an_interrupt_while_processes_start_reaches_this_one_alone():
+    code = (
+        "from pdegen.making.engines import _start_server; import os, signal, time;"
+        "_start_server(); time.sleep(0.3); signal.signal(signal.SIGINT, signal.SIG_IGN);"
+        "os.killpg(0, signal.SIGINT); time.sleep(1); os.killpg(0, signal.SIGKILL)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        start_new_session=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
+
+
+def test_an_error_that_follows_from_an_interrupt_is_none(pdegen, monkeypatch):
+    def compiled(*arguments, **options):
+        with suppress(KeyboardInterrupt):  # as where C calls Python
+            signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("no compiled object yet")
+
+    monkeypatch.setattr(lists, "_declarations", compiled)
+    outcome = pdegen("experiments")
+    assert (outcome.status, outcome.out, outcome.err) == (130, [], ["pdegen: interrupted"])
+
+
+def test_an_interrupt_that_typer_answers_is_said(pdegen, monkeypatch):
+    monkeypatch.setattr(lists, "_declarations", lambda *_: signal.raise_signal(signal.SIGINT))
+    outcome = pdegen("experiments")
+    assert (outcome.status, outcome.err) == (130, ["pdegen: interrupted"])
 
 
 def test_an_interrupt_does_not_wait_for_what_is_computed():
