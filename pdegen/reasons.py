@@ -27,7 +27,13 @@ class NoRoomError(OSError):
 
 
 def check_room(folder: str | Path, need: int, what: str) -> None:
-    """Raise NoRoomError where a folder has no room for what is to be written there."""
+    """Raise NoRoomError where a folder, which may not be there yet, has no room for what is to be
+    written there."""
+    folder = next(
+        there
+        for there in (Path(folder).absolute(), *Path(folder).absolute().parents)
+        if there.exists()
+    )
     free = shutil.disk_usage(folder).free
     if free < need:
         text = f"no room{what} {need:,} bytes, {free:,} are free"

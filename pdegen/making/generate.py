@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -422,9 +421,5 @@ def _complete(store: Store, job: str, workers: Pool) -> bool:
 
 def _check_room(objects: Objects, plan: Layout) -> None:
     """Raise OSError before anything is written where the disk has no room for the arrays."""
-    if not objects.is_local:
-        return
-    folder = os.path.abspath(objects.root)
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder)
-    check_room(folder, plan.bytes, ": the store may take")
+    if objects.is_local:
+        check_room(objects.root, plan.bytes, ": the store may take")

@@ -37,7 +37,7 @@ from operators.training.files import (
     write,
     write_json,
 )
-from operators.training.fit import Epoch, fit, read_history
+from operators.training.fit import Epoch, Settings, fit, read_history
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.training.start import StartError, start_from
@@ -46,6 +46,7 @@ from operators.training.widening import start_as
 from operators.transforms import Extent, Predictor
 from pdegen.domains import Box
 from pdegen.owned import LOCK, PARTIAL, is_ours, remove
+from pdegen.reasons import check_room
 from pdegen.schema import SchemaError
 from pdegen.software import here, processor, versions
 from pdegen.store.store import open_sealed
@@ -189,6 +190,7 @@ def train(
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
     if ranks.first:  # which alone writes
         check_place(folder, resume, overwrite)
+        _check_room(folder, predictor, settings)
     try:
         with held(folder) if ranks.first else nullcontext():
             resume = ranks.any(ranks.first and _claim(folder, declared, store, resume, overwrite))
@@ -209,6 +211,20 @@ def train(
         raise _in_use(error) from None
     except CheckpointError as error:
         raise RunError(f"{error}: train again by --overwrite") from None
+
+
+_EPOCH_BYTES = 1024  # of an epoch in the state, in the history and in its table
+
+
+def _check_room(folder: Path, predictor: Predictor, settings: Settings) -> None:
+    """Raise NoRoomError where checkpoints, the state of Adam and the history have no room; files
+    that are there are replaced, each after its successor is written."""
+    weights = sum(one.numel() * one.element_size() for one in predictor.state_dict().values())
+    state = (4 if settings.average else 3) * weights
+    need = 2 * weights + 2 * state + settings.epochs * _EPOCH_BYTES
+    there = [folder / name for name in _FILES]
+    need -= sum(path.stat().st_size for path in there if path.is_file())
+    check_room(folder, need, ": checkpoints and history of the training take")
 
 
 def train_part(

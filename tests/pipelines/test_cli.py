@@ -453,6 +453,28 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(refused, disk
     assert list(disk.iterdir()) == []
 
 
+def test_a_disk_without_room_for_a_training_is_refused_before_it_starts(refused, made, disk):
+    words = ["train", "burgers-quick", "--data", made / "store.zarr", "--set", "batch=4"]
+    words += ["--set", "data.resolution=32", "--set", "resolutions=[32]", "--set", "epochs=1"]
+    line = refused(*words, "--out", disk / "deep/run")
+    assert "no room: checkpoints and history of the training take" in line
+    assert line.endswith("262,144 are free")
+    assert list(disk.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_ends_a_training_in_one_line(pdegen, made, disk, monkeypatch):
+    monkeypatch.setattr(run_module, "check_room", lambda *asked: None)  # others fill it afterwards
+    words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, "--out", disk / "run"]
+    (disk / "others").write_bytes(bytes(200 * 1024))
+    outcome = pdegen(*words)
+    assert outcome.status == 1
+    assert outcome.err[-1].startswith(f"pdegen: {disk / 'run'}")
+    assert outcome.err[-1].endswith("no space left on device")
+    assert not any("Traceback" in line for line in outcome.err)
+    (disk / "others").unlink()
+    assert pdegen(*words, "--resume").status == 0
+
+
 def test_a_folder_with_files_in_the_place_of_a_shard_is_named(pdegen, store):
     folder = Path(store) / "u/c/0/0"
     folder.unlink()
