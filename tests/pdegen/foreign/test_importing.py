@@ -158,6 +158,24 @@ def test_shapes_that_do_not_fit_are_refused(tmp_path, a, u, message):
         imported(tmp_path, *files, declaration=BY_HAND)
 
 
+@pytest.mark.parametrize("name", ["p", "q"])
+@pytest.mark.parametrize(
+    "other",
+    [random(4, 8).astype("float32"), random(4, 8).astype("float16"), random(4, 9), random(8, 4)],
+    ids=["float32", "float16", "another grid", "other axes"],
+)
+def test_files_that_are_joined_have_one_type_and_one_grid(tmp_path, name, other):
+    first, second = ({key: random(n, 8, seed=n) for key in "pq"} for n in (6, 4))
+    files = [tmp_path / "one.npz", tmp_path / "two.npz"]
+    for file, arrays in zip(files, (first, second), strict=True):
+        np.savez(file, **arrays)
+    store = imported(tmp_path, *files, declaration=BY_HAND)
+    np.testing.assert_array_equal(value(store, "u"), np.concatenate([first["q"], second["q"]]))
+    np.savez(files[1], **{**second, name: other})
+    with pytest.raises(ForeignError, match=rf"one.npz: {name} .* and two.npz: {name} .* differ"):
+        imported(tmp_path / "other", *files, declaration=BY_HAND)
+
+
 @pytest.mark.parametrize("splits", [{"test": 2}, {"train": 0}, {"train": 4, "more": 1}])
 def test_impossible_splits_are_refused(tmp_path, splits):
     files = npy_pair(tmp_path, random(10, 8), random(10, 8))
