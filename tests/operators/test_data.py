@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ import xarray as xr
 import zarr
 
 from operators.data import DataError, allowed_resolutions, averaging_weights, read_pairs
+from operators.data.variables import StoredVariable
 from pdegen.domains import CellGrid, NodalGrid
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
@@ -142,6 +145,18 @@ def test_a_level_of_a_noisy_store_is_read(noisy_store, plane_values, level):
     assert np.array_equal(pairs.a[..., 0], expected)
     assert np.array_equal(pairs.u[..., 0], plane_values["a"][12:, ::3, ::3])
     assert pairs.source["level"] == level
+
+
+@pytest.mark.parametrize(
+    "dims", [("time", "level"), ("channel", "time"), ("channel", "level"), ("mode", "time")]
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_variable_whose_axes_are_in_another_order_is_refused(dims):
+    """A store of another program: ours cannot be laid out so."""
+    array = SimpleNamespace(dims=("sample", *dims, "x"))
+    other = SimpleNamespace(url="other.zarr", array=lambda name: array)
+    with pytest.raises(DataError, match=f"u has the axes sample, {', '.join(dims)}, x: expected"):
+        StoredVariable.of(other, "u", None, ("x",))
 
 
 @pytest.mark.parametrize(

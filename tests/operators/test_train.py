@@ -210,14 +210,16 @@ def test_seconds_before_a_stop_are_those_of_the_epoch_that_is_resumed(
         return len(asked) == 2
 
     def go(resume, stop=lambda: False):
-        settings = replace(SETTINGS, epochs=1)
+        settings = replace(SETTINGS, epochs=3)
         of = predictor(), train_pairs, test_pairs, settings, tmp_path, {"operator": {}}
         return fit(*of, resume=resume, stop=stop)
 
     with pytest.raises(Stopped):
         go(False, stopped)
-    (epoch,) = go(True)
+    epoch, *others = go(True)
     assert 200.0 <= epoch.seconds < 220.0
+    # the seconds before the stop are of that epoch alone
+    assert [other.seconds < 20.0 for other in others] == [True, True]
 
 
 def test_the_average_follows_the_first_steps_at_once(train_pairs, test_pairs, tmp_path):

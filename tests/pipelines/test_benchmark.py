@@ -224,6 +224,24 @@ def test_rows_of_another_device_are_not_mixed(finished, stores, tmp_path):
         BenchmarkRun(declared(), stores, folder).run(CPU, resume=True)
 
 
+def test_what_is_best_on_the_test_samples_is_a_score_with_its_own_epoch(finished, monkeypatch):
+    """In a short training both epochs are the last one."""
+    row, made = finished.rows()[0], module.evaluate_run
+
+    def evaluated(*args):
+        summary = made(*args)
+        (last,) = summary["results"]
+        best = {**last, "checkpoint": "best", "epoch": 1, "errors": [0.0 for _ in last["errors"]]}
+        return {**summary, "results": [last, best]}
+
+    monkeypatch.setattr(module, "evaluate_run", evaluated)
+    found = row.model_copy(deep=True)
+    module._evaluate(found, finished.training_of(row), "l2", CPU)
+    assert (found.epoch, found.errors) == (row.epoch, row.errors)
+    assert (found.best_epoch, found.best) == (1, 0.0)
+    assert row.epoch > 1
+
+
 def test_the_published_protocol_shows_both_epochs(stores, tmp_path):
     watched = declared(seeds=1).with_overrides({"training.protocol": "published"})
     run = BenchmarkRun(watched, stores, tmp_path / "run")

@@ -130,6 +130,21 @@ def test_types_units_and_conditions_follow_from_the_class():
     assert ("layers[].size", "") in keys
 
 
+class Inside(Strict):
+    """A table with defaults of its own.
+
+    Args:
+        disc: The disc. [1]
+    """
+
+    disc: Round = Round(kind="round", radius=3.0)
+
+
+def test_what_a_table_gives_by_default_is_not_required():
+    keys = {key.name: key for key in keys_of(Inside)}
+    assert (keys["disc.radius"].required, keys["disc.radius"].default) == (False, 3.0)
+
+
 def test_the_chosen_kind_has_no_condition_and_has_values():
     content = {"shape": {"kind": "round", "radius": 2.0}}
     keys = {(key.name, key.when): key for key in keys_of(Drawing, content)}
