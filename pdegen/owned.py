@@ -40,7 +40,7 @@ def note(path: Path, data: bytes) -> Path | None:
         PermissionError: Where another file has its name, or a folder on the way is a link.
     """
     path = Path(os.path.abspath(path))
-    root = next((one for one in path.parents[:_DEPTH] if (one / MANIFEST).is_file()), None)
+    root = _above(path)
     if root is None:
         return None
     name = path.relative_to(root).as_posix()
@@ -55,11 +55,24 @@ def note(path: Path, data: bytes) -> Path | None:
     return root
 
 
+def note_part(folder: Path) -> None:
+    """Note a folder that is going to be claimed as a part of the claimed one above it, if there is
+    one: what lies in other claimed folders is of others."""
+    place = Path(os.path.abspath(folder))
+    root = _above(place)
+    if root is not None:
+        _append(root, [(f"{place.relative_to(root).as_posix()}/", None)])
+
+
+def _above(path: Path) -> Path | None:
+    """The nearest claimed folder above a path."""
+    return next((one for one in path.parents[:_DEPTH] if (one / MANIFEST).is_file()), None)
+
+
 def note_all(folder: Path) -> None:
     """Note all files of a folder that was written just now, where it or one above is claimed."""
     place = Path(os.path.abspath(folder))
-    above = (place, *place.parents[:_DEPTH])
-    root = next((one for one in above if (one / MANIFEST).is_file()), None)
+    root = place if (place / MANIFEST).is_file() else _above(place)
     if root is None:
         return
     files = sorted(path for path in place.rglob("*") if path.is_file() and path.name != MANIFEST)
@@ -107,7 +120,9 @@ def _all(folder: Path) -> Iterator[tuple[str, bool]]:
     for place, folders, files in os.walk(folder):
         inner = Path(place)
         if inner != folder and (inner / MANIFEST).is_file():
-            roots[inner] = _noted(inner)
+            above = next(one for one in inner.parents if one in roots)
+            part = f"{inner.relative_to(above).as_posix()}/" in roots[above]
+            roots[inner] = _noted(inner) if part else {}
         root = next(one for one in (inner, *inner.parents) if one in roots)
         for file in files:
             path = inner / file

@@ -15,10 +15,10 @@ import numpy as np
 from pdegen.foreign import writers
 from pdegen.foreign.arrays import KEY, ForeignError
 from pdegen.foreign.digests import Digest
-from pdegen.foreign.exported import FILE, description, encoded, is_export
+from pdegen.foreign.exported import FILE, description, encoded, exported
 from pdegen.foreign.hugging_card import CARD, CROISSANT, Told
 from pdegen.foreign.huggingface import check_huggingface, huggingface_folder
-from pdegen.foreign.opening import opened
+from pdegen.foreign.opening import opened, unpacked
 from pdegen.foreign.replacing import check_replaceable, replacing
 from pdegen.foreign.writers import Declared, Sink
 from pdegen.making.generate import Progress
@@ -139,18 +139,24 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
         ours = all((path / mark).exists() for mark in (*marks, MANIFEST))
     if not ours or path.is_symlink():
         what = "file" if marks is None else "folder"
-        raise ForeignError(f"{path} is no {what} that was exported: it is not replaced")
+        since = ", or it was changed since" if path.is_file() else ""
+        raise ForeignError(f"{path} is no {what} that was exported{since}: it is not replaced")
     if marks is not None:
         check_replaceable(path)
 
 
 def _is_export(file: Path) -> bool:
-    """Whether a file can be read, and says that it is an export."""
+    """Whether a file can be read, and has what an export has written, and nothing else."""
     with tempfile.TemporaryDirectory(prefix="pdegen-") as folder:
         try:
-            return is_export(opened(file, Path(folder)))
+            plan = exported([opened(file, Path(folder))])
+            if plan is None:
+                return False
+            for field in plan.reading(unpacked(plan.arrays, Path(folder))).fields:
+                field.check()
         except ForeignError:
             return False
+    return True
 
 
 def _writer(store: Store, format: str, arrays: Mapping[str, Declared]) -> _Writer:

@@ -45,7 +45,7 @@ from operators.training.step import Acceleration
 from operators.training.widening import start_as
 from operators.transforms import Extent, Predictor
 from pdegen.domains import Box
-from pdegen.owned import LOCK, PARTIAL, is_ours, remove
+from pdegen.owned import LOCK, PARTIAL, is_ours, note_part, remove
 from pdegen.reasons import check_room
 from pdegen.schema import SchemaError
 from pdegen.software import here, processor, versions
@@ -240,6 +240,7 @@ def train_part(
     check_folder(folder)
     if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
         _remove(folder)
+    note_part(folder)
     resume = (folder / "state.pt").exists()
     try:
         return train(experiment, store, folder, device, resume=resume, overwrite=not resume,

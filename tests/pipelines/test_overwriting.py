@@ -97,3 +97,11 @@ def test_predictions_beside_a_checkpoint_go_with_the_run(
     (copy / "best-predictions.zarr/mine.txt").unlink()
     train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
     assert not (copy / "best-predictions.zarr").exists()
+
+
+def test_another_run_inside_a_run_is_not_removed_with_it(copy: Path, store: str) -> None:
+    train(experiment(1), store, copy / "inner", torch.device("cpu"))
+    before = contents(copy)
+    with pytest.raises(RunError, match=r"inner/best\.safetensors, .*nothing was deleted"):
+        train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
+    assert contents(copy) == before
