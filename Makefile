@@ -1,5 +1,6 @@
 # make demo      environment of a user, then recipe -> store -> trained operator -> report.html
 # make test      environment of a developer, linters, types, import contracts, doctests and tests
+# make plain     a new environment of the default dependencies alone, and what a user does in it
 # make validate  published numbers, and the tests that take minutes
 # make soak      kills, power cuts, flipped bytes, failing disks: the same bytes afterwards, or a refusal
 # make mutants   faults put into copies of the code on purpose, and which of them tests notice
@@ -39,7 +40,8 @@ CHECKERS := axe-core@4.14.1 playwright-core@1.65.1
 # at run level 1 no service starts
 APT := RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 
-.PHONY: demo dolfinx servers fuse calculix test validate soak mutants bench format lint docs browser paper
+.PHONY: demo dolfinx servers fuse calculix paper browser plain test validate soak mutants bench format
+.PHONY: lint docs
 
 # what a user needs
 $(READY): pyproject.toml constraints.txt install/slim.py
@@ -110,6 +112,10 @@ browser:
 servers:
 	$(call debian,command -v slurmctld >/dev/null && command -v munged >/dev/null,SLURM,$(SLURM))
 	$(call debian,command -v radosgw >/dev/null && command -v ceph-osd >/dev/null,Ceph,$(CEPH))
+
+# build/plain is made anew; steps and their seconds are printed
+plain:
+	$(PYTHON) -m tests.plain
 
 # Workers of one thread each, one more than processors, for tests of servers and of locks wait;
 # neighbours stay together, for they share what is made for them. Bytecode is kept, whatever the

@@ -7,25 +7,22 @@ import sys
 import pytest
 
 from pipelines import cli
-
-
-def blocks(root, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", (root / "README.md").read_text(), re.M | re.S)
+from tests import readme
 
 
 @pytest.mark.usefixtures("unchecked")  # the checks of shapes take most of the time
 def test_commands_run_in_their_order(root, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    commands = [line for block in blocks(root, "sh") for line in block.splitlines()]
+    commands = readme.commands(root)
     assert len(commands) > 8
     for command in commands:
         monkeypatch.setattr(sys, "argv", shlex.split(command))
         with pytest.raises(SystemExit) as end:
             cli.main()
         assert end.value.code == 0, f"{command}: {capsys.readouterr().err}"
-    for program in blocks(root, "python"):
+    for program in readme.programs(root):
         exec(compile(program, "README.md", "exec"), {})
-    for result in ("burgers.png", "runs/second/report.html", "runs/second/report.md"):
+    for result in readme.RESULTS:
         assert (tmp_path / result).stat().st_size > 1000
 
 

@@ -200,6 +200,11 @@ class Benchmark(Strict):
         """Operators that need a package which is not installed, and that package."""
         return {label: entry.lacks for label, entry in self.operators.items() if entry.lacks}
 
+    def installed(self) -> Benchmark:
+        """Without the operators whose package is not installed; with all if none is left."""
+        absent = self.not_installed()
+        return self.only([label for label in self.operators if label not in absent], [])
+
     def only(self, operators: list[str], datasets: list[str]) -> Benchmark:
         """With some of the operators and datasets; an empty list stands for all.
 
@@ -343,7 +348,8 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
 
     Args:
         name: Of the benchmark, or its file.
-        sound: Whether all of it is checked; without, `Benchmark.check` is for the caller.
+        sound: Whether it is checked, without the operators whose package is not installed;
+            without, `Benchmark.check` is for the caller.
 
     Raises:
         SchemaError: On an unknown name (naming the near ones) or an impossible declaration.
@@ -353,7 +359,7 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
         return Profile.load(path)
     benchmark = Benchmark.load(path)
     if sound:
-        benchmark.check()
+        benchmark.installed().check()
     return benchmark
 
 

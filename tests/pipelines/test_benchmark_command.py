@@ -285,3 +285,13 @@ def test_operators_of_packages_that_are_absent_are_left_out_with_a_line(monkeypa
     )
     with pytest.raises(SchemaError, match=r"pip install 'pdegen-operators\[neuraloperator\]'"):
         chosen(quick, False, [row], None, [])
+
+
+@pytest.mark.parametrize("name", ["quick", "resolution"])
+def test_a_benchmark_loads_without_a_package_that_one_of_its_operators_needs(monkeypatch, name):
+    """So that its keys are listed, and the study of resolution trains the other operators."""
+    monkeypatch.setitem(sys.modules, "neuralop", None)  # as where it is not installed
+    benchmark = load_benchmark(name)
+    assert set(benchmark.not_installed().values()) == {"neuralop"}
+    left = benchmark.operators.keys() - benchmark.installed().operators.keys()
+    assert left == benchmark.not_installed().keys()

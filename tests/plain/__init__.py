@@ -1,0 +1,1 @@
+"""What a user sees: the default dependencies alone, and no variables of ours."""

@@ -1,0 +1,238 @@
+"""What a user sees, tried: `make plain`.
+
+    python -m tests.plain [--environment build/plain] [--out build/tried] [--only WORD]
+
+An environment with the default dependencies alone, made anew, in which run: the smallest form of
+each shipped recipe with `verify --deep`; the commands and programs of the README; a benchmark to
+its report; and, with the extra `docs`, the site. No variable that `make` or a developer sets is
+set. Steps run two at a time, those that follow each other in their order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import STDOUT, Popen
+
+from tests import readme
+from tests.plain.recipes import SMALL, Small
+
+ROOT = Path(__file__).parents[2]
+AT_ONCE = 2
+LIMIT = 1200.0  # seconds of a command, on a machine that others use as well
+# ours, of those who develop: none is set on a machine on which pdegen is installed
+_OURS = (
+    "CI", "KMP_", "MKL_", "NUMBA_", "OMP_", "OPENBLAS_", "PDEGEN_", "PYTHONDONTWRITEBYTECODE",
+    "PYTHONPATH", "PYTHONWARNINGS", "VIRTUAL_ENV",
+)  # fmt: skip
+# of eight samples each, so that all operators take a step
+BENCHMARK = (
+    "pdegen benchmark quick --on burgers --out benchmark --workers 2 --set data.samples=24"
+    " --set resolutions=[64,128] --set data.resolution=64 --set training.epochs=1"
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command and how it must end.
+
+    Args:
+        words: Of the command.
+        status: The exit status that it must have.
+        line: What its one line on stderr must contain; without, it may print anything.
+    """
+
+    words: Sequence[str]
+    status: int = 0
+    line: str = ""
+
+    def fault(self, status: int, printed: str) -> str:
+        """What is wrong with its end; empty where nothing is."""
+        if status != self.status:
+            return f"status {status}, not {self.status}"
+        if self.line and (printed.count("\n") != 1 or self.line not in printed):
+            return f"not one line with {self.line!r}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Commands that pass or fail together.
+
+    Args:
+        name: Of the step.
+        commands: In their order; after one that fails none runs.
+        folder: Where they run.
+        results: Files that they must leave there.
+        fault: Why it fails without running; empty where it runs.
+    """
+
+    name: str
+    commands: Sequence[Command]
+    folder: Path
+    results: Sequence[str] = ()
+    fault: str = ""
+
+    def passed(self, environment: Mapping[str, str], print_lock: threading.Lock) -> bool:
+        """Run it, and print its line; of a failure also the command and what it printed."""
+        begun, processor, printed, fault, words = time.monotonic(), 0.0, "", self.fault, ""
+        for command in () if fault else self.commands:
+            words = shlex.join(command.words)
+            status, printed, seconds = run(command.words, self.folder, environment)
+            processor += seconds
+            if fault := command.fault(status, printed):
+                break
+        absent = [name for name in self.results if not (self.folder / name).is_file()]
+        if not fault and absent:
+            fault = f"no file {', '.join(absent)}"
+        with print_lock:
+            took = f"{time.monotonic() - begun:6.1f} s, {processor:6.1f} s of processor time"
+            print(f"{'FAILED' if fault else 'passed'} {took}: {self.name}", flush=True)
+            if fault:
+                print(f"  $ {words}\n  {fault}\n{printed}", flush=True)
+        return not fault
+
+
+def run(
+    words: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> tuple[int, str, float]:
+    """Exit status of a command, what it printed, and its processor time with that of its children.
+
+    One that takes longer than the limit is killed, with its children.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f".printed-{threading.get_ident()}"
+    with open(log, "w+", encoding="utf-8", errors="replace") as printed:
+        process = Popen(
+            words, cwd=folder, env=environment, stdout=printed, stderr=STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        killer = threading.Timer(LIMIT, os.killpg, (process.pid, signal.SIGKILL))
+        killer.start()
+        try:
+            _, ended, usage = os.wait4(process.pid, 0)
+        finally:
+            killer.cancel()
+        process.returncode = os.waitstatus_to_exitcode(ended)
+    text = log.read_text("utf-8", errors="replace")
+    log.unlink()
+    return process.returncode, text, usage.ru_utime + usage.ru_stime
+
+
+def users(environment: Mapping[str, str], python: Path) -> dict[str, str]:
+    """The variables of a user whose path begins with the commands of an environment.
+
+    Dolfinx, which the system may have, is looked for in that environment alone.
+    """
+    kept = {name: value for name, value in environment.items() if not name.startswith(_OURS)}
+    path = os.pathsep.join([str(python.parent), environment.get("PATH", os.defpath)])
+    return {**kept, "PATH": path, "PDEGEN_DOLFINX_PYTHON": str(python)}
+
+
+def of_recipe(name: str, small: Small | None, folder: Path) -> Step:
+    """Generate and verify the small form of a recipe."""
+    if small is None:
+        fault = f"recipe {name} has no small form: add one to tests/plain/recipes.py"
+        return Step(f"recipe {name}", (), folder, fault=fault)
+    generating = ["pdegen", "generate", name, *small.options(), "--out", f"{name}.zarr"]
+    if small.lacks:
+        refused = Command(generating, status=2, line=small.lacks)
+        return Step(f"recipe {name}, refused without {small.lacks}", [refused], folder)
+    verifying = ["pdegen", "verify", f"{name}.zarr", "--deep"]
+    return Step(f"recipe {name}", [Command(generating), Command(verifying)], folder)
+
+
+def of_recipes(folder: Path) -> Iterator[Step]:
+    """A step for each shipped recipe, the longest first, and for each of the table that is none."""
+    shipped = {path.stem for path in (ROOT / "datasets").glob("*.toml")}
+    for name in sorted(shipped, key=lambda name: (not SMALL.get(name, Small()).why, name)):
+        yield of_recipe(name, SMALL.get(name), folder)
+    for name in sorted(SMALL.keys() - shipped):
+        yield Step(f"recipe {name}", (), folder, fault=f"no recipe {name} is shipped")
+
+
+def of_readme(folder: Path) -> Iterator[Step]:
+    """A step for each command and program of the README."""
+    *commands, last = readme.commands(ROOT)
+    for command in commands:
+        yield Step(f"README: {command}", [Command(shlex.split(command))], folder)
+    yield Step(f"README: {last}", [Command(shlex.split(last))], folder, readme.RESULTS)
+    for number, program in enumerate(readme.programs(ROOT), 1):
+        running = Command(["python", "-c", program])
+        yield Step(f"README: program {number}", [running], folder)
+
+
+def chains(folder: Path) -> list[list[Step]]:
+    """Steps that follow each other, the longest first."""
+    benchmark = Step(
+        "benchmark quick, small", [Command(shlex.split(BENCHMARK))], folder / "studies",
+        ["benchmark/report.html"],
+    )  # fmt: skip
+    keys = Step("keys quick", [Command(["pdegen", "keys", "quick"])], folder / "studies")
+    recipes = [[step] for step in of_recipes(folder / "recipes")]
+    return [list(of_readme(folder / "readme")), [benchmark], [keys], *recipes]
+
+
+def installing(environment: Path, what: str) -> Command:
+    """The command of the README that installs, with the versions of constraints.txt.
+
+    Python compiles the modules that are imported; most never are.
+    """
+    pip = [str(environment / "bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
+    return Command([*pip, "--no-compile", "--constraint", "constraints.txt", "--editable", what])
+
+
+def installation(environment: Path) -> Step:
+    """Make the environment anew, with the default dependencies."""
+    creating = Command([sys.executable, "-m", "venv", "--clear", str(environment)])
+    return Step("installation", [creating, installing(environment, ".")], ROOT)
+
+
+def documentation(environment: Path, site: Path) -> Step:
+    """Install the extra `docs`, and build the site; executing its tutorials takes minutes."""
+    building = Command([
+        str(environment / "bin/python"), "-m", "sphinx", "--fail-on-warning", "--keep-going",
+        "--quiet", "docs", str(site),
+    ])  # fmt: skip
+    name, page = "docs, tutorials not executed", str(site / "index.html")
+    return Step(name, [installing(environment, ".[docs]"), building], ROOT, [page])
+
+
+def main() -> int:
+    """Run all, and return 1 where a step fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.plain", description=__doc__)
+    parser.add_argument("--environment", type=Path, default=ROOT / "build/plain")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/tried")
+    parser.add_argument("--only", default="", help="run the steps with this word in their names")
+    options = parser.parse_args()
+    begun, environment, out = time.monotonic(), options.environment.resolve(), options.out.resolve()
+    variables, lock = users(os.environ, environment / "bin/python"), threading.Lock()
+    shutil.rmtree(out, ignore_errors=True)
+
+    def passed(chain: Sequence[Step]) -> list[bool]:
+        named = [step for step in chain if options.only in step.name]
+        return [step.passed(variables, lock) for step in named]
+
+    ends = [installation(environment).passed(variables, lock)]
+    if all(ends):
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for found in pool.map(passed, chains(out)):
+                ends += found
+        ends += passed([documentation(environment, out / "site")])
+    print(f"make plain took {time.monotonic() - begun:.0f} s")
+    print(f"{sum(ends)} passed, {len(ends) - sum(ends)} failed")
+    return int(not all(ends))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

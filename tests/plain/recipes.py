@@ -1,0 +1,87 @@
+"""The smallest form of each shipped recipe that its solver allows.
+
+Three samples are the fewest that three splits allow. A grid of `resolution` points holds the modes
+of its initial values, and divides that of the solver, which meets its tolerance; where the error
+of a coarser one is too large, the time is shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Small:
+    """Changes of a recipe.
+
+    Args:
+        changes: Values by key, as `--set` takes them.
+        why: What keeps it from being smaller, where it costs more than some seconds.
+        lacks: The word that the one line of its refusal has, where a plain installation cannot
+            make it.
+    """
+
+    changes: Mapping[str, object] = field(default_factory=dict)
+    why: str = ""
+    lacks: str = ""
+
+    def options(self) -> list[str]:
+        """The options of `pdegen generate`."""
+        changes = {"samples": 3, **self.changes}
+        return [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+
+
+_BURGERS = {"resolution": 64, "modes": 31, "solver.resolution": 256}
+_CELLS = {"resolution": 64}
+_DARCY = {"resolution": 31, "modes": 31}
+_PIPE = {"resolution": 33}
+_SHEET = {"resolution": 12}
+_FORGED = {"resolution": 21, "frames": 2, "solver.share": 0.5}
+_SLOW_FLOW = {"resolution": 176, "mach": 0.3, "tolerance": 1e-4}
+_TORUS = {"resolution": 16, "modes": 7, "times": [0.1]}
+
+SMALL = {
+    "advection": Small(),
+    "airfoil": Small(_SLOW_FLOW, why="its grids have at least 176 cells along the section"),
+    "airfoil-quick": Small(_SLOW_FLOW, why="its grids have at least 176 cells along the section"),
+    "allen-cahn": Small({"resolution": 16, "modes": 3, "solver.resolution": 64, "times": [1.0]}),
+    "burgers-2d": Small({"resolution": 16, "modes": 7, "times": [0.1]}),
+    "burgers-quick": Small(_BURGERS),
+    "burgers-r10": Small(_BURGERS),
+    "burgers-r10-as-printed": Small(_BURGERS),
+    "burgers-shock": Small({**_BURGERS, "solver.resolution": 1024, "times": [0.1]}),
+    "burgers-trajectory": Small(_BURGERS),
+    "darcy-141": Small(_DARCY),
+    "darcy-421": Small(_DARCY),
+    "darcy-421-published": Small(_DARCY),
+    "darcy-85": Small(_DARCY),
+    "darcy-fem": Small(_DARCY, lacks="dolfinx"),
+    "darcy-lognormal": Small(_DARCY),
+    "darcy-quick": Small(_DARCY),
+    "elasticity": Small(_SHEET),
+    "elasticity-hyperelastic": Small(_SHEET),
+    "elasticity-quick": Small(_SHEET),
+    "fisher-kpp": Small({"times": [0.2]}),
+    "gray-scott": Small({"resolution": 16, "modes": 3, "solver.resolution": 128, "times": [10.0]}),
+    "heat": Small({"resolution": 16, "modes": 7, "solver.resolution": 16}),
+    "inviscid-burgers": Small(_CELLS),
+    "inviscid-burgers-quick": Small(_CELLS),
+    "kdv": Small({"times": [0.2]}),
+    "kuramoto-sivashinsky": Small({"times": [2.0]}),
+    "ns-1e-3": Small({**_TORUS, "solver.resolution": 32}),
+    "ns-1e-4": Small({**_TORUS, "solver.resolution": 32}),
+    "ns-1e-5": Small({**_TORUS, "solver.resolution": 64}),
+    "ns-quick": Small({**_TORUS, "solver.resolution": 32}),
+    "pipe": Small(_PIPE),
+    "pipe-quick": Small(_PIPE),
+    "plasticity": Small(_FORGED),
+    "plasticity-quick": Small(_FORGED),
+    "pulses": Small(_CELLS),
+    "pulses-quick": Small(_CELLS),
+    "shock-tube": Small(_CELLS),
+    "shock-tube-quick": Small(_CELLS),
+    "swift-hohenberg": Small({
+        "resolution": 16, "modes": 5, "solver.resolution": 64, "length": 20.0, "times": [2.0],
+    }),
+}  # fmt: skip
