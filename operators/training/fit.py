@@ -254,6 +254,13 @@ def fit(
                     try:
                         loss = gradient(batch, stream_seed(*key))
                         optimizer.step()
+                    except torch.linalg.LinAlgError as error:
+                        if _is_finite(predictor):
+                            raise
+                        raise TrainingError(
+                            f"the gradient is not finite in epoch {epoch + 1}: "
+                            f"{_why_not_finite(train)}"
+                        ) from error
                     except RuntimeError as error:
                         if not is_out_of_memory(error):
                             raise
@@ -303,6 +310,12 @@ def fit(
             )
             on_epoch(history[-1])
     return history
+
+
+def _is_finite(predictor: nn.Module) -> bool:
+    """Whether the gradients of all parameters are finite."""
+    gradients = [p.grad for p in predictor.parameters() if p.grad is not None]
+    return all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
 def _why_not_finite(train: Samples) -> str:
