@@ -254,7 +254,7 @@ def fit(
                     try:
                         loss = gradient(batch, stream_seed(*key))
                         optimizer.step()
-                    except torch.linalg.LinAlgError as error:
+                    except torch.linalg.LinAlgError as error:  # pyright: ignore[reportPrivateImportUsage]
                         if _is_finite(predictor):
                             raise
                         raise TrainingError(
