@@ -167,8 +167,8 @@ def test_shapes_that_do_not_fit_are_refused(tmp_path, a, u, message):
 def test_files_that_are_joined_have_one_type_and_one_grid(tmp_path, name, other):
     first, second = ({key: random(n, 8, seed=n) for key in "pq"} for n in (6, 4))
     files = [tmp_path / "one.npz", tmp_path / "two.npz"]
-    for file, arrays in zip(files, (first, second), strict=True):
-        np.savez(file, **arrays)
+    for file, values in zip(files, (first, second), strict=True):
+        np.savez(file, **values)
     store = imported(tmp_path, *files, declaration=BY_HAND)
     np.testing.assert_array_equal(value(store, "u"), np.concatenate([first["q"], second["q"]]))
     np.savez(files[1], **{**second, name: other})
