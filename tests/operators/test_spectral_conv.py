@@ -23,6 +23,20 @@ def test_equals_the_product_in_fourier_space(n):
     torch.testing.assert_close(layer(u), expected)
 
 
+@pytest.mark.parametrize(
+    ("n", "modes"), [(16, 9), (16, 8), (15, 8), (16, 3), (2, 2), (1, 1)]
+)  # all that the grid has, one less, some
+def test_the_modes_of_a_line_are_those_of_the_transform_and_its_inverse(n, modes):
+    u = torch.randn(2, n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    u_hat = torch.fft.rfft(u, dim=1, norm="ortho")[:, :modes]
+    found = spectral.line_modes(u, modes)
+    torch.testing.assert_close(torch.complex(*found.unbind(1)), u_hat.transpose(0, 1))
+    kept = torch.fft.irfft(u_hat, n=n, dim=1, norm="ortho")
+    torch.testing.assert_close(spectral.line_of(found.transpose(0, 1), n), kept)
+    if modes == n // 2 + 1:
+        torch.testing.assert_close(kept, u)
+
+
 def test_is_the_same_convolution_on_every_grid():
     torch.manual_seed(0)
     layer = SpectralConv1d(1, 1, modes=8, std=1.0).double()

@@ -339,10 +339,23 @@ def of_the_next(*names):
     return lambda v: {name: np.roll(v[name], 1, axis=0) for name in names}
 
 
+def at_a_node(name):
+    """Of the last sample."""
+
+    def changed(v):
+        values = v[name].copy()
+        values[-1].flat[values[-1].size // 3] *= np.float32(1.01)
+        return {name: values}
+
+    return changed
+
+
 CHANGES = {
     "the target scaled": (scaled("u"), "u"),
     "the velocity scaled": (scaled("velocity"), "pressure"),
     "density and pressure scaled": (scaled("density", "pressure"), "density"),
+    **{f"{name} at a node of a sample": (at_a_node(name), fault) for name, fault in
+       {"u": "u", "density": "u", "pressure": "pressure", "x": "x", "y": "x"}.items()},
     "one field of the next sample": (of_the_next("pressure"), "pressure"),
     "all fields of the next sample": (of_the_next(*FIELDS), "lift"),
     "fields and forces of the next sample": (of_the_next(*FIELDS, "lift", "drag"), "velocity"),

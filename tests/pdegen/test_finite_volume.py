@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.finite_volume import FiniteVolume, direct_solve
+from pdegen.equations.darcy.finite_volume import FiniteVolume, Solution, direct_solve
 from pdegen.equations.darcy.operator import Diffusion
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.numerics.failure import SolveError
@@ -320,6 +320,15 @@ def test_an_unconverged_batch_on_a_device_names_its_sample():
     a = torch.from_numpy(two_phase(32))
     with pytest.raises(SolveError, match=r"after 3 iterations, above rtol = 1e-08"):
         FiniteVolume(CellGrid(32), limit=3)(a)
+
+
+@pytest.mark.parametrize("row", range(6))
+def test_an_unsolved_right_hand_side_names_the_sample_that_it_is_of(row):
+    """Two right-hand sides of each of three samples."""
+    found = Solution(np.zeros((6, 4, 4)), 1.0 * (np.arange(6) == row), np.full(6, 7))
+    with pytest.raises(SolveError, match=r"is 1\.0e\+00 after 7 iterations") as caught:
+        FiniteVolume(CellGrid(4))._solved(found, 3)
+    assert caught.value.row == [0, 1, 2, 0, 1, 2][row]
 
 
 @pytest.mark.usefixtures("unchecked")

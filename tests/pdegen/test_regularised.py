@@ -1,11 +1,12 @@
 """Weights that the data choose: on a linear problem whose best weight is known, and on Darcy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
+from pdegen.equations.darcy.own_weight import by_known_level, by_unknown_level
 from pdegen.inverse.covariance import Covariance, ModelError
 from pdegen.inverse.observation import Separable
 from pdegen.inverse.phases import Level
@@ -144,3 +145,22 @@ def test_the_corner_does_not_ask_for_the_unit():
     assert corner([9.0, 8.9, 8.8, 2.0, 0.5], [1.0, 3.0, 9.0, 9.1, 9.2]) != 2
     with pytest.raises(ValueError, match="at least 3 weights, got 2"):
         corner([1.0, 0.5], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_the_model_misses_in_the_mean_is_taken_off_the_data(level, truth, known):
+    """The data and the mean error of the model move together: the coefficient stays."""
+    data, deviation = noisy(level, truth, 0.05), np.full((N, N), 0.05)
+    missed = 0.5 * np.outer(GRID.x, 1 - GRID.x**2)
+
+    def inverted(error, data):
+        own, phases = replace(level, error=error), (3.0, 12.0)
+        if known:
+            return by_known_level(own, phases, dirichlet_energy)(data, deviation).a
+        return by_unknown_level(own, phases, dirichlet_energy, deviation)(data, deviation).a
+
+    expected = inverted(level.error, data)
+    found = inverted(replace(level.error, mean=missed), data + missed)
+    np.testing.assert_allclose(found, expected, atol=1e-2)
+    assert np.ptp(expected) > 5
+    assert abs(inverted(level.error, data + missed) - expected).max() > 1

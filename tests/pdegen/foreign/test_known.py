@@ -277,6 +277,15 @@ def test_files_of_two_kinds_are_not_joined(tmp_path):
         imported(tmp_path, *files)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_known_file_beside_an_unknown_one_is_no_reason_to_leave_it_out(burgers, tmp_path, first):
+    known = mat5(tmp_path / "burgers_data_R10.mat", burgers)
+    other = mat5(tmp_path / "mine.mat", {"p": random(10, 8), "q": random(10, 8)})
+    files = [known, other] if first else [other, known]
+    with pytest.raises(ForeignError, match=r"no file that is known\. Give --input"):
+        imported(tmp_path, *files)
+
+
 def test_the_grid_that_is_given_goes_before_what_is_known(tmp_path):
     file = neuralop_file("darcy_test_16.pt")
     store = imported(tmp_path, file, declaration=Declaration(grid="cell"))
