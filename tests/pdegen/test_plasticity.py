@@ -217,6 +217,28 @@ def test_an_hourglass_mode_is_resisted_and_pays_for_it():
     assert energy[kernels.HOURGLASS] == pytest.approx(-(force[0] * u).sum() * 1e-5)
 
 
+@pytest.mark.parametrize("poisson", [0.0, 0.3, 0.45])
+@pytest.mark.parametrize("motion", [(3.0, -1.0), (-1.0, 2.0)])
+def test_waves_are_damped_by_the_rate_of_the_volume(poisson, motion):
+    """The pressure is q ρ c l times the rate: in plane stress (1 - 2ν)/(1 - ν) of that in plane."""
+    x, dt = Billet(across=1, up=1, length=1, height=1).nodes, 1e-6
+    nodes = np.stack([*x, motion[0] * x[0], motion[1] * x[1]])
+    forces, energies = [], []
+    for viscosity in (0.0, 0.06):
+        material = STEEL.copy()
+        material[[1, 6]] = poisson, viscosity
+        state, energy, force = np.zeros((5, 1, 1)), np.zeros(4), np.empty_like(x)
+        state[3], room = 1, np.empty((6, 1, 1))
+        kernels.element_forces(nodes, dt, state, material, room, force, energy)
+        forces.append(force)
+        energies.append(energy[kernels.VISCOUS])
+    rate = (1 - 2 * poisson) / (1 - poisson) * sum(motion)
+    damping = 0.06 * STEEL[3] * STEEL[4] * rate
+    corners = damping / 2 * np.array([[[1, 1], [-1, -1]], [[1, -1], [1, -1]]])
+    np.testing.assert_allclose(forces[1] - forces[0], corners, rtol=1e-4)
+    assert energies == [0, pytest.approx(damping * sum(motion) * dt, rel=1e-4)]
+
+
 def quadrilaterals(count):
     """Random ones of positive area, many of them flat or concave: x and y by corners [i, j]."""
     rng, found = np.random.default_rng(3), []
