@@ -19,6 +19,7 @@ LONG = {
     "operators/data/variables.py": "from bytes of a shard to rows of a batch, in one pass",
     "operators/data/task.py": "three tasks that share how they cut examples of samples",
     "pipelines/cli/stores.py": "one function for each command, most of it options",
+    "pipelines/declared/benchmark.py": "one table: its cases, and each refusal of a declaration",
     "pipelines/declared/experiment.py": "the tables of one file, one after another",
     "pipelines/runs/run.py": "one run from its claim to its scores",
     "pdegen/equations/darcy/inversion.py:inversions": "the methods of one table, one after another",

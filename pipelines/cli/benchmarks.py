@@ -98,7 +98,7 @@ def benchmark_command(
             )
         _profile(benchmark, quick, out, how)
         return
-    benchmark = chosen(benchmark, quick, only, on, set_)
+    benchmark = chosen(benchmark, quick, only, on, set_, data)
     if seeds is not None:
         benchmark = benchmark.model_copy(update={"seeds": seeds})
     if overwrite and (seed is not None or cells):
@@ -135,7 +135,9 @@ def break_even_command(
         raise Failed(f"more than 10 % from the table: {'; '.join(off)}")
 
 
-def chosen(benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words) -> "Benchmark":
+def chosen(
+    benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Words, data: Words = None
+) -> "Benchmark":
     """The part of a benchmark that the options select, with their settings."""
     small = benchmark.quickly() if quick else benchmark
     absent = {} if only else small.not_installed()
@@ -144,7 +146,7 @@ def chosen(benchmark: "Benchmark", quick: bool, only: Words, on: Words, set_: Wo
     present = [label for label in small.operators if label not in absent] if absent else only
     chosen = small.only(present or [], on or [])
     chosen.check()  # what is not chosen need not be
-    return chosen.with_overrides(parsed(set_))
+    return chosen.with_overrides(parsed(set_), chosen.stores(data or []))
 
 
 def _cells(run: "BenchmarkRun", out: Path | None) -> Iterator[list[str]]:

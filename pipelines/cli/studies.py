@@ -102,7 +102,7 @@ def study_samples_command(
         raise SchemaError("--quick has an experiment of its own: name none")
     name = experiment or ("burgers-stream-quick" if quick else "burgers-gt-512")
     numbers = samples or ("64,256,1024,unlimited" if quick else "1024,8192,unlimited")
-    study = samples_study(name, parse_numbers(numbers), seeds, parsed(set_))
+    study = samples_study(name, parse_numbers(numbers), seeds, parsed(set_), data)
     folder = out or Path("runs") / f"{study.name}-study"
     given = {} if data is None else dict.fromkeys(study.datasets, data)
     how = Launch(workers, device, resume, overwrite)

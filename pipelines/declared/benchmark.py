@@ -294,20 +294,26 @@ class Benchmark(Strict):
             found[dataset] = store
         return found
 
-    def with_overrides(self, overrides: Mapping[str, Any]) -> Benchmark:
-        """With other values in the experiments of all datasets, and so for all operators.
+    def with_overrides(
+        self, overrides: Mapping[str, Any], stores: Mapping[str, str] = MappingProxyType({})
+    ) -> Benchmark:
+        """With other values in the experiments of all datasets, and so for all operators; `stores`
+        are those that are given, by dataset.
 
         Raises:
-            SchemaError: On an unknown key, an impossible value, or what the benchmark itself says:
-                operators and seeds.
+            SchemaError: On a wrong key or value, or what the benchmark or a given store says.
         """
         if not overrides:
             return self
         experiment = next(iter(self.datasets.values())).load()
+        for key in (key for key in overrides if ".overrides." in key):
+            raise SchemaError(f"{key} cannot be set: recipes and streams are those of each dataset")
         keys = {experiment.full_key(key): value for key, value in overrides.items()}
         for key in keys:
             if key.split(".")[0] == "model" or key == "training.seed":
                 raise SchemaError(f"{key} cannot be set: operators and seeds are the benchmark's")
+        for name in stores.keys() & self.datasets.keys():
+            self.datasets[name].load().on(stores[name], keys)
         note = ", ".join(f"{key} = {value}" for key, value in keys.items())
         said = " ".join(filter(None, [self.differs, f"Set by the command: {note}."]))
         changed = self._with(keys).model_copy(update={"differs": said})

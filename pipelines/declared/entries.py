@@ -61,6 +61,9 @@ class Entry(Strict):
     def _one(self) -> Self:
         if (self.model is None) == (not self.models):
             raise ValueError("an operator has either a model, or models by dataset")
+        for figures in (self.published, self.published_grids, self.published_measures):
+            for name in (name for name in figures if self.models and name not in self.models):
+                raise ValueError(f"published figures on {name}, where it has no model")
         return self
 
     @property

@@ -14,7 +14,7 @@ from pydantic import (
 
 from operators.data import AtTime, Block, Map, Rollout, Task
 from operators.training.fit import Settings
-from pdegen.domains import Box
+from pdegen.domains import Box, Domain
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Name, NonNegative, Positive, SchemaError, Strict, is_name
 from pdegen.store.store import open_sealed
@@ -253,6 +253,11 @@ class Training(Strict):
         return _without(content(self), weights="area", start=None)
 
     @property
+    def area(self) -> bool:
+        """Whether points count by their area."""
+        return self.weights == "area"
+
+    @property
     def selection_split(self) -> str:
         return "test" if self.protocol == "published" else "validation"
 
@@ -329,6 +334,47 @@ class Experiment(Strict):
         names = zip(given, (data.input, data.target), strict=True)
         input, target = ([*own] if own else plain for own, plain in names)
         return input, target
+
+    def check_applies(self, domain: Domain, where: str) -> None:
+        """Raise SchemaError for a key that is set and changes nothing.
+
+        Args:
+            domain, where: Of the functions, and what holds them.
+        """
+        task, noise, stream = self.task, self.noise, self.data.stream
+        if isinstance(task, RolloutTask) and task.teacher_forcing and task.steps == 1:
+            raise SchemaError(
+                "task.teacher_forcing is of several frames in a step of training, task.steps is 1: "
+                "set more, or leave it out"
+            )
+        if isinstance(domain, Box) and not self.training.area:
+            raise SchemaError(
+                f"training.weights is of meshes and clouds, {where} has a grid, whose points all "
+                "count alike: leave it out"
+            )
+        if noise is not None and stream is not None and not noise.fresh:
+            raise SchemaError(
+                f"noise.fresh is of stored samples, those of the stream of {stream.recipe} come "
+                "once, with noise of their own: leave it out"
+            )
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """Keys of the data that the task does not read, and why."""
+        task = self.task
+        if isinstance(task, MapTask):
+            named = {"data.input": task.inputs, "data.target": task.targets}
+            return {
+                key: f"{key.replace('data.', 'task.')}s names the variables, {', '.join(names)}"
+                for key, names in named.items()
+                if names
+            }
+        static = isinstance(task, RolloutTask) and task.static
+        if task is None or static or not task.history:
+            return {}
+        frames = f"the task {task.kind} begins with frames of data.target"
+        more = ", without task.static" if isinstance(task, RolloutTask) else ""
+        return {"data.input": f"{frames}{more}"}
 
     def mapped(self, store: str) -> str:
         """Which variables of a store are given and which are learned, in a line; and the inputs of
@@ -421,7 +467,7 @@ class Experiment(Strict):
         a task, with `noise`, a whole table, one without noise.
 
         Raises:
-            SchemaError: On an unknown key or an impossible value.
+            SchemaError: On an unknown key, an impossible value, or a variable that is not read.
         """
         where = f"experiment {self.name}"
         below = {
@@ -456,6 +502,9 @@ class Experiment(Strict):
             task = {key.removeprefix("task."): changes.pop(key) for key in keys}
             changes |= {"task": {**changes.get("task", {}), **task}} if task else {}
         changed = self.replaced(changes, where)
+        for key, reason in changed.unread.items():
+            if key in changes and not any(one.startswith("task") for one in changes):
+                raise SchemaError(f"{where}: {key} is not read: {reason}")
         if changed.data.stream is not None:
             changed.data.stream.load_recipe()  # so that a wrong recipe is reported now
         return changed

@@ -181,6 +181,10 @@ class Source:
                     f"{', '.join(known)}"
                 )
 
+    def check_applies(self) -> None:
+        """Raise SchemaError for a key of the experiment that changes nothing on this store."""
+        self.experiment.check_applies(domain_of(open_sealed(self.url)), self.url)
+
     def check_scores(self) -> None:
         """Raise SchemaError where no sample has an error by which the epoch could be chosen, or
         the model be tested."""
@@ -286,7 +290,7 @@ class Source:
     @property
     def _learning(self) -> Source:
         """The same, with the weights that points have in training."""
-        return replace(self, weighted=self.experiment.training.weights == "area")
+        return replace(self, weighted=self.experiment.training.area)
 
     def _fits(self, pairs: StreamedPairs, device: torch.device) -> bool:
         """Whether samples are to be in memory."""

@@ -176,6 +176,8 @@ def train(
         except StartError as error:
             raise SchemaError(f"training.start: {error}") from None
     source.check_symmetries(settings.augment)
+    if not resume:  # one that is continued began when nothing was said of it
+        source.check_applies()
     source.check_scores()
     normalizers = experiment.normalization.of(pairs)
     about = source.boundary(pairs), source.task, Extent.of(pairs.domain)
@@ -361,6 +363,7 @@ def check_training(experiment: Experiment, source: Source, device: torch.device)
     """Raise ValueError where the operator of an experiment cannot be trained on the data."""
     pairs = source.task.training(source.plain("train"))
     operator = checked_operator(experiment, pairs)
+    source.check_applies()
     source.check_scores()
     if experiment.data.stream is not None:
         pairs = source.training(device)

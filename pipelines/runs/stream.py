@@ -323,6 +323,7 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
     if batch > samples and isinstance(experiment.learned, Map):
         raise SchemaError(f"batch {batch} is larger than the {samples} samples of an epoch")
     where, domain = f"recipe {recipe.name}", recipe.problem.domain
+    experiment.check_applies(domain, where)
     for name in (name for names in experiment.variables for name in names_of(names)):
         _variable(recipe, name)
     (target, *_) = names_of(experiment.variables[1])

@@ -15,7 +15,11 @@ Number = int | None  # of distinct samples; None has no limit
 
 
 def samples_study(
-    name: str, numbers: Sequence[Number], seeds: int, overrides: Mapping[str, Any]
+    name: str,
+    numbers: Sequence[Number],
+    seeds: int,
+    overrides: Mapping[str, Any],
+    store: str | None = None,
 ) -> Benchmark:
     """A benchmark of one operator; its datasets are the numbers of distinct training samples.
 
@@ -27,11 +31,12 @@ def samples_study(
         numbers: Of samples; None streams those of the store's recipe.
         seeds: Trainings with each.
         overrides: Of the experiment.
+        store: The one of the samples, where it is given.
 
     Raises:
         SchemaError: On an impossible number, an experiment that has its own, or a wrong override.
     """
-    experiment = load_experiment(name).with_overrides(overrides)
+    experiment = load_experiment(name, store).on(store, overrides)
     data, training, where = experiment.data, experiment.training, f"study samples of {name}"
     if data.stream is not None or data.samples is not None:
         raise SchemaError(f"{where}: data.stream and data.samples are the study's own")

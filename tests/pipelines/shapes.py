@@ -26,6 +26,7 @@ def a_store(
     counts: np.ndarray | None = None,
     physics: Mapping[str, Any] | None = None,
     parameters: int = 0,
+    inputs: tuple[str, ...] = (),
 ) -> str:
     """A sealed store of 12 samples: an input a, and a target u with times and channels.
 
@@ -37,6 +38,7 @@ def a_store(
         counts: Points of each sample that are no padding.
         physics: What the store says of its fields.
         parameters: Numbers of each sample, in a variable that comes first.
+        inputs: Further ones beside a, multiples of it.
     """
     samples = 12
     points = positions
@@ -60,6 +62,9 @@ def a_store(
         function(domain, "u", "target", "state u", times=times, channels=channels),
         *geometry(domain),
     ]
+    for k, name in enumerate(inputs, 2):
+        values[name] = k * a
+        variables.append(function(domain, name, "input", f"medium {name}"))
     if positions is not None:
         values |= {name: positions[..., k] for k, name in enumerate(NAMES[: domain.dim])}
     if counts is not None:

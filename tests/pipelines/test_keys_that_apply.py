@@ -1,0 +1,397 @@
+"""Each key of an experiment changes what is built of it, or is refused where it changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from operators.data import DataError, TaskError
+from pdegen.domains import Box, Curvilinear
+from pdegen.making.generate import generate
+from pdegen.recipe import load_recipe
+from pdegen.schema import SchemaError
+from pipelines.declared.benchmark import Benchmark
+from pipelines.declared.experiment import Experiment
+from pipelines.declared.keys import keys_of
+from pipelines.runs.data import Source
+from pipelines.studies.samples import samples_study
+from tests.pipelines.command import Outcome
+from tests.pipelines.shapes import a_store
+
+CPU = torch.device("cpu")
+TIMES = (0.0, 1.0, 2.0, 3.0)
+RECIPE = {"problem.resolution": 16, "problem.solver.resolution": 32, "problem.initial.modes": 7}
+SIZES = {"samples": 12, "shard": 12, "splits.train": 8, "splits.validation": 2, "splits.test": 2}
+BASE: dict[str, Any] = {
+    "name": "keys",
+    "summary": "",
+    "resolutions": [16],
+    "data": {"recipe": "burgers-quick", "resolution": 16, "overrides": {**RECIPE, **SIZES}},
+    "model": {"name": "fno", "width": 4, "depth": 1, "modes": 3},
+    "training": {"epochs": 3, "batch": 4, "loss": {"name": "h1"}},
+    "normalization": {"input": "scalar", "target": "scalar"},
+}
+STREAM = {"recipe": "burgers-quick", "overrides": RECIPE}
+# by name: the store, and what the experiment says beside `BASE`
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "map": ("circle", {}),
+    "map of names": ("circle", {"task": {"kind": "map", "inputs": ["a"], "targets": ["u"]}}),
+    "noise": ("circle", {"noise": {"level": 0.1}}),
+    "correlated": ("circle", {"noise": {"kind": "correlated", "level": 0.1}}),
+    "sensors": ("circle", {"noise": {"kind": "sensors", "level": 0.1}}),
+    "stream": ("circle", {"data": {"stream": STREAM}, "noise": {"level": 0.1}}),
+    "pointwise": ("circle", {"normalization": {"input": "pointwise"}}),
+    "soap": ("circle", {"training": {"optimizer": {"name": "soap"}}}),
+    "l2": ("circle", {"training": {"loss": {"name": "l2"}}}),
+    "square": ("square", {"training": {"loss": {"name": "weighted-h1"}}}),
+    "mesh": ("mesh", {"training": {"loss": {"name": "l2"}}}),
+    "rollout": ("times", {"task": {"kind": "rollout"}}),
+    "two steps": ("times", {"task": {"kind": "rollout", "steps": 2}}),
+    "static": ("times", {"task": {"kind": "rollout", "static": True}}),
+    "time": ("times", {"task": {"kind": "time"}}),
+    "frames": ("times", {"task": {"kind": "time", "history": 1}}),
+    "block": ("times", {"task": {"kind": "block"}}),
+}
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    ("map", {"resolutions": [8]}),
+    ("map", {"data.resolution": 8}),
+    ("map", {"data.input": "u"}),
+    ("map", {"data.target": "a"}),
+    ("square", {"data.target_resolution": 4}),
+    ("map", {"data.reading": "streamed"}),
+    ("map", {"data.samples": 6}),
+    ("map", {"data.epoch_samples": 16}),
+    ("map", {"data.stream.recipe": "burgers-quick",
+             **{f"data.stream.overrides.{key}": value for key, value in RECIPE.items()}}),
+    ("stream", {"data.stream.overrides.seed": 5}),
+    ("stream", {"data.epoch_samples": 16}),
+    ("map", {"training.protocol": "published"}),
+    ("map", {"training.epochs": 4}),
+    ("map", {"training.batch": 2}),
+    ("map", {"training.lr": 0.5}),
+    ("map", {"training.warmup": 0.5}),
+    ("map", {"training.div": 9.0}),
+    ("map", {"training.final_div": 9.0}),
+    ("map", {"training.clip": 0.5}),
+    ("map", {"training.seed": 7}),
+    ("map", {"training.average": 0.5}),
+    ("mesh", {"training.weights": "points"}),
+    ("map", {"training.loss.name": "l1"}),
+    ("map", {"training.loss.gamma": 0.3}),
+    ("map", {"training.loss.periodic": False}),
+    ("square", {"training.loss.gamma": 0.3}),
+    ("square", {"training.loss.published": True}),
+    ("map", {"training.optimizer.name": "soap"}),
+    ("soap", {"training.optimizer.beta1": 0.5}),
+    ("soap", {"training.optimizer.beta2": 0.5}),
+    ("soap", {"training.optimizer.every": 1}),
+    ("map", {"training.symmetries.shift": True}),
+    ("map", {"training.symmetries.reflection": True}),
+    ("square", {"training.symmetries.square": True}),
+    ("map", {"training.start": "weights.safetensors"}),
+    ("map", {"normalization.input": "none"}),
+    ("map", {"normalization.target": "pointwise"}),
+    ("pointwise", {"normalization.eps": 0.5}),
+    ("map", {"noise": {"level": 0.1}}),
+    ("noise", {"noise.level": 0.2}),
+    ("noise", {"noise.level": [0.0, 0.1]}),
+    ("noise", {"noise.seed": 3}),
+    ("noise", {"noise.fresh": False}),
+    ("noise", {"noise.kind": "relative"}),
+    ("stream", {"noise.seed": 3}),
+    ("correlated", {"noise.length": 0.3}),
+    ("sensors", {"noise.fraction": 0.5}),
+    ("map of names", {"task.inputs": ["u"]}),
+    ("map of names", {"task.targets": ["a"]}),
+    ("map of names", {"task.parameters": True}),
+    ("rollout", {"task.kind": "block"}),
+    ("rollout", {"task.history": 2}),
+    ("rollout", {"task.steps": 2}),
+    ("two steps", {"task.teacher_forcing": True}),
+    ("rollout", {"task.noise": 0.1}),
+    ("rollout", {"task.static": True}),
+    ("static", {"data.input": "b"}),
+    ("rollout", {"task.parameters": True}),
+    ("rollout", {"task.frames": 3}),
+    ("time", {"data.input": "b"}),
+    ("time", {"task.history": 1}),
+    ("time", {"task.skip": 1}),
+    ("time", {"task.frames": 3}),
+    ("time", {"task.parameters": True}),
+    ("block", {"task.history": 2}),
+    ("block", {"task.parameters": True}),
+]  # fmt: skip
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("map", {"data.recipe": "burgers-shock"}, "is not a store of burgers-shock with"),
+    ("map", {"data.overrides.seed": 5}, "is not a store of burgers-quick with .*'seed': 5"),
+    ("map", {"data.target_resolution": 8}, "target_resolution averages cells"),
+    ("map", {"data.stream.overrides.seed": 5}, "needs a stream"),
+    ("stream", {"data.samples": 4}, "samples is of stored training samples"),
+    ("stream", {"data.reading": "streamed"}, "reading is of stored training samples"),
+    ("stream", {"noise.fresh": False}, "noise.fresh is of stored samples, those of the stream"),
+    ("map of names", {"data.input": "u"}, "data.input is not read: task.inputs names the var"),
+    ("map of names", {"data.target": "a"}, "data.target is not read: task.targets names the"),
+    ("rollout", {"data.input": "b"}, "data.input is not read: the task rollout begins with frames"),
+    ("frames", {"data.input": "b"}, "data.input is not read: the task time begins with frames"),
+    ("block", {"data.input": "b"}, "data.input is not read: the task block begins with frames"),
+    ("rollout", {"task.teacher_forcing": True}, "task.teacher_forcing is of several frames"),
+    ("map", {"training.weights": "points"}, "training.weights is of meshes and clouds, .* grid"),
+    ("l2", {"training.loss.gamma": 0.3}, "does not apply to l2"),
+    ("map", {"training.loss.published": True}, "does not apply to h1"),
+    ("map", {"training.optimizer.every": 3}, "does not apply to adam"),
+    ("map", {"training.optimizer.beta1": 0.5}, "does not apply to adam"),
+    ("map", {"normalization.eps": 1.0}, "eps is of pointwise scaling"),
+    ("map", {"noise.level": 0.1}, "of a table that is not declared"),
+    ("noise", {"noise.length": 0.2}, "'length' does not apply to ensemble"),
+    ("noise", {"noise.fraction": 0.2}, "'fraction' does not apply to ensemble"),
+    ("map", {"task.steps": 2}, "task"),
+    ("block", {"task.static": True}, "does not apply to block"),
+    ("block", {"training.symmetries.shift": True}, "symmetries are of the task map"),
+    ("frames", {"task.parameters": True}, "the samples have no parameters"),
+]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """By what they are: with a second input, b, where there are times."""
+    folder = tmp_path_factory.mktemp("stores")
+    points = Box.nodal(16, 8).points
+    bent = Curvilinear.of(points**2 + 0.3 * points[..., ::-1])
+    wave = Box.periodic(16)
+    recipe = load_recipe("burgers-quick").with_overrides({**RECIPE, **SIZES})
+    return {
+        "circle": generate(recipe, str(folder / "circle"), workers=1).url,
+        "numbered": a_store(str(folder / "numbered"), wave, times=TIMES, parameters=2),
+        "square": a_store(str(folder / "square"), Box.cell(16, 16)),
+        "mesh": a_store(str(folder / "mesh"), bent),
+        "times": a_store(str(folder / "times"), wave, times=TIMES, inputs=("b",)),
+    }
+
+
+def declared(setting: str) -> Experiment:
+    content = dict(BASE)
+    for table, own in SETTINGS[setting][1].items():
+        content[table] = {**content.get(table, {}), **own}
+    return Experiment.parse(content, setting)
+
+
+def digest(*tensors: Any) -> str:
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(b"" if tensor is None else np.ascontiguousarray(tensor.detach()).tobytes())
+    return found.hexdigest()
+
+
+def built(experiment: Experiment, url: str) -> dict[str, Any]:
+    """All that a training and an evaluation begin with."""
+    source = Source(url, experiment)
+    pairs, selection = source.training(CPU), source.selection(CPU)
+    settings, task = experiment.training.settings(), source.task
+    source.check_symmetries(settings.augment)
+    source.check_applies()
+    weight = torch.nn.Parameter(torch.eye(3) + 0.1)
+    optimizer = settings.optimizer([weight], settings.lr)
+    schedule = settings.schedule(optimizer, settings.steps(len(pairs)))
+    rates, seed = [], settings.seed
+    for step in range(min(6, settings.steps(len(pairs)))):
+        weight.grad = torch.arange(9.0).reshape(3, 3).roll(step) + step
+        optimizer.step()
+        rates += schedule.get_last_lr()
+        schedule.step()
+    batches = [batch for epoch in (0, 1) for batch in pairs.batches(seed, epoch, settings.batch)]
+    normalizers = experiment.normalization.of(pairs)
+    tested = [source.asked("test", n).first() for n in experiment.resolutions]
+    return {
+        "batches": [digest(b.a, b.u) for b in batches],
+        "weights": (digest(pairs.weight), pairs.channels),
+        "selection": digest(*(x for part in selection.parts(8) for x in (part.a, part.u))),
+        "tested": [digest(one.a, one.u) for one in tested],
+        "steps": (digest(weight), rates, settings.clip, settings.average, seed),
+        "loss": (type(settings.loss), vars(settings.loss)),
+        "augment": (type(settings.augment), vars(settings.augment or object)),
+        "normalizers": [digest(*one.state_dict().values()) for one in normalizers],
+        "task": task,
+        "start": experiment.training.start,
+    }
+
+
+@cache
+def before(setting: str, url: str) -> dict[str, Any]:
+    return built(declared(setting), url)
+
+
+def place(stores: dict[str, str], setting: str, change: dict[str, Any]) -> str:
+    numbered = change.get("task.parameters") and setting != "frames"
+    return stores["numbered" if numbered else SETTINGS[setting][0]]
+
+
+@pytest.mark.parametrize(("setting", "change"), CHANGES, ids=str)
+def test_a_key_changes_what_is_built(stores, setting, change):
+    url = place(stores, setting, change)
+    assert built(declared(setting).on(url, change), url) != before(setting, url)
+
+
+@pytest.mark.parametrize(("setting", "change", "message"), REFUSED, ids=str)
+def test_a_key_is_refused_where_it_changes_nothing(stores, setting, change, message):
+    url = place(stores, setting, change)
+    with pytest.raises((SchemaError, DataError, TaskError), match=message):
+        built(declared(setting).on(url, change), url)
+
+
+def test_every_key_of_an_experiment_is_tried():
+    known = {key.name for key in keys_of(Experiment) if not key.name.startswith("model.")}
+    tried = {key for _, change in CHANGES for key in change}
+    said = {"name", "summary"}  # for people, and the name of the folder
+    refused = {"data.recipe", "data.overrides"}  # beside a store that is given
+    below = {key.partition(".overrides.")[0] + ".overrides" for key in tried if ".over" in key}
+    assert known - tried - below == said | refused
+    kinds = {(key.name, key.when) for key in keys_of(Experiment) if key.when.startswith("task.")}
+    for name, when in kinds:
+        settings = {setting for setting, change in CHANGES if name in change}
+        tasks = [SETTINGS[setting][1].get("task", {}).get("kind", "map") for setting in settings]
+        assert when.removeprefix("task.kind = ") in tasks, (name, when)
+
+
+def test_the_same_is_built_twice(stores):
+    for setting, (store, _) in SETTINGS.items():
+        assert built(declared(setting), stores[store]) == before(setting, stores[store])
+
+
+TABLE: dict[str, Any] = {
+    "name": "table",
+    "summary": "Two operators",
+    "datasets": {
+        "circle": {"experiment": "benchmark-burgers-quick", "overrides": {"training.epochs": 2}},
+        "square": {"experiment": "benchmark-darcy-quick"},
+    },
+    "operators": {
+        "FNO": {"models": {
+            "circle": {"name": "fno", "width": 4, "depth": 1, "modes": 3},
+            "square": {"name": "fno", "width": 4, "depth": 1, "modes": 3},
+        }},
+        "DeepONet": {"model": {"name": "deeponet", "sensors": 16, "basis": 4}},
+    },
+    "quick": {"datasets": ["circle"]},
+}  # fmt: skip
+FNO = {"models": {"circle": {"name": "fno", "width": 8}}}
+ENTRIES: dict[str, Any] = {  # another value of each key
+    "name": "other",
+    "summary": "another",
+    "differs": "in this",
+    "seeds": 2,
+    "protocols": ["validation", "published"],
+    "search": {"training.lr": [1e-3, 1e-2]},
+    "widths": [1.0, 2.0],
+    "datasets.NAME.experiment": "burgers-gt-512",
+    "datasets.NAME.overrides": {"training.epochs": 3},
+    "datasets.NAME.measure": "l1",
+    "datasets.NAME.coarser": [{"solver.resolution": 4096}],
+    "operators.NAME.model": {"name": "deeponet", "sensors": 16, "basis": 5},
+    "operators.NAME.models": FNO["models"],
+    "operators.NAME.overrides": {"training.lr": 0.01},
+    "operators.NAME.published": {"circle": 0.1},
+    "operators.NAME.published_grids": {"circle": {"64": 0.1}},
+    "operators.NAME.published_measures": {"circle": {"l1": 0.1}},
+    "operators.NAME.differs": "in that",
+    "quick.datasets": ["square"],
+    "quick.overrides": {"training.epochs": 1},
+    "quick.changes": {"circle": {"training.epochs": 1}},
+    "quick.coarser": {"circle": [{"solver.resolution": 4096}]},
+    "quick.operators": {"FNO": FNO},
+    "quick.seeds": 3,
+    "quick.protocols": ["published"],
+    "quick.search": False,
+}
+FIGURES = ("published", "published_grids", "published_measures")
+
+
+def table(changes: dict[str, Any]) -> Benchmark:
+    content = Benchmark.parse(TABLE, "table").model_dump(mode="json", exclude_none=True)
+    for key, value in changes.items():
+        *path, last = key.replace("datasets.NAME", "datasets.circle").split(".")
+        label = "DeepONet" if last == "model" else "FNO"
+        within = content
+        for name in path:
+            within = within[name.replace("NAME", label)]
+        within[last] = value
+    return Benchmark.parse(content, "table")
+
+
+def rows(benchmark: Benchmark) -> list[Any]:
+    """What is trained, how it is measured and with what it is compared."""
+    found: list[Any] = [benchmark.name, benchmark.summary, benchmark.differs]
+    for case in benchmark.cases():
+        dataset, entry = benchmark.datasets[case.dataset], benchmark.operators[case.operator]
+        found += [case, dataset.measure, dataset.coarser, entry.differs]
+        found += [getattr(entry, name).get(case.dataset) for name in FIGURES]
+        for chosen in [{}, *benchmark.searched(case)]:
+            for seed in range(benchmark.seeds):
+                found.append(benchmark.experiment(case, seed, chosen).model_dump_json())
+    return found
+
+
+@pytest.mark.parametrize("key", ENTRIES)
+def test_a_key_of_a_benchmark_changes_what_is_run_or_shown(key):
+    given = {"search": ENTRIES["search"]} if key == "quick.search" else {}
+    before, after = table(given), table({**given, key: ENTRIES[key]})
+    after.check()
+    if key.startswith("quick."):
+        before, after = before.quickly(), after.quickly()
+    assert rows(before) != rows(after)
+
+
+def test_every_key_of_a_benchmark_is_tried():
+    known = {key.name for key in keys_of(Benchmark)}
+    tried = {key for key in known if any(f"{key}.".startswith(f"{own}.") for own in ENTRIES)}
+    left = known - tried - {key for key in known if key.startswith("quick.operators.")}
+    assert left == set()
+
+
+@pytest.mark.parametrize("figures", FIGURES)
+def test_figures_of_a_row_that_the_table_has_not_are_refused(figures):
+    known = ENTRIES[f"operators.NAME.{figures}"]["circle"]
+    key = f"operators.NAME.{figures}"
+    changes = {key: {"square": known}, "operators.NAME.models": FNO["models"]}
+    with pytest.raises(
+        SchemaError, match="FNO: published figures on square, where it has no model"
+    ):
+        table(changes)
+
+
+@pytest.mark.parametrize("setting", ["data.recipe=burgers-shock", "data.overrides={seed=5}"])
+def test_a_benchmark_refuses_another_recipe_beside_its_store(pdegen, stores, setting):
+    refused: list[Outcome] = [
+        pdegen(*words, "--data", *data, "--set", setting, "--out", "out")
+        for words, data in (
+            (("benchmark", "quick", "--on", "burgers"), [f"burgers={stores['circle']}"]),
+            (("study", "samples", "--quick"), [stores["circle"]]),
+            (("train", "burgers-quick"), [stores["circle"]]),
+        )
+    ]
+    for done in refused:
+        assert done.status == 2
+        assert "is not a store of" in done.err[-1]
+        assert "leave them or --data out" in done.err[-1]
+    assert not Path("out").exists()
+
+
+def test_recipes_are_those_of_each_dataset_of_a_benchmark(pdegen):
+    done = pdegen("benchmark", "quick", "--set", "data.overrides.seed=5", "--out", "out")
+    line = "data.overrides.seed cannot be set: recipes and streams are those of each dataset"
+    assert (done.status, done.err[-1]) == (2, f"pdegen: {line}")
+    assert not Path("out").exists()
+
+
+def test_a_recipe_that_the_store_has_is_no_refusal(stores):
+    same, given = {**RECIPE, **SIZES}, {"circle": stores["circle"]}
+    benchmark = table({}).only([], ["circle"]).with_overrides({"data.overrides": same}, given)
+    assert benchmark.datasets["circle"].load().data.load_recipe().seed == 0
+    each = {f"data.overrides.{key}": value for key, value in same.items()} | {"training.batch": 4}
+    for store in (None, stores["circle"]):
+        assert samples_study("burgers-quick", [8, None], 1, each, store).datasets
