@@ -125,7 +125,9 @@ def study_noise_command(
         str, typer.Option(help="Noise levels to train at; all is one training that is told them.")
     ] = "0,0.01,0.1",
     test_levels: Annotated[str, typer.Option(help="Noise levels to test at.")] = "0,0.01,0.05,0.1",
-    inverted: Annotated[int, typer.Option(help="Test samples of the classical methods.")] = 100,
+    inverted: Annotated[
+        int, typer.Option(min=1, help="Test samples of the classical methods.")
+    ] = 100,
     told: Annotated[
         str, typer.Option(help="What methods that know the level are told, as multiples of it.")
     ] = "1",

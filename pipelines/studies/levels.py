@@ -102,10 +102,10 @@ def check_classical(inverted: int, told: tuple[float, ...], cells: int | None) -
         cells: Of an axis, on which they find the coefficient; None for as many as data.
     """
     if cells is not None and cells < _LEAST:
-        raise SchemaError(f"cells must be at least {_LEAST}, got {cells}")
+        raise SchemaError(f"--cells must be at least {_LEAST}, got {cells}")
     if inverted < 1:
-        raise SchemaError(f"inverted must be at least 1, got {inverted}")
+        raise SchemaError(f"--inverted must be at least 1, got {inverted}")
     if 1.0 not in told or not all(0 < factor < math.inf for factor in told):
-        raise SchemaError(f"told must be positive numbers with 1 among them, got {told}")
+        raise SchemaError(f"--told must be positive numbers with 1 among them, got {told}")
     if len({f"{factor:g}" for factor in told}) < len(told):
-        raise SchemaError(f"told must be numbers that differ in six digits, got {told}")
+        raise SchemaError(f"--told must be numbers that differ in six digits, got {told}")

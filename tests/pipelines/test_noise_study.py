@@ -504,7 +504,7 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
         (["--train-levels", "0,al"], "levels are numbers separated by commas, got '0,al'"),
         (["--train-levels", "1,all", "--set", "noise.kind=snr"], "snr has no range of levels"),
         (["--seeds", "0"], "seeds"),
-        (["--inverted", "0"], "inverted must be at least 1, got 0"),
+        (["--inverted", "0"], "'--inverted'.*greater than or equal to 1, got 0"),
         (["--told", "3"], r"told must be positive numbers with 1 among them, got \(3.0,\)"),
         (["--told", "1,-1"], "told must be positive numbers"),
         (["--told", "1,3,3"], "told must be numbers that differ"),

@@ -85,7 +85,7 @@ def test_a_batch_that_does_not_divide_among_the_processes(store: str, tmp_path: 
         (["--precision", "tf32"], "precision tf32 needs a CUDA device"),
         (["--precision", "bf16"], "precision bf16 needs a CUDA device"),
         (["--precision", "half"], "unknown precision 'half': auto, float32, tf32, bf16"),
-        (["--compile", "maybe"], "compile is auto, on or off, got 'maybe'"),
+        (["--compile", "maybe"], "compile is auto, on, off or tuned, got 'maybe'"),
         (["--device", "cuda"], "finds none here"),
         (["--set", "training.batch=600"], "batch 600 is larger than the 512 samples of an epoch"),
     ],
