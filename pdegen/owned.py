@@ -23,6 +23,7 @@ PARTIAL = ".partial"  # ends the name of a file that is being written
 LOCK = "lock"  # in a folder that is held, or whose holder was killed
 _MACHINE = {".json", ".jsonl", ".pt", ".safetensors", ""}
 _EVENTS = re.compile(r"(.*/)?tensorboard/events\.out\.tfevents\.\d{10}\.pdegen")
+_STORE = ("zarr.json", "seal.json")
 _LARGE = 2**23  # bytes
 _DEPTH = 6  # folders above a file that are searched for the one that is claimed
 
@@ -62,6 +63,12 @@ def note_part(folder: Path) -> None:
     root = _above(place)
     if root is not None:
         _append(root, [(f"{place.relative_to(root).as_posix()}/", None)])
+
+
+def store_around(path: Path | str) -> Path | None:
+    """The sealed store that a path lies in: its seal has each of its files, and no others."""
+    above = Path(os.path.abspath(path)).parents
+    return next((one for one in above if all((one / name).is_file() for name in _STORE)), None)
 
 
 def _above(path: Path) -> Path | None:

@@ -22,7 +22,7 @@ from pdegen.foreign.opening import opened, unpacked
 from pdegen.foreign.replacing import check_replaceable, replacing
 from pdegen.foreign.writers import Declared, Sink
 from pdegen.making.generate import Progress
-from pdegen.owned import MANIFEST, begin, note_all
+from pdegen.owned import MANIFEST, begin, note_all, store_around
 from pdegen.reasons import check_room
 from pdegen.schema import near
 from pdegen.store.store import Store, open_sealed
@@ -128,6 +128,8 @@ def _said(store: Store) -> dict[str, Declared]:
 
 
 def _check_free(path: Path, format: str, overwrite: bool) -> None:
+    if around := store_around(path):
+        raise ForeignError(f"{around} is a store, which holds nothing else: choose another --out")
     if not os.path.lexists(path):
         return
     if not overwrite:

@@ -22,6 +22,7 @@ from pdegen.making.label_error import label_error
 from pdegen.making.log import logged
 from pdegen.making.sampled_inputs import sampled_inputs
 from pdegen.numerics.failure import WorkerError
+from pdegen.owned import store_around
 from pdegen.reasons import check_room
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -258,6 +259,8 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
     """
     check(options.scheduler)
     objects = Objects(url)
+    if objects.is_local and (around := store_around(objects.root)):
+        raise StoreError(f"{around} is a store, which holds nothing else: choose another --out")
     there = _found(job, objects, options)
     job.check()
     plan = job.layout()

@@ -17,7 +17,7 @@ from operators.training.files import (
     read_json,
     write_json,
 )
-from pdegen.owned import LOCK, MANIFEST, PARTIAL, begin, others, remove
+from pdegen.owned import LOCK, MANIFEST, PARTIAL, begin, others, remove, store_around
 
 _DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profile", "comparison")}
 
@@ -125,6 +125,8 @@ def check_folder(folder: Path) -> None:
     """Raise RunError where a folder cannot be made or written to."""
     if "\0" in str(folder):
         raise RunError(f"{str(folder)!r} has a null byte, which no path has: choose another --out")
+    if store := store_around(folder / "inside"):
+        raise RunError(f"{store} is a store, which holds nothing else: choose another --out")
     try:
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not there.is_dir():

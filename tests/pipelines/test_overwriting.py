@@ -105,3 +105,20 @@ def test_another_run_inside_a_run_is_not_removed_with_it(copy: Path, store: str)
     with pytest.raises(RunError, match=r"inner/best\.safetensors, .*nothing was deleted"):
         train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
     assert contents(copy) == before
+
+
+def test_nothing_is_written_into_a_sealed_store(
+    copy: Path, store: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    own = shutil.copytree(store, tmp_path / "own.zarr")
+    before = contents(own)
+    best = copy / "best.safetensors"
+    for words in (
+        ("evaluate", best, "--data", own, "--out", own / "scores.json"),
+        ("predict", best, "--data", own, "--out", own / "p.zarr"),
+        ("export", own, "--format", "mat", "--out", own / "u" / "own.mat"),
+        ("generate", "burgers-quick", "--out", own / "inner.zarr"),
+        ("train", "burgers-quick", "--data", own, "--out", own / "run"),
+    ):
+        assert "own.zarr is a store, which holds nothing else" in refused(*words)
+    assert contents(own) == before
