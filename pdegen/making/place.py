@@ -109,12 +109,18 @@ def strangers(objects: Objects, store: Store | None) -> Iterator[str]:
 
     Args:
         objects: The place.
-        store: By its layout; None for what no store at all has.
+        store: By its layout; None for what no store at all has, or not the one of the seal.
     """
+    sealed = None
+    if store is None:
+        with suppress(StoreError):
+            sealed = {key.partition("/")[0] for key in seal_in(objects).objects} | {"records"}
     for key in objects.all_keys():
         if key in (lock.KEY, lock.RENEWED) or _LOG.fullmatch(key):
             continue
-        if not (_OURS.fullmatch(key) if store is None else store.has_place_for(key)):
+        room, within, _ = key.partition("/")
+        unknown = sealed is not None and bool(within) and room not in sealed
+        if unknown or not (_OURS.fullmatch(key) if store is None else store.has_place_for(key)):
             yield key
 
 
