@@ -24,7 +24,7 @@ from pipelines.cli.common import (
     parsed,
 )
 from pipelines.cli.stores import generated
-from pipelines.cli.terminal import say
+from pipelines.cli.terminal import note, say
 from pipelines.cli.trainings import Launch
 
 Out = Annotated[
@@ -186,5 +186,6 @@ def study_noise_command(
     )
     # what it refuses it has refused before a store is made
     study = replace(study, store=data or generated(declared.data.load_recipe()))
+    note(declared.mapped(study.store))
     how.study(study, f"studying {declared.name}, steps")
     say(write_noise_report(study, place))

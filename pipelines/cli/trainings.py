@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pdegen.schema import SchemaError
 from pipelines.cli.common import Interrupted, Interrupts, Reporter, number
 from pipelines.cli.stores import generated
-from pipelines.cli.terminal import redraw, say
+from pipelines.cli.terminal import note, redraw, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     import torch
@@ -115,6 +115,8 @@ class Launch:
         if self.scheduler != "processes":  # whose workers may be in other folders
             folder = folder.absolute()
             stores = {k: v if "://" in v else os.path.abspath(v) for k, v in stores.items()}
+        for name, experiment in experiments.items():
+            note(f"{name}: {experiment.mapped(stores[name])}")
         return BenchmarkRun(benchmark, stores, folder, seed)
 
     def benchmark(self, run: "BenchmarkRun", write: Callable[[Any, Any, str], Path]) -> None:

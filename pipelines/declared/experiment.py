@@ -387,7 +387,9 @@ class Experiment(Strict):
         unused = [
             name
             for name, variable in described.variables.items()
-            if variable.said.role == "input" and name not in inputs and described.axes_of(variable)
+            if variable.said.role == "input"
+            and name not in (*inputs, *targets)
+            and described.axes_of(variable)
         ]
         given = [*inputs, *(["the parameters"] if task is not None and task.parameters else [])]
         left = f" ({', '.join(unused)} of the store not given)" if unused else ""

@@ -57,8 +57,9 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
     }
     write(study.folder / "matrix.json", json.dumps(_finite(numbers), indent=1).encode())
     write(study.folder / "measures.csv", part.csv().encode())
-    errors = part.pairs("errors")[..., 0]
-    best = [list(part.rows)[i] for i in errors.argmin(axis=0)]
+    compared = [name for name, (seeds, *_) in part.rows.items() if part.is_whole(seeds)]
+    errors = part.pairs("errors")[[list(part.rows).index(name) for name in compared], :, 0]
+    best = [compared[i] for i in errors.argmin(axis=0)]
     report = Report(
         title=f"Noise study of {experiment.name}",
         summary=again.described(experiment),
@@ -135,6 +136,10 @@ class _Part:
             method.name: [[study.row(c, how) for c in cells] for cells in study.tests(method)]
             for method in (*self.trained, *study.corrected, Cell(CONSTANT), *study.classical)
         }
+
+    def is_whole(self, seeds: list[Row]) -> bool:
+        """Whether rows are of all test samples; a headline compares no others with them."""
+        return all(len(row.errors) == len(self.study.truth) for row in seeds)
 
     @property
     def trained(self) -> list[Cell]:

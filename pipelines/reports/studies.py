@@ -26,8 +26,17 @@ def error(rows: Sequence[Row]) -> str:
 
 def of_data(store: str, learned: str) -> Facts:
     """The data of a study, and what is learned from them."""
-    held = open_sealed(store).said
-    return [("Data", f"{held.recipe.name}: {held.title}"), ("Map", learned)]
+    opened = open_sealed(store)
+    held, problem = opened.said, opened.attributes["recipe"].get("problem", {})
+    numbers = {k: v for k, v in problem.items() if isinstance(v, int | float | str)}
+    sizes = {name: stop - start for name, (start, stop) in held.splits.items()}
+    return [
+        ("Data", f"{held.recipe.name}: {held.title}"),
+        *([("Problem", settings(numbers))] if numbers else []),
+        ("Fingerprint", held.fingerprint),
+        ("Samples of the store", settings(sizes)),
+        ("Map", learned),
+    ]
 
 
 def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) -> Section:

@@ -443,8 +443,14 @@ def test_the_report_shows_matrix_measures_and_reconstructions(finished):
                   "Coverage of sets of 90%",
                   "pays after inversions", "misses known data by",
                   "total variation", "constant", "Hausdorff",
-                  "fresh in every epoch", "pdegen study noise"):  # fmt: skip
+                  "fresh in every epoch", "pdegen study noise",
+                  "Samples of the store"):  # fmt: skip
         assert words in page
+    assert open_sealed(finished.store).said.fingerprint in page
+    text = (finished.folder / "report.md").read_text()
+    best = re.findall(r"smallest mean error at test level [^(]*\(([^)]*)", text)
+    assert best
+    assert set(best) <= {"trained at 0", "trained at 0.1", "constant"}  # others have 2 samples
     for name in ("matrix", "levels", "reconstructions", "uncertainty"):
         svg = (finished.folder / "pictures" / f"{name}.svg").read_text()
         ElementTree.fromstring(svg)
@@ -485,6 +491,7 @@ def test_the_command_writes_a_report(store, tmp_path, capsys, monkeypatch):
     )  # fmt: skip
     assert (status, output.out.strip()) == (0, str(tmp_path / "s" / "report.html"))
     # a training, the model, the constant, and the two that were chosen
+    assert "inputs u -> a\n" in output.err
     assert "5/5" in output.err
     page = (tmp_path / "s" / "report.md").read_text()
     assert "--method 'total variation' --method Tikhonov" in page
