@@ -35,7 +35,7 @@ from pipelines.reports.figures import picture
 from pipelines.reports.measure_tables import measure_tables
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.studies import Facts, error, of_data, reproduction, write_tables
-from pipelines.reports.wording import duration, listed, points, scientific, settings
+from pipelines.reports.wording import duration, listed, part_of, points, scientific, settings
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.measures import MEASURES
 from pipelines.runs.reproduction import toml
@@ -202,14 +202,14 @@ class _Part:
         searched = [f"{key} of {', '.join(map(str, of))}" for key, of in tried.items() if of]
         number = max(len(benchmark.searched(case)) for case in self.run.cases)
         by = f"; {number} trainings of each operator, by the validation error of seed 0"
-        splits = open_sealed(store).said.splits.items()
+        start, stop = open_sealed(store).said.splits["train"]
         training = experiment.training.model_dump(mode="json", exclude_none=True)
         training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
         inputs, targets = map(listed, experiment.variables)
         grid = points(data.resolution, self.run.source(self.dataset).streamed("test").domain)
         return [
             *of_data(store, f"{inputs} → {targets} on {grid} points"),
-            ("Samples", ", ".join(f"{name} {stop - start}" for name, (start, stop) in splits)),
+            ("Trained on", part_of(data.samples, stop - start)),
             ("Training", settings(training)),
             ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
             (

@@ -16,6 +16,7 @@ from pipelines.reports.wording import (
     how_read,
     in_words,
     listed,
+    part_of,
     points,
     scientific,
     settings,
@@ -62,7 +63,7 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         (
             "Trained on",
             f"n = {points(experiment.data.resolution, run.pairs.domain)} points, "
-            f"samples {how_read(run.scores.reading)}",
+            f"{_trained_on(run)}{how_read(run.scores.reading)}",
         ),
         ("Optimizer", f"{in_words(optimizer)}, momentum {momentum}"),
         ("Training", settings(training)),
@@ -73,6 +74,12 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
 def _part(part: Mapping[str, Any]) -> str:
     """A part of a recipe that its equation has no sentence for."""
     return in_words(part) if any(tag in part for tag in TAGS) else settings(part)
+
+
+def _trained_on(run: FinishedRun) -> str:
+    """Which samples, where they are stored ones; those of a stream have a row of their own."""
+    data, (start, stop) = run.experiment.data, run.store.said.splits["train"]
+    return "samples " if data.stream else f"{part_of(data.samples, stop - start)}, "
 
 
 def distinct(run: FinishedRun) -> int:

@@ -24,7 +24,7 @@ from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.noise_pictures import Reconstructions
 from pipelines.reports.studies import Facts, of_data, reproduction
-from pipelines.reports.wording import settings
+from pipelines.reports.wording import part_of, settings
 from pipelines.runs import reproduction as again
 from pipelines.runs.run import provenance
 from pipelines.studies.learned_start import LearnedStart, learned_starts
@@ -167,14 +167,15 @@ class _Part:
             cells = f"{data.target_resolution}{self._power} cells"
         learned = f"{data.input} on {points} → {data.target} on {cells}"
         seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''} each"
-        epochs = f"{experiment.training.epochs} epochs"
+        start, stop = open_sealed(study.store).said.splits["train"]
+        samples = f"{part_of(data.samples, stop - start)}, {experiment.training.epochs} epochs"
         facts: Facts = [
             *of_data(study.store, learned),
             ("Noise", settings(_of_kind(experiment.noise))),
             *self._told(),
             ("In training", "fresh in every epoch" if fresh else "frozen: drawn once"),
             ("In validation and test", "frozen, of other samples than the training noise"),
-            ("Trainings", f"levels {_trained(study)}, {seeds}, {epochs}"),
+            ("Trainings", f"levels {_trained(study)}, {seeds}, on {samples}"),
             ("Epoch reported", "chosen on validation samples with the noise of training"),
             ("Test samples", f"{len(study.truth)}; classical methods on the first {count}"),
             (CONSTANT.capitalize(), f"the mean of {data.target} over the training samples"),

@@ -26,8 +26,8 @@ def error(rows: Sequence[Row]) -> str:
 
 def of_data(store: str, learned: str) -> Facts:
     """The data of a study, and what is learned from them."""
-    opened = open_sealed(store)
-    held, problem = opened.said, opened.attributes["recipe"].get("problem", {})
+    held = open_sealed(store).said
+    problem = held.recipe.problem
     numbers = {k: v for k, v in problem.items() if isinstance(v, int | float | str)}
     sizes = {name: stop - start for name, (start, stop) in held.splits.items()}
     return [

@@ -32,6 +32,19 @@ def how_read(reading: str) -> str:
     return ",".join([words.get(how, how), *rest])
 
 
+def part_of(samples: int | None, split: int) -> str:
+    """How many samples of the training split are trained on.
+
+    >>> part_of(24, 512), part_of(None, 512)
+    ('the first 24 of 512 samples', 'all 512 samples')
+    """
+    return (
+        f"all {split:,} samples"
+        if samples is None
+        else f"the first {samples:,} of {split:,} samples"
+    )
+
+
 def scientific(value: float) -> Number:
     """Three digits and a power of ten.
 

@@ -512,6 +512,7 @@ def test_a_band_lies_between_its_ends():
 def test_the_report_reads_predictions_that_are_kept(finished, monkeypatch):
     write_benchmark_report(finished, CPU)
     page = (finished.folder / "report.html").read_bytes()
+    assert b"all 8 samples" in page
     monkeypatch.setattr(runner, "predictions", None)
     assert write_benchmark_report(finished, CPU).read_bytes() == page
 

@@ -175,7 +175,7 @@ def test_the_facts_of_darcy_are_told(darcy: tuple[Path, str], inverse: tuple[Pat
     assert "against harmonic finite volumes on 117 x 117 cells" in forward["Error of the data"]
     assert "residual" in forward["Quality of the data"]
     assert forward["Learned"] == "a on 13 x 13 points → u on the same points"
-    assert forward["Trained on"] == "n = 13 x 13 points, samples all in memory"
+    assert forward["Trained on"] == "n = 13 x 13 points, all 16 samples, all in memory"
     assert "Noise on a" not in forward
     assert backward["Learned"] == "u on 13 x 13 points → a, its averages over 5 x 5 cells"
     assert backward["Noise on u"] == (
