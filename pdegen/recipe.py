@@ -130,7 +130,7 @@ class Recipe(Strict):
         """
         changes = {self.own_key(key, overrides): value for key, value in overrides.items()}
         samples = changes.get("samples")
-        given = any(key.startswith("splits.") for key in changes)
+        given = any(key.split(".")[0] == "splits" for key in changes)
         if type(samples) is int and not given:
             scaled = self.splits.scaled(samples, self.samples)
             changes |= {f"splits.{name}": n for name, n in scaled.items()}

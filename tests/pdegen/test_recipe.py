@@ -156,6 +156,13 @@ def test_splits_are_as_overridden():
     }
 
 
+def test_a_whole_table_of_splits_is_kept_with_another_number_of_samples():
+    sizes = {"train": 4, "validation": 3, "test": 5}
+    recipe = load_recipe("burgers-quick").with_overrides({"samples": 12, "splits": sizes})
+    assert recipe.splits.model_dump() == sizes
+    assert "splits need 13 samples" in refusal(recipe, samples=12, splits={**sizes, "train": 5})
+
+
 def test_another_solver_is_another_recipe(small):
     changed = small.with_overrides({"method": "etdrk4", "dt": 0.01})
     assert isinstance(changed.problem.solver.build(0.1), ETDRK4)
