@@ -7,12 +7,14 @@ against accidents; who makes all of them anew has made another dataset.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import pydantic
 
 from pdegen.foreign.arrays import (
     KEY,
@@ -50,6 +52,14 @@ class ExportedArray(Strict):
     dtype: str
     attributes: dict[str, Any]
     sha256: str
+
+
+class _Taken(Strict):
+    """Attributes of the store that are read here: variables, splits, samples without values."""
+
+    variables: list[str]
+    splits: dict[str, Annotated[list[int], pydantic.Field(min_length=2, max_length=2)]]
+    skipped: list[int] = pydantic.Field(default_factory=list)
 
 
 class Exported(Strict):
@@ -173,6 +183,7 @@ def _check_names(where: str, found: set[str], said: Iterable[str]) -> None:
 def _parsed(text: bytes, where: str) -> Exported:
     try:
         found = Exported.parse(unsigned(text), where)
+        json.dumps(found.model_dump(), allow_nan=False)  # NaN is no JSON
     except (ValueError, SchemaError) as error:
         raise _damaged(where, f"{error}; export the store again") from None
     for name, array in found.arrays.items():
@@ -194,7 +205,12 @@ def _damaged(where: str, what: str) -> ForeignError:
 
 def _plan(found: Exported, contents: Contents) -> Plan:
     attributes = found.attributes
-    names = attributes["variables"]
+    taken = _Taken.parse(
+        {key: attributes[key] for key in _Taken.model_fields if key in attributes}, "attributes"
+    )
+    names, samples = taken.variables, found.arrays["sample"].shape[0]
+    if len(set(names)) < len(names) or not set(taken.skipped) < set(range(samples)):
+        raise ValueError(f"variables {names} or skipped samples {taken.skipped}")
     variables = [(name, found.arrays[name]) for name in names]
     why = "skipped in the store that was exported"
     return Plan(
@@ -213,12 +229,12 @@ def _plan(found: Exported, contents: Contents) -> Plan:
             for name, array in found.arrays.items()
             if name not in names
         ),
-        splits={name: (int(ends[0]), int(ends[1])) for name, ends in attributes["splits"].items()},
+        splits={name: (ends[0], ends[1]) for name, ends in taken.splits.items()},
         attributes={
             **{key: value for key, value in attributes.items() if key not in _NEW},
             "exported": _origin(attributes),
         },
-        skipped={int(i): why for i in attributes.get("skipped", [])},
+        skipped={i: why for i in taken.skipped},
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass as typed
 
 from pdegen.domains import NAMES as SPACE
@@ -64,6 +64,19 @@ Name = Annotated[str, AfterValidator(_named)]
 Shape = Annotated[tuple[Annotated[int, Field(ge=1, le=SHARD_BYTES)], ...], Field(max_length=16)]
 
 
+def _unit(units: str) -> str:
+    if " since " in units:
+        raise ValueError(f"xarray would read dates: a unit cannot be {units!r:.80}")
+    return units
+
+
+def _undecoded(value: object) -> None:
+    raise ValueError(f"xarray would read other values than the stored ones, got {value!r:.80}")
+
+
+_Absent = Annotated[None, BeforeValidator(_undecoded)]
+
+
 @typed(frozen=True, config=ConfigDict(strict=True, extra="ignore", defer_build=True))
 class Said:
     """What an array says of itself to all readers.
@@ -73,15 +86,21 @@ class Said:
         grid: Of an axis of a box: "periodic", "cell" or "nodal".
         coordinates: Names of coordinates beside those of its axes, as CF has them.
         channels: Names along its axis `channel`.
+        scale_factor, add_offset, missing_value, fill_value: Absent: by these, as CF has them,
+            readers change values.
     """
 
     long_name: str = ""
-    units: str = ""
+    units: Annotated[str, AfterValidator(_unit)] = ""
     role: str = ""
     grid: str = ""
     coordinates: str = ""
     type_in_file: str = ""
     channels: tuple[str, ...] = ()
+    scale_factor: _Absent = None
+    add_offset: _Absent = None
+    missing_value: _Absent = None
+    fill_value: _Absent = Field(default=None, validation_alias="_FillValue")
 
 
 _CLOSED = ConfigDict(strict=True, extra="forbid", defer_build=True)

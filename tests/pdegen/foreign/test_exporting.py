@@ -278,6 +278,13 @@ def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_p
         lambda text: text["arrays"]["a"].update(dtype="object"),
         lambda text: text["attributes"].pop("splits"),
         lambda text: text["attributes"].update(splits={"train": [0, 99]}),
+        lambda text: text["attributes"].update(splits={"train": [0.0, 4.5]}),
+        lambda text: text["attributes"].update(splits={"train": ["0", "4"]}),
+        lambda text: text["attributes"].update(splits={"train": [0, 4, 6]}),
+        lambda text: text["attributes"].update(skipped=[99]),
+        lambda text: text["attributes"].update(skipped="0"),
+        lambda text: text["attributes"].update(variables=["a", "a"]),
+        lambda text: text["arrays"]["a"]["attributes"].update(more=float("nan")),
         lambda text: text["attributes"].update(recipe="x"),
         lambda text: text["attributes"].update(variables=["nothing"]),
         lambda text: text.update(more=1),
@@ -292,6 +299,19 @@ def test_a_changed_description_is_refused_in_one_line(mixed, tmp_path, change):
     with pytest.raises(ForeignError) as caught:
         imported(tmp_path, folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [{"scale_factor": 2.0}, {"_FillValue": 0.0}, {"units": "days since 2000-01-01"}],
+)
+def test_what_xarray_would_read_as_other_values_is_refused(mixed, tmp_path, attribute):
+    folder = export(mixed.url, "npy", tmp_path / "out")
+    text = unsigned((folder / "pdegen.json").read_bytes())
+    text["arrays"]["a"]["attributes"].update(attribute)
+    (folder / "pdegen.json").write_bytes(signed(text))
+    with pytest.raises(ValueError, match="xarray would read"):
+        imported(tmp_path, folder)
 
 
 def test_an_exported_file_needs_no_declaration(mixed, tmp_path):
