@@ -351,7 +351,11 @@ def _serve_cluster(pipe: Any) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
     ) as cluster:
         pipe.send(cluster.scheduler_address)
         try:

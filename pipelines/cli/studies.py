@@ -186,6 +186,5 @@ def study_noise_command(
     )
     # what it refuses it has refused before a store is made
     study = replace(study, store=data or generated(declared.data.load_recipe()))
-    note(declared.mapped(study.store))
-    how.study(study, f"studying {declared.name}, steps")
+    how.study(study, f"studying {declared.name}, steps", lambda: note(declared.mapped(study.store)))
     say(write_noise_report(study, place))

@@ -57,8 +57,10 @@ class Launch:
 
         return check_device(self.device)
 
-    def study(self, study: "Study[Any]", what: str) -> None:
-        """Run a study to its end."""
+    def study(
+        self, study: "Study[Any]", what: str, begun: Callable[[], None] = lambda: None
+    ) -> None:
+        """Run a study to its end; `begun` is called once nothing was refused."""
         from operators.training.fit import Stopped
 
         report, started = Reporter(what, every=0), time.monotonic()
@@ -75,7 +77,7 @@ class Launch:
                 way = {"resume": self.resume, "overwrite": self.overwrite}
                 way |= {"workers": self.workers, "scheduler": self.scheduler}
                 heard = {"progress": progress, "on_epoch": on_epoch, "stop": interrupts.asked}
-                study.run(self.place, **way, **heard)
+                study.run(self.place, **way, **heard, begun=begun)
             except Stopped as stopped:
                 raise Interrupted(
                     f"{stopped}; finished rows are kept: continue with --resume"
@@ -115,15 +117,17 @@ class Launch:
         if self.scheduler != "processes":  # whose workers may be in other folders
             folder = folder.absolute()
             stores = {k: v if "://" in v else os.path.abspath(v) for k, v in stores.items()}
-        for name, experiment in experiments.items():
-            note(f"{name}: {experiment.mapped(stores[name])}")
         return BenchmarkRun(benchmark, stores, folder, seed)
 
     def benchmark(self, run: "BenchmarkRun", write: Callable[[Any, Any, str], Path]) -> None:
         """Train, evaluate and report; of one seed, print the rows in place of a report."""
         from pipelines.studies.runner import How
 
-        self.study(run, f"benchmark {run.benchmark.name}")
+        def begun() -> None:
+            for name, dataset in run.benchmark.datasets.items():
+                note(f"{name}: {dataset.load().mapped(run.stores[name])}")
+
+        self.study(run, f"benchmark {run.benchmark.name}", begun)
         if run.seed is None:
             with How(self.place).waited(run.folder):
                 say(write(run, self.place, command_line()))

@@ -198,6 +198,7 @@ class Study(ABC, Generic[Part]):
         progress: Progress = lambda what, done, total: None,
         on_epoch: Callable[[Epoch], None] = lambda epoch: None,
         stop: Callable[[], bool] = lambda: False,
+        begun: Callable[[], None] = lambda: None,
     ) -> None:
         """Make the rows that are not there yet; with `overwrite` all, from the start.
 
@@ -208,6 +209,7 @@ class Study(ABC, Generic[Part]):
                 `workers` jobs, like all workers, must see the folder and the stores.
             resume, overwrite: Continue what is in the folder, or replace it.
             progress: Called after each row with what it says, its number and the number of all.
+            begun: Called once nothing was refused.
 
         Raises:
             SchemaError, DataError: If a part cannot be made; before anything is written.
@@ -219,6 +221,7 @@ class Study(ABC, Generic[Part]):
         check_folder(self.folder)
         with how.waited(self.folder):  # one process at a time declares what it is
             self.claim(device, resume, overwrite)
+        begun()
         total = sum(map(len, stages))
         call = partial(_make, self, device, scheduler != LOCAL)
         with Processes(call, workers, stop, scheduler, self.folder) as processes:

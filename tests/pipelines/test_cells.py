@@ -98,7 +98,7 @@ def test_workers_of_a_scheduler_make_the_same_rows_and_measure_them(
     run = BenchmarkRun(declared(seeds=1), stores, tmp_path / "run")
     monkeypatch.setattr(BenchmarkRun, "_measure", None)  # in this process
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
     ) as cluster:
         run.run(CPU, scheduler=cluster.scheduler_address)
     assert errors(run) == [row.errors for row in finished.rows() if row.seed == 0]

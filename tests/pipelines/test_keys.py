@@ -185,7 +185,8 @@ def test_a_recipe_takes_each_key_with_its_value(name):
                                   "ns-ono-time-quick"])  # fmt: skip
 def test_an_experiment_takes_each_key_with_its_value(name):
     experiment = load_experiment(name)
-    not_alone = ("overrides.samples", "model.name")  # the splits follow; all else is taken away
+    # the splits follow; all else is taken away; rollouts begin with frames of the target
+    not_alone = ("overrides.samples", "model.name", *["data.input"] * (experiment.task is not None))
     for key in of_experiment(experiment):
         if not key.when and key.value is not None and not key.name.endswith(not_alone):
             if ".overrides." in key.name:

@@ -83,7 +83,8 @@ def test_interrupted_it_says_how_to_go_on_and_resumes(pdegen, darcy, monkeypatch
         patch.setattr(derived.NoiseJob, "compute", interrupted)
         outcome = pdegen(*words)
     assert outcome.status == 130
-    assert "finished shards are kept in noisy.zarr: continue with --resume" in outcome.err
+    kept = "pdegen: interrupted: finished shards are kept in noisy.zarr: continue with --resume"
+    assert kept in outcome.err
     assert (
         "not sealed (pdegen noise ... --resume finishes it)" in pdegen("info", "noisy.zarr").out[1]
     )
