@@ -16,7 +16,7 @@ import jinja2
 from latex2mathml.converter import convert
 
 from operators.training.files import write
-from pdegen.markdown import escaped
+from pdegen.markdown import escaped, visible
 from pdegen.owned import is_ours
 from pipelines.declared.benchmark import slug
 from pipelines.reports import latex, palette
@@ -198,6 +198,7 @@ def html(report: Report) -> str:
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+    environment.filters["shown"] = _shown
     return environment.get_template("report.html.jinja").render(
         report=report, script=SCRIPT, policy=POLICY, palette=palette
     )
@@ -225,7 +226,12 @@ def markdown(report: Report) -> str:
 
 def _indented(code: str) -> str:
     """A block of code that no text in it can end."""
-    return "\n".join(f"    {line}" for line in code.splitlines())
+    return "\n".join(f"    {line}" for line in _shown(code).splitlines())
+
+
+def _shown(code: str) -> str:
+    """Lines of code without characters that a reader does not see."""
+    return "\n".join(map(visible, code.split("\n")))
 
 
 def _table(table: Table) -> str:

@@ -67,7 +67,7 @@ def symbols(words: str) -> str:
 def _symbol(letter: str) -> str:
     if letter in _SYMBOLS:
         return f"{_SYMBOLS[letter]} "
-    if letter in "{}%&#$_\\^~" or not letter.isascii():
+    if letter in "{}%&#$_\\^~" or not (letter.isascii() and letter.isprintable()):
         return rf"\text{{{text(letter)}}}"
     return letter
 

@@ -16,6 +16,7 @@ from pdegen.owned import begin
 from pipelines.reports import latex
 from pipelines.reports.document import Formula, Picture, Report, Section, Table, html, markdown
 from pipelines.reports.figures import picture
+from pipelines.reports.formulas import equation
 from pipelines.reports.wording import scientific
 
 HOSTILE = "&%$#_{}~^\\ -- [x] <a> | `'\" ‖²√ν∩πΣ½ ñåß 雪 \t 1.5e-3 \u2028"
@@ -159,6 +160,21 @@ def test_formulas_are_mathematics_in_page_and_markdown() -> None:
     one = report(Section("Learned", formulas=(Formula("error", r"\frac{\|p - u\|}{\|u\|}"),)))
     assert re.search(r"<dt>error</dt><dd.*?><math.*?<mfrac>", html(one))
     assert r"error: $\frac{\|p - u\|}{\|u\|}$" in markdown(one)
+
+
+def test_characters_that_nobody_sees_are_in_no_code_listing_or_formula() -> None:
+    unseen = "a\x1b[2J\u202e"
+    one = report(
+        Section(
+            "Again",
+            code=(unseen,),
+            listings=(("recipe", f"b\n{unseen}"),),
+            formulas=(Formula("Equation", equation(f"{unseen} = u\x07")),),
+        )
+    )
+    for text in (html(one), markdown(one)):
+        assert not {"\x1b", "\x07", "\u202e"} & set(text)
+        assert text.count("a\\x1b[2J\\u202e") == 2
 
 
 def test_a_row_that_begins_with_a_star_keeps_it() -> None:
