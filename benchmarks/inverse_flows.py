@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.posterior.calibration import coverage
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.inversion import InitialValueInversion, ViscosityInversion
 from pdegen.equations.burgers.problem import Burgers
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.vorticity.forcing import ForcingInversion
 from pdegen.equations.vorticity.problem import Vorticity
-from pdegen.inverse.calibration import coverage
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream
 

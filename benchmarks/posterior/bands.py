@@ -8,19 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.posterior.calibration import ConformalBand, crps, rank_histogram, ranks
 from benchmarks.posterior.cases import BLOCKS, KNOWN, LEVEL, NOISE_SEED, PHASES, shares
 from benchmarks.posterior.drawing import drawn
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.inversion import phase_levels
-from pdegen.inverse.calibration import (
-    ConformalBand,
-    brier,
-    crps,
-    rank_histogram,
-    ranks,
-    reliability,
-)
+from pdegen.inverse.calibration import brier, reliability
 from pdegen.inverse.phases import PhaseInversion
 from pdegen.inverse.setting import Setting
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField

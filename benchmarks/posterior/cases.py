@@ -7,12 +7,12 @@ from functools import cache
 
 import numpy as np
 
+from benchmarks.posterior.potential import OfFractions, PhasePotential
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.observation import Separable, averages, interpolation
-from pdegen.inverse.phase_posterior import OfFractions, PhasePotential
 from pdegen.inverse.phases import Level
 from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField

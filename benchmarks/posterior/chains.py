@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.posterior.calibration import central_interval, coverage
 from benchmarks.posterior.cases import CHAIN_SEED, KNOWN, LEVEL, case, shares
-from pdegen.equations.darcy.phase_walk import PhaseWalk
-from pdegen.inverse.calibration import central_interval, coverage
-from pdegen.inverse.diagnostics import bulk_ess, mean_error, split_r_hat
+from benchmarks.posterior.diagnostics import bulk_ess, mean_error, split_r_hat
+from benchmarks.posterior.metropolis import Chain, Metropolis
+from benchmarks.posterior.walk import PhaseWalk
 from pdegen.inverse.phases import PhaseInversion
-from pdegen.inverse.posterior import Chain, Metropolis
 from pdegen.sampling.gaussian import NormalStream
 
 SIZES = 11, 15  # cells of an axis of the flow: of the coarse model, and of the fine one

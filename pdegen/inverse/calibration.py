@@ -1,139 +1,11 @@
-"""Whether stated uncertainty is what it says: coverage, ranks, CRPS, reliability; and bands that
-are made to cover."""
+"""Whether stated probabilities of a phase are what they say: Brier score and reliability."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 Truth = Float[np.ndarray, " *shape"]
-Ensemble = Float[np.ndarray, "members *shape"]
-
-
-def central_interval(ensemble: Ensemble, level: float) -> tuple[Truth, Truth]:
-    """Ends between which this share of the members is, with as many below as above.
-
-    >>> low, high = central_interval(np.arange(101.0), 0.9)
-    >>> round(float(low), 6), round(float(high), 6)
-    (5.0, 95.0)
-    """
-    _in_range(level)
-    low, high = np.quantile(ensemble, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return low, high
-
-
-def coverage(low: Truth, high: Truth, truth: Truth) -> float:
-    """Share of true values in [low, high].
-
-    >>> coverage(np.zeros(4), np.ones(4), np.array([-1.0, 0.0, 0.5, 2.0]))
-    0.5
-    """
-    return float(np.mean((low <= truth) & (truth <= high)))
-
-
-def ranks(
-    ensemble: Ensemble, truth: Truth, uniform: Float[np.ndarray, " *shape"]
-) -> Int[np.ndarray, " *shape"]:
-    """How many members are below the truth: uniform on 0 ... members if it has their law.
-
-    Args:
-        ensemble: Members.
-        truth: True values.
-        uniform: In [0, 1): places the truth among members that equal it.
-
-    References: T. Hamill, Interpretation of rank histograms for verifying ensemble forecasts,
-    Monthly Weather Review 129 (2001).
-
-    >>> ranks(np.array([[1.0], [2.0], [2.0]]), np.array([2.0]), np.array([0.5])).tolist()
-    [2]
-    """
-    below, equal = (ensemble < truth).sum(axis=0), (ensemble == truth).sum(axis=0)
-    return below + np.floor(uniform * (equal + 1)).astype(below.dtype)
-
-
-def rank_histogram(found: Int[np.ndarray, " *shape"], members: int, bins: int) -> np.ndarray:
-    """Counts of ranks in equal bins; `bins` divides members + 1.
-
-    Raises:
-        ValueError: If it does not.
-
-    >>> rank_histogram(np.array([0, 1, 2, 3, 3]), members=3, bins=2).tolist()
-    [2, 3]
-    """
-    if (members + 1) % bins:
-        raise ValueError(f"bins must divide members + 1 = {members + 1}, got {bins}")
-    return np.bincount(found.ravel() * bins // (members + 1), minlength=bins)
-
-
-def crps(ensemble: Ensemble, truth: Truth) -> Truth:
-    """E|X - y| - ½ E|X - X'|, without bias for any number of members ("fair").
-
-    It is lowest in the mean for members of the law of y; its unit is that of y.
-
-    Raises:
-        ValueError: On fewer than two members.
-
-    References: C. Ferro, Fair scores for ensemble forecasts, Q. J. R. Meteorol. Soc. 140 (2014),
-    section 3; T. Gneiting and A. Raftery, Strictly proper scoring rules, prediction, and
-    estimation, J. Amer. Statist. Assoc. 102 (2007), equation 21.
-
-    >>> float(crps(np.array([0.0, 2.0]), np.array(1.0)))
-    0.0
-    """
-    m = len(ensemble)
-    if m < 2:
-        raise ValueError(f"the fair CRPS needs at least 2 members, got {m}")
-    # Σ_i<j |x_j - x_i| of sorted members: x_(i) is in it 2i - m + 1 times
-    weights = (2 * np.arange(m) - m + 1).reshape(-1, *[1] * truth.ndim)
-    spread = (weights * np.sort(ensemble, axis=0)).sum(axis=0) / (m * (m - 1))
-    return np.abs(ensemble - truth).mean(axis=0) - spread
-
-
-@dataclass(frozen=True)
-class ConformalBand:
-    """[â - q s, â + q s], which holds a new true value with at least the probability `level`.
-
-    That is so in the mean over calibration sets and new samples, whatever their law and whatever
-    the estimate, as long as the new sample and those of the calibration are exchangeable. It is
-    not so for each kind of sample by itself. q is the ⌈(n + 1) level⌉-th smallest of the n scores
-    |a - â|/s; without ties the probability is below level + 1/(n + 1).
-
-    Args:
-        quantile: q, one for each quantity.
-        level: What it was made for.
-
-    References: J. Lei et al., Distribution-free predictive inference for regression, J. Amer.
-    Statist. Assoc. 113 (2018), theorem 2 and section 5.2.
-    """
-
-    quantile: Truth
-    level: float
-
-    @classmethod
-    def of(
-        cls, scores: Float[np.ndarray, " calibration *shape"], level: float
-    ) -> ConformalBand:  # fmt: skip
-        """From scores |a - â|/s of samples that the estimate was not fitted to.
-
-        Raises:
-            ValueError: If the samples are too few for the level.
-
-        >>> float(ConformalBand.of(np.arange(1.0, 20.0), 0.9).quantile)
-        18.0
-        """
-        _in_range(level)
-        n, place = len(scores), math.ceil((len(scores) + 1) * level - 1e-9)
-        if place > n:
-            least = math.ceil(level / (1 - level) - 1e-9)
-            raise ValueError(f"a band of {level:g} needs {least} calibration samples, got {n}")
-        return cls(np.sort(scores, axis=0)[place - 1], level)
-
-    def interval(self, estimate: np.ndarray, scale: np.ndarray | float) -> tuple[Truth, Truth]:
-        """Its ends."""
-        return estimate - self.quantile * scale, estimate + self.quantile * scale
 
 
 def brier(probability: Truth, phase: Truth) -> float:
@@ -157,8 +29,3 @@ def reliability(probability: Truth, phase: Truth, bins: int = 10) -> Float[np.nd
     sums = (np.bincount(place, weights=w.ravel(), minlength=bins) for w in (probability, phase))
     mean_p, share = (one / some for one in sums)
     return np.stack([mean_p, share, count], axis=1)
-
-
-def _in_range(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"a level is in (0, 1), got {level:g}")

@@ -9,9 +9,9 @@ import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
+from benchmarks.posterior.metropolis import Potential
 from pdegen.inverse.covariance import Covariance
 from pdegen.inverse.phases import Differentiated, Forward, Level
-from pdegen.inverse.posterior import Potential
 from pdegen.inverse.prior import Coefficients
 
 Field = Float[np.ndarray, "n n"]

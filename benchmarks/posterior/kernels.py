@@ -1,4 +1,4 @@
-"""Compiled loops of `phase_walk.py`: the flow by a factorisation L D Lᵀ, and steps of a chain."""
+"""Compiled loops of `walk.py`: the flow by a factorisation L D Lᵀ, and steps of a chain."""
 
 from __future__ import annotations
 

@@ -76,22 +76,6 @@ def test_a_second_run_goes_on_and_other_settings_are_refused(
     assert asked == [0, 1, 2]
 
 
-def test_data_of_its_own_have_the_law_that_the_model_states(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cases, "KNOWN", 60)
-    of = cases.case(0.2, 150, (5,), own=True)
-    (level,) = of.levels
-    said = np.stack([
-        level.observation(level.forward.linearise(p).u) + level.error.mean for p in of.phases
-    ])  # fmt: skip
-    r = of.data - said
-    covariance = level.error.with_noise(of.deviation, float(np.sqrt(np.mean(of.data**2))))
-    squares = np.mean([np.mean(one * covariance.inverse(one)) for one in r])
-    # 150 x 49 independent squares: an error of 1.6 %
-    assert squares == pytest.approx(1, abs=0.06)
-
-
 def test_a_short_chain_says_what_it_says_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "KNOWN", 40)
     of = cases.case(0.2, 1, (5,))

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from benchmarks.posterior.kernels import Model, steps
+from benchmarks.posterior.metropolis import Proposal, Randoms, State
+from benchmarks.posterior.potential import OfFractions, PhasePotential
 from pdegen.equations.darcy.phase_flow import PhaseFlow
-from pdegen.equations.darcy.phase_kernels import Model, steps
 from pdegen.inverse.observation import Separable
-from pdegen.inverse.phase_posterior import OfFractions, PhasePotential
 from pdegen.inverse.phases import Level
-from pdegen.inverse.posterior import Proposal, Randoms, State
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
+from benchmarks.posterior.kernels import flow
+from benchmarks.posterior.metropolis import Metropolis, Proposal
+from benchmarks.posterior.potential import OfFractions, PhasePotential
+from benchmarks.posterior.walk import PhaseWalk
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.phase_flow import PhaseFlow
-from pdegen.equations.darcy.phase_kernels import flow
-from pdegen.equations.darcy.phase_walk import PhaseWalk
 from pdegen.inverse.covariance import ModelError
 from pdegen.inverse.observation import Sensors, Separable, averages
-from pdegen.inverse.phase_posterior import OfFractions, PhasePotential
 from pdegen.inverse.phases import Level
-from pdegen.inverse.posterior import Metropolis, Proposal
 from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import SquareGaussianField
 
@@ -45,20 +45,6 @@ def test_compiled_steps_are_the_steps(coarse):
     assert (counts[0] < 300) == (coarse is not None)
     for one, two in zip(expected, found, strict=True):
         assert np.allclose(one, two, rtol=1e-9, atol=1e-12)
-
-
-def test_a_compiled_chain_is_the_chain():
-    fine, coarse = potential(6), potential(3)
-    one, two = (
-        Metropolis(fine.potential, coarse.predicted, fine.curvature, compiled=compiled).run(
-            np.zeros((5, 5)), 105, 45, seed=3, every=10
-        )
-        for compiled in (None, PhaseWalk(fine, coarse))
-    )
-    assert np.allclose(one.values, two.values, rtol=1e-7, atol=1e-10)
-    assert len(one.values) == 10
-    assert one.work == two.work
-    assert (one.accepted, one.first_stage) == (two.accepted, two.first_stage)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])
