@@ -12,12 +12,11 @@ from matplotlib.ticker import MaxNLocator
 from operators.defined import defined
 from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
-from pipelines.reports.live import Trace
 from pipelines.reports.palette import DASHES, INKS, QUIET, TRUTH
 from pipelines.reports.sheets import Functions, Panel, sheet
 from pipelines.reports.wording import scientific
 
-MARKERS = "osD^vPX"  # those that curves.js draws
+MARKERS = "osD^vPX"
 FEW = 4  # runs of which predictions are drawn
 
 
@@ -77,19 +76,6 @@ def learning(
     logarithmic(axes, "y", np.concatenate([scores.ravel() for _, scores in series.values()]))
     legend(figure, axes)
     return figure
-
-
-def learning_lines(series: Mapping[str, tuple[Sequence[float], np.ndarray]]) -> list[Trace]:
-    """The curves of `learning`, to be zoomed."""
-    return [
-        Trace(
-            name, places, scores.mean(axis=0).tolist(), INKS[k % len(INKS)],
-            ("", "7 3", "7 3 2 3", "2 3")[k % 4],
-            MARKERS[k % len(MARKERS)] if len(places) < 12 else "",
-            *((scores.min(axis=0).tolist(), scores.max(axis=0).tolist()) * (len(scores) > 1)),
-        )
-        for k, (name, (places, scores)) in enumerate(series.items())
-    ]  # fmt: skip
 
 
 @styled

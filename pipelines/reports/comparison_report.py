@@ -14,7 +14,7 @@ from operators.training.files import write_json
 from pipelines.reports import comparison_charts as charts
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.figures import picture
-from pipelines.reports.live import Chart, sample_slides, with_slides, zoomable
+from pipelines.reports.live import sample_slides, with_slides
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.report import NOTICE
 from pipelines.reports.wording import duration, in_words, points, scientific, settings
@@ -229,9 +229,7 @@ def _learning_section(found: Comparison) -> Section:
         series = {variant.name: _course(variant, x == "epoch") for variant in found.variants}
         figure = charts.learning(series, x, words, x == "epoch")
         caption = f"Mean relative L² error on {' or '.join(sorted(watched))} {said}{over}."
-        lines = charts.learning_lines(series)
-        curves = Chart(lines, x, words, whole=x == "epoch")
-        pictures.append(zoomable(picture(figure, name, caption), curves))
+        pictures.append(picture(figure, name, caption))
     text = (
         "Seconds are those of the clock where each run was trained, evaluations included: compare "
         "them only between runs of one machine."

@@ -1,17 +1,15 @@
-"""What moves in the page of a report: curves that zoom, and slides of samples or of times.
+"""Slides of samples or of times in the page of a report.
 
-A picture stays what it is, a static chart; what is said here is put beside it into the page, where
-`curves.js` and `report.js` draw it. Without a script, and on paper, the chart stands alone.
+A picture stays what it is, a static chart; slides are put beside it into the page, where
+`report.js` shows one of them. Without a script, and on paper, the chart stands alone.
 """
 
 from __future__ import annotations
 
 import io
-import json
-import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from html import escape
 
 import numpy as np
@@ -31,88 +29,12 @@ _DPI = 90
 
 
 @dataclass(frozen=True)
-class Trace:
-    """A curve of a zoomable chart.
-
-    Args:
-        name: In the legend.
-        x, y: Its points.
-        ink: Colour, as CSS has it.
-        dashes: Lengths of strokes and gaps in pixels, such as "6 3"; empty for a whole line.
-        marker: One of matplotlib's o s D ^ v P X; empty for no marks.
-        low, high: Ends of a band around it, of the length of `y` or empty.
-        right: Its values have an axis of their own, on the right.
-    """
-
-    name: str
-    x: Sequence[float]
-    y: Sequence[float]
-    ink: str
-    dashes: str = ""
-    marker: str = ""
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
-    right: bool = False
-
-
-@dataclass(frozen=True)
-class Chart:
-    """What a zoomable chart shows.
-
-    Args:
-        lines: The curves.
-        xlabel, ylabel, right: What the axes show; `right` where a line has its own axis.
-        xlog, ylog: Which axes are logarithmic.
-        whole: Places along x are whole numbers.
-    """
-
-    lines: Sequence[Trace]
-    xlabel: str
-    ylabel: str
-    right: str = ""
-    xlog: bool = False
-    ylog: bool = True
-    whole: bool = False
-
-
-@dataclass(frozen=True)
 class Slide:
     """One image, what it is in few words, and what it shows for readers who do not see it."""
 
     image: Image.Image
     label: str
     alt: str
-
-
-def zoomable(picture: Picture, curves: Chart) -> Picture:
-    """A picture of curves that zoom on the screen; points that have no place there, such as the
-    score of a training that diverges, are left out, and so is a curve without any."""
-    lines = [one for line in curves.lines if (one := _placed(line, curves)).x]
-    if not lines:
-        return picture
-    curves = replace(curves, lines=lines)
-    # no text in it can end the element
-    data = json.dumps(asdict(curves), ensure_ascii=False, allow_nan=False)
-    data = data.replace("<", "\\u003c")
-    return replace(picture, live=(
-        f'<div class="live curves" data-label="{escape(picture.caption)}" hidden>'
-        f'<script type="application/json">{data}</script></div>'
-    ))  # fmt: skip
-
-
-def _placed(line: Trace, chart: Chart) -> Trace:
-    """The points of a curve that are finite, and positive along a logarithmic axis. JSON has no
-    number for others."""
-    log = chart.ylog and not line.right
-    kept = [
-        k for k, x in enumerate(line.x)
-        if all(map(math.isfinite, ys := [v[k] for v in (line.y, line.low, line.high) if v]))
-        and math.isfinite(x) and (not chart.xlog or x > 0) and (not log or min(ys) > 0)
-    ]  # fmt: skip
-    x, y, low, high = (
-        [v[k] for k in kept] if v else [] for v in (line.x, line.y, line.low, line.high)
-    )
-    return replace(line, x=x, y=y, low=low, high=high)
 
 
 def with_slides(

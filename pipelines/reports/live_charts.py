@@ -1,4 +1,4 @@
-"""What moves in the report of a run: its learning curve, its test samples, one of them in time."""
+"""What moves in the report of a run: its test samples, and one of them in time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
-from operators.training.fit import Epoch
 from pdegen.domains import Box
 from pipelines.reports import charts, trajectories
 from pipelines.reports.document import Picture
@@ -16,34 +15,16 @@ from pipelines.reports.fields import line
 from pipelines.reports.figures import WIDE, legend, styled
 from pipelines.reports.live import (
     MOST,
-    Chart,
     Slide,
-    Trace,
     by_error,
     rendered,
     sample_slides,
     with_slides,
-    zoomable,
 )
-from pipelines.reports.palette import MODEL, QUIET, TRUTH
+from pipelines.reports.palette import MODEL, TRUTH
 from pipelines.reports.sheets import Functions, few
 
 _MILLISECONDS = 200  # of a time
-
-
-def learning(picture: Picture, history: Sequence[Epoch], loss: str, watched: str) -> Picture:
-    """A picture of a learning curve (`charts.learning_curve`) that zooms."""
-    epochs = [epoch.epoch for epoch in history]
-    mark = "o" if len(epochs) < 12 else ""
-    score = f"relative L² error, {watched}"
-    lines = [
-        Trace(
-            f"training loss ({loss})", epochs, [e.loss for e in history], TRUTH, "6 3", mark and "s"
-        ),
-        Trace(score, epochs, [e.score for e in history], MODEL, "", mark),
-        Trace("learning rate (right)", epochs, [e.lr for e in history], QUIET, "2 3", right=True),
-    ]
-    return zoomable(picture, Chart(lines, "epoch", "loss, error", "learning rate", whole=True))
 
 
 def samples(

@@ -1,9 +1,7 @@
-// What moves in a report: curves that zoom, and slides of samples or times. Without this script the
-// static pictures stand alone; on paper they stand in its place.
-const SVG = "http://www.w3.org/2000/svg";
+// Slides of samples or times. Without this script the static pictures stand alone; on paper they
+// stand in its place.
 function add(parent, name, attributes = {}, text = "") {
-  const svg = parent.namespaceURI === SVG || name === "svg";
-  const one = svg ? document.createElementNS(SVG, name) : document.createElement(name);
+  const one = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value);
   one.textContent = text;
   return parent.appendChild(one);
@@ -46,8 +44,5 @@ function slides(place) {
 
 for (const place of document.querySelectorAll(".live")) {
   place.hidden = false;
-  if (place.classList.contains("curves")) {
-    place.closest("figure").classList.add("drawn");
-    new Plot(place);
-  } else slides(place);
+  slides(place);
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from pdegen.making.log import runs
-from pipelines.reports import attention, charts, formulas, live_charts, predictions, scores
+from pipelines.reports import attention, charts, formulas, predictions, scores
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.facts import distinct, facts
 from pipelines.reports.figures import picture
@@ -77,8 +77,7 @@ def _learning_section(run: FinishedRun) -> Section:
         f"{best.epoch}. The dotted line is the learning rate."
     )
     drawn = picture(charts.learning_curve(run.history, loss, watched), "learning-curve", caption)
-    live = live_charts.learning(drawn, run.history, loss, watched)
-    return Section("Learning curve", pictures=(live,))
+    return Section("Learning curve", pictures=(drawn,))
 
 
 def _cost_section(run: FinishedRun) -> Section:

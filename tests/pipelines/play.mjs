@@ -1,7 +1,7 @@
 // Plays with a report as a reader does: node play.mjs PAGE MODULES [PICTURES]
 //
-// What was seen is printed as JSON: labels of axes before and after zooming, samples, times, errors of
-// scripts, requests, serious faults that axe finds; and the page without scripts, and printed.
+// What was seen is printed as JSON: samples, times, errors of scripts, requests, serious faults that
+// axe finds; and the page without scripts, and printed.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -49,49 +49,6 @@ for (const [name, width] of [["desktop", 1200], ["phone", 390]]) {
 }
 
 const page = await open({ viewport: { width: 1200, height: 900 }, reducedMotion: "reduce" });
-const plot = page.locator(".plot").first();
-const said = page.locator(".live.curves output").first();
-const labels = async () => ({
-  x: await plot.locator("text.x").allTextContents(), y: await plot.locator("text.y").allTextContents(),
-});
-const drag = async (from, to) => {
-  const { x, y, width, height } = await plot.locator("svg").first().boundingBox();
-  await page.mouse.move(x + from[0] * width, y + from[1] * height);
-  await page.mouse.down();
-  await page.mouse.move(x + to[0] * width, y + to[1] * height, { steps: 4 });
-  await page.mouse.up();
-};
-await plot.scrollIntoViewIfNeeded();
-const zoom = { before: await labels() };
-await drag([0.3, 0.2], [0.6, 0.5]);
-zoom.dragged = await labels();
-await page.getByRole("button", { name: "Show all" }).first().click();
-zoom.reset = await labels();
-await drag([0.3, 0.5], [0.6, 0.505]);
-zoom.flat = await labels();
-await plot.locator("svg").first().dblclick({ position: { x: 400, y: 100 } });
-zoom.twice = await labels();
-await plot.focus();
-await page.keyboard.press("Tab");
-await page.keyboard.press("Shift+Tab");
-found.outline = await plot.evaluate((one) => getComputedStyle(one).outlineStyle);
-await page.keyboard.press("ArrowLeft");
-zoom.left = await said.textContent();
-await page.keyboard.press("ArrowDown");
-zoom.down = await said.textContent();
-await page.keyboard.press("+");
-zoom.keyed = await labels();
-await page.keyboard.press("Escape");
-zoom.escaped = await labels();
-for (let k = 0; k < 12; k += 1) await page.keyboard.press("-");
-zoom.out = await labels();
-const marks = await plot.locator(".spot").boundingBox();
-await page.mouse.move(5, 5);
-await page.keyboard.press("ArrowUp");
-await page.mouse.move(marks.x + marks.width / 2, marks.y + marks.height / 2);
-zoom.hovered = await said.textContent();
-found.zoom = zoom;
-
 const shown = async (block) => ({
   said: await block.locator("output").textContent(),
   value: await block.locator("input").inputValue(),
@@ -101,6 +58,9 @@ const shown = async (block) => ({
 const samples = page.locator('.live[data-word="sample"]').first();
 found.slides = [await shown(samples)];
 await samples.locator("input").focus();
+await page.keyboard.press("Tab");
+await page.keyboard.press("Shift+Tab");
+found.outline = await samples.locator("input").evaluate((one) => getComputedStyle(one).outlineStyle);
 for (const key of ["ArrowRight", "Home", "End"]) {
   await page.keyboard.press(key);
   found.slides.push(await shown(samples));

@@ -120,9 +120,6 @@ def test_runs_have_the_mean_of_their_seeds_and_its_range() -> None:
     np.testing.assert_allclose(drawn(axes, "two seeds"), [[1, 2], [0.4, 0.3]])
     assert drawn(axes, "one") == [[1, 2], [0.9, 0.8]]
     assert band(axes) == {1: (0.3, 0.5), 2: (0.2, 0.4)}
-    two, one = comparison_charts.learning_lines(series)
-    assert two.y == pytest.approx([0.4, 0.3])
-    assert one.y == [0.9, 0.8]
 
 
 def test_shares_of_samples_rise_to_one_in_steps_at_their_errors() -> None:

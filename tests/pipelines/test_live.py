@@ -13,39 +13,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from operators.training.fit import read_history
 from pipelines.reports.document import Picture
 from pipelines.reports.live import (
     BYTES,
     MOST,
-    Chart,
     Slide,
-    Trace,
     by_error,
     with_slides,
-    zoomable,
 )
 from pipelines.reports.wording import scientific
 
 
 def page(run: Path) -> str:
     return (run / "report.html").read_text("utf-8")
-
-
-def curves(html: str) -> list[dict]:
-    found = re.findall(r'<script type="application/json">(.*?)</script>', html, re.S)
-    return [json.loads(one) for one in found]
-
-
-def test_the_curves_that_zoom_are_those_of_the_history(finished: tuple[Path, str]) -> None:
-    history = read_history(finished[0])
-    (found,) = curves(page(finished[0]))
-    loss, score, rate = found["lines"]
-    assert [loss["y"], score["y"], rate["y"]] == [
-        [getattr(epoch, key) for epoch in history] for key in ("loss", "score", "lr")
-    ]
-    assert [one["x"] for one in (loss, score, rate)] == [[1, 2]] * 3
-    assert [one["right"] for one in (loss, score, rate)] == [False, False, True]
 
 
 @pytest.mark.parametrize("kind", ["finished", "published", "darcy", "inverse"])
@@ -108,24 +88,5 @@ def test_the_page_allows_its_own_script_alone(finished: tuple[Path, str]) -> Non
 
 def test_what_needs_a_script_is_hidden_without_one(finished: tuple[Path, str]) -> None:
     blocks = re.findall(r'<div class="live[^>]*>', page(finished[0]))
-    assert len(blocks) == 2
+    assert len(blocks) == 1
     assert all(one.endswith(" hidden>") for one in blocks)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
-def test_what_has_no_place_on_an_axis_is_left_out(value: float) -> None:
-    lines = [
-        Trace("score", [1, 2, 3], [0.5, value, 0.25], "#000", low=[0.4, 0.3, 0.2], high=[1, 1, 1]),
-        Trace("rate", [1, 2, 3], [0.0, 0.1, 0.2], "#000", right=True),
-        Trace("diverged", [1, 2], [value, value], "#000"),
-    ]
-    shown = zoomable(Picture("curves", "Curves.", "<svg/>"), Chart(lines, "epoch", "error"))
-    (found,) = curves(shown.live)
-    assert not re.search("NaN|Infinity", shown.live)
-    score, rate = found["lines"]
-    assert [score[key] for key in ("x", "y", "low", "high")] == [
-        [1, 3], [0.5, 0.25], [0.4, 0.2], [1, 1]
-    ]  # fmt: skip
-    assert rate["y"] == [0.0, 0.1, 0.2]
-    still = Picture("curves", "Curves.", "<svg/>")
-    assert zoomable(still, Chart(lines[2:], "epoch", "error")) == still
