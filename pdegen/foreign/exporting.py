@@ -16,7 +16,7 @@ from pdegen.foreign import writers
 from pdegen.foreign.arrays import KEY, ForeignError
 from pdegen.foreign.digests import Digest
 from pdegen.foreign.exported import FILE, description, encoded, exported
-from pdegen.foreign.hugging_card import CARD, CROISSANT, Told
+from pdegen.foreign.hugging_card import CARD, Told
 from pdegen.foreign.huggingface import check_huggingface, huggingface_folder
 from pdegen.foreign.opening import opened, unpacked
 from pdegen.foreign.replacing import check_replaceable, replacing
@@ -29,7 +29,7 @@ from pdegen.store.store import Store, open_sealed
 
 FORMATS = ("mat", "npy", "hdf5", "pt")  # which are imported again
 _HUB = "huggingface"
-_MARKS = {"npy": (FILE,), _HUB: (CARD, CROISSANT, "data")}  # of the folders
+_MARKS = {"npy": (FILE,), _HUB: (CARD, "data")}  # of the folders
 
 _Writer = Callable[[Path, Mapping[str, Declared]], AbstractContextManager[dict[str, Sink]]]
 _MATLAB_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -47,7 +47,7 @@ def export(
 ) -> Path:
     """Write a sealed store to a file: every array under its name, and what the store says of them
     as JSON, in UTF-8 bytes, under the name "pdegen" (beside .npy files in pdegen.json). That has
-    the SHA-256 of each array and of itself (of each table croissant.json, of "huggingface").
+    the SHA-256 of each array and of itself.
 
     `import_files` makes the same variables, coordinates and splits of it, bit for bit, or refuses
     what has changed (`datasets.load_dataset` reads "huggingface"). The file appears as a whole or

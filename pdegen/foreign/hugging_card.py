@@ -1,26 +1,22 @@
-"""What a folder in the layout of the Hugging Face Hub says of itself: the card with the header that
-`datasets` and the Hub read, and Croissant metadata of its Parquet files."""
+"""The card of a folder in the layout of the Hugging Face Hub, with the header that `datasets` and
+the Hub read."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from pdegen.foreign.columns import Column
 from pdegen.markdown import block, code, escaped
 from pdegen.store import card as cards
-from pdegen.store.card import CARD, CROISSANT
-from pdegen.store.croissant import CONTEXT, LICENCE, TYPES, citation, description
+from pdegen.store.card import CARD
 from pdegen.store.format import Attributes, Description
 
-__all__ = ["CARD", "CROISSANT", "Told", "card", "metadata", "yaml"]
+__all__ = ["CARD", "Told", "card", "yaml"]
 
-DEFAULT, COORDINATES = "default", "coordinates"  # the two tables
+COORDINATES = "coordinates"  # the table of what all samples share
 # letters that YAML does not print, and letters that reorder or hide others
 _UNPRINTED = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff]")
 _SIZES = {10**k: text for k, text in zip(range(3, 8), (
@@ -40,19 +36,18 @@ class Told:
     meanings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def card(
-    store: Description, columns: Sequence[Column], coordinates: Sequence[Column],
-    counts: Mapping[str, int], told: Told,
-) -> str:  # fmt: skip
+def card(store: Description, shared: bool, counts: Mapping[str, int], told: Told) -> str:
     """README.md: the header, and the card of the store with how to load the folder.
+
+    Types and shapes of the columns are in the Parquet files.
 
     Args:
         store: What the store says of itself.
-        columns, coordinates: Of the tables of samples and of what all samples share.
+        shared: Whether there is a table of what all samples share.
         counts: Rows of each split.
         told: Of the recipe.
     """
-    header = yaml(_header(store.said, columns, coordinates, counts))
+    header = yaml(_header(store.said, shared, counts))
     body = cards.card(store, [*_use(store), *_told(told)])
     return "\n".join([*header, "", body])
 
@@ -73,47 +68,20 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-def _header(
-    said: Attributes, columns: Sequence[Column], coordinates: Sequence[Column],
-    counts: Mapping[str, int],
-) -> dict[str, Any]:  # fmt: skip
+def _header(said: Attributes, shared: bool, counts: Mapping[str, int]) -> dict[str, Any]:
     total = sum(counts.values())
-    row = sum(column.bytes for column in columns)
-    size = next((text for most, text in _SIZES.items() if total < most), "n>10M")
-    tables = [(DEFAULT, columns, counts)]
-    if coordinates:
-        tables.append((COORDINATES, coordinates, {"shared": 1}))
+    files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in counts]
+    configs = [{"config_name": "default", "default": True, "data_files": files}]
+    if shared:
+        one = [{"split": "shared", "path": f"data/{COORDINATES}.parquet"}]
+        configs.append({"config_name": COORDINATES, "data_files": one})
     return {
         "license": "other" if said.imported else "cc-by-4.0",
         "pretty_name": said.title,
         "task_categories": ["other"],
-        "tags": ["physics", "pde", "operator-learning", "croissant"],
-        "size_categories": [size],
-        "configs": [
-            {
-                "config_name": name,
-                **({"default": True} if name == DEFAULT else {}),
-                "data_files": [
-                    {
-                        "split": split,
-                        "path": f"data/{f'{split}-*' if name == DEFAULT else name}.parquet",
-                    }
-                    for split in rows
-                ],
-            }
-            for name, _, rows in tables
-        ],
-        "dataset_info": [
-            {
-                "config_name": name,
-                "features": [column.listed for column in listed],
-                "splits": [
-                    {"name": split, "num_bytes": count * row, "num_examples": count}
-                    for split, count in rows.items()
-                ],
-            }
-            for name, listed, rows in tables
-        ],
+        "tags": ["physics", "pde", "operator-learning"],
+        "size_categories": [next((text for most, text in _SIZES.items() if total < most), "n>10M")],
+        "configs": configs,
     }
 
 
@@ -132,7 +100,7 @@ def _use(store: Description) -> Iterator[str]:
     yield from ("```", "", "With xarray:", "", "```python", "import xarray as xr", "")
     yield f'rows = load_dataset(FOLDER, split="{first}").with_format("numpy")[:]'
     yield f'{name} = xr.DataArray(rows["{name}"], dims={dims}, coords={{"sample": rows["sample"]}})'
-    yield from ("```", "", "`croissant.json` has the SHA-256 of each Parquet file.", "")
+    yield from ("```", "")
 
 
 def _told(told: Told) -> Iterator[str]:
@@ -144,94 +112,3 @@ def _told(told: Told) -> Iterator[str]:
     if told.recipe:
         yield from ("## Recipe", "", "`pdegen generate recipe.toml` makes the data again:", "")
         yield from block("toml", told.recipe)
-
-
-def metadata(
-    store: Description, columns: Sequence[Column], coordinates: Sequence[Column], folder: Path,
-    files: Mapping[str, Sequence[Path]],
-) -> dict[str, Any]:  # fmt: skip
-    """Croissant metadata: each Parquet file with its digest, each split as a record set.
-
-    Args:
-        store: What the store says of itself.
-        columns, coordinates: Of the tables.
-        folder: Of the files.
-        files: Of each split, and of the coordinates.
-
-    References: Croissant Format Specification 1.1, https://docs.mlcommons.org/croissant/.
-    """
-    said = store.said
-    return {
-        "@context": CONTEXT,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.1",
-        "name": said.recipe.name,
-        "description": description(said),
-        **({"license": LICENCE, "citeAs": citation(said)} if not said.imported else {}),
-        "version": f"1.0.0+{said.content[:12]}",
-        "distribution": [
-            *(_file(path, folder) for paths in files.values() for path in paths),
-            *(_files(split) for split, paths in files.items() if len(paths) > 1),
-        ],
-        "recordSet": [
-            _records(store, split, paths, coordinates if split == COORDINATES else columns, folder)
-            for split, paths in files.items()
-        ],
-    }
-
-
-def _name(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).as_posix()
-
-
-def _file(path: Path, folder: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    name = _name(path, folder)
-    return {
-        "@type": "cr:FileObject", "@id": name, "name": name, "contentUrl": name,
-        "contentSize": f"{path.stat().st_size} B", "encodingFormat": "application/x-parquet",
-        "sha256": digest,
-    }  # fmt: skip
-
-
-def _files(split: str) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileSet", "@id": f"files-of-{split}", "name": f"files-of-{split}",
-        "encodingFormat": "application/x-parquet", "includes": f"data/{split}-*.parquet",
-    }  # fmt: skip
-
-
-def _records(
-    store: Description, split: str, paths: Sequence[Path], columns: Sequence[Column], folder: Path
-) -> dict[str, Any]:
-    one = {"fileObject": {"@id": _name(paths[0], folder)}}
-    source = one if len(paths) == 1 else {"fileSet": {"@id": f"files-of-{split}"}}
-    return {
-        "@type": "cr:RecordSet",
-        "@id": split,
-        "name": split,
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{split}/{column.name}",
-                "name": f"{split}/{column.name}",
-                "description": _meaning(store, column.name),
-                "dataType": TYPES[column.dtype.name],
-                **(
-                    {"isArray": True, "arrayShape": ",".join(map(str, column.shape))}
-                    if column.shape
-                    else {}
-                ),
-                "source": {**source, "extract": {"column": column.name}},
-            }
-            for column in columns
-        ],
-    }
-
-
-def _meaning(store: Description, name: str) -> str:
-    if name not in store.arrays:
-        return "number of the sample in the store"
-    own = store.arrays[name].said
-    return f"{own.long_name or name}, unit {own.units}" if own.units else own.long_name or name

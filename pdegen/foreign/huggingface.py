@@ -1,27 +1,77 @@
 """A sealed store -> a folder in the layout of the Hugging Face Hub: a Parquet table of each split,
-a card and Croissant metadata. `datasets.load_dataset(FOLDER)` reads it, without a script."""
+and a card. `datasets.load_dataset(FOLDER)` reads it, without a script."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pdegen.foreign.arrays import ForeignError
-from pdegen.foreign.columns import Column
-from pdegen.foreign.hugging_card import CARD, CROISSANT, Told, card, metadata
+from pdegen.foreign.hugging_card import CARD, COORDINATES, Told, card
 from pdegen.making.generate import Progress
-from pdegen.store.format import Array
 from pdegen.store.store import Store
 
 FILE_BYTES = 2**28  # of a Parquet file, before compression
 _GROUP_BYTES = 2**24  # of a row group, which is what is in memory
 _MOST_DIMS = 5  # of an array in a row: Array5D is the largest
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: an array in each row.
+
+    Args:
+        name: Of the array in the store.
+        shape: In a row; empty for a number.
+        dtype: Of the numbers.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def bytes(self) -> int:
+        """Of a row."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def feature(self) -> dict[str, Any]:
+        """Its type, in the words of `datasets`.
+
+        >>> Column("t", (), np.dtype("float32")).feature
+        {'dtype': 'float32', '_type': 'Value'}
+        >>> Column("u", (4, 4), np.dtype("float32")).feature
+        {'shape': [4, 4], 'dtype': 'float32', '_type': 'Array2D'}
+        """
+        if not self.shape:
+            return {"dtype": self.dtype.name, "_type": "Value"}
+        if len(self.shape) == 1:
+            value = {"dtype": self.dtype.name, "_type": "Value"}
+            return {"feature": value, "length": self.shape[0], "_type": "Sequence"}
+        kind = f"Array{len(self.shape)}D"
+        return {"shape": list(self.shape), "dtype": self.dtype.name, "_type": kind}
+
+    def arrow(self, pa: Any, values: np.ndarray) -> Any:
+        """Values, shape (rows, *shape), as an Arrow array of nested lists."""
+        found = pa.array(np.ascontiguousarray(values).reshape(-1))
+        for size in reversed(self.shape[1:]):
+            offsets = np.arange(0, len(found) + 1, size, dtype=np.int32)
+            found = pa.ListArray.from_arrays(pa.array(offsets), found)
+        if len(self.shape) == 1:
+            return pa.FixedSizeListArray.from_arrays(found, self.shape[0])
+        if self.shape:
+            offsets = np.arange(0, len(found) + 1, self.shape[0], dtype=np.int32)
+            found = pa.ListArray.from_arrays(pa.array(offsets), found)
+        return found
 
 
 def check_huggingface(store: Store) -> None:
@@ -40,7 +90,7 @@ def huggingface_folder(
     store: Store, folder: Path, told: Told, progress: Callable[[Progress], None]
 ) -> None:
     """Write a store into a new folder: data/SPLIT-*.parquet with a row for each sample,
-    data/coordinates.parquet with one row, README.md, croissant.json.
+    data/coordinates.parquet with one row, README.md.
 
     Samples that could not be computed, and those in no split, are left out, and so is a split that
     has no other: `datasets` refuses a folder that names one without a file. One row group at a time
@@ -53,7 +103,9 @@ def huggingface_folder(
         progress: Called after each row group.
     """
     (folder / "data").mkdir(parents=True)
-    columns = [_column("sample", (), np.dtype("int64")), *map(_by_sample, _variables(store))]
+    variables = [store.arrays[name] for name in store.variables]
+    columns = [Column("sample", (), np.dtype("int64"))]
+    columns += [Column(one.name, tuple(one.shape[1:]), np.dtype(one.dtype)) for one in variables]
     samples = {
         name: numbers
         for name, (start, stop) in store.said.splits.items()
@@ -62,12 +114,10 @@ def huggingface_folder(
     row = sum(column.bytes for column in columns)
     size, group = max(1, FILE_BYTES // row), max(1, _GROUP_BYTES // row)
     total, done, start = sum(map(len, samples.values())), 0, time.monotonic()
-    files: dict[str, list[Path]] = {}
     for split, numbers in samples.items():
         parts = [numbers[k : k + size] for k in range(0, len(numbers), size)]
         for number, part in enumerate(parts):
             path = folder / f"data/{split}-{number:05}-of-{len(parts):05}.parquet"
-            files.setdefault(split, []).append(path)
             groups = (part[k : k + group] for k in range(0, len(part), group))
             for rows in _written(path, columns, (_values(store, one) for one in groups)):
                 done += rows
@@ -75,27 +125,12 @@ def huggingface_folder(
     coordinates = [
         store.arrays[name] for name in sorted(store.description.coordinates) if name != "sample"
     ]
-    whole = [_column(array.name, array.shape, array.dtype) for array in coordinates]
+    whole = [Column(one.name, tuple(one.shape), np.dtype(one.dtype)) for one in coordinates]
     if whole:
-        files["coordinates"] = [folder / "data/coordinates.parquet"]
-        values = [np.asarray(store.array(array.name)[...])[None] for array in coordinates]
-        list(_written(files["coordinates"][0], whole, iter([values])))
+        values = [np.asarray(store.array(one.name)[...])[None] for one in coordinates]
+        list(_written(folder / f"data/{COORDINATES}.parquet", whole, iter([values])))
     counts = {split: len(numbers) for split, numbers in samples.items()}
-    (folder / CARD).write_text(card(store.description, columns, whole, counts, told), "utf-8")
-    said = metadata(store.description, columns, whole, folder, files)
-    (folder / CROISSANT).write_text(json.dumps(said, indent=2, ensure_ascii=False), "utf-8")
-
-
-def _variables(store: Store) -> list[Array]:
-    return [store.arrays[name] for name in store.variables]
-
-
-def _by_sample(array: Array) -> Column:
-    return _column(array.name, array.shape[1:], array.dtype)
-
-
-def _column(name: str, shape: Sequence[int], dtype: np.dtype) -> Column:
-    return Column(name, tuple(shape), np.dtype(dtype))
+    (folder / CARD).write_text(card(store.description, bool(whole), counts, told), "utf-8")
 
 
 def _values(store: Store, samples: np.ndarray) -> list[np.ndarray]:

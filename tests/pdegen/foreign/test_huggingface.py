@@ -6,7 +6,6 @@ import re
 import signal
 import sys
 
-import mlcroissant
 import numpy as np
 import pytest
 
@@ -29,11 +28,6 @@ try:
     import datasets
 except ImportError:
     absent("datasets or pyarrow is missing: make test installs them")
-
-pytestmark = [  # of what mlcroissant is made of
-    pytest.mark.filterwarnings("ignore:ConjunctiveGraph:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:The inplace keyword"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -114,24 +108,6 @@ def test_many_files_hold_bounded_parts_of_the_store(store, tmp_path, monkeypatch
     groups = pyarrow.parquet.ParquetFile(parts[0]).metadata
     assert [groups.row_group(k).num_rows for k in range(groups.num_row_groups)] == [3, 1]
     check_same(folder, store, tmp_path)
-    assert not mlcroissant.Dataset(jsonld=str(folder / "croissant.json")).metadata.ctx.issues.errors
-
-
-def test_croissant_reads_the_rows(store, tmp_path):
-    folder = export(store.url, "huggingface", tmp_path / "hub")
-    dataset = mlcroissant.Dataset(jsonld=str(folder / "croissant.json"))
-    assert not dataset.metadata.ctx.issues.errors
-    rows = list(dataset.records("test"))
-    start, stop = store.said.splits["test"]
-    assert [row["test/sample"] for row in rows] == list(range(start, stop))
-    for name in store.variables:
-        expected = store.values(name, range(start, stop))
-        found = np.array([_nested(row[f"test/{name}"]) for row in rows])
-        assert np.array_equal(found.reshape(expected.shape).astype(expected.dtype), expected)
-
-
-def _nested(values):
-    return [_nested(v) for v in values] if isinstance(values, (list, np.ndarray)) else values
 
 
 def test_samples_that_could_not_be_computed_are_no_rows(small, tmp_path, monkeypatch):
@@ -188,7 +164,7 @@ def test_a_killed_export_leaves_no_folder(finished, tmp_path, monkeypatch):
         os.kill(os.getpid(), signal.SIGKILL)
 
     def action():
-        monkeypatch.setattr(huggingface, "metadata", killed)
+        monkeypatch.setattr(huggingface, "card", killed)
         export(finished.url, "huggingface", tmp_path / "hub")
 
     assert forked(action).killed
