@@ -135,7 +135,7 @@ mutants: $(TOOLS)
 	$(QUIET) $(BIN)/python -m tests.mutants
 
 bench: $(TOOLS)
-	$(QUIET) $(BIN)/pdegen bench all
+	$(QUIET) $(BIN)/python -m benchmarks all
 	$(QUIET) $(BIN)/python -m benchmarks.burgers
 	$(QUIET) $(BIN)/python -m benchmarks.darcy
 	$(QUIET) $(BIN)/python -m benchmarks.training

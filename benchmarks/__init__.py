@@ -1,1 +1,1 @@
-"""Speed against other ways, for developers; `make bench` runs these and `pdegen bench`."""
+"""Speed against floors and other ways, for developers; `make bench` runs most of it."""

@@ -9,11 +9,11 @@ import time
 
 import numpy as np
 
-from benchmarks.show import show
+from benchmarks.history import show
+from benchmarks.timing import interleaved, ratio
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.solver import ETDRK4, BurgersSolver, ColeHopf, SolveError
 from pdegen.recipe import load_recipe
-from pipelines.measure.timing import interleaved, ratio
 
 RECIPE = load_recipe("burgers-r10")
 PROBLEM = RECIPE.problem

@@ -20,8 +20,9 @@ import pyamg
 from scipy.sparse.linalg import cg, splu
 from threadpoolctl import threadpool_limits
 
+from benchmarks.history import show
 from benchmarks.hypre import MISSING, hypre
-from benchmarks.show import show
+from benchmarks.timing import interleaved, milliseconds, ratio, rounded
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.operator import Diffusion
@@ -30,7 +31,6 @@ from pdegen.making.generate import generate
 from pdegen.numerics.sines import faster_by_fft
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import SquareGaussianField
-from pipelines.measure.timing import interleaved, milliseconds, ratio, rounded
 
 RTOL = 1e-8
 SAMPLES = 8

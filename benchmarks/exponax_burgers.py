@@ -24,12 +24,12 @@ import numpy as np
 from jaxtyping import Float
 
 from benchmarks.extras import needed
-from benchmarks.show import show
+from benchmarks.history import show
+from benchmarks.timing import interleaved, ratio, rounded
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf, SolveError
 from pdegen.numerics.device import blocks
 from pdegen.recipe import load_recipe
-from pipelines.measure.timing import interleaved, ratio, rounded
 
 RECIPE = load_recipe("burgers-r10")
 PROBLEM = RECIPE.problem

@@ -29,13 +29,13 @@ import numpy as np
 
 from benchmarks.exponax_burgers import ONE_THREAD
 from benchmarks.extras import needed
-from benchmarks.show import show
+from benchmarks.history import show
+from benchmarks.timing import interleaved, ratio, rounded
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.device import blocks
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.recipe import load_recipe
-from pipelines.measure.timing import interleaved, ratio, rounded
 
 TOLERANCE = 1e-5
 _DOUBLINGS = 6

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from pipelines.measure.generate import Generation
-from pipelines.measure.history import append
-from pipelines.measure.stream import Streaming
-from pipelines.measure.suite import ON_DEVICE, QUICK
-from pipelines.measure.timing import copy_speed
-from pipelines.measure.train import BURGERS, DARCY, SLOPE, StepCase, TrainingFigures
+from benchmarks.__main__ import ON_DEVICE, QUICK
+from benchmarks.generate import Generation
+from benchmarks.history import append
+from benchmarks.stream import Streaming
+from benchmarks.timing import copy_speed
+from benchmarks.train import BURGERS, DARCY, SLOPE, StepCase, TrainingFigures
 
 STEPS = {
     "burgers-8192": BURGERS[2], "burgers-512": BURGERS[0], "darcy-141-43": DARCY[1],

@@ -134,7 +134,7 @@ run_of() { # run_of NAME EXPERIMENT WORDS...: trained and evaluated, scores in r
 import json, sys
 from pathlib import Path
 
-from pipelines.measure.history import append
+from benchmarks.history import append
 
 out, name, device, folder = sys.argv[1:]
 scores = json.loads(Path(folder, "scores.json").read_text())

@@ -15,7 +15,8 @@ from statistics import median
 import torch
 from torch import nn
 
-from benchmarks.show import show
+from benchmarks.history import show
+from benchmarks.timing import interleaved, ratio
 from benchmarks.training import our_step, plain_step
 from operators.base import Operator
 from operators.models.deeponet import DeepONet
@@ -25,7 +26,6 @@ from operators.models.transformer import Transformer
 from operators.models.transolver import Transolver
 from operators.norms import RelativeL2
 from operators.training.memory import keep_memory
-from pipelines.measure.timing import interleaved, ratio
 from tests.oracles.plain_lrsa import PlainLRSA
 from tests.oracles.plain_ono import PlainONO
 from tests.oracles.plain_operators import PlainDeepONet, PlainTransformer

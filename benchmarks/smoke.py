@@ -22,14 +22,14 @@ from typing import Any
 import torch
 import torch._inductor.config
 
+from benchmarks.history import append, commit
 from benchmarks.training import functions
 from operators.data import Batch
 from operators.norms import RelativeL2
 from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Normalizer, Predictor
 from pipelines.declared.models import parse_model
-from pipelines.measure.history import append, commit
-from pipelines.measure.timing import clock_of
+from pipelines.studies.cost import clock_of
 
 _LIMIT = 240  # seconds of a row
 _THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # of all rows together

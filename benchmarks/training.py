@@ -11,7 +11,8 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from benchmarks.show import show
+from benchmarks.history import show
+from benchmarks.timing import interleaved, ratio
 from operators.base import Operator
 from operators.data import Batch
 from operators.models.galerkin import GalerkinTransformer
@@ -21,7 +22,6 @@ from operators.training.fit import adam
 from operators.training.memory import keep_memory
 from operators.training.step import Loss, Step
 from operators.transforms import Normalizer, Predictor
-from pipelines.measure.timing import interleaved, ratio
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
 from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d
 

@@ -26,14 +26,14 @@ from jaxtyping import Complex, Float
 
 from benchmarks.exponax_burgers import ONE_THREAD
 from benchmarks.extras import needed
-from benchmarks.show import show
+from benchmarks.history import show
+from benchmarks.timing import interleaved, ratio, rounded
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.device import reuse_memory
 from pdegen.numerics.etdrk import Step
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.torus import TorusGaussianField
-from pipelines.measure.timing import interleaved, ratio, rounded
 
 CASES = {64: (1e-3, 1.0, 8), 128: (1e-4, 1.0, 4), 256: (1e-5, 0.5, 2)}  # viscosity, time, samples
 TOLERANCE = 1e-6

@@ -29,14 +29,14 @@ from google_crc32c import value as crc32c
 from torch.utils.data import DataLoader
 
 from benchmarks.extras import needed
-from benchmarks.show import show
+from benchmarks.history import show
+from benchmarks.timing import interleaved, ratio, rounded
 from operators.data import Batch, StreamedPairs, open_pairs
 from operators.data.digests import sound
 from operators.training.memory import keep_memory
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.store import Store
-from pipelines.measure.timing import interleaved, ratio, rounded
 
 BATCH = 8
 FIELDS_ALONE = {"return_grid": False, "boundary_return_type": None}

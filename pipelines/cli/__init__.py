@@ -16,7 +16,7 @@ import traceback
 import typer
 
 from pdegen.reasons import reason
-from pipelines.cli import bench, benchmarks, comparing, lists, stores, studies, training  # noqa: F401 (they add commands)
+from pipelines.cli import benchmarks, comparing, lists, stores, studies, training  # noqa: F401 (they add commands)
 from pipelines.cli.common import Interrupted, LastingInterrupt, app
 from pipelines.cli.terminal import note
 

@@ -20,8 +20,6 @@ from operators.training.fit import Epoch, TrainingError, read_history
 from operators.training.step import AS_WRITTEN, Acceleration
 from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark, Case, slug
-from pipelines.measure.cost import step_cost, step_seconds
-from pipelines.measure.steps import Steps
 from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding, RunError
@@ -37,9 +35,11 @@ from pipelines.runs.run import (
 )
 from pipelines.runs.score import Score
 from pipelines.studies.cases import cases_on, nothing_left
+from pipelines.studies.cost import step_cost, step_seconds
 from pipelines.studies.row import NO_MEMORY, Row
 from pipelines.studies.runner import How, Study, StudyTraining
 from pipelines.studies.solver import SAMPLES, SolverCost, recipe_of, solver_cost
+from pipelines.studies.steps import Steps
 
 _HOLDING = Holding("benchmark", "benchmark.json")
 SOME = 16  # test samples, predicted together to measure what a prediction costs

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from operators.defined import defined, over_defined
-from pipelines.measure.cost import Cost
+from pipelines.studies.cost import Cost
 
 NO_MEMORY = "not enough memory"
 
@@ -39,7 +39,7 @@ class Row(BaseModel):
         inference_seconds: Of one test sample, in a batch of some; measured alone. Of a classical
             inversion: processor time, one sample after another; of a model beside it the same, or
             wall time on a GPU.
-        step_seconds, step_bytes, step_flops: `pipelines.measure.cost.Cost`, measured alone.
+        step_seconds, step_bytes, step_flops: `pipelines.studies.cost.Cost`, measured alone.
         failed: Why there are no errors; empty where there are.
         note: What a reader should know, such as a parameter that was chosen.
         provenance: Software and hardware.

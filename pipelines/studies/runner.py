@@ -34,11 +34,11 @@ from operators.training.fit import Epoch, Stopped, read_history
 from operators.transforms import Predictor
 from pdegen.store.store import open_sealed
 from pipelines.declared.experiment import Experiment
-from pipelines.measure.timing import clock_of
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.keys import experiment_key
 from pipelines.runs.predictions import kept_predictions
 from pipelines.runs.run import train_part
+from pipelines.studies.cost import clock_of
 from pipelines.studies.processes import LOCAL, Processes
 from pipelines.studies.row import Row
 

@@ -24,7 +24,6 @@ from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import names as shipped
-from pipelines.measure.cost import Cost
 from pipelines.reports import benchmark_pictures as drawing
 from pipelines.reports import benchmark_report
 from pipelines.reports.benchmark_report import write_benchmark_report
@@ -41,6 +40,7 @@ from pipelines.studies import benchmark as module
 from pipelines.studies import profile as profile_module
 from pipelines.studies import runner
 from pipelines.studies.benchmark import BenchmarkRun, row_case
+from pipelines.studies.cost import Cost
 from pipelines.studies.profile import ProfileRun
 from pipelines.studies.row import Row
 

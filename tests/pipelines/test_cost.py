@@ -5,7 +5,7 @@ import torch
 
 from operators.nn import encoder, fused, spectral
 from pipelines.declared.models import parse_model
-from pipelines.measure.cost import step_flops
+from pipelines.studies.cost import step_flops
 
 
 @pytest.mark.parametrize("attention", ["galerkin", "fourier", "softmax", "linear", "none"])

@@ -27,7 +27,6 @@ from pdegen.store.variables import function
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.physics import domain_of
 from pipelines.declared.registry import Normalization
-from pipelines.measure.steps import Steps, random_pairs
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
 from pipelines.runs.baselines import MEAN, TRIVIAL
@@ -39,6 +38,7 @@ from pipelines.runs.run import (
     train,
     trivial_scores,
 )
+from pipelines.studies.steps import Steps, random_pairs
 from tests.pipelines.conftest import SMALL
 from tests.pipelines.shapes import a_store
 

@@ -13,25 +13,13 @@ import torch
 
 from operators.training.files import read, write
 from pdegen import software
-from pdegen.schema import SchemaError
 from pdegen.software import commit, processor
 
-RESULTS = Path("benchmarks/results")
+RESULTS = Path(__file__).parent / "results"
 _PACKAGES = (
     "numpy", "scipy", "torch", "triton", "numba", "zarr", "dask", "h5py",
     "jax", "exponax", "the-well",
 )  # fmt: skip
-
-
-def check_folder(folder: Path) -> None:
-    """Raise SchemaError unless results can be kept there."""
-    there = folder
-    while not there.exists():
-        there = there.parent
-    if not there.is_dir():
-        raise SchemaError(f"--out {folder}: {there} is no folder")
-    if not os.access(there, os.W_OK):
-        raise SchemaError(f"--out {folder}: {there} cannot be written")
 
 
 def append(folder: Path, name: str, figures: dict[str, Any], **settings: Any) -> Path:
@@ -58,6 +46,12 @@ def append(folder: Path, name: str, figures: dict[str, Any], **settings: Any) ->
     before = read(path) if path.exists() else b""
     write(path, before + json.dumps(line).encode() + b"\n")
     return path
+
+
+def show(name: str, figures: dict[str, Any]) -> None:
+    """Print the figures, and keep them in benchmarks/results/NAME.jsonl with what they ran on."""
+    print(json.dumps(figures, indent=2))
+    print(append(RESULTS, name, figures))
 
 
 def machine() -> dict[str, Any]:

@@ -13,23 +13,15 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.products import alone, counted, products_of
+from benchmarks.timing import Say, Seconds, copy_speed, interleaved, milliseconds, ratio, rounded
 from operators.training.step import AS_WRITTEN, Acceleration, Step
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.measure.products import alone, counted, products_of
-from pipelines.measure.steps import Steps, random_pairs
-from pipelines.measure.timing import (
-    Seconds,
-    clock_of,
-    copy_speed,
-    interleaved,
-    milliseconds,
-    ratio,
-    rounded,
-)
+from pipelines.studies.cost import clock_of
+from pipelines.studies.steps import Steps, random_pairs
 
 _TRACED = 3  # steps of a trace
 _SHOWN = 8  # operations that take most of a step
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

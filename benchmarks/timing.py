@@ -8,21 +8,12 @@ from statistics import median
 
 import torch
 
+from pipelines.studies.cost import Clock, clock_of
+
 Jobs = Mapping[str, Callable[[], object]]
+Say = Callable[[str], None]
 Seconds = dict[str, list[float]]
-Clock = Callable[[], float]
 _COPIED = 2**28  # bytes of the copy that measures the memory
-
-
-def clock_of(device: torch.device) -> Clock:
-    """Seconds at which all that a device was asked for is done."""
-
-    def now() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    return now
 
 
 def interleaved(

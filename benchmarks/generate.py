@@ -20,25 +20,17 @@ import torch
 import zarr
 from threadpoolctl import threadpool_limits
 
+from benchmarks.products import alone, counted, products_of
+from benchmarks.timing import Say, copy_speed, interleaved, milliseconds, ratio, rounded
 from pdegen.making.contents import layout
 from pdegen.making.generate import generate
 from pdegen.numerics.chain import solve_chain
 from pdegen.numerics.device import constant, empty, samples_at_once, zeros
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store.store import Store, lay_out
-from pipelines.measure.products import alone, counted, products_of
-from pipelines.measure.timing import (
-    Clock,
-    clock_of,
-    copy_speed,
-    interleaved,
-    milliseconds,
-    ratio,
-    rounded,
-)
+from pipelines.studies.cost import Clock, clock_of
 
 WORKERS = 2
-Say = Callable[[str], None]
 _CHILD = """
 import json, sys
 from pathlib import Path

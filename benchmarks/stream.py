@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
+from benchmarks.timing import Say, rounded
 from operators.data import Batch
 from operators.training.step import Acceleration
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.measure.steps import Steps
-from pipelines.measure.timing import Clock, clock_of, rounded
 from pipelines.runs.stream import SolvedPairs, solved_pairs
-
-Say = Callable[[str], None]
+from pipelines.studies.cost import Clock, clock_of
+from pipelines.studies.steps import Steps
 
 
 @dataclass(frozen=True)

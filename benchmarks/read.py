@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +13,15 @@ import numpy as np
 import torch
 import zarr
 
+from benchmarks.timing import Say, interleaved, ratio, rounded
 from operators.data import StreamedPairs, open_pairs
 from pdegen.domains import CellGrid
 from pdegen.making.contents import provenance
 from pdegen.store.layout import Coordinate, Layout, Variable
 from pdegen.store.store import lay_out
-from pipelines.measure.timing import clock_of, interleaved, ratio, rounded
+from pipelines.studies.cost import clock_of
 
 _NAMES = ("a", "u")
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

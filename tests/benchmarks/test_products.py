@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.products import Operand, alone, counted, products_of
 from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeL2
 from operators.training.step import Acceleration
-from pipelines.measure.products import Operand, alone, counted, products_of
 
 CPU = torch.device("cpu")
 aten = torch.ops.aten

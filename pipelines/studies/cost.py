@@ -51,6 +51,20 @@ _WARM, _FEWEST, _MOST = 2, 5, 25  # steps
 _ENOUGH = 2.0  # seconds
 
 
+Clock = Callable[[], float]
+
+
+def clock_of(device: torch.device) -> Clock:
+    """Seconds at which all that a device was asked for is done."""
+
+    def now() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return now
+
+
 @dataclass(frozen=True)
 class Cost:
     """Of one training step.
@@ -94,20 +108,14 @@ def step_cost(
 
 def step_seconds(step: Callable[[], object], device: torch.device) -> float:
     """Seconds that a step takes: see `Cost`."""
-
-    def finish() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
+    clock = clock_of(device)
     for _ in range(_WARM):
         step()
     seconds: list[float] = []
     while len(seconds) < _FEWEST or (len(seconds) < _MOST and sum(seconds) < _ENOUGH):
-        finish()
-        start = time.perf_counter()
+        start = clock()
         step()
-        finish()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(clock() - start)
     return median(seconds)
 
 

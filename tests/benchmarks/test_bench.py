@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from benchmarks import __main__ as command
+from benchmarks import history, train
+from benchmarks.generate import Generation
+from benchmarks.read import Reading
+from benchmarks.stream import StreamCase, Streaming
+from benchmarks.timing import copy_speed, interleaved, ratio
+from benchmarks.train import StepCase, TrainingFigures
 from operators.training.step import AS_WRITTEN, Acceleration
 from pdegen.recipe import load_recipe
-from pipelines.measure import history, suite, train
-from pipelines.measure.generate import Generation
-from pipelines.measure.read import Reading
-from pipelines.measure.stream import StreamCase, Streaming
-from pipelines.measure.timing import copy_speed, interleaved, ratio
-from pipelines.measure.train import StepCase, TrainingFigures
 from tests.pipelines.conftest import CPU, DARCY_DATA, DATA
 
 SMALL = (
@@ -36,7 +37,7 @@ def generation() -> Generation:
         load_recipe("darcy-quick").with_overrides(DARCY_DATA),
         load_recipe("pipe-quick").with_overrides({"problem.resolution": 33}),
         burgers_samples=2, darcy_samples=2, job=24, growing=(8, 16), darcy_growing=(2, 4),
-        memory=(8, 16), rounds=2,
+        memory=(16,), rounds=2,
     )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         "read": lambda: Reading(cells=5, samples=16, shard=8, batch=4, alone=4, rounds=2),
         "stream": streaming,
     }
-    monkeypatch.setattr(suite, "QUICK", small)
+    monkeypatch.setattr(command, "QUICK", small)
 
 
 def numbers(figures: Any) -> list[float]:
@@ -67,11 +68,19 @@ def numbers(figures: Any) -> list[float]:
     return [figures] if isinstance(figures, int | float) else []
 
 
-def test_all_leave_a_line_each_and_a_trace(tiny: None, pdegen: Callable, tmp_path: Path) -> None:
-    outcome = pdegen("bench", "all", "--quick", "--out", "results", "--profile", "trace.json")
-    assert outcome.status == 0, outcome.err
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *words])
+    command.main()
+
+
+def test_all_leave_a_line_each_and_a_trace(
+    tiny: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call(monkeypatch, "all", "--quick", "--out", "results", "--profile", "trace.json")
+    out = capsys.readouterr().out
     for name in ("generate", "train", "read", "stream"):
-        assert f"{name} (results/{name}.jsonl)" in outcome.out
+        assert f"{name} (results/{name}.jsonl)" in out
         (line,) = (tmp_path / f"results/{name}.jsonl").read_text().splitlines()
         found = json.loads(line)
         assert found["settings"] == {"device": "cpu", "quick": True}
@@ -171,16 +180,19 @@ def test_a_history_grows(tmp_path: Path) -> None:
     assert re.fullmatch(r"([0-9a-f]{7,}(-dirty)?)?", last["commit"])
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("trains", "invalid choice: 'trains'"),
+        ("read --device cuda", "no GPU here"),
+        ("read --profile trace.json", "name train"),
+    ],
+)
 def test_what_cannot_be_measured_is_refused(
-    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    words: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    (tmp_path / "file").write_text("")
-    assert "did you mean train" in refused("bench", "trains")
-    assert "known: generate, train, read, stream, all" in refused("bench", "xyz")
-    assert "finds none here: use cpu" in refused("bench", "read", "--device", "cuda")
-    assert "known: cpu, cuda" in refused("bench", "read", "--device", "gpu")
-    assert "file is no folder" in refused("bench", "read", "--out", "file")
-    assert "file is no folder" in refused("bench", "read", "--out", "file/below")
-    assert "bench train, not read" in refused("bench", "read", "--profile", "trace.json")
-    assert "no file in a folder" in refused("bench", "train", "--profile", "absent/trace.json")
+    with pytest.raises(SystemExit) as end:
+        call(monkeypatch, *words.split())
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err

@@ -18,8 +18,8 @@ from pdegen.domains import Box
 from pdegen.store.arrays import LEADING
 from pdegen.store.variables import Variable
 from pipelines.declared.experiment import Experiment
-from pipelines.measure.cost import peak_bytes
 from pipelines.runs.run import checked_operator
+from pipelines.studies.cost import peak_bytes
 
 _STEPS = 10**6  # of a schedule that never gets far: what a step costs does not depend on it
 

@@ -1,1 +1,0 @@
-"""Speed of generating, reading and training, against floors that are measured in the same run."""
