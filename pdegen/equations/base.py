@@ -77,6 +77,12 @@ class Problem(Strict):
     def formula(self) -> str:
         """The equation in one line."""
 
+    @property
+    def latex(self) -> str:
+        """The equation as LaTeX of amsmath in ASCII, with the values of its constants; empty where
+        reports show the words of `formula`."""
+        return ""
+
     @abstractmethod
     def variables(self) -> tuple[Variable, ...]:
         """What a store holds of every sample."""

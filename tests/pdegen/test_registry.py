@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from latex2mathml.converter import convert
 
 from pdegen.equations import registry
+from pdegen.equations.latex import number
 from pdegen.equations.registry import find, load_file, names
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import SchemaError
@@ -42,6 +44,23 @@ def test_rooms_are_found_by_their_folders(root):
     rooms = (root / "pdegen/equations").glob("*/problem.py")
     assert {room.parent.name.replace("_", "-") for room in rooms} <= set(names())
     assert find("darcy").__name__ == "Darcy"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in Path("datasets").glob("*.toml")))
+def test_every_equation_states_itself_in_latex(name):
+    problem = load_recipe(name).problem
+    latex = problem.latex
+    assert latex.isascii()
+    assert "merror" not in convert(latex)
+    for key in ("viscosity", "gamma", "source", "traction"):
+        if key in type(problem).model_fields:
+            assert f"= {number(getattr(problem, key))}" in latex
+
+
+def test_the_equations_of_the_recipes_are_all_that_are_shipped():
+    """So that what is tested of each recipe is tested of each equation."""
+    recipes = (load_recipe(path.stem) for path in Path("datasets").glob("*.toml"))
+    assert {recipe.problem.word for recipe in recipes} == set(registry._shipped())
 
 
 def test_a_room_is_imported_only_when_a_recipe_names_it():

@@ -14,6 +14,7 @@ from pdegen.equations.airfoil.law import airfoil_law
 from pdegen.equations.airfoil.solver import Airfoil, FlowError
 from pdegen.equations.airfoil.stream import FarStream
 from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, uniforms
@@ -124,6 +125,15 @@ class Sections(Problem):
         return (
             "div(rho u) = 0, div(rho u u) + grad p = 0, div(u (E + p)) = 0, that is "
             f"{ratio} p/rho + |u|^2/2 = {self.stream.enthalpy:.6g}, around a section"
+        )
+
+    @property
+    def latex(self) -> str:
+        return (
+            r"\nabla \cdot (\rho u) = 0,\quad \nabla \cdot (\rho u \otimes u) + \nabla p = 0,\quad "
+            r"\frac{\gamma}{\gamma - 1} \frac{p}{\rho} + \tfrac{1}{2} |u|^2 = H"
+            + with_value("H", self.stream.enthalpy)
+            + with_value(r"\gamma", self.gamma)
         )
 
     @property

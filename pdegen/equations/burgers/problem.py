@@ -20,6 +20,7 @@ from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.burgers.law import burgers_law
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps
+from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
@@ -156,6 +157,11 @@ class Burgers(Problem):
     @property
     def formula(self) -> str:
         return "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
+
+    @property
+    def latex(self) -> str:
+        burgers = r"u_t + u u_x = \nu u_{xx},\quad x \in \mathbb{R}/\mathbb{Z}"
+        return burgers + with_value(r"\nu", self.viscosity)
 
     @property
     def domain(self) -> Box:

@@ -16,6 +16,7 @@ from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.law import Solved, darcy_law
 from pdegen.equations.darcy.refined import Solver, forward, refined
+from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.inverse.misfit_gradient import MisfitGradient
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
@@ -253,6 +254,13 @@ class Darcy(Problem):
     @property
     def formula(self) -> str:
         return "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
+
+    @property
+    def latex(self) -> str:
+        return (
+            r"-\nabla \cdot (a \nabla u) = f \text{ in } (0, 1)^2,\quad "
+            r"u = 0 \text{ on the boundary}" + with_value("f", self.source)
+        )
 
     @property
     def grid(self) -> CellGrid:

@@ -16,6 +16,7 @@ from pdegen.equations.elasticity.material import Hooke, Material, MooneyRivlin, 
 from pdegen.equations.elasticity.mesh import Places, Rings
 from pdegen.equations.elasticity.solver import Body, Sheet, Solution
 from pdegen.equations.elasticity.void import RandomVoid
+from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.numerics.failure import SolveError
@@ -94,6 +95,15 @@ class LinearMaterial(Strict):
     def formula(self) -> str:
         return "sigma = E/(1 - nu^2) ((1 - nu) eps + nu tr(eps))"
 
+    @property
+    def latex(self) -> str:
+        return (
+            r"\sigma = \frac{E}{1 - \nu^2} \left((1 - \nu) \varepsilon + \nu "
+            r"\operatorname{tr}(\varepsilon) I\right)"
+            + with_value("E", self.young)
+            + with_value(r"\nu", self.poisson)
+        )
+
     def build(self) -> Material:
         return Hooke(self.young, self.poisson)
 
@@ -119,6 +129,14 @@ class MooneyRivlinMaterial(Strict):
     @property
     def formula(self) -> str:
         return "incompressible, W = C1 (I1 - 3) + C2 (I2 - 3)"
+
+    @property
+    def latex(self) -> str:
+        return (
+            r"\text{incompressible},\quad W = C_1 (I_1 - 3) + C_2 (I_2 - 3)"
+            + with_value("C_1", self.c1)
+            + with_value("C_2", self.c2)
+        )
 
     def build(self) -> Material:
         return MooneyRivlin(self.c1, self.c2)
@@ -158,6 +176,14 @@ class Elasticity(Problem):
         return (
             f"div sigma = 0 in plane stress, {self.material.formula}, no displacement below, "
             f"the force (0, {self.traction:.6g}) over the length above, none on the other sides"
+        )
+
+    @property
+    def latex(self) -> str:
+        return (
+            rf"\nabla \cdot \sigma = 0,\quad {self.material.latex},\quad "
+            r"u = 0 \text{ below},\quad \sigma n = (0, q) \text{ above},\quad "
+            r"\sigma n = 0 \text{ elsewhere}" + with_value("q", self.traction)
         )
 
     @property

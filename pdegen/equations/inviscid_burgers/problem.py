@@ -112,6 +112,14 @@ class InviscidBurgers(Problem):
         return f"u_t + (u^2/2)_x = 0, {where[self.boundary]}"
 
     @property
+    def latex(self) -> str:
+        where = {
+            "periodic": r"x \in \mathbb{R}/\mathbb{Z}",
+            "outflow": r"u_x = 0 \text{ at } x = 0 \text{ and } x = 1",
+        }
+        return rf"u_t + \left(\tfrac{{1}}{{2}} u^2\right)_x = 0,\quad {where[self.boundary]}"
+
+    @property
     def domain(self) -> Box:
         """Centres of the cells, on an interval or on a circle."""
         n = self.resolution

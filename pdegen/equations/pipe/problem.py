@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from pdegen.domains import Curvilinear
 from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.latex import with_value
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.law import pipe_law
@@ -101,6 +102,16 @@ class BentPipe(Problem):
         return (
             "u . grad u = -grad p + viscosity laplace u, div u = 0 in a bent pipe of height 1, "
             "u = (1/4 - eta^2, 0) at the inlet, 0 on the walls, viscosity du/dn = p n at the outlet"
+        )
+
+    @property
+    def latex(self) -> str:
+        return (
+            r"u \cdot \nabla u = -\nabla p + \nu \Delta u,\quad \nabla \cdot u = 0,\quad "
+            r"u = (\tfrac{1}{4} - \eta^2, 0) \text{ at the inlet},\quad "
+            r"u = 0 \text{ on the walls},\quad "
+            r"\nu \frac{\partial u}{\partial n} = p n \text{ at the outlet}"
+            + with_value(r"\nu", self.viscosity)
         )
 
     @property

@@ -202,6 +202,14 @@ class Plasticity(Problem):
         )
 
     @property
+    def latex(self) -> str:
+        return (
+            r"\rho \frac{\mathrm{d}v}{\mathrm{d}t} = \nabla \cdot \sigma,\quad "
+            r"\text{plane stress, elastic and perfectly plastic (von Mises)},\quad "
+            r"\text{under a rigid die without friction}"
+        )
+
+    @property
     def domain(self) -> Box:
         """The block at rest, x from its middle and y from the floor."""
         across, up = self._block.across, self._block.up

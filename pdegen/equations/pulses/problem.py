@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.in_time import Times
+from pdegen.equations.latex import with_value
 from pdegen.equations.pulses.law import pulses_law
 from pdegen.equations.pulses.solver import Pulse, Transport
 from pdegen.equations.registry import equation
@@ -89,6 +90,10 @@ class Pulses(Problem):
     @property
     def formula(self) -> str:
         return "u_t + speed u_x = 0, x on the circle of length 1"
+
+    @property
+    def latex(self) -> str:
+        return r"u_t + c u_x = 0,\quad x \in \mathbb{R}/\mathbb{Z}" + with_value("c", self.speed)
 
     @property
     def domain(self) -> Box:

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps
+from pdegen.equations.latex import number as latex_number
 from pdegen.equations.registry import equation
 from pdegen.equations.semilinear.initial import (
     Bounded,
@@ -27,6 +28,7 @@ from pdegen.equations.semilinear.initial import (
 )
 from pdegen.equations.semilinear.law import Evolution, solved_checks
 from pdegen.equations.semilinear.solver import Numbers, Terms
+from pdegen.equations.semilinear.written import latex, plain
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, samples_at_once
 from pdegen.numerics.failure import SolveError
@@ -217,7 +219,7 @@ class SemilinearProblem(Problem):
         terms, solving, modes = self.terms, self.solver.resolution, self.initial.modes
         if len(set(self.components)) < len(self.components):
             raise ValueError(f"components has a name twice: {', '.join(self.components)}")
-        if not terms.written(self.components):
+        if not plain(terms, self.components):
             raise ValueError("linear, nonlinear: declare a term of the equation, there is none")
         for name, n in (("resolution", self.resolution), ("solver.resolution", solving)):
             if n < 4 or n % 2:
@@ -297,7 +299,13 @@ class SemilinearProblem(Problem):
     @property
     def formula(self) -> str:
         where = "circle of length" if self.dimension == 1 else "square torus of side"
-        return f"{self.terms.written(self.components)}, x on the {where} {self.length:.6g}"
+        return f"{plain(self.terms, self.components)}, x on the {where} {self.length:.6g}"
+
+    @property
+    def latex(self) -> str:
+        where = ("circle of length", "square torus of side")[self.dimension - 1]
+        written = latex(self.terms, self.components)
+        return rf"{written},\quad x \text{{ on the {where} }} {latex_number(self.length)}"
 
     @property
     def domain(self) -> Box:

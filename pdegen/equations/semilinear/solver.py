@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
@@ -130,45 +130,6 @@ class Terms:
         even = [p for p in self.monomials if sum(p) % 2 == 0]
         return not (np.any(self.advection) or any((*self.dispersion, *self.gradient_norm)) or even)
 
-    def written(self, names: Sequence[str]) -> str:
-        """The equation of each component, in one line; none where there are no terms.
-
-        >>> zero = (0.0,)
-        >>> terms = Terms(1, (zero,), zero, (1.0,), zero, zero, (6.0,), zero, zero, ())
-        >>> terms.written(["u"])
-        'u_t = -u_xxx - 6 u u_x'
-        """
-        axes = "xy"[: self.axes]
-
-        def one(k: int) -> str:
-            u, plane = names[k], self.axes == 2
-            self_convection = f"({', '.join(names)}).grad {u}"
-            flux = f"div(({', '.join(names)}) {u})/2"
-            if not self.velocity:
-                self_convection = f"{u} ({u}_x + {u}_y)" if plane else f"{u} {u}_x"
-                flux = f"(({u}^2)_x + ({u}^2)_y)/2" if plane else f"({u}^2)_x/2"
-            third = " + ".join(f"{u}_{3 * x}" for x in axes)
-            said = [
-                *((-c, f"{u}_{x}") for c, x in zip(self.advection[k], axes, strict=True)),
-                (self.diffusion[k], f"laplace {u}" if plane else f"{u}_xx"),
-                (-self.dispersion[k], f"({third})" if plane else third),
-                (-self.hyper_diffusion[k], f"laplace^2 {u}" if plane else f"{u}_xxxx"),
-                (-self.drag[k], u),
-                (-self.convection[k], self_convection),
-                (-self.conservative_convection[k], flux),
-                (-self.gradient_norm[k], f"|grad {u}|^2/2" if plane else f"({u}_x)^2/2"),
-                *(
-                    (coefficient, _monomial(names, powers))
-                    for of, coefficient, powers in self.reaction
-                    if of == k
-                ),
-            ]
-            return _sum(said)
-
-        found = [one(k) for k in range(self.components)]
-        whole = [f"{name}_t = {right or '0'}" for name, right in zip(names, found, strict=True)]
-        return "; ".join(whole) if any(found) else ""
-
     def linear(self, torus: Torus) -> Symbol:
         """L, (components, *modes); real where no derivative of odd order is in it."""
         even = self._even(torus.laplacian)
@@ -259,23 +220,6 @@ class Terms:
             return self.linear(torus), self.nonlinear(torus, device)
 
         return Semilinear(torus, terms, dt, tolerance)
-
-
-def _monomial(names: Sequence[str], powers: Powers) -> str:
-    factors = [f"{n}^{p}" if p > 1 else n for n, p in zip(names, powers, strict=True) if p]
-    return " ".join(factors)
-
-
-def _sum(terms: Sequence[tuple[float, str]]) -> str:
-    """Terms with their signs, without those that are 0."""
-    text = ""
-    for coefficient, factor in terms:
-        if coefficient:
-            sign = ("-" if coefficient < 0 else "+") if text else ("-" if coefficient < 0 else "")
-            size = f"{abs(coefficient):.6g}" if abs(coefficient) != 1 or not factor else ""
-            text += f" {sign} " if text else sign
-            text += " ".join(part for part in (size, factor) if part)
-    return text
 
 
 def _column(numbers: Numbers, axes: int) -> Float[np.ndarray, " components *ones"]:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.in_time import Times
+from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.equations.shock_tube.law import shock_tube_law
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
@@ -140,6 +141,15 @@ class ShockTubes(Problem):
         return (
             "rho_t + m_x = 0, m_t + (m^2/rho + p)_x = 0, E_t + (m (E + p)/rho)_x = 0, "
             f"p = {self.gamma - 1:.6g} (E - m^2/(2 rho))"
+        )
+
+    @property
+    def latex(self) -> str:
+        return (
+            r"\rho_t + m_x = 0,\quad m_t + \left(\frac{m^2}{\rho} + p\right)_x = 0,\quad "
+            r"E_t + \left(\frac{m (E + p)}{\rho}\right)_x = 0,\quad "
+            r"p = (\gamma - 1) \left(E - \frac{m^2}{2\rho}\right)"
+            + with_value(r"\gamma", self.gamma)
         )
 
     @property

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.in_time import Times, check_steps
+from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.equations.vorticity.law import Certified, vorticity_law
 from pdegen.equations.vorticity.solver import Flow
@@ -169,6 +170,14 @@ class Vorticity(Problem):
     @property
     def formula(self) -> str:
         return "w_t + u·∇w = viscosity Δw + f, u = (ψ_y, -ψ_x), -Δψ = w, on the torus (0, 1)²"
+
+    @property
+    def latex(self) -> str:
+        return (
+            r"w_t + u \cdot \nabla w = \nu \Delta w + f,\quad u = (\psi_y, -\psi_x),\quad "
+            r"-\Delta \psi = w,\quad (x, y) \in (\mathbb{R}/\mathbb{Z})^2"
+            + with_value(r"\nu", self.viscosity)
+        )
 
     @property
     def domain(self) -> Box:
