@@ -1,10 +1,9 @@
-"""What is known of a published file, and the store that is made of it."""
+"""What is known of published files, how they are recognised, and the store that is made of them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from pdegen.domains import NAMES, Domain
 from pdegen.foreign.arrays import Contents, ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.plan import Field, Plan, View, box, numbers, split_sizes
-from pdegen.store.format import Drawing, Physics
+from pdegen.store.format import Physics
 from pdegen.store.variables import positions, times
 
 
@@ -21,15 +20,16 @@ from pdegen.store.variables import positions, times
 class FileEntry:
     """A variable of a published file: its key and axes, and its meaning.
 
-    `frames`, `part`, `backwards`, `along` and `number` are those of `pdegen.foreign.plan.View`,
-    `channels` neighbouring ones with their numbers; without a role a is the input and u the target.
+    `part`, `backwards`, `along` and `number` are those of `pdegen.foreign.plan.View`; `frames` that
+    end with None go up to the last one; `channels` are neighbouring ones with their numbers.
+    Without a role a is the input and u the target. A file may lack an optional variable.
     """
 
     name: str
     key: str
     axes: tuple[str, ...]
     long_name: str
-    frames: tuple[int, int] | None = None
+    frames: tuple[int, int | None] | None = None
     part: int | None = None
     role: str = ""
     channels: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -37,27 +37,40 @@ class FileEntry:
     along: tuple[tuple[str, int], ...] = ()
     units: str = "1"
     number: Callable[[np.ndarray], np.ndarray] | None = None
+    optional: bool = False
 
     def view(self, contents: Contents) -> View:
         """Where it is in a file."""
-        numbers = [*self.channels.values()]
+        array, numbers, frames = contents.array(self.key), [*self.channels.values()], self.frames
+        if frames is not None:
+            frames = (frames[0], frames[1] or array.shape[self.axes.index("time")])
         return View(
-            contents.array(self.key), self.axes, self.frames, self.part,
+            array, self.axes, frames, self.part,
             (numbers[0], numbers[-1] + 1) if numbers else None, self.backwards, self.along,
             self.number,
         )  # fmt: skip
 
 
+Facts = dict[str, Any]  # fields of `Published` that depend on the file
+
+
+def _no_facts(contents: Contents, sizes: Mapping[str, int]) -> Facts:
+    return {}
+
+
 @dataclass(frozen=True)
 class Published:
-    """What is known of a file.
+    """A published dataset.
 
     Args:
         name, title, equation, source: As of `pdegen.foreign.plan.Plan`.
-        grid: What the points are, as of `pdegen.foreign.plan.box`.
         entries: Its variables.
         splits: Splits of the literature, as sizes or as ranges, by the numbers of samples of the
             files.
+        grid: What the points are, as of `pdegen.foreign.plan.box`.
+        sizes: Numbers of points that axes have.
+        facts: Other values of these fields, from a file and the sizes of all axes; None where the
+            file is another.
         parameters: Of the equation; attributes of the variables.
         points: Along axes that have not the length 1.
         times: Of the target.
@@ -69,32 +82,33 @@ class Published:
     title: str
     equation: str
     source: str
-    grid: str
     entries: tuple[FileEntry, ...]
     splits: Callable[[list[int]], Mapping[str, int | tuple[int, int]]]
+    grid: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    facts: Callable[[Contents, Mapping[str, int]], Facts | None] = _no_facts
     parameters: Mapping[str, Any] = field(default_factory=dict)
     points: Mapping[str, np.ndarray] = field(default_factory=dict)
     times: Sequence[float] | np.ndarray = ()
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
     domain: Domain | None = None
 
-
-BURGERS_EQUATION = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
-DARCY_EQUATION = "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
-BURGERS = Physics(
-    symmetries=("shift", "odd-reflection"), drawing={"a": Drawing("a"), "u": Drawing("u")}
-)
-
-
-def darcy_physics(low: float, high: float) -> Physics:
-    """What is known of Darcy's equation with a coefficient of two values, a = low or high."""
-    return Physics(
-        boundary={"u": 0.0},
-        symmetries=("square",),
-        loss_weight="a",
-        phases={"a": (low, high)},
-        drawing={"a": Drawing("a", "phases", log=True), "u": Drawing("u")},
-    )
+    def of(self, contents: Contents) -> Published | None:
+        """What is known of a file of this dataset; None where it is another: where arrays are
+        missing, or axes of one name differ in their points."""
+        sizes: dict[str, int] = {}
+        entries = [e for e in self.entries if e.key in contents.arrays or not e.optional]
+        for entry in entries:
+            array = contents.arrays.get(entry.key)
+            if array is None or len(array.shape) != len(entry.axes):
+                return None
+            for axis, n in zip(entry.axes, array.shape, strict=True):
+                if sizes.setdefault(axis, n) != n:
+                    return None
+        if any(sizes[axis] != n for axis, n in self.sizes.items()):
+            return None
+        facts = self.facts(contents, sizes)
+        return None if facts is None else replace(self, entries=tuple(entries), **facts)
 
 
 def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Declaration) -> Plan:
@@ -173,16 +187,3 @@ def _splits(known: Published, field: Field, declaration: Declaration) -> dict[st
     ranges = {name: ends for name, ends in literature.items() if isinstance(ends, tuple)}
     sizes = {name: size for name, size in literature.items() if isinstance(size, int)}
     return ranges or split_sizes(sizes, field.samples)
-
-
-def shapes(contents: Contents, *keys: str) -> list[tuple[int, ...]] | None:
-    """Shapes of these arrays; None where one is missing."""
-    if any(key not in contents.arrays for key in keys):
-        return None
-    return [contents.arrays[key].shape for key in keys]
-
-
-def named(contents: Contents, pattern: str) -> str | None:
-    """What a pattern finds in the file's name."""
-    match = re.search(pattern, contents.path.name)
-    return match.group(1) if match else None

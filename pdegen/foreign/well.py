@@ -62,7 +62,7 @@ def trajectories(contents: Contents, declaration: Declaration) -> Published | No
         grid=kind,
         entries=(
             FileEntry("a", name, axes, f"{field} at the first time", (0, 1)),
-            FileEntry("u", name, axes, f"{field} at the later times", (1, when.size)),
+            FileEntry("u", name, axes, f"{field} at the later times", (1, None)),
         ),
         splits=lambda counts: {"train": sum(counts)},
         parameters={

@@ -20,10 +20,8 @@ from pdegen.domains import (
 from pdegen.foreign import importing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
-from pdegen.foreign.geo_fno import published_blocks
 from pdegen.foreign.known import known
 from pdegen.foreign.opening import merged, opened
-from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.format import Physics
 from tests.pdegen.foreign.files import (
@@ -461,38 +459,6 @@ def test_forged_blocks_have_the_roles_of_the_recipe(tmp_path, write):
     assert (said["channels"], said["backwards"]) == ([2, 4], ["x", "y"])
     assert faults(store) == []
     trains(store)
-
-
-def test_the_published_layout_is_made_of_a_store_on_reading(tmp_path):
-    """And what is made of it again is the same store."""
-    arrays = blocks(6)
-    store = imported(tmp_path, mat5(tmp_path / "plas.mat", arrays), declaration=FEW)
-    found = published_blocks(store)
-    np.testing.assert_allclose(found["output"], arrays["output"], atol=1e-12)
-    np.testing.assert_array_equal(found["input"], arrays["input"])
-    (tmp_path / "again").mkdir()
-    again = imported(tmp_path / "again", mat5(tmp_path / "plas.mat", found), declaration=FEW)
-    for name in store.arrays:
-        np.testing.assert_array_equal(value(again, name), value(store, name))
-
-
-def test_the_published_layout_is_that_of_generated_blocks_too(tmp_path):
-    recipe = load_recipe("plasticity-quick").with_overrides({"resolution": 21, "samples": 3})
-    store = generate(recipe, str(tmp_path / "s.zarr"))
-    found = published_blocks(store)
-    assert found["output"].shape == (3, 21, 7, 20, 4)
-    assert found["output"].dtype == np.float32
-    moved = found["output"][..., :2] - found["output"][..., 2:]
-    np.testing.assert_allclose(moved[1, [0, -1], [0, -1], 7], [[0.35, 14.9], [-49.65, -0.1]],
-                               atol=1e-5)  # fmt: skip
-    left = found["output"][2, -1, 0, 19, 2:]
-    np.testing.assert_array_equal(left, store.values("u", range(2, 3))[0, 19, :, 0, -1])
-    np.testing.assert_array_equal(found["input"], store.values("a", range(3))[..., 0])
-
-
-def test_the_published_layout_needs_forged_blocks(finished):
-    with pytest.raises(ForeignError, match="no store of forged blocks"):
-        published_blocks(finished)
 
 
 def test_splits_of_forged_blocks_are_out_of_the_published_ones(tmp_path):
