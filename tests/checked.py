@@ -1,4 +1,4 @@
-"""Checks of the shapes that annotations declare."""
+"""Run-time checks of the shapes that annotations declare, off until a test asks for `shapes`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,31 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import jaxtyping
+from jaxtyping import config, install_import_hook
+
+# modules of arrays alone, for beartype knows no `Self` outside classes that it decorates itself
+MODULES = (
+    "pdegen.domains",
+    "pdegen.sampling.streams",
+    "pdegen.sampling.gaussian",
+    "pdegen.numerics.sines",
+    "pdegen.numerics.spectral",
+    "pdegen.numerics.etdrk",
+    "pdegen.equations.burgers.solver",
+    "pdegen.sampling.coefficients",
+    "pdegen.equations.darcy.adjoint",
+    "pdegen.equations.darcy.differentiable",
+    "pdegen.equations.darcy.finite_element",
+    "pdegen.equations.darcy.finite_volume",
+    "pdegen.equations.darcy.interface",
+    "pdegen.equations.darcy.operator",
+    "pdegen.equations.darcy.poisson",
+    "pdegen.equations.darcy.published",
+    "pdegen.inverse.observation",
+    "pdegen.sampling.noise",
+    "operators",
+)
+_AN_INT_IS_A_FLOAT = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 
 _jaxtyped = jaxtyping.jaxtyped
 _made: set[CodeType] = set()
@@ -36,3 +61,10 @@ def jaxtyped(function: Any = None, *, typechecker: Callable[..., Any]) -> Any:
             return function
         _made.add(code)
     return _jaxtyped(function, typechecker=typechecker)
+
+
+def install() -> None:
+    """Decorate the functions of `MODULES` when they are imported."""
+    jaxtyping.jaxtyped = jaxtyped  # what the hook decorates with
+    install_import_hook(list(MODULES), _AN_INT_IS_A_FLOAT)
+    config.update("jaxtyping_disable", True)

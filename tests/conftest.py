@@ -1,4 +1,8 @@
-"""Shapes that annotations declare are checked at run time, here only."""
+"""Fixtures of all tests.
+
+Annotations declare shapes, which are checked at run time in tests of contracts and of formulas:
+those whose modules say `pytestmark = pytest.mark.usefixtures("shapes")`.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +11,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import jaxtyping
 import pytest
-from jaxtyping import config, install_import_hook
+from jaxtyping import config
 
 from tests import checked, radosgw, slurm
 from tests.absent import absent
 
 gc.disable()  # until all tests are collected: what is imported is no garbage
-jaxtyping.jaxtyped = checked.jaxtyped  # what the hook decorates with
-
-# before the first import of what they name; modules of arrays alone, for beartype knows no `Self`
-# outside classes that it decorates itself
-install_import_hook(
-    [
-        "pdegen.domains",
-        "pdegen.sampling.streams",
-        "pdegen.sampling.gaussian",
-        "pdegen.numerics.sines",
-        "pdegen.numerics.spectral",
-        "pdegen.numerics.etdrk",
-        "pdegen.equations.burgers.solver",
-        "pdegen.sampling.coefficients",
-        "pdegen.equations.darcy.adjoint",
-        "pdegen.equations.darcy.differentiable",
-        "pdegen.equations.darcy.finite_element",
-        "pdegen.equations.darcy.finite_volume",
-        "pdegen.equations.darcy.interface",
-        "pdegen.equations.darcy.operator",
-        "pdegen.equations.darcy.poisson",
-        "pdegen.equations.darcy.published",
-        "pdegen.inverse.observation",
-        "pdegen.sampling.noise",
-        "pdegen.store.store",
-        "pdegen.making.generate",
-        "pdegen.making.derived",
-        "operators",
-    ],
-    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",  # an int is a float
-)
+checked.install()  # before the first import of a module that it names
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -79,11 +52,16 @@ def _equations() -> Iterator[None]:
 
 
 @pytest.fixture
-def unchecked() -> Iterator[None]:
-    """Without the checks of shapes: for what the code itself says of a wrong one."""
-    config.update("jaxtyping_disable", True)
+def shapes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check shapes, unless the test is `unchecked` too; operators become several times slower."""
+    config.update("jaxtyping_disable", "unchecked" in request.fixturenames)
     yield
-    config.update("jaxtyping_disable", False)
+    config.update("jaxtyping_disable", True)
+
+
+@pytest.fixture
+def unchecked() -> None:
+    """Leave the checks of `shapes` out: for refusals by the code itself, and for compilation."""
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,17 @@
 """How the packages are built: which way imports go, and what is long."""
 
 import ast
+import importlib.util
 from collections import Counter
 from pathlib import PurePosixPath
 
+import jaxtyping
+import pytest
+import torch
+
 from benchmarks.structure import Structure, checkout, structures
+from operators.norms import relative_l2
+from tests import checked
 
 # what is longer than 400 lines, or 60 of a function, and why it stays
 LONG = {
@@ -119,3 +126,15 @@ def test_types_and_examples_are_counted():
     text = 'from typing import Any\ndef f(x: Any) -> "int":\n    """F.\n\n    >>> f(1)\n    """\n'
     figures = Structure("p", package(a=text)).figures
     assert (figures.any_per_1000_lines, figures.docstrings, figures.with_examples) == (166.7, 1, 1)
+
+
+def test_modules_whose_shapes_are_checked_are_there():
+    assert [name for name in checked.MODULES if importlib.util.find_spec(name) is None] == []
+
+
+def test_shapes_are_checked_where_a_test_asks_for_it(request):
+    u, target = torch.ones(2, 3), torch.ones(1, 3)
+    assert relative_l2(u, target).shape == (2,)  # values are broadcast
+    request.getfixturevalue("shapes")
+    with pytest.raises(jaxtyping.TypeCheckError):
+        relative_l2(u, target)

@@ -26,6 +26,8 @@ from operators.nn.attention import (
 )
 from operators.nn.encoder import Attention
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 SHAPE = (2, 3, 6, 5)  # (batch, heads, n, d)
 
 

@@ -9,7 +9,7 @@ from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Normalizer, Predictor
 from tests.operators.cuda_rules import NO_KERNELS, as_on_cuda, autocast_of_cuda, in_half, rules
 from tests.operators.test_contract import CASES, FIRST
-from tests.operators.test_contract_domains import COUNTS, SHARED, built, declared, kind_of, points
+from tests.operators.test_contract_domains import COUNTS, DECLARED, SHARED, built, kind_of, points
 
 BF16 = Acceleration("bf16")
 
@@ -85,7 +85,7 @@ WAYS = ("periodic", "curvilinear by sample", "cloud padded")
     ("label", "dim", "way"),
     [
         pytest.param(*case.values, id=case.id, marks=() if case.values[:2] in FIRST else SLOW)
-        for case in declared()
+        for case in DECLARED
         if case.values[2] in WAYS and not CASES[case.values[0]].foreign
     ],
 )

@@ -18,6 +18,8 @@ from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
 from pipelines.declared.models import MODELS, parse_model
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 @dataclass(frozen=True)
 class Case:

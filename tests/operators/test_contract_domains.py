@@ -10,6 +10,8 @@ from pdegen.domains import Box, Cloud, Curvilinear, NodalGrid, PeriodicGrid
 from pipelines.declared.models import parse_model
 from tests.operators.test_contract import ALL, CASES
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 # no axis is as long as another; sensors of DeepONet, 16 or 12 along each, are among the points
 BOXES = {"periodic": (32, 16), "cell": (36, 12), "nodal": (23, 12)}
 COUNTS = (40, 33, 17)  # points of the samples of a padded cloud
@@ -82,7 +84,10 @@ def declared():
                 yield pytest.param(label, dim, way, id=f"{label}-{dim}-{way}")
 
 
-@pytest.mark.parametrize(("label", "dim", "way"), list(declared()))
+DECLARED = list(declared())
+
+
+@pytest.mark.parametrize(("label", "dim", "way"), DECLARED)
 def test_a_batch_equals_its_samples_and_padding_changes_nothing(label, dim, way):
     """Values and gradients; a sample alone has points that a batch shares, and no padding."""
     x, padded = points(way, dim), way == "cloud padded"

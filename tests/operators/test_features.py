@@ -16,6 +16,8 @@ from operators.nn.features import (
     trigonometric_features,
 )
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 CPU = torch.device("cpu")
 
 

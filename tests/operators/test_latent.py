@@ -14,6 +14,8 @@ from operators.nn.dropout import Dropout
 from operators.nn.encoder import Attention
 from operators.nn.latent import effective_rank, latents, spectrum
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 def orthonormal(n, r):
     """Columns with ⟨f, g⟩ = Σ f g / n = δ."""

@@ -18,6 +18,8 @@ from operators.norms import (
 )
 from pdegen.domains import Box, Curvilinear
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 @pytest.fixture
 def pair():

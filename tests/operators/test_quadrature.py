@@ -16,6 +16,8 @@ from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box, Cloud
 from tests.operators.drawn import shaken
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 KINDS = [(GALERKIN, "head"), (FOURIER, "head"), (GALERKIN, "layer"), (GALERKIN, "instance"),
          (FOURIER, "instance")]  # fmt: skip
 kinds = pytest.mark.parametrize(("attention", "normalization"), KINDS)

@@ -7,6 +7,8 @@ from benchmarks.launches import counted
 from operators.nn import resample
 from operators.nn.resample import interpolated, interpolation, resized, resized_grid
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 def square(first, second):
     return torch.stack(torch.meshgrid(first, second, indexing="ij"), -1)

@@ -9,6 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from operators.nn import spectral
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralConv3d
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 @pytest.mark.parametrize("n", [14, 33, 64])  # exactly enough points, odd, even
 def test_equals_the_product_in_fourier_space(n):

@@ -10,6 +10,8 @@ from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 N, BATCH = 20, 3
 G = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 40)(CellGrid(N), 0, range(BATCH))
 COEFFICIENTS = {

@@ -7,6 +7,8 @@ from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from tests.oracles.cole_hopf import cole_hopf
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 VISCOSITY = 0.1 / (2 * np.pi)  # of the benchmark
 TIME = 1 / (2 * np.pi)
 

@@ -12,6 +12,8 @@ from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.recipe import load_recipe
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 GRID = PeriodicGrid(64)
 X = GRID.x
 # the mean of the first is 0, where the drift of Cole and Hopf is left out without derivatives

@@ -16,6 +16,8 @@ from pdegen.domains import (
     from_attributes,
 )
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 CHANNEL = Box((PeriodicGrid(16, length=4.0), NodalGrid(5, length=2.0, start=-1.0)))
 
 

@@ -16,6 +16,8 @@ from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 from tests.oracles.bilinear import bilinear_solution
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 N, FINE = 20, 8
 GRID = CellGrid(N)
 FIELD = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 32)(GRID, 0, [3])

@@ -5,6 +5,8 @@ import pytest
 
 from pdegen.numerics.etdrk import Step
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 def exact_coefficients(z, h):
     """Cox and Matthews' (26)-(29) with 120 digits, in which the cancellation near 0 is harmless."""

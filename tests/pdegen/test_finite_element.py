@@ -13,7 +13,7 @@ from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.numerics.failure import SolveError
 from tests.oracles.bilinear import bilinear_solution
 
-pytestmark = pytest.mark.usefixtures("dolfinx")
+pytestmark = pytest.mark.usefixtures("dolfinx", "shapes")
 each_element = pytest.mark.parametrize("element", ["Q1", "P1", "Q2", "P2"])
 
 

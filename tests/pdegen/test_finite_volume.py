@@ -12,6 +12,8 @@ from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 from tests.oracles import five_points
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 FIELD = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 64)
 
 

@@ -18,6 +18,8 @@ from pdegen.sampling.noise import (
 from pdegen.sampling.noise_declared import Noise
 from pdegen.schema import SchemaError
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 GRIDS = pytest.mark.parametrize("shape", [(24,), (6, 8)], ids=["1-D", "2-D"])
 SCALED = [EnsembleNoise, PublishedNoise, CorrelatedNoise, SensorNoise]  # by the deviation
 PLAIN = [RelativeNoise, MultiplicativeNoise]

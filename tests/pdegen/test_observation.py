@@ -14,6 +14,8 @@ from pdegen.inverse.observation import (
     interpolation,
 )
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 N = 13
 POINTS = np.array([0.0, 0.02, 0.3, 0.5, 0.55, 0.97])
 AVERAGES = Separable(averages(N, 5), averages(N, 4))

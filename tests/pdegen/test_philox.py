@@ -4,6 +4,8 @@ import pytest
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.sampling.streams import words
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 SAMPLES = [0, 3, 2047, 2**40 + 5, 2**63 - 1]
 
 

@@ -7,6 +7,8 @@ from scipy import stats
 from pdegen.domains import PeriodicGrid
 from pdegen.sampling.gaussian import NormalStream, PeriodicGaussianField
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 FIELD = PeriodicGaussianField(sigma=25.0, tau=5.0, alpha=2.0, modes=31)
 
 

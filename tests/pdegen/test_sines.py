@@ -10,6 +10,8 @@ from pdegen.equations.darcy.poisson import Poisson
 from pdegen.numerics.sines import by_fft, by_products, faster_by_fft, matrix
 from pdegen.sampling.gaussian import SquareGaussianField
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 # one cell; even and odd; a power of 2; a prime; few factors
 SIZES = (1, 2, 5, 37, 64, 135)
 # arguments of sines have rounding errors of n ε: 3e-14 at 135, and sums of n terms as much again

@@ -9,6 +9,8 @@ from pdegen.numerics.spectral import (
     wave_numbers,
 )
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 def transform(grid, symbol, values):
     return np.fft.irfft(symbol * np.fft.rfft(values), grid.n)

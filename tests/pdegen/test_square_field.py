@@ -9,6 +9,8 @@ from pdegen.domains import CellGrid, NodalGrid
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 BOTH = pytest.mark.parametrize("boundary", ["neumann", "dirichlet"])
 
 
