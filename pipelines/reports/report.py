@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from pdegen.making.log import runs
-from pipelines.reports import attention, charts, formulas, predictions, scores
+from pipelines.reports import charts, formulas, predictions, scores
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.facts import distinct, facts
 from pipelines.reports.figures import picture
@@ -60,7 +60,6 @@ def _report(run: FinishedRun) -> Report:
             scores.section(run),
             _learning_section(run),
             predictions.section(run),
-            *attention.sections(run),
             _cost_section(run),
             _provenance_section(run),
             _reproduction_section(run),

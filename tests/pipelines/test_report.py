@@ -286,7 +286,7 @@ def test_pictures_are_beside_the_markdown_and_labelled(
 ) -> None:
     run, _ = request.getfixturevalue(kind)
     links = re.findall(r"!\[(.+)\]\((.+)\)", (run / "report.md").read_text("utf-8"))
-    expected = {"published": 8, "inverse": 6}.get(kind, 7)  # errors at its times; one grid alone
+    expected = {"published": 6, "inverse": 4}.get(kind, 5)  # errors at its times; one grid alone
     assert len(links) == expected
     assert all((run / link).read_text("utf-8").startswith("<svg") for _, link in links)
     assert len(

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.interpolate import interpn
 
-from operators.nn.latent import Latent, effective_rank, latents, spectrum
+from benchmarks.attention.latent import Latent, effective_rank, latents, spectrum
+from benchmarks.attention.sturm_liouville import Line, SturmLiouville, Walls, principal_cosines
 from operators.training.evaluate import positions, quadrature_of
 from pdegen.domains import Box, Domain, Grid, NodalGrid
-from pdegen.numerics.sturm_liouville import Line, SturmLiouville, Walls, principal_cosines
 from pipelines.declared.physics import physics_of
 from pipelines.reports import charts
 from pipelines.reports.document import Section, Table

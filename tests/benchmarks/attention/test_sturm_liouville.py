@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
+from benchmarks.attention.sturm_liouville import Line, SturmLiouville, principal_cosines
 from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
-from pdegen.numerics.sturm_liouville import Line, SturmLiouville, principal_cosines
 
 
 def test_between_walls_the_functions_at_equal_spacings_are_sines():

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from operators.nn.latent import Latent, latents
+from benchmarks.attention import report as attention
+from benchmarks.attention.latent import Latent, latents
+from benchmarks.attention.report import agreement
+from benchmarks.attention.sturm_liouville import Line, SturmLiouville
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box, NodalGrid
-from pdegen.numerics.sturm_liouville import Line, SturmLiouville
-from pipelines.reports import attention
-from pipelines.reports.attention import agreement
+from pipelines.reports.document import Report, markdown
 from pipelines.runs.finished import read_finished
 from tests.operators.test_quadrature import pairs, small
 from tests.pipelines.conftest import CPU, SMALL, a_run
@@ -42,12 +43,12 @@ def test_the_leading_functions_are_compared():
 
 
 def section(run):
-    text = (run / "report.md").read_text("utf-8")
-    return text.partition("## What attention does")[2].partition("\n## ")[0]
+    parts = attention.sections(read_finished(*run, CPU))
+    return markdown(Report("Attention", "", "", [], parts)).partition("## What attention does")[2]
 
 
 def test_on_a_circle_functions_stand_beside_fourier_modes(finished):
-    text = section(finished[0])
+    text = section(finished)
     assert "the first 8 eigenfunctions, −Δ on the period" in text
     assert "the 16 points that attention sees" in text
     [row] = [line for line in text.splitlines() if line.startswith("| 1 |")]
@@ -58,12 +59,12 @@ def test_on_a_circle_functions_stand_beside_fourier_modes(finished):
     assert 0 < float(share) <= 1
     assert 0 < float(agreed) <= 1
     assert 0 <= float(angles[0][:-1]) <= float(angles[1][:-1]) <= 90
-    assert (finished[0] / "pictures" / "attention-functions.svg").exists()
-    assert (finished[0] / "pictures" / "attention-spectra.svg").exists()
+    for name in ("functions", "spectra"):
+        assert f"(pictures/attention-{name}.svg)" in text
 
 
 def test_of_darcy_they_are_those_of_the_sample(darcy):
-    text = section(darcy[0])
+    text = section(darcy)
     assert "the first 8 eigenfunctions, −∇·(a∇) with zero values at the walls" in text
     assert "the 7 x 7 points that attention sees" in text
 
@@ -74,7 +75,7 @@ def test_the_coefficient_and_the_prediction_are_of_the_median_sample(darcy):
     assert np.abs(first - second).max() > 1e-6
     errors = run.errors(run.prediction)[:, 0]
     median = run.pairs.samples[np.argsort(errors)[(len(errors) - 1) // 2]]
-    assert f"Test sample {median}, the median" in section(darcy[0])
+    assert f"Test sample {median}, the median" in section(darcy)
 
 
 def test_the_table_is_of_what_attention_adds_and_of_the_features_after_it():
@@ -99,17 +100,16 @@ def test_an_eigenfunction_between_two_functions_agrees_in_part():
 
 @pytest.mark.parametrize(("kind", "chance"), [("finished", 8 / 16), ("darcy", 8 / 49)])
 def test_the_agreement_by_chance_is_functions_over_points(kind, chance, request):
-    assert f"; {chance:.3f} is that of spans by chance" in section(request.getfixturevalue(kind)[0])
+    assert f"; {chance:.3f} is that of spans by chance" in section(request.getfixturevalue(kind))
 
 
 def test_of_the_inverse_problem_they_are_those_of_the_laplacian(inverse):
-    assert "−Δ with zero values at the walls" in section(inverse[0])
+    assert "−Δ with zero values at the walls" in section(inverse)
 
 
 def test_without_attention_there_is_no_section(tmp_path_factory):
     changes = {**SMALL, "training.epochs": 1, "model.attention": "none"}
-    run, _ = a_run(tmp_path_factory, "no-attention", changes)
-    assert not section(run)
+    assert not section(a_run(tmp_path_factory, "no-attention", changes))
 
 
 def test_a_coarse_grid_lies_between_the_same_points():

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from benchmarks.attention.latent import effective_rank, latents, spectrum
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.nn.attention import FOURIER, GALERKIN, SOFTMAX, keep
 from operators.nn.dropout import Dropout
 from operators.nn.encoder import Attention
-from operators.nn.latent import effective_rank, latents, spectrum
 
 pytestmark = pytest.mark.usefixtures("shapes")
 

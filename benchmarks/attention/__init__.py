@@ -1,0 +1,1 @@
+"""What attention does in a trained operator: `python -m benchmarks.attention RUN --data STORE`."""
