@@ -25,6 +25,8 @@ def reason(error: BaseException) -> str:
 class NoRoomError(OSError):
     """A folder that has no room for what is to be written there; nothing was written."""
 
+    exit_status = 2
+
 
 def check_room(folder: str | Path, need: int, what: str) -> None:
     """Raise NoRoomError where a folder, which may not be there yet, has no room for what is to be

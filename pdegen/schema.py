@@ -57,6 +57,8 @@ Count = Annotated[int, Field(ge=1, le=LARGEST)]
 class SchemaError(ValueError):
     """A declaration or an override that cannot be; one line: what, where, what is allowed."""
 
+    exit_status = 2
+
 
 class Strict(BaseModel):
     """A frozen declaration: no unknown keys, no conversion between types."""

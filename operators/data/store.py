@@ -26,6 +26,8 @@ from pdegen.store.format import (
 class DataError(ValueError):
     """A store that cannot be read as asked; one line."""
 
+    exit_status = 2
+
 
 def one_line(error: BaseException) -> str:
     r"""What an error says.

@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 class FileError(ValueError):
     """Something that is no file where a file belongs; one line."""
 
+    exit_status = 2
+
 
 class BusyError(FileError):
     """A folder that another process holds; one line."""

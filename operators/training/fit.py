@@ -46,6 +46,8 @@ def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer
 class TrainingError(ArithmeticError):
     """Training cannot go on."""
 
+    exit_status = 1
+
 
 class Stopped(Exception):
     """Training was asked to stop; its state is saved."""

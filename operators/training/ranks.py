@@ -17,6 +17,8 @@ from torch import Tensor, nn
 class RankError(RuntimeError):
     """The processes of a training cannot work together; one line."""
 
+    exit_status = 1
+
 
 @dataclass(frozen=True)
 class Ranks:

@@ -31,6 +31,8 @@ Precision = Literal["float32", "tf32", "bf16"]
 class AccelerationError(ValueError):
     """A way to run that the device does not have; one line."""
 
+    exit_status = 2
+
 
 @dataclass(frozen=True)
 class Acceleration:

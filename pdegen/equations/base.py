@@ -32,6 +32,8 @@ _on_device = Lock()
 class SampleError(ArithmeticError):
     """A sample of a dataset could not be computed; says which and why."""
 
+    exit_status = 1
+
     def __init__(self, sample: int, reason: str) -> None:
         super().__init__(sample, reason)
         self.sample = sample

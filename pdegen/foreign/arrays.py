@@ -28,6 +28,8 @@ _NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
 class ForeignError(ValueError):
     """A file that cannot be imported, or a store that cannot be exported; one line."""
 
+    exit_status = 2
+
 
 @dataclass(frozen=True)
 class Place:

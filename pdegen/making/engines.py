@@ -55,9 +55,13 @@ Result = TypeVar("Result")
 class EngineError(ValueError):
     """Tasks cannot be run as asked; one line."""
 
+    exit_status = 2
+
 
 class WorkerLostError(RuntimeError):
     """A task was lost with every worker that tried it; one line."""
+
+    exit_status = 1
 
 
 class Pool(ABC):

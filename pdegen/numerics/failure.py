@@ -20,6 +20,10 @@ class SolveError(ArithmeticError):
 class MissingSolverError(RuntimeError):
     """A solver that is asked for is not installed; one line says how to install it."""
 
+    exit_status = 2
+
 
 class WorkerError(RuntimeError):
     """The process of a solver died, kept silent for too long, or could not answer."""
+
+    exit_status = 1

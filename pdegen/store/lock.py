@@ -48,6 +48,8 @@ class LockedError(ValueError):
         same: Whether that one is known to make the same store, with the same bytes.
     """
 
+    exit_status = 2
+
     def __init__(self, message: str, same: bool = False) -> None:
         super().__init__(message)
         self.same = same

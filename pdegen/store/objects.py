@@ -44,6 +44,8 @@ class TooLargeError(OSError):
 class UrlError(ValueError):
     """A URL that cannot be used; one line, which repeats no credentials."""
 
+    exit_status = 2
+
 
 @contextmanager
 def causes() -> Generator[list[str]]:

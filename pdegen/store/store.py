@@ -44,6 +44,8 @@ _KNOWN = 2**14  # shards that a process remembers to be sound
 class StoreError(ValueError):
     """A store that is absent, not ours, unfinished, in the way, or damaged; one line."""
 
+    exit_status = 2
+
 
 class UnfinishedLayoutError(StoreError):
     """The layout of the store was interrupted."""

@@ -13,43 +13,12 @@ import errno
 import sys
 import traceback
 
-import typer
-
 from pdegen.reasons import reason
 from pipelines.cli import benchmarks, comparing, lists, stores, studies, training  # noqa: F401 (they add commands)
 from pipelines.cli.common import Interrupted, LastingInterrupt, app
 from pipelines.cli.terminal import note
 
 INTERRUPTED = 130
-# typer brings its own copy of click and exports only some of its classes; this is their base
-UsageError: type[Exception] = typer.BadParameter.mro()[1]
-
-
-# Errors by the full names of their classes: importing the classes takes longer than most commands.
-WRONG_REQUEST = {
-    "operators.training.files.FileError",
-    "operators.data.store.DataError",
-    "operators.training.step.AccelerationError",
-    "pdegen.numerics.failure.MissingSolverError",
-    "pdegen.making.engines.EngineError",
-    "pdegen.foreign.arrays.ForeignError",
-    "pdegen.store.lock.LockedError",
-    "pdegen.store.objects.UrlError",
-    "pdegen.reasons.NoRoomError",
-    "pdegen.schema.SchemaError",
-    "pdegen.store.store.StoreError",
-    "pipelines.runs.finished.ReportError",
-    "pipelines.runs.folder.RunError",
-    "pipelines.tracking.tracker.TrackerError",
-}
-FAILED = {
-    "operators.training.ranks.RankError",
-    "operators.training.fit.TrainingError",
-    "pdegen.numerics.failure.WorkerError",
-    "pdegen.making.engines.WorkerLostError",
-    "pdegen.equations.base.SampleError",
-    "pipelines.cli.common.Failed",
-}
 _NO_PLACE = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR,
     errno.EISDIR, errno.ENOENT, errno.EEXIST, errno.ENAMETOOLONG, errno.ENOTEMPTY,
@@ -125,13 +94,16 @@ def _rank() -> str:
 
 
 def _status(error: Exception) -> int | None:
-    """Exit status of an error that one line explains; None for a bug."""
-    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    if kinds & WRONG_REQUEST or isinstance(error, UsageError):
-        return 2
+    """Exit status of an error that one line explains; None for a bug.
+
+    Errors of the packages have the attribute `exit_status`, those of Typer `exit_code`.
+    """
+    for name in ("exit_status", "exit_code"):
+        if (status := getattr(error, name, None)) is not None:
+            return status
     if isinstance(error, OSError) and error.errno in _NO_PLACE:
         return 2
-    if kinds & FAILED or isinstance(error, MemoryError):
+    if isinstance(error, MemoryError):
         return 1
     if isinstance(error, RuntimeError) and "torch" in sys.modules:
         from operators.training.memory import is_out_of_memory

@@ -164,6 +164,8 @@ SkipFailed = Annotated[
 class Failed(Exception):
     """A job that ran and failed; the exit status is 1."""
 
+    exit_status = 1
+
 
 class Interrupted(Exception):
     """Ctrl-C in a job that keeps what it has done, as the message says; the exit status is 130."""

@@ -36,6 +36,8 @@ _T = TypeVar("_T")
 class ReportError(ValueError):
     """A folder that is no finished run, or is damaged; one line that says what to do."""
 
+    exit_status = 2
+
 
 class Scores(BaseModel):
     """What a report needs of scores.json."""

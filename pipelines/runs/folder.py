@@ -25,6 +25,8 @@ _DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profi
 class RunError(ValueError):
     """A folder that is in the way or is another's; one line."""
 
+    exit_status = 2
+
 
 class InUseError(RunError):
     """A run folder that another process trains in; one line."""

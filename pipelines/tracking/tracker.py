@@ -17,6 +17,8 @@ METRICS = tuple(field.name for field in fields(Epoch) if field.name != "epoch")
 class TrackerError(ValueError):
     """A tracker that is unknown, not installed, or cannot be written to; one line."""
 
+    exit_status = 2
+
 
 @dataclass(frozen=True)
 class TrackedRun:
