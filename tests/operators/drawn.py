@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -21,6 +22,46 @@ def shaken(module: Module, deviation: float = 0.2) -> Module:
             if "running" in name:
                 buffer.add_(torch.rand_like(buffer))
     return module.double()
+
+
+def points(*sizes: int, kind: str = "periodic", dtype: torch.dtype = torch.float64) -> Tensor:
+    """A grid of the unit box, shape (*sizes, dim)."""
+
+    def axis(n: int) -> Tensor:
+        j = torch.arange(n, dtype=dtype)
+        return {"periodic": j / n, "cell": (j + 0.5) / n, "nodal": j / max(n - 1, 1)}[kind]
+
+    return torch.stack(torch.meshgrid(*map(axis, sizes), indexing="ij"), dim=-1)
+
+
+def same(
+    found: Tensor,
+    expected: Tensor,
+    leaves: nn.Module | Sequence[Tensor],
+    rtol: float = 1e-10,
+    atol: float = 1e-10,
+) -> None:
+    """Assert equal values, and equal gradients by all leaves, to which the tolerances belong."""
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    given = list(leaves.parameters()) if isinstance(leaves, nn.Module) else list(leaves)
+    torch.manual_seed(4)
+    slope = torch.randn_like(found)
+    gradients = [
+        torch.autograd.grad((u * slope).sum(), given, retain_graph=True, allow_unused=True)
+        for u in (found, expected)
+    ]
+    torch.testing.assert_close(*gradients, rtol=rtol, atol=atol)
+
+
+def same_as_copy(u: Tensor, expected: Tensor, model: nn.Module, plain: nn.Module) -> None:
+    """Assert equal values, and equal gradients by the weights that `plain` copied from `model`."""
+    torch.testing.assert_close(u, expected, rtol=1e-10, atol=1e-10)
+    for v in (u, expected):
+        v.square().sum().backward()
+    again = copy.deepcopy(plain)  # with the gradients of the model in place of its weights
+    again.copy_from(graded(model))
+    for mine, theirs in zip(again.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.detach(), theirs.grad, rtol=1e-10, atol=1e-10)
 
 
 def graded(module: Module) -> Module:

@@ -22,7 +22,6 @@ from operators.nn.attention import (
     galerkin,
     linear,
     softmax,
-    softmax_attention,
 )
 from operators.nn.encoder import Attention
 
@@ -47,20 +46,24 @@ def dense(q, k, v, kernel):
     return out
 
 
-def test_galerkin_is_a_sum_over_points_with_weight_one_over_n(qkv):
+@pytest.mark.parametrize(
+    ("attention", "soft", "scale"),
+    [
+        (galerkin, False, 1 / SHAPE[2]),
+        (fourier, False, 1 / (SHAPE[2] * math.sqrt(SHAPE[3]))),  # with the root of the code
+        (linear, True, 1 / SHAPE[2]),
+        (efficient, True, 1 / math.sqrt(SHAPE[3])),
+    ],
+)
+def test_attention_without_a_matrix_of_all_points_equals_its_sum(qkv, attention, soft, scale):
+    """Of q · k, or of softmax over features of q and over points of k."""
     q, k, v = qkv
-    expected = dense(q, k, v, lambda a, b: (a * b).sum(-1) / SHAPE[2])
-    torch.testing.assert_close(galerkin(q, k, v, lambda m: m), expected)
-
-
-def test_fourier_has_the_extra_root_of_the_published_code(qkv):
-    q, k, v = qkv
-    expected = dense(q, k, v, lambda a, b: (a * b).sum(-1) / (SHAPE[2] * math.sqrt(SHAPE[3])))
-    torch.testing.assert_close(fourier(q, k, v, lambda m: m), expected)
-
-
-def test_fourier_without_dropout_is_associative(qkv):
-    torch.testing.assert_close(fourier(*qkv), fourier(*qkv, lambda m: m))
+    if soft:
+        q, k = torch.exp(q), torch.exp(k)
+        q, k = q / q.sum(-1, keepdim=True), k / k.sum(-2, keepdim=True)
+    expected = dense(q, k, v, lambda a, b: (a * b).sum(-1) * scale)
+    torch.testing.assert_close(attention(*qkv, lambda m: m), expected)
+    torch.testing.assert_close(attention(*qkv), expected)
 
 
 @pytest.mark.parametrize("d", [5, 8])  # with the features padded, and as they are
@@ -96,35 +99,6 @@ def test_softmax_without_dropout_stores_no_matrix():
         assert max(sizes) == n * n
 
 
-def test_softmax_attention_takes_queries_and_keys_of_two_numbers():
-    q, k = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 7, 5)
-    torch.testing.assert_close(
-        softmax_attention(q, k, k), torch.softmax(q @ k.mT / math.sqrt(5), -1) @ k
-    )
-
-
-def test_linear_has_two_softmaxes_and_one_over_n(qkv):
-    q, k, v = qkv
-    q_soft = torch.exp(q) / torch.exp(q).sum(-1, keepdim=True)
-    k_soft = torch.exp(k) / torch.exp(k).sum(-2, keepdim=True)
-    expected = dense(q_soft, k_soft, v, lambda a, b: (a * b).sum(-1) / SHAPE[2])
-    torch.testing.assert_close(linear(q, k, v, lambda m: m), expected)
-
-
-def test_efficient_has_two_softmaxes_and_no_one_over_n(qkv):
-    q, k, v = qkv
-    q_soft = torch.exp(q) / torch.exp(q).sum(-1, keepdim=True)
-    k_soft = torch.exp(k) / torch.exp(k).sum(-2, keepdim=True)
-    expected = dense(q_soft, k_soft, v, lambda a, b: (a * b).sum(-1) / math.sqrt(SHAPE[3]))
-    torch.testing.assert_close(efficient(q, k, v), expected)
-
-
-def test_efficient_attention_averages_constants_to_themselves_up_to_the_root(qkv):
-    q, k, _ = qkv
-    one = torch.ones_like(q)
-    torch.testing.assert_close(efficient(q, k, one), one / math.sqrt(SHAPE[3]))
-
-
 def test_drop_acts_on_the_attention_matrix(qkv):
     sizes = {}
     for apply in (galerkin, linear, efficient, fourier, softmax):
@@ -139,12 +113,6 @@ def test_drop_acts_on_the_attention_matrix(qkv):
 def test_a_kind_is_copied_and_pickled(kind, qkv):
     for other in (copy.deepcopy(kind), pickle.loads(pickle.dumps(kind))):
         assert torch.equal(other.make(5)(*qkv), kind.make(5)(*qkv))
-
-
-def test_galerkin_and_linear_normalise_key_and_value_the_others_query_and_key():
-    assert [k.normalizes_query for k in (GALERKIN, LINEAR, EFFICIENT, FOURIER, SOFTMAX)] == [
-        False, False, False, True, True,
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.3])

@@ -1,16 +1,15 @@
 """DeepONet and shift-DeepONet against their formulas, point by point, and their sensors."""
 
-import copy
 import math
 
 import pytest
 import torch
 from torch import nn
 
-from operators.base import check_input
 from operators.models import deeponet
 from operators.models.deeponet import DeepONet, ShiftDeepONet, features
 from operators.nn.sensors import at_sensors
+from tests.operators.drawn import shaken
 from tests.oracles.plain_operators import PlainDeepONet
 
 BOTH = [DeepONet, ShiftDeepONet]
@@ -18,7 +17,6 @@ SMALL = {
     DeepONet: {"basis": 6, "width": 8, "branch_depth": 2},
     ShiftDeepONet: {"basis": 6, "width": 8, "branch_depth": 2, "trunk_width": 5},
 }
-KINDS = ["periodic", "cells", "ends"]
 
 
 def grid(n, dim=1, kind="periodic", dtype=torch.float64):
@@ -38,11 +36,7 @@ def small(kind, dim=1, **settings):
     """In float64, and with weights of order one, so that every term counts."""
     torch.manual_seed(1)
     sizes = {"in_channels": 2, "out_channels": 3, "sensors": 6, "dim": dim}
-    model = kind(**sizes | SMALL[kind] | settings)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double()
+    return shaken(kind(**sizes | SMALL[kind] | settings))
 
 
 def dense(layers, v, act):
@@ -53,27 +47,6 @@ def dense(layers, v, act):
         elif not isinstance(layer, nn.Flatten):
             v = act(v)
     return v
-
-
-@pytest.mark.parametrize(("name", "dim"), [("burgers", 1), ("darcy", 2)])
-def test_has_the_published_number_of_parameters(name, dim):
-    preset = DeepONet.presets[name]
-    with torch.device("meta"):
-        assert DeepONet(dim=dim, **preset.settings).parameter_count == preset.parameters
-
-
-def test_published_numbers_follow_from_the_layers():
-    burgers = 4 * (128 * 128 + 128) + (4 * 128 + 128) + 2 * (128 * 128 + 128) + 1
-    convolutions = (25 * 64 + 64) + (25 * 64 * 128 + 128)  # 29 -> 13 -> 5 points a side
-    branch = convolutions + (25 * 128 * 128 + 128) + (128 * 128 + 128)
-    darcy = branch + (2 * 128 + 128) + 3 * (128 * 128 + 128) + 1
-    inner = 4 * (128 * 128 + 128) + 128 * 128 + 128  # 9 features of each coordinate are seen
-    meshes = [(2 * n + 1 + 2 * 9 + 1) * 128 + inner + 1 for n in (972, 221 * 51, 129 * 129)]
-    # two output channels, and coordinates alone seen by the trunk
-    inner = inner + 128 * 128 + 128
-    block = (2 * 101 * 31 + 1 + 2 * 9 + 1) * 128 + inner + 2
-    counts = [preset.parameters for preset in DeepONet.presets.values()]
-    assert counts == [burgers, darcy, *meshes, block]
 
 
 def test_the_trunk_sees_places_in_the_grid_where_asked_for():
@@ -227,31 +200,12 @@ def test_finds_the_sensors_in_single_precision(n):
     assert torch.equal(at_sensors(x[None], x, 64, "periodic")[0], x[:: n // 64])
 
 
-def test_periodic_coordinates_make_u_periodic():
-    model, x = small(DeepONet, 2), grid(6, 2)
-    a = smooth(x)
-    torch.testing.assert_close(model(a, x, x + 1), model(a, x), rtol=1e-9, atol=1e-9)
-    raw = small(DeepONet, 2, coordinates="raw")
-    assert not torch.allclose(raw(a, x, x + 1), raw(a, x), atol=1e-3)
-
-
 def test_fourier_coordinates_tell_the_ends_apart():
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     first, last = features(ends, "fourier", 2)
     # y; cos πy, cos 2πy; sin πy, sin 2πy
     torch.testing.assert_close(first, torch.tensor([0, 1, 1, 0, 0]).double())
     torch.testing.assert_close(last, torch.tensor([1, -1, 1, 0, 0]).double(), rtol=0, atol=1e-15)
-
-
-@pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("dim", [1, 2])
-@pytest.mark.parametrize("coordinates", ["raw", "periodic", "fourier"])
-def test_gradient_reaches_every_parameter(kind, dim, coordinates):
-    model, x = small(kind, dim, coordinates=coordinates), grid(6, dim)
-    model(smooth(x), x).square().sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 0, name
 
 
 @pytest.mark.parametrize("dim", [1, 2])
@@ -261,89 +215,6 @@ def test_convolution_branch_reads_every_sensor_it_covers(dim):
     model(a, x).square().sum().backward()
     assert (a.grad != 0).all()  # 13 -> 5 -> 1: the last covers all
     assert all(p.grad.abs().max() > 0 for p in model.parameters())
-
-
-@pytest.mark.parametrize("kind", BOTH)
-def test_a_batch_equals_its_samples(kind):
-    model, x = small(kind), grid(6)
-    a = smooth(x)
-    singles = torch.cat([model(one[None], x) for one in a])
-    torch.testing.assert_close(model(a, x), singles, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("kind", BOTH)
-def test_a_copy_and_a_reloaded_state_are_bit_equal(kind):
-    model, x = small(kind).eval(), grid(6)
-    other = kind(in_channels=2, out_channels=3, sensors=6, **SMALL[kind]).double().eval()
-    other.load_state_dict(model.state_dict())
-    a = smooth(x)
-    assert torch.equal(other(a, x), model(a, x))
-    assert torch.equal(copy.deepcopy(model)(a, x), model(a, x))
-
-
-@pytest.mark.parametrize("kind", BOTH)
-def test_single_precision_agrees_with_double(kind):
-    model, x = small(kind), grid(6)
-    double = model(smooth(x), x)
-    single = model.float()(smooth(x).float(), x.float())
-    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.usefixtures("unchecked")
-def test_compiles_to_one_graph(kind):
-    torch.compiler.reset()
-    model, x = small(kind, 2).eval(), grid(6, 2)
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    assert torch.equal(compiled(smooth(x), x), model(smooth(x), x))
-
-
-@pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dim": 3}, "dim must be 1 or 2, got 3"),
-        ({"sensors": 1}, "sensors must be at least 2, got 1"),
-    ],
-)
-def test_refuses_impossible_settings(kind, settings, message):
-    with pytest.raises(ValueError, match=message):
-        kind(**settings)
-
-
-def test_refuses_too_few_sensors_for_the_convolutions():
-    with pytest.raises(ValueError, match="needs at least 13 sensors, got 12"):
-        DeepONet(branch="convolution", sensors=12)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_refuses_points_of_another_dimension():
-    x = grid(6)
-    # what forward calls first; here the run-time check of annotations would come before it
-    with pytest.raises(ValueError, match=r"expected output coordinates of shape \(m1, 1\)"):
-        check_input(small(DeepONet), smooth(x), x, grid(6, 2))
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        (DeepONet, {"basis": 32, "width": 64, "activation": "gelu"}),
-        (ShiftDeepONet, {"basis": 16, "width": 32, "branch_depth": 2, "trunk_width": 16,
-                         "trunk_depth": 2, "coordinates": "periodic"}),
-    ],
-)  # fmt: skip
-def test_overfits_eight_samples(kind, settings):
-    torch.manual_seed(0)
-    model, x = kind(sensors=32, **settings), grid(32, dtype=torch.float32)
-    a = torch.stack([torch.sin(2 * torch.pi * (x + s / 8)) * (1 + s / 8) for s in range(8)])
-    u = a.square() - 0.5
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(200):
-        loss = (model(a, x) - u).square().mean() / u.square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert float(loss.detach().sqrt()) < 0.05
 
 
 def test_is_what_its_library_writes():

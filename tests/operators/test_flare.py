@@ -1,12 +1,10 @@
 """FLARE against the released code in other words, and the low rank of its routing."""
 
-import copy
-
 import pytest
 import torch
 
 from operators.models.flare import FLARE, LatentRouting
-from tests.operators.drawn import cloud, graded, shaken
+from tests.operators.drawn import cloud, same_as_copy, shaken
 from tests.oracles.plain_flare import PlainFLARE
 
 SIZES = {"width": 12, "depth": 2, "heads": 3, "latents": 5, "mlp_depth": 2}
@@ -22,24 +20,7 @@ def test_is_the_released_operator_with_its_gradients():
     plain.copy_from(model)
     a, x = cloud(channels=3)
     u, expected = model(a, x), plain(torch.cat([x, a], dim=-1))
-    torch.testing.assert_close(u, expected, rtol=1e-10, atol=1e-10)
-    for v in (u, expected):
-        v.square().sum().backward()
-    again = copy.deepcopy(plain)  # with the gradients of ours in place of its weights
-    again.copy_from(graded(model))
-    for mine, theirs in zip(again.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(mine.detach(), theirs.grad, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("features", "latents", "count"),
-    # as the released class counts, with the sizes of its script: Darcy, Elasticity, Airfoil, Pipe
-    [(3, 256, 691_009), (2, 64, 592_641), (2, 256, 690_945), (2, 128, 625_409)],
-)
-def test_number_of_parameters(features, latents, count):
-    with torch.device("meta"):
-        model = FLARE(in_channels=features, latents=latents, coordinates="none")
-    assert model.parameter_count == count
+    same_as_copy(u, expected, model, plain)
 
 
 def test_the_matrix_among_points_has_the_rank_of_the_latent_tokens():
@@ -74,24 +55,3 @@ def test_starts_as_the_released_code_does():
     assert float(block.routing.out.weight.detach().std()) == pytest.approx(0.02, rel=0.03)
     assert float(block.routing.latents.detach().std()) == pytest.approx(0.1, rel=0.03)
     assert torch.count_nonzero(block.mlp.first.bias.detach()) == 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dim": 3}, "dim must be 1 or 2, got 3"),
-        ({"heads": 5}, "heads must divide width, got heads=5, width=12"),
-        ({"latents": 1}, "latents must be at least 2, got 1"),
-        ({"depth": 0}, "depth must be at least 1, got 0"),
-        ({"mlp_depth": -1}, "mlp_depth must be at least 0, got -1"),
-    ],
-)
-def test_refuses_impossible_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        small(**settings)
-
-
-def test_refuses_points_of_the_output_other_than_those_of_the_input():
-    a, x = cloud()
-    with pytest.raises(ValueError, match="y must be None"):
-        small()(a, x, x)

@@ -1,26 +1,19 @@
 """The Fourier/Galerkin Transformer on a square against its plain transcription."""
 
-import copy
 import math
 
 import pytest
 import torch
 
-from operators.base import check_input
 from operators.models.galerkin2d import Downscaler, GalerkinTransformer2d, published
-from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX
-from operators.nn.features import FAVOR, RFA
-from operators.nn.nystrom import NYSTROM
 from operators.nn.resample import interpolated
-from tests.operators.drawn import shaken
+from tests.operators.drawn import points, shaken
 from tests.oracles.plain_galerkin2d import (
     PlainGalerkinTransformer2d,
     released_ratio,
     released_sizes,
 )
 
-KINDS = {"galerkin": GALERKIN, "fourier": FOURIER, "softmax": SOFTMAX, "linear": LINEAR}
-ALL_KINDS = KINDS | {"efficient": EFFICIENT, "rfa": RFA, "favor": FAVOR, "nystrom": NYSTROM}
 # the published settings of the inverse problem
 INVERSE = {
     "width": 192, "feedforward": 384, "latent": "output", "decoder": "pointwise",
@@ -34,17 +27,12 @@ SMALL = {"width": 12, "depth": 2, "heads": 2, "feedforward": 16, "modes": 4, "de
 SMALL_INVERSE = SMALL | {"latent": "output", "decoder": "pointwise", "activation": "silu"}
 
 
-def square(axis):
-    """The points (s, t) of an axis by itself, shape (n, n, 2)."""
-    return torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1)
-
-
 def nodes(n):
-    return square(torch.linspace(0, 1, n, dtype=torch.float64))
+    return points(n, n, kind="nodal")
 
 
 def cells(n):
-    return square((torch.arange(n, dtype=torch.float64) + 0.5) / n)
+    return points(n, n, kind="cell")
 
 
 def small(**settings):
@@ -54,50 +42,6 @@ def small(**settings):
 def field(n, batch=2):
     torch.manual_seed(2)
     return torch.randn(batch, n, n, 1, dtype=torch.float64)
-
-
-def test_has_the_published_number_of_parameters():
-    assert GalerkinTransformer2d().parameter_count == 2_220_829
-    assert GalerkinTransformer2d(**INVERSE).parameter_count == 2_383_873
-
-
-@pytest.mark.parametrize("name", GalerkinTransformer2d.presets)
-def test_presets_have_the_published_number_of_parameters(name):
-    preset = GalerkinTransformer2d.presets[name]
-    settings = dict(preset.settings)
-    if "attention" in settings:
-        settings["attention"] = KINDS[settings["attention"]]
-    with torch.device("meta"):
-        assert GalerkinTransformer2d(**settings).parameter_count == preset.parameters
-
-
-def test_the_preset_of_the_inverse_problem_is_the_published_one():
-    with torch.device("meta"):
-        models = [
-            GalerkinTransformer2d(**settings)
-            for settings in (INVERSE, GalerkinTransformer2d.presets["darcy-inverse-gt"].settings)
-        ]
-    assert str(models[0]) == str(models[1])
-
-
-def test_its_parts_have_the_published_numbers_of_parameters():
-    for settings, expected in (
-        ({}, (82_044, 147_456, 801_024, 1_190_305)),
-        (INVERSE, (186_048, 331_776, 1_791_360, 74_689)),
-    ):
-        model = GalerkinTransformer2d(**settings)
-        parts = (
-            [model.downscaler], [model.upscaler], [model.encoder], [model.embed, model.decoder],
-        )  # fmt: skip
-        counts = [sum(p.numel() for part in group for p in part.parameters()) for group in parts]
-        assert tuple(counts) == expected
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("normalization", ["head", "layer"])
-def test_parameter_count_is_the_same_for_all_attentions(kind, normalization):
-    model = GalerkinTransformer2d(attention=KINDS[kind], normalization=normalization)
-    assert model.parameter_count == 2_220_829
 
 
 @pytest.mark.parametrize("activation", ["relu", "silu"])
@@ -232,7 +176,8 @@ def test_latent_points_have_the_coordinates_of_what_is_interpolated():
     positions = []
     model.encoder[0].register_forward_pre_hook(lambda _, args: positions.append(args[1]))
     model.double()(field(8), x)
-    expected = square(torch.linspace(float(x[0, 0, 0]), float(x[-1, 0, 0]), 7, dtype=x.dtype))
+    first, last = float(x[0, 0, 0]), float(x[-1, 0, 0])
+    expected = first + (last - first) * nodes(7)
     torch.testing.assert_close(positions[0], expected.flatten(0, 1))
 
 
@@ -295,51 +240,6 @@ def test_grids_of_two_sizes(settings):
     torch.testing.assert_close(model(a[:1], x, y), u[:1], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
-@pytest.mark.parametrize("settings", [SMALL, SMALL_INVERSE])
-def test_gradient_reaches_every_parameter(kind, settings):
-    model = shaken(GalerkinTransformer2d(**settings | {"attention": ALL_KINDS[kind]}))
-    y = None if settings is SMALL else cells(9)
-    model(field(21), cells(21), y).square().sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 0, name
-
-
-@pytest.mark.parametrize("kind", ALL_KINDS)
-def test_a_batch_equals_its_samples(kind):
-    model = shaken(small(attention=ALL_KINDS[kind])).eval()
-    a, x = field(20, 3), cells(20)
-    singles = torch.cat([model(one[None], x) for one in a])
-    torch.testing.assert_close(model(a, x), singles, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("settings", [SMALL, SMALL_INVERSE])
-def test_two_evaluations_are_bit_equal_with_every_dropout_on(settings):
-    rates = (
-        "attention_dropout", "dropout", "feedforward_dropout", "decoder_dropout",
-        "downscaler_dropout", "upscaler_dropout", "head_dropout", "latent_dropout",
-    )  # fmt: skip
-    model = GalerkinTransformer2d(**settings | dict.fromkeys(rates, 0.3)).eval()
-    a, x, y = field(21).float(), cells(21).float(), cells(9).float()
-    assert torch.equal(model(a, x, y), model(a, x, y))
-
-
-@pytest.mark.parametrize(
-    ("settings", "rates"),
-    [
-        (SMALL, ("attention_dropout", "dropout", "feedforward_dropout", "decoder_dropout",
-                 "downscaler_dropout", "upscaler_dropout", "latent_dropout")),
-        (SMALL_INVERSE, ("head_dropout", "latent_dropout")),
-    ],
-)  # fmt: skip
-def test_each_dropout_acts_in_training(settings, rates):
-    a, x = field(20), cells(20)
-    for rate in rates:
-        model = shaken(GalerkinTransformer2d(**settings | {rate: 0.2})).train()
-        assert not torch.equal(model(a, x), model(a, x)), rate
-
-
 @pytest.mark.parametrize("settings", [SMALL, SMALL_INVERSE])
 def test_latent_dropout_acts_before_the_encoder_and_before_the_decoder(settings):
     """Interpolated first and dropped then: on the grid of the output each value by itself."""
@@ -357,63 +257,6 @@ def test_latent_dropout_acts_before_the_encoder_and_before_the_decoder(settings)
         assert share == pytest.approx(0.25, abs=0.06)  # 4 deviations of 972 values
 
 
-def test_latent_dropout_is_nothing_in_evaluation():
-    """The decoder's input is then computed in another order."""
-    model = shaken(small(latent_dropout=0.25)).eval()
-    plain = small()
-    plain.double().load_state_dict(model.state_dict())
-    assert torch.equal(model(field(21), nodes(21)), plain.eval()(field(21), nodes(21)))
-
-
-def test_published_dropout_makes_two_evaluations_differ():
-    model = shaken(small(attention_dropout="published")).eval()
-    a, x = field(20), cells(20)
-    assert not torch.equal(model(a, x), model(a, x))
-
-
-def test_without_attention_its_layers_are_pointwise():
-    model = GalerkinTransformer2d(attention=None)
-    layer = 3 * (128**2 + 128) + 4 * 128 + (128 + 8) * 128 + 128
-    assert model.parameter_count == 2_220_829 - 6 * layer
-
-
-def test_a_copy_is_bit_equal():
-    model = small().eval()
-    a, x = field(20).float(), cells(20).float()
-    assert torch.equal(copy.deepcopy(model)(a, x), model(a, x))
-
-
-def test_converges_under_refinement():
-    """Attention on a fixed grid, so that what changes is the resolution of the data alone."""
-    model = shaken(small())
-
-    def values(n):
-        x = nodes(n)
-        a = torch.sin(math.pi * x).prod(-1)[None, ..., None]
-        return model(a, x)[0]
-
-    coarse, middle, fine = values(17), values(33), values(65)
-    first = (middle[::2, ::2] - coarse).abs().mean()
-    second = (fine[::2, ::2] - middle).abs().mean()
-    assert second < first
-
-
-@pytest.mark.parametrize(
-    ("a", "x", "y", "message"),
-    [
-        ((2, 9, 9), (9, 9, 2), None, r"input of shape \(batch, n1, n2, 1\), got \(2, 9, 9\)"),
-        ((2, 9, 9, 2), (9, 9, 2), None, r"\(batch, n1, n2, 1\), got \(2, 9, 9, 2\)"),
-        ((2, 9, 8, 1), (9, 9, 2), None, r"of shape \(9, 8, 2\), got \(9, 9, 2\)"),
-        ((2, 9, 9, 1), (9, 9, 2), (81, 2), r"of shape \(m1, m2, 2\), got \(81, 2\)"),
-        ((2, 9, 9, 1), (9, 9, 2), (9, 9, 1), r"of shape \(m1, m2, 2\), got \(9, 9, 1\)"),
-    ],
-)
-@pytest.mark.usefixtures("unchecked")
-def test_refuses_input_of_another_shape(a, x, y, message):
-    with pytest.raises(ValueError, match=message):
-        check_input(small(), torch.zeros(a), torch.zeros(x), y and torch.zeros(y))
-
-
 def test_refuses_impossible_sizes():
     with pytest.raises(ValueError, match="heads must divide width, got heads=5, width=12"):
         small(heads=5)
@@ -421,18 +264,3 @@ def test_refuses_impossible_sizes():
         small(latent=1)
     with pytest.raises(ValueError, match="4 modes need a grid of at least 8 points, got 7 x 7"):
         small()(torch.zeros(1, 7, 7, 1), cells(7).float())
-
-
-def test_overfits_four_samples():
-    torch.manual_seed(0)
-    model = small(width=24, heads=2, feedforward=48, decoder_width=12, head_width=24)
-    x = cells(18).float()
-    a = torch.stack([torch.sin(math.pi * (x[..., :1] * (s + 1) + x[..., 1:])) for s in range(4)])
-    u = a.square() - 0.5
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for _ in range(60):
-        loss = (model(a, x) - u).square().mean() / u.square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert float(loss.detach().sqrt()) < 0.2

@@ -6,23 +6,15 @@ import torch
 from operators.models.htnet import HTNet, WindowAttention
 from operators.nn.resample import stretched
 from operators.nn.windows import joined, windows
+from tests.operators.drawn import points, same, shaken
 from tests.oracles.plain_htnet import plain_htnet
-
-
-def points(*sizes):
-    axes = [torch.arange(n, dtype=torch.float64) / n for n in sizes]
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
 def small(**settings):
     """In float64 with weights of order one, so that every term counts."""
     torch.manual_seed(0)
-    model = HTNet(**{"width": 4, "levels": 2, "window": 2, "modes": 3, "decoder_depth": 2,
-                     "head_width": 6, "padding_points": 5} | settings)  # fmt: skip
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double()
+    return shaken(HTNet(**{"width": 4, "levels": 2, "window": 2, "modes": 3, "decoder_depth": 2,
+                     "head_width": 6, "padding_points": 5} | settings))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -31,22 +23,13 @@ def small(**settings):
 def test_is_the_released_network_written_out(settings):
     model = small(in_channels=2, out_channels=3, **settings)
     a = torch.randn(2, 8, 16, 2, dtype=torch.float64, requires_grad=True)
-    outputs = [model(a, points(8, 16)), plain_htnet(model, a)]
-    torch.testing.assert_close(*outputs, rtol=1e-10, atol=1e-10)
-    inputs = [a, *model.parameters()]
-    gradients = [torch.autograd.grad(u.square().sum(), inputs) for u in outputs]
-    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("name", "released", "idle"),
-    # the released class counts blocks whose results are not used, and one linear map
-    [("darcy", 13_368_532, 64 * 128 + 128), ("navier-stokes", 1_219_389, 142_305 + 840)],
-)
-def test_presets_have_the_released_number_of_parameters_that_are_used(name, released, idle):
-    preset = HTNet.presets[name]
-    model = HTNet(in_channels=preset.channels[0], **preset.settings)
-    assert model.parameter_count == preset.parameters == released - idle
+    same(
+        model(a, points(8, 16)),
+        plain_htnet(model, a),
+        [a, *model.parameters()],
+        rtol=1e-9,
+        atol=1e-9,
+    )
 
 
 @pytest.mark.parametrize("sizes", [(6,), (6, 4)])
@@ -95,21 +78,6 @@ def test_features_of_a_stride_are_interpolated(sizes):
     coarse = tuple((n - 3) // 2 + 1 for n in sizes)  # a zero at each end
     inside = seen[0][(slice(None), *map(slice, coarse))]
     torch.testing.assert_close(found[0], stretched(inside, sizes))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dim": 3}, "dim must be 1 or 2, got 3"),
-        ({"heads": 3}, "heads must divide width, got heads=3, width=4"),
-        ({"window": 0}, "window must be at least 1, got 0"),
-        ({"patch": 1, "stride": 2}, "patch must be at least stride, got patch=1, stride=2"),
-        ({"padding_points": -1}, "padding_points must be at least 0, got -1"),
-    ],
-)
-def test_refuses_impossible_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        small(**settings)
 
 
 def test_refuses_grids_smaller_than_a_patch():

@@ -1,13 +1,10 @@
 """LNO against the released code in other words, and what its scores are and are not made of."""
 
-import copy
-
 import pytest
 import torch
 
-from operators.base import check_input
 from operators.models.lno import LNO
-from tests.operators.drawn import cloud, graded
+from tests.operators.drawn import cloud, same_as_copy, shaken
 from tests.oracles.plain_lno import PlainLNO
 
 SIZES = {"width": 12, "depth": 2, "heads": 3, "latents": 5, "mlp_depth": 2}
@@ -16,11 +13,7 @@ SIZES = {"width": 12, "depth": 2, "heads": 3, "latents": 5, "mlp_depth": 2}
 def small(**settings):
     """In float64, with weights of order one, so that every term counts."""
     torch.manual_seed(1)
-    model = LNO(**SIZES | settings)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.double()
+    return shaken(LNO(**SIZES | settings))
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -33,30 +26,7 @@ def test_is_the_released_operator_with_its_gradients(shared, coordinates):
     plain = PlainLNO(features.shape[-1], 2, 2, 12, 2, 3, 5, 2).double()
     plain.copy_from(model)
     u, expected = model(a, x[0] if shared else x), plain(x, features)
-    torch.testing.assert_close(u, expected, rtol=1e-10, atol=1e-10)
-    for v in (u, expected):
-        v.square().sum().backward()
-    again = copy.deepcopy(plain)  # with the gradients of ours in place of its weights
-    again.copy_from(graded(model))
-    for mine, theirs in zip(again.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(mine.detach(), theirs.grad, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("channels", "settings", "count"),
-    [
-        ((1, 1), {}, 762_113),  # Darcy
-        ((10, 1), {"width": 256, "depth": 8}, 5_076_481),  # Navier-Stokes
-        ((2, 1), {"width": 192, "mlp_depth": 3, "coordinates": "none"}, 1_831_745),  # Elasticity
-        # Airfoil and Pipe with positions alone; the released data have places in the grid beside
-        ((2, 1), {"depth": 8, "coordinates": "none"}, 1_291_905),
-        ((2, 1), {"depth": 8, "indices": True}, 1_291_905 + 2 * 128),
-    ],
-)
-def test_number_of_parameters(channels, settings, count):
-    with torch.device("meta"):
-        model = LNO(in_channels=channels[0], out_channels=channels[1], **settings)
-    assert model.parameter_count == count
+    same_as_copy(u, expected, model, plain)
 
 
 def test_is_known_at_points_where_the_input_is_not():
@@ -105,41 +75,3 @@ def test_places_in_the_grid_stand_for_the_positions_of_a_mesh():
     with pytest.raises(ValueError, match="y must be None"):
         model(a, x, x)
     assert "cloud" not in model.domains
-
-
-@pytest.mark.parametrize("coordinates", ["raw", "periodic", "none"])
-def test_converges_under_refinement(coordinates):
-    """Means over points are quadratures: the first order where coordinates have a jump."""
-    model = small(dim=1, coordinates=coordinates)
-
-    def values(n):
-        x = torch.arange(n, dtype=torch.float64)[:, None] / n
-        return model(torch.sin(2 * torch.pi * x)[None] + 0.3, x, x[:: n // 64])
-
-    change = (values(512) - values(256)).abs().max()
-    if coordinates == "periodic":
-        assert change < 1e-10
-    else:
-        assert change < 0.6 * (values(256) - values(128)).abs().max()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dim": 3}, "dim must be 1 or 2, got 3"),
-        ({"heads": 5}, "heads must divide width, got heads=5, width=12"),
-        ({"latents": 1}, "latents must be at least 2, got 1"),
-        ({"depth": 0}, "depth must be at least 1, got 0"),
-        ({"mlp_depth": -1}, "mlp_depth must be at least 0, got -1"),
-    ],
-)
-def test_refuses_impossible_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        small(**settings)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_refuses_input_of_another_shape():
-    a, x = cloud()
-    with pytest.raises(ValueError, match=r"expected input of shape .* got \(2, 9, 2\)"):
-        check_input(small(), torch.cat([a, a], -1), x)

@@ -6,24 +6,12 @@ import math
 import pytest
 import torch
 
-from operators.base import check_input
 from operators.models.ono import ONO, LinearAttention
 from operators.nn.eigenfunctions import Normalized, Orthonormal
 from operators.nn.nystrom import NystromAttention
 from operators.training.recording import Watch
-from tests.operators.drawn import shaken
+from tests.operators.drawn import points, shaken
 from tests.oracles.plain_ono import PlainONO
-
-ATTENTIONS = ["linear", "galerkin", "nystrom"]
-
-
-def points(n, dtype=torch.float64):
-    return torch.arange(n, dtype=dtype)[:, None] / n
-
-
-def square(n1, n2, dtype=torch.float64):
-    axes = ((torch.arange(n, dtype=dtype) + 0.5) / n for n in (n1, n2))
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
 def small(**settings):
@@ -43,38 +31,6 @@ def trained(model, x, c_in=1):
 def mean_product(psi):
     """(1/BN) Σ ψᵢψⱼ over samples and points."""
     return torch.einsum("bni,bnj->ij", psi, psi) / (psi.shape[0] * psi.shape[1])
-
-
-@pytest.mark.parametrize("name", ONO.presets)
-def test_presets_have_their_number_of_parameters(name):
-    preset = ONO.presets[name]
-    c_in, c_out = preset.channels
-    with torch.device("meta"):
-        model = ONO(in_channels=c_in, out_channels=c_out, dim=preset.dim, **preset.settings)
-    assert model.parameter_count == preset.parameters
-
-
-def test_the_darcy_count_is_the_sum_of_its_parts():
-    d, h, k = 128, 256, 32
-    mlp = d * h + h + h * d + d
-    attention = 3 * d * d + d * d + d + 8 * 33  # the convolution has 33 weights for each head
-    layer = attention + mlp + (d * k + k) + k + 3 * 2 * d
-    first = (3 * h + h) + (h * h + h)
-    assert ONO.presets["darcy"].parameters == first + 10 * layer + 9 * mlp + d + 1
-
-
-@pytest.mark.parametrize(
-    ("name", "expansion", "depth", "features"),
-    [("airfoil", 1, 6, 2), ("pipe", 1, 8, 2), ("pipe-library", 2, 8, 2), ("elasticity", 1, 8, 3)],
-)
-def test_the_counts_of_meshes_are_the_sums_of_their_parts(name, expansion, depth, features):
-    d, k = 128, 8
-    h = expansion * d
-    mlp = d * h + h + h * d + d
-    attention = 4 * d * d + d + 8 * 33
-    layer = attention + mlp + (d * k + k) + k + 3 * 2 * d
-    first = (features * 2 * d + 2 * d) + (4 * d * d + 2 * d)
-    assert ONO.presets[name].parameters == first + depth * layer + (depth - 1) * mlp + d + 1
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -263,89 +219,10 @@ def test_weights_start_small_and_biases_with_zero():
     assert isinstance(model.layers[0].attention, NystromAttention)
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("queries", [False, True])
-@pytest.mark.parametrize("dim", [1, 2])
-def test_gradient_reaches_every_parameter(attention, queries, dim):
-    model = shaken(small(attention=attention, queries=queries, dim=dim, in_channels=2))
-    x = points(12) if dim == 1 else square(4, 5)
-    y = x[:3] if queries else None
-    a = torch.randn(2, *x.shape[:-1], 2, dtype=torch.float64)
-    u = model(a, x, y)
-    assert u.shape == (2, *(x if y is None else y).shape[:-1], 1)
-    u.square().sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 0, name
-
-
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_a_batch_equals_its_samples_in_evaluation_and_not_in_training(attention):
-    x = points(12)
-    model = trained(shaken(small(attention=attention)), x)
-    a = torch.randn(3, 12, 1, dtype=torch.float64)
-    singles = torch.cat([model(one[None], x) for one in a])
-    torch.testing.assert_close(model(a, x), singles, rtol=1e-8, atol=1e-8)
-    assert torch.equal(model(a, x), model(a, x))
-    model.train()
-    assert (model(a, x)[:1] - model(a[:1], x)).abs().max() > 1e-3
-
-
-def test_saves_loads_and_copies_the_average(tmp_path):
-    x = points(12)
-    model = trained(shaken(small()), x)
-    a = torch.randn(3, 12, 1, dtype=torch.float64)
-    torch.save(model.state_dict(), tmp_path / "state.pt")
-    loaded = small().double().eval()  # fresh, with the buffers there already
-    loaded.load_state_dict(torch.load(tmp_path / "state.pt"))
-    assert torch.equal(loaded(a, x), model(a, x))
-    assert torch.equal(copy.deepcopy(model)(a, x), model(a, x))
-    fresh = small().double().eval()
-    fresh.load_state_dict(dict(model.named_parameters()), strict=False)  # without the average
-    assert (fresh(a, x) - model(a, x)).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("attention", ["linear", "galerkin"])
-@pytest.mark.parametrize("dim", [1, 2])
-def test_without_coordinates_it_commutes_with_shifts(attention, dim):
-    x = points(12) if dim == 1 else square(4, 6)
-    model = trained(shaken(small(dim=dim, attention=attention, coordinates="none")), x)
-    a = torch.randn(2, *x.shape[:-1], 1, dtype=torch.float64)
-    shift, axes = (5, 1) if dim == 1 else ((3, 2), (1, 2))
-    torch.testing.assert_close(
-        model(a.roll(shift, axes), x), model(a, x).roll(shift, axes), rtol=1e-8, atol=1e-8
-    )
-
-
-@pytest.mark.parametrize("attention", ["linear", "galerkin"])
-@pytest.mark.parametrize("coordinates", ["raw", "periodic"])
-def test_the_order_of_the_points_does_not_matter(attention, coordinates):
-    x = points(12)
-    model = trained(shaken(small(attention=attention, coordinates=coordinates)), x)
-    a, order = torch.randn(2, 12, 1, dtype=torch.float64), torch.randperm(12)
-    u = model(a[:, order], x[order])
-    torch.testing.assert_close(u, model(a, x)[:, order], rtol=1e-8, atol=1e-8)
-
-
-def test_periodic_coordinates_have_no_jump_at_the_ends():
-    x = points(12)
-    model = trained(shaken(small(coordinates="periodic")), x)
-    a = torch.randn(2, 12, 1, dtype=torch.float64)
-    torch.testing.assert_close(model(a, x + 1), model(a, x), rtol=1e-8, atol=1e-8)
-
-
 @torch.no_grad()
 def refined(model, n):
     x = points(n)
     return model((torch.sin(2 * torch.pi * x) + 0.3)[None], x)[0]
-
-
-@pytest.mark.parametrize("attention", ["linear", "galerkin"])
-def test_values_converge_under_refinement(attention):
-    """Sums over points of smooth periodic functions are quadratures of high order."""
-    model = shaken(small(attention=attention, coordinates="periodic"))
-    trained(model, points(32))
-    torch.testing.assert_close(refined(model, 128)[::4], refined(model, 32), rtol=1e-6, atol=1e-6)
 
 
 def test_the_published_sum_leaves_the_residual_a_share_that_depends_on_the_grid():
@@ -389,85 +266,6 @@ def test_points_of_the_output_that_are_asked_for_twice_change_nothing():
     torch.testing.assert_close(model(a, x, twice)[:, :16], model(a, x), rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.usefixtures("unchecked")
-def test_compiles_without_a_break():
-    torch.compiler.reset()
-    model = small(queries=True)
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    a, x, y = torch.randn(2, 16, 1), points(16, torch.float32), torch.rand(5, 1)
-    plain = copy.deepcopy(model)
-    torch.testing.assert_close(compiled(a, x, y), plain(a, x, y))
-    buffers = dict(plain.named_buffers())
-    for name, buffer in model.named_buffers():
-        torch.testing.assert_close(buffer, buffers[name])
-
-
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_single_precision_agrees_with_double(attention):
-    torch.manual_seed(0)
-    model = small(attention=attention)
-    exact = copy.deepcopy(model).double()
-    a = torch.randn(4, 12, 1)
-    u, v = model(a, points(12, torch.float32)), exact(a.double(), points(12))
-    # of functions that nearly coincide at the start: the jitter lets 10³ times 10⁻⁷ through
-    assert (u - v).abs().max() < 1e-3 * v.abs().max()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dim": 3}, "dim must be 1 or 2, got 3"),
-        ({"heads": 5}, "heads must divide width, got heads=5, width=12"),
-        ({"heads": 0}, "heads must divide width, got heads=0, width=12"),
-        ({"eigenfunctions": 0}, "must be at least 1, got 12, 0, 2, 4"),
-        ({"depth": 0}, "depth must be at least 1, got 0"),
-        ({"depth": 1, "queries": True}, "depth must be at least 2, got 1"),
-        ({"momentum": 1.0}, r"momentum lies in \[0, 1\), got 1.0"),
-        ({"jitter": 0.0}, "jitter must be positive, got 0.0"),
-        ({"coordinates": "none", "queries": True}, "queries need coordinates"),
-        ({"query_time": True}, "query_time needs queries"),
-    ],
-)
-def test_refuses_impossible_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        small(**settings)
-
-
-def test_refuses_points_of_the_output_without_queries():
-    with pytest.raises(ValueError, match="y must be None"):
-        small()(torch.zeros(1, 16, 1), points(16, torch.float32), points(8, torch.float32))
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_refuses_input_of_another_shape():
-    # what forward calls first; here the run-time check of annotations would come before it
-    with pytest.raises(ValueError, match=r"expected coordinates of shape \(16, 2\)"):
-        check_input(small(dim=2), torch.zeros(2, 16, 1), points(16))
-
-
-def test_overfits_eight_samples():
-    torch.manual_seed(0)
-    model = small(width=32, heads=4, eigenfunctions=4, coordinates="periodic")
-    x = points(32, torch.float32)
-    a = torch.stack([torch.sin(2 * torch.pi * (x + s / 8)) * (1 + s / 8) for s in range(8)])
-    u = a.square() - 0.5
-    steps = 160
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    # the average of the covariances meets the last one as the rate goes to zero
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, 1e-2, total_steps=steps, cycle_momentum=False
-    )
-    for _ in range(steps):
-        loss = (model(a, x) - u).square().mean() / u.square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-    error = (model.eval()(a, x) - u).square().mean() / u.square().mean()
-    assert float(error.detach().sqrt()) < 0.08
-
-
 @pytest.mark.parametrize("attention", ["linear", "nystrom"])
 def test_is_the_released_operator_written_out(attention):
     """On 8 x 8 points, whose segments are of equal size; one sample, of which the maxima of the
@@ -480,7 +278,7 @@ def test_is_the_released_operator_written_out(attention):
     plain = PlainONO(attention, width=12, depth=2, heads=1, k=5, landmarks=16).double()
     model = shaken(model).train()
     plain.copy_from(model)
-    a, x = torch.randn(1, 8, 8, 1, dtype=torch.float64), square(8, 8)
+    a, x = torch.randn(1, 8, 8, 1, dtype=torch.float64), points(8, 8, kind="cell")
     # 1e-7: the condition of the covariance
     torch.testing.assert_close(model(a, x), plain(a, x), rtol=1e-7, atol=1e-7)
 
@@ -495,7 +293,7 @@ def test_with_a_norm_in_place_of_the_factor_it_is_the_released_operator(normaliz
     model = shaken(model).train()
     plain = PlainONO("linear", width=12, depth=3, heads=2, k=5, norm=normalization).double()
     plain.copy_from(model)
-    a, x = torch.randn(3, 6, 5, 1, dtype=torch.float64), square(6, 5)
+    a, x = torch.randn(3, 6, 5, 1, dtype=torch.float64), points(6, 5, kind="cell")
     torch.testing.assert_close(model(a, x), plain(a, x), rtol=1e-10, atol=1e-10)
     for one in (model, plain):
         one(a, x).square().sum().backward()
@@ -518,11 +316,3 @@ def test_a_batch_norm_has_the_moments_of_the_points_that_are_no_padding():
     assert padded[1, 4:].abs().max() == 0
     torch.testing.assert_close(norms[0].state_dict(), norms[1].state_dict())
     torch.testing.assert_close(alone[0].mean(0), norms[1].norm.bias)
-
-
-def test_the_models_of_30_layers_have_ten_million_parameters_of_the_same_width():
-    for name in ("elasticity-30", "plasticity-30"):
-        preset = ONO.presets[name]
-        assert preset.settings["depth"] == 30
-        assert "width" not in preset.settings  # 128, the default
-        assert preset.parameters == pytest.approx(1e7, rel=0.02)

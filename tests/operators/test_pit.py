@@ -1,6 +1,5 @@
 """PiT and its attentions against formulas written out point by point, in float64."""
 
-import copy
 import itertools
 import math
 
@@ -19,23 +18,14 @@ from operators.nn.position import (
     SquaredDistance,
     neighbours,
 )
-from tests.operators.drawn import shaken
+from tests.operators.drawn import points, shaken
 
 PLAIN, TORUS = SquaredDistance(False, 1.0), SquaredDistance(True, 0.25)
 ATTENTIONS = ["position", "self-position", "self-a", "self-b"]
 
 
-def line(n, dtype=torch.float64):
-    return torch.arange(n, dtype=dtype)[:, None] / n
-
-
-def square(n, dtype=torch.float64, start=0.0):
-    axis = (torch.arange(n, dtype=dtype) + start) / n
-    return torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-
-
 def grid(dim, n, dtype=torch.float64):
-    return line(n, dtype) if dim == 1 else square(n, dtype)
+    return points(*[n] * dim, dtype=dtype)
 
 
 def small(**settings):
@@ -56,15 +46,6 @@ def squared(y, x, periodic, scale):
     return min(
         sum((p - q - s) ** 2 for p, q, s in zip(y, x, shift, strict=True)) for shift in shifts
     ) / (scale)
-
-
-@pytest.mark.parametrize("name", PiT.presets)
-def test_has_the_published_number_of_parameters(name):
-    preset = PiT.presets[name]
-    inputs, outputs = preset.channels
-    with torch.device("meta"):
-        model = PiT(in_channels=inputs, out_channels=outputs, dim=preset.dim, **preset.settings)
-    assert model.parameter_count == preset.parameters
 
 
 @pytest.mark.parametrize("periodic", [False, True])
@@ -92,7 +73,7 @@ def test_neighbours_are_those_up_to_the_percentile_of_numpy(locality):
 
 
 def test_neighbours_on_a_periodic_line_are_counted():
-    x = line(201)
+    x = points(201)
     # entry 4 of the sorted row, of 201, is the second pair of neighbours; 5 and 6 are the third
     assert neighbours(TORUS(x, x), 2.0).sum(1).unique().tolist() == [5]
     assert neighbours(TORUS(x, x), 2.5).sum(1).unique().tolist() == [7]
@@ -102,9 +83,12 @@ def test_neighbours_on_a_periodic_line_are_counted():
 @pytest.mark.parametrize("n", [30, 141])
 def test_rounding_of_the_coordinates_does_not_part_equal_distances(n):
     # in 32 bits the four nearest of a cell centre lie at several distances
-    x, y = square(n, torch.float32, 0.5).flatten(0, 1), square(10, torch.float32, 0.5).flatten(0, 1)
+    x, y = (
+        points(n, n, kind="cell", dtype=torch.float32).flatten(0, 1),
+        points(10, 10, kind="cell", dtype=torch.float32).flatten(0, 1),
+    )
     single = neighbours(SquaredDistance(True, 0.5)(y, x), 2.0)
-    exact = square(n, torch.float64, 0.5).flatten(0, 1), square(10, start=0.5).flatten(0, 1)
+    exact = points(n, n, kind="cell").flatten(0, 1), points(10, 10, kind="cell").flatten(0, 1)
     assert torch.equal(single, neighbours(SquaredDistance(True, 0.5)(exact[1], exact[0]), 2.0))
     # one row is the next one, shifted: all have as many
     assert n % 10 or len(single.sum(1).unique()) == 1
@@ -216,7 +200,7 @@ def test_global_position_attention_is_the_normalised_gaussian_mean():
     s = (np.arange(200_000) + 0.5) / 200_000 - 0.5
     weight = np.exp(-rate * s**2)
     damping = float((weight * np.cos(2 * np.pi * s)).sum() / weight.sum())
-    x, y = line(64), torch.tensor([[0.123], [0.71]], dtype=torch.float64)
+    x, y = points(64), torch.tensor([[0.123], [0.71]], dtype=torch.float64)
     v = layer(torch.sin(2 * torch.pi * x)[None], x, y)[0]
     torch.testing.assert_close(v, gelu(damping * torch.sin(2 * torch.pi * y)), rtol=1e-6, atol=1e-6)
 
@@ -302,9 +286,9 @@ def test_places_in_the_grid_stand_for_positions_where_asked_for():
 
 
 def test_latent_mesh_is_the_product_of_half_open_grids():
-    assert torch.equal(mesh(4, line(3)), line(4))
-    assert torch.equal(mesh(4, square(3).flatten(0, 1)), square(4).flatten(0, 1))
-    assert mesh([1, 2], square(3).flatten(0, 1)).tolist() == [[0.0, 0.0], [0.0, 0.5]]
+    assert torch.equal(mesh(4, points(3)), points(4))
+    assert torch.equal(mesh(4, points(3, 3).flatten(0, 1)), points(4, 4).flatten(0, 1))
+    assert mesh([1, 2], points(3, 3).flatten(0, 1)).tolist() == [[0.0, 0.0], [0.0, 0.5]]
 
 
 def test_one_number_of_points_stands_for_that_of_each_axis():
@@ -315,41 +299,6 @@ def test_one_number_of_points_stands_for_that_of_each_axis():
     assert not torch.allclose(alike(a, x), other(a, x))
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_gradient_reaches_every_parameter(attention):
-    model = shaken(small(attention=attention))
-    model(torch.randn(2, 16, 1, dtype=torch.float64), line(16)).square().sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 0, name
-
-
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_the_order_of_the_points_does_not_matter(attention):
-    model = shaken(small(attention=attention))
-    a, x, order = torch.randn(2, 24, 1, dtype=torch.float64), line(24), torch.randperm(24)
-    torch.testing.assert_close(model(a[:, order], x[order]), model(a, x)[:, order])
-
-
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("dim", [1, 2])
-def test_commutes_with_shifts_by_steps_of_the_latent_mesh(attention, dim):
-    model = shaken(small(dim=dim, attention=attention, coordinates="none", latent=4))
-    x = grid(dim, 12)
-    a = torch.randn(2, *[12] * dim, 1, dtype=torch.float64)
-    axes = tuple(range(1, dim + 1))
-    steps = (3, 6)[:dim]  # three points of the grid are one step of the latent mesh
-    shifted = model(a.roll(steps, axes), x)
-    torch.testing.assert_close(shifted, model(a, x).roll(steps, axes))
-
-
-def test_periodic_coordinates_have_no_jump():
-    model = shaken(small(coordinates="periodic"))
-    a = torch.randn(1, 16, 1, dtype=torch.float64)
-    x = line(16)
-    torch.testing.assert_close(model(a, x, x + 1), model(a, x))
-
-
 @pytest.mark.parametrize("dim", [1, 2])
 def test_predicts_at_any_points(dim):
     model = shaken(small(dim=dim, attention="self-b", sharpening=False))
@@ -358,98 +307,3 @@ def test_predicts_at_any_points(dim):
     torch.testing.assert_close(model(a, x, x[half]), model(a, x)[(slice(None), *half)])
     y = torch.rand(*[5, 7][:dim], dim, dtype=torch.float64)
     assert model(a, x, y).shape == (2, *[5, 7][:dim], 1)
-
-
-@pytest.mark.parametrize(
-    ("dim", "attention", "sizes"),
-    [(1, "position", (512, 1024)), (1, "self-position", (256, 512)), (2, "position", (48, 96))],
-)
-@torch.no_grad()
-def test_converges_under_refinement(dim, attention, sizes):
-    """Neighbourhoods are fractions of the points: their radii differ by about a spacing."""
-    model = shaken(small(dim=dim, attention=attention, sharpening=dim == 1))
-
-    def values(n):
-        x = grid(dim, n)
-        a = (torch.sin(2 * torch.pi * x[..., :1]) + 0.3)[None]
-        if attention == "self-position":
-            return model(a, x)[0, :: n // 8]
-        return model(a, x, grid(dim, 8))[0]
-
-    coarse, fine = (values(n) for n in sizes)
-    assert float((coarse - fine).norm() / fine.norm()) < 0.02
-
-
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("dim", [1, 2])
-def test_single_precision_agrees_with_double(attention, dim):
-    model = small(dim=dim, attention=attention)
-    axis = (torch.arange(15) + 0.5) / 15
-    x = axis[:, None] if dim == 1 else square(15, torch.float32, 0.5)
-    a = torch.randn(2, *[15] * dim, 1)
-    single = model(a, x)
-    double = copy.deepcopy(model).double()(a.double(), x.double())
-    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.usefixtures("unchecked")  # the checks of annotations do not compile
-@pytest.mark.parametrize("attention", ["position", "self-position"])
-def test_compiles_into_one_graph(attention):
-    model = small(dim=2, attention=attention, depth=1).eval()
-    a, x = torch.randn(2, 9, 9, 1), square(9, torch.float32)
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(a, x), model(a, x))
-
-
-@pytest.mark.parametrize("attention", ["self-position", "self-a"])
-def test_refuses_points_of_the_output_without_a_latent_mesh(attention):
-    with pytest.raises(ValueError, match="y must be None"):
-        small(attention=attention)(torch.zeros(1, 16, 1), line(16).float(), line(8).float())
-    with pytest.raises(ValueError, match="y must be None"):
-        small(latent="input")(torch.zeros(1, 16, 1), line(16).float(), line(8).float())
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dim": 3}, "dim must be 1 or 2, got 3"),
-        ({"heads": 3}, "heads must divide width, got heads=3, width=8"),
-        ({"heads": 0}, "heads must divide width, got heads=0, width=8"),
-        ({"latent": 0}, "expected latent >= 1, depth >= 0, got latent=0, depth=2"),
-        ({"latent": [8, 0], "dim": 2}, r"expected latent >= 1, depth >= 0, got latent=\[8, 0\]"),
-        ({"latent": [8], "dim": 2}, r"one number for each of 2 axes, got \[8\]"),
-        ({"latent": []}, r"expected latent >= 1, depth >= 0, got latent=\[\], depth=2"),
-        ({"encoder_locality": 0.0}, r"encoder_locality lies in \(0, 100\], got 0.0"),
-        ({"decoder_locality": 200.0}, r"decoder_locality lies in \(0, 100\], got 200.0"),
-        ({"scale": 0.0}, "scale must be positive, got 0.0"),
-    ],
-)
-def test_refuses_impossible_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        small(**settings)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_refuses_input_of_another_shape():
-    model = small(dim=2)
-    with pytest.raises(ValueError, match=r"expected coordinates of shape \(16, 2\)"):
-        model(torch.zeros(2, 16, 1), line(16))
-    with pytest.raises(ValueError, match=r"expected coordinates of shape \(8, 8, 2\)"):
-        model(torch.zeros(2, 8, 8, 1), square(9))
-
-
-@pytest.mark.usefixtures("unchecked")  # a third faster
-def test_overfits_eight_samples():
-    torch.manual_seed(0)
-    # of 32 points one percent is the point itself
-    model = PiT(width=64, heads=4, latent=32, encoder_locality=1.0, decoder_locality=1.0)
-    x = line(32, torch.float32)
-    a = torch.stack([torch.sin(2 * torch.pi * (x + s / 8)) * (1 + s / 8) for s in range(8)])
-    u = a.square() - 0.5
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(100):
-        loss = (model(a, x) - u).square().mean() / u.square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert float(loss.detach().sqrt()) < 0.02

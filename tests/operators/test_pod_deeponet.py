@@ -7,13 +7,9 @@ from torch import nn
 from operators.data import Rollout, open_pairs
 from operators.models.pod_deeponet import PODDeepONet, pod
 from operators.transforms import Extent, Normalizer, Predictor
+from tests.operators.drawn import points
 from tests.operators.test_task import POINTS, smooth
 from tests.oracles.plain_pod_deeponet import PlainPODDeepONet, components
-
-
-def axis(n, dim=1):
-    line = torch.arange(n, dtype=torch.float64) / (n - 1)
-    return torch.stack(torch.meshgrid([line] * dim, indexing="ij"), dim=-1)
 
 
 def adapted(x, samples=40, outputs=1, **settings):
@@ -35,7 +31,7 @@ def test_equals_the_released_network_in_values_and_gradients(name):
     """Of its structure, with the modes of the covariance of all points."""
     convolution = name == "darcy"
     side, modes = (13, 5) if convolution else (12, 4)
-    x = axis(side, 2 if convolution else 1)
+    x = points(*[side] * (2 if convolution else 1), kind="nodal")
     how = (
         {"branch": "convolution", "branch_depth": 1, "channels": 3, "activation": "relu"}
         if convolution
@@ -102,7 +98,7 @@ def test_modes_stay_orthonormal_where_the_samples_have_fewer_dimensions():
 
 def test_channels_share_coefficients():
     """A mode is a function of the point and the channel, as those of a block of frames."""
-    x = axis(10)
+    x = points(10, kind="nodal")
     model, u = adapted(x, outputs=3, sensors=10, sensor_grid="ends", basis=6)
     mean, basis = map(torch.from_numpy, components(u.flatten(1).numpy()))
     up_to_signs(model.modes.flatten(1).T, basis[:, :6])
@@ -113,7 +109,7 @@ def test_channels_share_coefficients():
 
 
 def test_the_modes_are_neither_trained_nor_found_twice():
-    x = axis(12)
+    x = points(12, kind="nodal")
     model, u = adapted(x, sensors=12, sensor_grid="ends", basis=4)
     assert {name for name, _ in model.named_buffers()} == {"mean", "modes", "places"}
     assert not any(buffer.requires_grad for buffer in model.buffers())
@@ -125,24 +121,24 @@ def test_the_modes_are_neither_trained_nor_found_twice():
 
 
 def test_without_modes_nothing_is_predicted():
-    model, x = PODDeepONet(sensors=12), axis(12).float()
+    model, x = PODDeepONet(sensors=12), points(12, kind="nodal").float()
     assert model.eval()(torch.randn(2, 12, 1), x).isnan().all()
     assert model.train()(torch.randn(2, 12, 1), x).isnan().all()
 
 
 @pytest.mark.parametrize("moved", [0.01, -0.3])
 def test_other_points_are_refused(moved):
-    x = axis(12)
+    x = points(12, kind="nodal")
     model, _ = adapted(x, sensors=12, sensor_grid="ends", basis=4)
     with pytest.raises(ValueError, match="functions on 12 points, got 23"):
-        model(torch.zeros(1, 23, 1).double(), axis(23))
+        model(torch.zeros(1, 23, 1).double(), points(23, kind="nodal"))
     with pytest.raises(ValueError, match="functions on the 12 points of training, got other"):
         model.eval()(torch.zeros(1, 12, 1).double(), x + moved)
     model(torch.zeros(1, 12, 1).double(), x + 1e-9)  # as after another rounding
 
 
 def test_more_points_than_sensors():
-    x = axis(23)
+    x = points(23, kind="nodal")
     model, _ = adapted(x, sensors=12, sensor_grid="ends", points=23, basis=4)
     a = torch.randn(2, 23, 1, dtype=torch.float64)
     other = a.clone()

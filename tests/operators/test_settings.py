@@ -41,7 +41,6 @@ class Beside:
 
 
 FRAMES = Beside({"frame_channels": 2, "frame_padding": 9}, (2, 8))
-ON_POINTS = {"sensor_grid": "points"}
 # what only says which grids are refused
 REFUSES = {("pod-deeponet", "points")}
 BESIDE = {

@@ -7,7 +7,6 @@ import torch
 
 from operators.models.upt import UPT
 from operators.nn.supernodes import BITS, places_on_curve, points_near, supernodes
-from tests.operators.drawn import cloud as values
 from tests.operators.drawn import shaken
 from tests.oracles.plain_upt import PlainUPT
 
@@ -173,29 +172,6 @@ def test_points_at_one_distance_are_neighbours_alike():
     assert int(points_near(copies[:, :1], copies, 0.1, 3)[1].sum()) == 3
 
 
-def test_is_known_at_points_where_the_input_is_not():
-    model = small()
-    a, x = values()
-    y = torch.cat([x[:, :4], torch.rand(2, 3, 2, dtype=torch.float64)], dim=1)
-    u = model(a, x, y)
-    torch.testing.assert_close(u[:, :4], model(a, x)[:, :4])
-    torch.testing.assert_close(u[:, 5:6], model(a, x, y[:, 5:6]))
-    assert not torch.allclose(u[:, 4], u[:, 5])
-
-
-def test_different_clouds_of_a_batch_equal_one_by_one():
-    """Fewer points than supernodes, and fewer than neighbours, among them."""
-    for scaling in ("sample", "unit"):
-        model = small(scaling=scaling, radius=0.7, neighbours=8)
-        x, a = cloud(25, 2, 3), torch.randn(3, 25, 1, dtype=torch.float64)
-        y, counts = cloud(11, 2, 3), (25, 14, 4)
-        mask = torch.arange(25) < torch.tensor(counts)[:, None]
-        found = model(a, torch.where(mask[..., None], x, 9.0), y, mask)
-        for i, n in enumerate(counts):
-            alone = model(a[i : i + 1, :n], x[i, :n], y[i])[0]
-            torch.testing.assert_close(found[i], alone, rtol=1e-10, atol=1e-10)
-
-
 def test_scaled_coordinates_do_not_see_place_and_size_of_the_domain():
     model = small(scaling="sample")
     x, y, a = cloud(40), cloud(9), torch.randn(2, 40, 1, dtype=torch.float64)
@@ -230,25 +206,3 @@ def test_weights_start_by_the_law_of_glorot():
     assert 1.9 < float(latents.abs().max()) <= 2
     # the variance of a normal variable that is cut off at 2 is 0.774
     assert float(latents.var()) == pytest.approx(0.774, abs=0.02)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dim": 3}, "dim must be 1 or 2, got 3"),
-        ({"encoder_heads": 5}, "heads must divide width, got heads=5, width=12"),
-        ({"heads": 5}, "heads must divide width, got heads=5, width=18"),
-        ({"decoder_heads": 3}, "heads must divide width, got heads=3, width=8"),
-        ({"supernodes": 0}, "supernodes must be at least 1, got 0"),
-        ({"neighbours": 0}, "neighbours must be at least 1, got 0"),
-        ({"latents": 0}, "latents must be at least 1, got 0"),
-        ({"depth": -1}, "depth must be at least 0, got -1"),
-        ({"encoder_width": 3}, "encoder_width must be at least 4, got 3"),
-        ({"decoder_width": 2, "decoder_heads": 1}, "decoder_width must be at least 4, got 2"),
-        ({"radius": 0.0}, "radius and extent must be positive, got 0.0 and 200.0"),
-        ({"extent": -1.0}, "radius and extent must be positive, got 0.3 and -1.0"),
-    ],
-)
-def test_refuses_impossible_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        UPT(**SIZES | settings)

@@ -8,23 +8,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from operators.models import xd
 from operators.models.xd import XD, Butterfly, XDConv
 from operators.nn import precision
+from tests.operators.drawn import points, same, shaken
 from tests.oracles.plain_xd import bit_reversed, levels, matrix, plain_xd
-
-
-def points(*sizes):
-    axes = [torch.arange(n, dtype=torch.float64) / n for n in sizes]
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
 def small(**settings):
     """In float64 with weights of order one, so that every term counts."""
     torch.manual_seed(0)
-    model = XD(**{"dim": 1, "width": 3, "depth": 2, "kernel": 3, "size": 8, "head_width": 6}
-               | settings).double()  # fmt: skip
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
+    return shaken(XD(**{"dim": 1, "width": 3, "depth": 2, "kernel": 3, "size": 8, "head_width": 6}
+               | settings))  # fmt: skip
 
 
 @pytest.mark.parametrize("n", [2, 8, 32])
@@ -75,32 +67,7 @@ def test_shorter_grids_start_as_the_convolution_with_zeros():
 def test_is_the_released_network_written_out(sizes, training):
     model, x = small(dim=len(sizes), out_channels=2).train(training), points(*sizes)
     a = torch.randn(2, *sizes, 1, dtype=torch.float64, requires_grad=True)
-    outputs = [model(a, x), plain_xd(model, a, x)]
-    torch.testing.assert_close(*outputs, rtol=1e-10, atol=1e-10)
-    inputs = [a, *model.parameters()]
-    gradients = [torch.autograd.grad(u.square().sum(), inputs) for u in outputs]
-    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
-
-
-def test_the_preset_of_darcy_has_the_parameters_of_the_released_example():
-    convolutions, matrices = 4 * 32 * 32 * 13**2, 4 * 3 * 2 * 7 * 64 * 4 * 2
-    others = (3 * 32 + 32) + 4 * (32 * 32 + 32) + 4 * 2 * 32 + (32 * 128 + 128) + (128 + 1)
-    count = XD(**XD.presets["darcy"].settings).parameter_count
-    assert count == convolutions + matrices + others == XD.presets["darcy"].parameters
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dim": 3}, "dim must be 1 or 2, got 3"),
-        ({"size": 12}, "size must be a power of two and kernel odd .* got size=12, kernel=3"),
-        ({"kernel": 4}, "got size=8, kernel=4"),
-        ({"kernel": 9}, "got size=8, kernel=9"),
-    ],
-)
-def test_refuses_impossible_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        small(**settings)
+    same(model(a, x), plain_xd(model, a, x), [a, *model.parameters()], rtol=1e-8, atol=1e-8)
 
 
 def test_refuses_grids_that_are_too_fine():
