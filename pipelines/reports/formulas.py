@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
 
 from operators.data import AtTime, Block, InTime, Rollout, Task
+from pdegen.recipe import Recipe
+from pdegen.schema import SchemaError
 from pdegen.store.store import Store
 from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import H1Loss, L1Loss, LossSpec, WeightedH1Loss
@@ -14,33 +15,16 @@ from pipelines.reports import latex
 from pipelines.reports.document import Formula
 from pipelines.runs.finished import FinishedRun
 
-_CONSTANTS = {"viscosity": r"\nu", "speed": "c", "source": "f"}  # keys of recipes in formulas
-_NAMES = _CONSTANTS | {
-    "grad": r"\nabla ", "div": r"\nabla\cdot ", "laplace": r"\Delta ", "eps": r"\varepsilon ",
-    "tr": r"\operatorname{tr}", "dv": r"\mathrm{d}v", "du": r"\mathrm{d}u", "dt": r"\mathrm{d}t",
-    "dn": r"\mathrm{d}n", "rho": r"\rho ", "sigma": r"\sigma ", "nu": r"\nu ", "eta": r"\eta ",
-}  # fmt: skip
-_TOKEN = re.compile(
-    r"(?P<name>[A-Za-z]+)(?P<index>\d*)|(?P<number>\d+(?:\.\d+)?(?:e[-+]?\d+)?)|_(?P<below>\w+)"
-    r"|\^(?P<power>\([^)]*\)|\w+)|(?P<raised>[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)|(?P<space>\s+)|(?P<sign>.)"
-)
 _INDEXED = re.compile(r"(?P<letter>\w)(?P<index>[₀-₉]*)")
-_SPACE, _WORDS = r"\ ", r"\text{"
 
 
 def of_run(run: FinishedRun) -> tuple[Formula, ...]:
     """The equation, what is learned, the loss of training and the error that is reported."""
-    held, experiment = run.store.said, run.experiment
-    problem = held.recipe.problem
-    constants = "".join(
-        rf",\quad {sign} = {_number(f'{problem[name]:.6g}')}"
-        for name, sign in _CONSTANTS.items()
-        if name in held.equation and isinstance(problem.get(name), int | float)
-    )
+    experiment = run.experiment
     given, u = experiment.variables[0], symbol(run.store, experiment.data.target)
     inputs = [symbol(run.store, name) for name in ([given] if isinstance(given, str) else given)]
     return (
-        Formula("Equation", equation(held.equation) + constants),
+        Formula("Equation", equation(run.store)),
         Formula("Learned map", learned(experiment.learned, inputs, u)),
         Formula("Training loss", loss(experiment.training.loss, u)),
         Formula("Error of a sample", _quotient(u, 2)),
@@ -82,37 +66,15 @@ def _frames(u: str, last: str, count: int) -> list[str]:
     return frames if count < 4 else [frames[0], r"\dots", frames[-1]]
 
 
-def equation(words: str) -> str:
-    r"""The one-line formula of an equation as LaTeX; words in it stay words.
-
-    >>> equation("u_t + u u_x = viscosity u_xx, x on the circle of length 1")
-    'u_{t} + u u_{x} = \\nu u_{xx},\\ x\\text{ on the circle of length }1'
-    """
-    tokens = list(_tokens(words))
-    plain = [kind == "name" and len(word) > 1 and word not in _NAMES for kind, word in tokens]
-    for i, (kind, word) in enumerate(tokens):  # an article, or a number, between two words
-        between = plain[i - 2 : i - 1] == [True] and plain[i + 2 : i + 3] == [True]
-        if between and (kind == "number" or word in ("a", "A")):
-            plain[i] = True
-    parts = list[str]()
-    for i, (kind, word) in enumerate(tokens):
-        before, after = any(plain[max(0, i - 1) : i]), any(plain[i + 1 : i + 2])
-        if plain[i] or (kind == "space" and (before or after)):
-            parts.append(rf"\text{{{latex.text(word)}}}")
-            if len(parts) > 1 and parts[-2].startswith(_WORDS):  # one text
-                parts[-2:] = [parts[-2][:-1] + parts[-1][len(_WORDS) :]]
-        elif kind == "space":
-            parts.append(_SPACE if parts and parts[-1] in ",;" else " ")
-        else:
-            parts.append(_symbol(kind, word))
-    return "".join(parts)
-
-
-def _tokens(words: str) -> Iterator[tuple[str, str]]:
-    for found in _TOKEN.finditer(words):
-        for kind, word in found.groupdict().items():
-            if word:
-                yield kind, word
+def equation(store: Store) -> str:
+    """The equation of a store as LaTeX; in words where it states none, or is not known here."""
+    words = rf"\text{{{latex.text(store.said.equation)}}}"
+    if not store.said.recipe.problem:
+        return words
+    try:
+        return Recipe.parse(store.attributes["recipe"], store.url).problem.latex or words
+    except SchemaError:
+        return words
 
 
 def loss(of: LossSpec, u: str) -> str:
@@ -147,24 +109,3 @@ def _letters(names: str) -> str:
         index = f"_{{{below}}}" if below else ""
         words.append(latex.symbols(letter["letter"]).strip() + index)
     return r",\,".join(words)
-
-
-def _symbol(kind: str, word: str) -> str:
-    match kind:
-        case "name":
-            return _NAMES.get(word) or latex.symbols(word)
-        case "number":
-            return _number(word)
-        case "below" | "index":
-            return f"_{{{latex.symbols(word)}}}"
-        case "power":
-            return f"^{{{latex.symbols(word.strip('()'))}}}"
-        case "raised":
-            return latex.text(word).strip("$")  # ^{2}
-        case _:
-            return {".": r"\cdot ", "|": "|"}.get(word) or latex.symbols(word)
-
-
-def _number(word: str) -> str:
-    digits, _, power = word.partition("e")
-    return rf"{digits} \cdot 10^{{{int(power)}}}" if power else digits

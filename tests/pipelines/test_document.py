@@ -16,7 +16,6 @@ from pdegen.owned import begin
 from pipelines.reports import latex
 from pipelines.reports.document import Formula, Picture, Report, Section, Table, html, markdown
 from pipelines.reports.figures import picture
-from pipelines.reports.formulas import equation
 from pipelines.reports.wording import scientific
 
 HOSTILE = "&%$#_{}~^\\ -- [x] <a> | `'\" ‖²√ν∩πΣ½ ñåß 雪 \t 1.5e-3 \u2028"
@@ -169,7 +168,7 @@ def test_characters_that_nobody_sees_are_in_no_code_listing_or_formula() -> None
             "Again",
             code=(unseen,),
             listings=(("recipe", f"b\n{unseen}"),),
-            formulas=(Formula("Equation", equation(f"{unseen} = u\x07")),),
+            formulas=(Formula("Equation", latex.text(f"{unseen} = u\x07")),),
         )
     )
     for text in (html(one), markdown(one)):
