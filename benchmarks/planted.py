@@ -1,0 +1,173 @@
+"""Planted faults, and which of them the tests notice: `python -m benchmarks.planted FAULTS.json`.
+
+A file of faults names a commit and, for each fault, a file, a text that stands in it once and the
+text that replaces it. The commit is checked out into a temporary folder. Its suite runs once with
+probes in the faulty functions, which record the tests that enter them (a compiled function has no
+probe: its fault names test files). Then each fault is planted by itself, and the tests that enter
+its function run until one fails. A fault is noticed if a test fails.
+
+The outcome is written into the file after every fault; a later call goes on with the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FIRST = (
+    200  # most tests that run for one fault, those that enter its function in their own call first
+)
+PROBE = (
+    "[h.add({n}) or open({folder!r} + '/{n}', 'a').write(t + chr(10)) for o in [__import__('os')] "
+    "for t in [o.environ.get('PYTEST_CURRENT_TEST', '')] for h in [__import__('sys').__dict__"
+    ".setdefault('_hits_' + t, set())] if t and {n} not in h]"
+)
+
+
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """A temporary working tree of a commit, with this checkout's environment."""
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        tree = Path(folder) / "tree"
+        git = ("git", "-C", str(ROOT), "worktree")
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit], check=True)
+        try:
+            (tree / ".venv").symlink_to((ROOT / ".venv").resolve())
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def pytest(tree: Path, *words: str, limit: float, quiet: bool = True) -> int | None:
+    """Exit status of pytest in a tree; None if it took longer than the limit in seconds."""
+    environment = {
+        **os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
+        "OPENBLAS_NUM_THREADS": "1",
+    }  # fmt: skip
+    process = subprocess.Popen(
+        [".venv/bin/python", "-m", "pytest", "-m", "not slow", "--timeout", "300", *words],
+        cwd=tree, env=environment, start_new_session=True,
+        stdout=subprocess.DEVNULL if quiet else None,
+        stderr=subprocess.DEVNULL if quiet else None,
+    )  # fmt: skip
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def innermost(tree: ast.Module, line: int) -> ast.FunctionDef | None:
+    """The innermost function that contains a line, unless Numba compiles it."""
+    inside = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    compiled = any("jit" in ast.unparse(d) for node in inside for d in node.decorator_list)
+    if not inside or compiled:
+        return None
+    return max(inside, key=lambda node: node.lineno)
+
+
+def probed(tree: Path, faults: list[dict[str, Any]], folder: Path) -> None:
+    """Insert probes into the functions of the faults."""
+    lines: dict[Path, list[tuple[int, int, str]]] = {}
+    for number, fault in enumerate(faults):
+        path = tree / fault["file"]
+        text = path.read_text("utf-8")
+        line = text[: text.index(fault["old"])].count("\n") + 1
+        function = innermost(ast.parse(text), line)
+        if function is None:
+            continue
+        body = function.body
+        documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+        at = body[1] if documented and len(body) > 1 else body[0]
+        probe = " " * at.col_offset + PROBE.format(n=number, folder=str(folder))
+        lines.setdefault(path, []).append((at.lineno, number, probe))
+    for path, probes in lines.items():
+        text = path.read_text("utf-8").splitlines()
+        for line, _, probe in sorted(probes, reverse=True):
+            text.insert(line - 1, probe)
+        path.write_text("\n".join(text) + "\n", "utf-8")
+
+
+def tests_of(fault: dict[str, Any]) -> list[str]:
+    """The tests to run: those that enter the function, whole files where a fixture did."""
+    if "files" in fault:
+        return fault["files"]
+    hits = fault["hits"]
+    calls = [h.removesuffix(" (call)") for h in hits if h.endswith(" (call)")]
+    files = sorted({h.partition("::")[0] for h in hits if h.endswith(" (setup)")})
+    calls = [call for call in calls if call.partition("::")[0] not in files]
+    calls.sort(key=lambda call: ("slow" in call, "soak" in call))
+    return [*calls[:FIRST], *files]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Formatter)
+    parser.add_argument("faults", type=Path)
+    parser.add_argument("--processes", default="3", help="number of pytest's workers")
+    parser.add_argument("--limit", type=float, default=600, help="seconds for one fault")
+    arguments = parser.parse_args()
+    content = json.loads(arguments.faults.read_text("utf-8"))
+    faults = content["faults"]
+
+    def save() -> None:
+        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        arguments.faults.write_text(text, "utf-8")
+
+    with checked_out(content["commit"]) as tree:
+        originals = {f["file"]: (tree / f["file"]).read_text("utf-8") for f in faults}
+        for fault in faults:
+            if originals[fault["file"]].count(fault["old"]) != 1:
+                sys.exit(f"{fault['name']}: the text does not stand once in {fault['file']}")
+        if "probed" not in content:
+            folder = tree / "hits"
+            folder.mkdir()
+            probed(tree, faults, folder)
+            pytest(tree, "-n", arguments.processes, "--dist", "worksteal", limit=7200, quiet=False)
+            for number, fault in enumerate(faults):
+                hits = folder / str(number)
+                text = hits.read_text("utf-8") if hits.exists() else ""
+                fault["hits"] = sorted({line for line in text.splitlines() if line})
+            for file, text in originals.items():
+                (tree / file).write_text(text, "utf-8")
+            content["probed"] = True
+            save()
+        for fault in faults:
+            if "outcome" in fault:
+                continue
+            text = originals[fault["file"]]
+            (tree / fault["file"]).write_text(text.replace(fault["old"], fault["new"]), "utf-8")
+            start, tests = time.monotonic(), tests_of(fault)
+            status = pytest(tree, "-x", *tests, limit=arguments.limit) if tests else 5
+            (tree / fault["file"]).write_text(text, "utf-8")
+            words = {0: "unnoticed", 1: "noticed", 5: "no test enters it", None: "out of time"}
+            fault["outcome"] = words.get(status, f"noticed (status {status})")
+            fault["seconds"] = round(time.monotonic() - start, 1)
+            save()
+            print(f"{fault['outcome']:20} {fault['seconds']:6.1f} s  {fault['name']}", flush=True)
+    noticed = sum(f["outcome"].startswith("noticed") for f in faults)
+    print(f"{noticed} of {len(faults)} faults noticed, commit {content['commit']}")
+
+
+_Formatter = argparse.RawDescriptionHelpFormatter
+
+if __name__ == "__main__":
+    main()
