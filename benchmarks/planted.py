@@ -15,15 +15,17 @@ import argparse
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 FIRST = (
@@ -50,26 +52,32 @@ def checked_out(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def pytest(tree: Path, *words: str, limit: float, quiet: bool = True) -> int | None:
-    """Exit status of pytest in a tree; None if it took longer than the limit in seconds."""
+def pytest(tree: Path, *words: str, limit: float) -> tuple[int | None, str]:
+    """Run pytest in a tree.
+
+    Returns:
+        Its exit status, None if it took longer than the limit in seconds, and the first test that
+        failed.
+    """
     environment = {
         **os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
         "OPENBLAS_NUM_THREADS": "1",
     }  # fmt: skip
-    process = subprocess.Popen(
-        [".venv/bin/python", "-m", "pytest", "-m", "not slow", "--timeout", "300", *words],
-        cwd=tree, env=environment, start_new_session=True,
-        stdout=subprocess.DEVNULL if quiet else None,
-        stderr=subprocess.DEVNULL if quiet else None,
-    )  # fmt: skip
+    output = tree / "output.txt"
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            [".venv/bin/python", "-m", "pytest", "-m", "not slow", "--timeout", "300", *words],
+            cwd=tree, env=environment, start_new_session=True, stdout=file, stderr=file,
+        )  # fmt: skip
     try:
-        return process.wait(limit)
+        status = process.wait(limit)
     except subprocess.TimeoutExpired:
-        return None
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        status = None
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output.read_text("utf-8"), re.M)
+    return status, failed[1] if failed else ""
 
 
 def innermost(tree: ast.Module, line: int) -> ast.FunctionDef | None:
@@ -107,23 +115,53 @@ def probed(tree: Path, faults: list[dict[str, Any]], folder: Path) -> None:
         path.write_text("\n".join(text) + "\n", "utf-8")
 
 
-def tests_of(fault: dict[str, Any]) -> list[str]:
-    """The tests to run: those that enter the function, whole files where a fixture did."""
+def seconds_of(report: Path) -> dict[str, float]:
+    """Seconds of each test in pytest's report, by class name and name."""
+    cases = ElementTree.parse(report).iter("testcase")
+    return {
+        f"{case.get('classname')}.{case.get('name')}": float(case.get("time", 0)) for case in cases
+    }
+
+
+def tests_of(fault: dict[str, Any], seconds: Mapping[str, float]) -> list[str]:
+    """The tests to run, short ones first; whole files where a fixture enters the function."""
     if "files" in fault:
         return fault["files"]
     hits = fault["hits"]
-    calls = [h.removesuffix(" (call)") for h in hits if h.endswith(" (call)")]
     files = sorted({h.partition("::")[0] for h in hits if h.endswith(" (setup)")})
+    calls = [h.removesuffix(" (call)") for h in hits if h.endswith(" (call)")]
     calls = [call for call in calls if call.partition("::")[0] not in files]
-    calls.sort(key=lambda call: ("slow" in call, "soak" in call))
-    return [*calls[:FIRST], *files]
+
+    def cost(call: str) -> float:
+        file, _, name = call.partition("::")
+        return seconds.get(f"{file.removesuffix('.py').replace('/', '.')}.{name}", 1.0)
+
+    return [*sorted(calls, key=cost)[:FIRST], *files]
+
+
+def outcome(tree: Path, tests: list[str], path: Path, text: str, limit: float) -> tuple[str, str]:
+    """Whether a test fails with the text of a faulty module, and which; it passes without."""
+    original, end, deselected = path.read_text("utf-8"), time.monotonic() + limit, list[str]()
+    while tests:
+        path.write_text(text, "utf-8")
+        left = max(1.0, end - time.monotonic())
+        status, failed = pytest(tree, "-x", *tests, *deselected, limit=left)
+        path.write_text(original, "utf-8")
+        if status == 0:
+            return "unnoticed", ""
+        if status is None:
+            return "unnoticed in time", ""
+        if not failed or pytest(tree, failed, limit=limit)[0] == 0:
+            return "noticed", failed
+        deselected += ["--deselect", failed]  # it fails without the fault as well
+    return "no test enters it", ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Formatter)
     parser.add_argument("faults", type=Path)
     parser.add_argument("--processes", default="3", help="number of pytest's workers")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for one fault")
+    parser.add_argument("--limit", type=float, default=300, help="seconds for one fault")
     arguments = parser.parse_args()
     content = json.loads(arguments.faults.read_text("utf-8"))
     faults = content["faults"]
@@ -141,7 +179,10 @@ def main() -> None:
             folder = tree / "hits"
             folder.mkdir()
             probed(tree, faults, folder)
-            pytest(tree, "-n", arguments.processes, "--dist", "worksteal", limit=7200, quiet=False)
+            words = ("-n", arguments.processes, "--dist", "worksteal")
+            report = tree / "report.xml"
+            pytest(tree, *words, f"--junitxml={report}", limit=7200)
+            content["seconds"] = seconds_of(report)
             for number, fault in enumerate(faults):
                 hits = folder / str(number)
                 text = hits.read_text("utf-8") if hits.exists() else ""
@@ -153,17 +194,14 @@ def main() -> None:
         for fault in faults:
             if "outcome" in fault:
                 continue
-            text = originals[fault["file"]]
-            (tree / fault["file"]).write_text(text.replace(fault["old"], fault["new"]), "utf-8")
-            start, tests = time.monotonic(), tests_of(fault)
-            status = pytest(tree, "-x", *tests, limit=arguments.limit) if tests else 5
-            (tree / fault["file"]).write_text(text, "utf-8")
-            words = {0: "unnoticed", 1: "noticed", 5: "no test enters it", None: "out of time"}
-            fault["outcome"] = words.get(status, f"noticed (status {status})")
-            fault["seconds"] = round(time.monotonic() - start, 1)
+            path, start = tree / fault["file"], time.monotonic()
+            text = originals[fault["file"]].replace(fault["old"], fault["new"])
+            tests = tests_of(fault, content["seconds"])
+            fault["outcome"], fault["by"] = outcome(tree, tests, path, text, arguments.limit)
+            took = round(time.monotonic() - start)
             save()
-            print(f"{fault['outcome']:20} {fault['seconds']:6.1f} s  {fault['name']}", flush=True)
-    noticed = sum(f["outcome"].startswith("noticed") for f in faults)
+            print(f"{fault['outcome']:18} {took:4} s  {fault['name']}  {fault['by']}", flush=True)
+    noticed = sum(f["outcome"] == "noticed" for f in faults)
     print(f"{noticed} of {len(faults)} faults noticed, commit {content['commit']}")
 
 
