@@ -18,7 +18,7 @@ from pdegen.foreign.arrays import Contents
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.meshes import MESHES
 from pdegen.foreign.plan import Plan
-from pdegen.foreign.published import Facts, FileEntry, Published, plan
+from pdegen.foreign.published import Facts, FileEntry, Published, no_facts, plan
 from pdegen.store.format import Drawing, Physics
 
 _BURGERS_EQUATION = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
@@ -295,7 +295,7 @@ _COST_ACCURACY = tuple(
             FileEntry("u", f"{stem}_outputs", (*axes, "sample"), target),
         ),
         splits=_halves,
-        **({"facts": _two_pi} if grid == "periodic" else {}),
+        facts=_two_pi if grid == "periodic" else no_facts,
     )
     for stem, axes, grid, equation, input, target in (
         (

@@ -54,7 +54,8 @@ class FileEntry:
 Facts = dict[str, Any]  # fields of `Published` that depend on the file
 
 
-def _no_facts(contents: Contents, sizes: Mapping[str, int]) -> Facts:
+def no_facts(contents: Contents, sizes: Mapping[str, int]) -> Facts:
+    """Change nothing: the default of `Published.facts`."""
     return {}
 
 
@@ -86,7 +87,7 @@ class Published:
     splits: Callable[[list[int]], Mapping[str, int | tuple[int, int]]]
     grid: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
-    facts: Callable[[Contents, Mapping[str, int]], Facts | None] = _no_facts
+    facts: Callable[[Contents, Mapping[str, int]], Facts | None] = no_facts
     parameters: Mapping[str, Any] = field(default_factory=dict)
     points: Mapping[str, np.ndarray] = field(default_factory=dict)
     times: Sequence[float] | np.ndarray = ()
