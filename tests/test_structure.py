@@ -65,40 +65,76 @@ def package(**modules):
     return {PurePosixPath(f"p/{name}.py"): text for name, text in modules.items()}
 
 
-def test_no_import_goes_back():
-    for structure in structures(checkout()).values():
+@pytest.fixture(scope="module")
+def packages():
+    """The structures of the packages, whose modules are parsed once."""
+    return structures(checkout())
+
+
+def test_no_import_goes_back(packages):
+    for structure in packages.values():
         assert structure.back_arrows == set()
 
 
-def test_what_is_long_has_a_reason():
+def test_what_is_long_has_a_reason(packages):
     found = set()
-    for structure in structures(checkout()).values():
+    for structure in packages.values():
         found |= structure.long_modules.keys() | structure.long_functions.keys()
     assert found <= LONG.keys()
 
 
-def test_types_are_stated():
-    for name, structure in structures(checkout()).items():
+def test_types_are_stated(packages):
+    for name, structure in packages.items():
         assert structure.figures.any_per_1000_lines <= ANY[name]
 
 
-def test_only_the_room_benchmarks_is_called_after_benches(root):
+def test_only_the_room_benchmarks_is_called_after_benches(root, packages):
     """`pdegen bench` and `pdegen benchmark` are commands; the code has one word for each thing."""
-    paths = [path for path in checkout() if path.parts[1] != "cli"]
+    sources = [structure.source for structure in packages.values()]
+    paths = [path for source in sources for path in source if path.parts[1] != "cli"]
     assert [path for path in paths if "bench" in path.parts or path.stem == "bench"] == []
     rooms = [path.name for path in root.iterdir() if path.is_dir() and "bench" in path.name]
     assert rooms == ["benchmarks"]
 
 
-def test_a_public_class_has_a_name_of_its_own():
+def test_a_public_class_has_a_name_of_its_own(packages):
     found = Counter(
         node.name
-        for structure in structures(checkout()).values()
+        for structure in packages.values()
         for tree in structure.trees.values()
         for node in tree.body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert {name for name, times in found.items() if times > 1} == DOUBLED.keys()
+
+
+def imports(tree):
+    """Modules that a file imports, in functions too, and those that it names to import_module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import"
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_module":
+            yield from (arg.value for arg in node.args if isinstance(arg, ast.Constant))
+
+
+def test_what_is_particular_to_an_equation_stays_in_its_room(root, packages):
+    """Neither another package nor another equation imports it."""
+    inside = PurePosixPath("pdegen/equations")
+    rooms = {folder.parent.name for folder in (root / inside).glob("*/problem.py")}
+    assert len(rooms) >= 2
+    found = {
+        f"{path} imports {module}"
+        for structure in packages.values()
+        for path, tree in structure.trees.items()
+        for module in imports(tree)
+        if module.startswith("pdegen.equations.")
+        and (room := module.split(".")[2]) in rooms
+        and inside / room not in path.parents
+    }
+    assert found == set()
 
 
 def test_back_arrows_are_found_over_several_rooms_and_within_functions():

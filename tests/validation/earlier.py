@@ -1,8 +1,8 @@
-"""What earlier commits compute: `python -m tests.validation.earlier COMMIT CHECKOUT`.
+"""What an earlier commit computes: `python -m tests.validation.earlier COMMIT CHECKOUT`.
 
 CHECKOUT is a folder with the files of COMMIT (`git worktree add`). Its own commands make small
-stores of every recipe, train tiny operators and evaluate them; `tests/data` keeps the digests of
-the arrays, some values, one store, the checkpoints and their scores.
+stores of many recipes and train tiny operators. `tests/data` keeps the digests of all arrays,
+weights and losses in COMMIT.json, and in COMMIT one store and one checkpoint for later readers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -22,66 +23,86 @@ from typing import Any
 
 import numpy as np
 import zarr
+from safetensors.numpy import load_file
 
 DATA = Path(__file__).parents[1] / "data"
-SPLITS = {"splits.train": 2, "splits.validation": 1, "splits.test": 1}
-SAMPLES = 4
-# Points of each axis; every solver keeps its own grid, or its refinement of this one.
+SHOWN = 8  # values of each array that are kept beside its digest
+
+# Points of each axis, where the recipe's own are too many; solvers keep their own grids.
 RESOLUTIONS = {
+    "airfoil-quick": None,  # takes half a minute
+    "burgers-2d": 32,
     "burgers-quick": 64,
     "burgers-r10": 64,
-    "burgers-r10-as-printed": 64,
     "burgers-shock": 64,
     "burgers-trajectory": 64,
-    "darcy-141": 29,
-    "darcy-421": 29,
     "darcy-421-published": 29,
     "darcy-85": 29,
     "darcy-fem": 29,
     "darcy-lognormal": 29,
     "darcy-quick": 29,
+    "elasticity-hyperelastic": 12,
+    "elasticity-quick": 12,
+    "fisher-kpp": 64,
+    "heat": 64,
+    "inviscid-burgers-quick": 64,
+    "kdv": 64,
+    "ns-quick": 32,
+    "pipe-quick": 33,
+    "plasticity-quick": 21,
+    "pulses-quick": 64,
+    "shock-tube-quick": 64,
 }
-SHOWN = 8  # values of each array that are kept beside its digest
 
-# Stores to train on, as words of `pdegen generate`, or as arrays that are imported.
+
+def _set(**settings: object) -> list[str]:
+    pairs = (f"{key.replace('__', '.')}={value}" for key, value in settings.items())
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+_SHARED = _set(training__epochs=2, training__batch=4)
+_SIZES = {"train": 8, "validation": 2, "test": 2}
+_SPLITS = _set(**{f"splits.{name}": size for name, size in _SIZES.items()})
+_LINE = _set(modes=31, problem__solver__resolution=64)
+_SMALL = _set(model__width=8, depth=1, model__feedforward=8, decoder_width=8)
+
+# Stores to train on, as words of `pdegen` up to `--out`.
 STORES = {
-    "burgers": ["burgers-quick", "--samples", "12", "--resolution", "32", "--set", "modes=31",
-                "--set", "problem.solver.resolution=64"],
-    "darcy": ["darcy-quick", "--samples", "12", "--resolution", "15", "--set", "modes=15"],
-}  # fmt: skip
-_SIZES = ["train=8", "validation=2", "test=2"]
-_SHORT = ["--set", "training.epochs=2", "--set", "training.batch=4"]
-# Trainings, as words of `pdegen train`, each on the store of its name.
-TRAININGS = {
-    "burgers": ["burgers-quick", "--set", "data.resolution=32", "--set", "resolutions=[32]",
-                "--set", "model.width=8", "--set", "depth=1", "--set", "model.feedforward=8",
-                "--set", "modes=3", "--set", "decoder_width=8", *_SHORT],
-    "darcy": ["darcy-quick", "--set", "data.resolution=15", "--set", "resolutions=[15]",
-              "--set", "model.width=12", "--set", "depth=1", "--set", "model.feedforward=12",
-              "--set", "latent=7", "--set", "model.modes=3", "--set", "decoder_width=6",
-              "--set", "head_width=6", *_SHORT],
-    "nodal": ["--model", "fno", "--set", "model.width=4", "--set", "model.depth=1",
-              "--set", "model.modes=3", *_SHORT],
+    "burgers": ["generate", "burgers-quick", "--samples", "12", "--resolution", "32",
+                *_LINE, *_SPLITS],
+    "darcy": ["generate", "darcy-quick", "--samples", "12", "--resolution", "15",
+              *_set(modes=15), *_SPLITS],
+    "vorticity": ["generate", "ns-quick", "--samples", "12", *_SPLITS],
+    "elasticity": ["generate", "elasticity-quick", "--samples", "12", "--resolution", "12",
+                   *_SPLITS],
+    "nodal": ["import", "a.npy", "u.npy", "--input", "a", "--target", "u", "--grid", "nodal",
+              *(word for name, size in _SIZES.items() for word in ("--split", f"{name}={size}"))],
+    "noisy": ["noise", "burgers.zarr", "--variable", "u", "--levels", "0,0.1"],
 }  # fmt: skip
 
-
-def generate_words(name: str) -> list[str]:
-    """The command that makes the small store of a recipe, up to `--out`."""
-    sets = [word for key, n in SPLITS.items() for word in ("--set", f"{key}={n}")]
-    size = ["--samples", str(SAMPLES), "--resolution", str(RESOLUTIONS[name])]
-    return ["generate", name, *size, *sets]
-
-
-def store_words(name: str, folder: Path) -> list[str]:
-    """The command that makes a store to train on, up to `--out`."""
-    if name in STORES:
-        sets = [word for size in _SIZES for word in ("--set", f"splits.{size}")]
-        return ["generate", *STORES[name], *sets]
-    a, u = folder / "a.npy", folder / "u.npy"
-    for path, values in zip((a, u), nodal(), strict=True):
-        np.save(path, values)
-    splits = [word for size in _SIZES for word in ("--split", size)]
-    return ["import", str(a), str(u), "--input", "a", "--target", "u", "--grid", "nodal", *splits]
+# Trainings, as words of `pdegen train` up to `--out`; each on the store that it names.
+RUNS = {
+    "burgers": ["burgers-quick", "--data", "burgers.zarr", *_SMALL,
+                *_set(data__resolution=32, resolutions="[32]", modes=3)],
+    "darcy": ["darcy-quick", "--data", "darcy.zarr", *_SMALL,
+              *_set(data__resolution=15, resolutions="[15]", latent=7, model__modes=3,
+                    head_width=8)],
+    "inverse": ["darcy-inverse-quick", "--data", "darcy.zarr", *_SMALL,
+                *_set(data__resolution=15, data__target_resolution=5, resolutions="[15]",
+                      head_width=8, noise__level=0.05)],
+    "stream": ["burgers-stream-quick", "--stream", "burgers-quick", *_SMALL,
+               *_set(data__epoch_samples=8, data__resolution=32, resolutions="[32]", modes=3,
+                     data__overrides__samples=12, data__overrides__problem__resolution=32,
+                     data__overrides__modes=31, data__overrides__problem__solver__resolution=64),
+               *_set(**{f"data.overrides.splits.{k}": v for k, v in _SIZES.items()})],
+    "rollout": ["ns-fno-quick", "--data", "vorticity.zarr",
+                *_set(model__width=4, model__modes=3, depth=2)],
+    "cloud": ["elasticity-transolver-quick", "--data", "elasticity.zarr",
+              *_set(data__resolution=108, resolutions="[108]", model__width=8, model__depth=1,
+                    model__heads=2, model__slices=4, model__feedforward=8)],
+    "nodal": ["--model", "fno", "--data", "nodal.zarr",
+              *_set(model__width=4, model__depth=1, model__modes=3)],
+}  # fmt: skip
 
 
 def nodal() -> tuple[np.ndarray, np.ndarray]:
@@ -91,25 +112,49 @@ def nodal() -> tuple[np.ndarray, np.ndarray]:
     return np.repeat([[1.0], [4.0], [9.0]], 4, axis=0) * u + 1, u
 
 
-def digests(url: str | Path) -> dict[str, dict[str, Any]]:
-    """SHA-256 and some values of each array of a store."""
-    group = zarr.open_group(str(url), mode="r")
-    kept = {}
-    for name in sorted(group.array_keys()):
-        array = group[name]
-        assert isinstance(array, zarr.Array)
-        values = np.ascontiguousarray(array[...])
-        at = np.linspace(0, values.size - 1, SHOWN).astype(int)
-        kept[name] = {
-            "sha256": hashlib.sha256(values.tobytes()).hexdigest(),
-            "values": [float(value) for value in values.reshape(-1)[at]],
-            "scale": float(np.abs(values).max()),
-        }
-    return kept
+def recipe_command(name: str) -> list[str]:
+    """The command that makes a small store of a recipe."""
+    points = RESOLUTIONS[name]
+    size = ["--resolution", str(points)] if points else []
+    splits = _set(splits__train=2, splits__validation=1, splits__test=1)
+    words = ["generate", name, "--samples", "4", *size, *splits]
+    return [*words, "--out", f"recipes/{name}.zarr"]
 
 
+def other_commands() -> list[list[str]]:
+    """Commands in their order: stores to train on, trainings, and an evaluation."""
+    found = [[*words, "--out", f"{name}.zarr"] for name, words in STORES.items()]
+    found += [["train", *words, *_SHARED, "--out", f"runs/{name}"] for name, words in RUNS.items()]
+    best = "runs/burgers/best.safetensors"
+    return [*found, ["evaluate", best, "--data", "burgers.zarr", "--out", "scores.json"]]
+
+
+# one process for all commands, whose arguments are lists in its input
+_DRIVER = """
+import json, sys
+from pipelines.cli import main
+for words in json.load(sys.stdin):
+    sys.argv = ["pdegen", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+"""
 # by whose products of matrices the digests were made: OpenBLAS has other sums for other processors
-BLAS = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_L2_SIZE": "512"}
+_BLAS = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_L2_SIZE": "512"}
+
+
+def make(checkout: Path, folder: Path, commands: list[list[str]]) -> None:
+    """Run commands by the packages of a checkout, in a folder."""
+    for path, values in zip(("a.npy", "u.npy"), nodal(), strict=True):
+        np.save(folder / path, values)
+    environment = {**os.environ, **_BLAS, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", _DRIVER], cwd=folder, env=environment, text=True,
+        input=json.dumps(commands), capture_output=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stderr)
 
 
 def machine() -> dict[str, Any]:
@@ -120,66 +165,65 @@ def machine() -> dict[str, Any]:
     return {"machine": platform.machine(), "simd": simd.get("found", []), **packages}
 
 
-def _pdegen(checkout: Path, folder: Path, *words: str) -> None:
-    program = "from pipelines.cli import main; main()"
-    environment = {**os.environ, **BLAS, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=folder, env=environment, check=True,
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+def digest(values: np.ndarray) -> dict[str, Any]:
+    """SHA-256 and some values of an array."""
+    values = np.ascontiguousarray(values)
+    at = np.linspace(0, values.size - 1, min(SHOWN, values.size)).astype(int)
+    return {
+        "sha256": hashlib.sha256(values.tobytes()).hexdigest(),
+        "values": [float(f"{float(value):.9g}") for value in values.reshape(-1)[at]],
+        "scale": float(np.abs(values).max(initial=0)),
+    }
 
 
-def _kept(name: str) -> dict[str, Any]:
-    path = DATA / name
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+def store_digests(url: Path) -> dict[str, dict[str, Any]]:
+    """Digest of each array of numbers of a store."""
+    group = zarr.open_group(str(url), mode="r")
+    arrays = {name: np.asarray(array[...]) for name, array in sorted(group.arrays())}
+    return {name: digest(values) for name, values in arrays.items() if values.dtype.kind in "biuf"}
 
 
-def _keep(name: str, content: dict[str, Any]) -> None:
-    (DATA / name).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+def run_digests(folder: Path) -> dict[str, dict[str, Any]]:
+    """Digests of the losses and scores of all epochs, and of the weights of the last one."""
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    numbers = {key: np.array([epoch[key] for epoch in history]) for key in ("loss", "score", "lr")}
+    weights = load_file(folder / "last.safetensors")
+    return {key: digest(value) for key, value in sorted({**numbers, **weights}.items())}
 
 
-def bits(commit: str, checkout: Path, folder: Path) -> None:
-    """Keep the digests of small stores of every recipe."""
-    arrays = {}
-    for name in RESOLUTIONS:
-        _pdegen(checkout, folder, *generate_words(name), "--out", f"{name}.zarr")
-        arrays[name] = digests(folder / f"{name}.zarr")
-    _keep("bits.json", {**_kept("bits.json"), commit: {"on": machine(), "arrays": arrays}})
+def computed(folder: Path) -> dict[str, Any]:
+    """Digests of all that `make` left in a folder, by the name of what was made."""
+    stores = sorted([*folder.glob("recipes/*.zarr"), *folder.glob("*.zarr")])
+    return {
+        "on": machine(),
+        "scores": json.loads((folder / "scores.json").read_text())["errors"],
+        "arrays": {
+            **{str(url.relative_to(folder)): store_digests(url) for url in stores},
+            **{f"runs/{name}": run_digests(folder / "runs" / name) for name in RUNS},
+        },
+    }
 
 
-def trained(commit: str, checkout: Path, folder: Path) -> None:
-    """Keep tiny checkpoints with their scores, and a store to read."""
-    (DATA / "checkpoints").mkdir(exist_ok=True)
-    scores = {}
-    for name, words in TRAININGS.items():
-        store, run = f"{name}-train.zarr", f"{name}-run"
-        _pdegen(checkout, folder, *store_words(name, folder), "--out", store)
-        _pdegen(checkout, folder, "train", *words, "--data", store, "--out", run)
-        checkpoint = DATA / "checkpoints" / f"{name}-{commit}.safetensors"
-        shutil.copy(folder / run / "best.safetensors", checkpoint)
-        _pdegen(
-            checkout, folder, "evaluate", str(checkpoint), "--data", store, "--out", "score.json"
-        )
-        scores[checkpoint.name] = json.loads((folder / "score.json").read_text())["errors"]
-    _keep("scores.json", {**_kept("scores.json"), **scores})
-    kept = DATA / "stores" / f"{commit}.zarr"
-    shutil.rmtree(kept, ignore_errors=True)
-    shutil.copytree(folder / "burgers-train.zarr", kept, ignore=shutil.ignore_patterns("log"))
-
-
-_PARTS = {"bits": bits, "trained": trained}
+def text(result: dict[str, Any]) -> str:
+    """The result in JSON, with one line for each array."""
+    return re.sub(r"\n(    +|   (?=[}\]]))", " ", json.dumps(result, indent=1)) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit", help="its short name")
     parser.add_argument("checkout", type=Path)
-    parser.add_argument("--only", choices=_PARTS, action="append")
     arguments = parser.parse_args()
-    DATA.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
-        for part in arguments.only or _PARTS:
-            _PARTS[part](arguments.commit, arguments.checkout.resolve(), Path(name))
+        folder, kept = Path(name), DATA / arguments.commit
+        commands = [*map(recipe_command, RESOLUTIONS), *other_commands()]
+        make(arguments.checkout.resolve(), folder, commands)
+        kept.with_suffix(".json").write_text(text(computed(folder)), "utf-8")
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(
+            folder / "burgers.zarr", kept / "burgers.zarr", ignore=shutil.ignore_patterns("log")
+        )
+        shutil.copy(folder / "runs/burgers/best.safetensors", kept)
 
 
 if __name__ == "__main__":
