@@ -15,7 +15,6 @@ from jaxtyping import Float
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import loaded, restored, source_of, word_of
-from pdegen.inverse.misfit_gradient import MisfitGradient
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, to_numpy, torch
@@ -112,17 +111,6 @@ class Problem(Strict):
             SchemaError: If there is none, or none for this law; says why.
         """
         raise SchemaError(f"{self.word} offers no classical inversions")
-
-    def misfit_gradient(self, setting: Setting) -> MisfitGradient:
-        """The adjoint gradient of the misfit of a two-phase input, for learned schemes.
-
-        Args:
-            setting: As of `inversions`.
-
-        Raises:
-            SchemaError: If there is none.
-        """
-        raise SchemaError(f"{self.word} offers no adjoint gradient for an unrolled scheme")
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
         """From an input, on any cells or points, to the data of an inverse problem, by the solver

@@ -67,6 +67,7 @@ class ClassicalMethod:
     """A way from data to the coefficient, with a weight to be chosen on validation samples.
 
     Args:
+        why: Why somebody would take this method, as the end of a sentence.
         weights: To choose from.
         with_weight: The inversion that has a weight.
         correction: The same from the answer of an operator, if it can start there.
@@ -74,6 +75,7 @@ class ClassicalMethod:
         told: The answer depends on the deviation of the noise; else the method estimates it.
     """
 
+    why: str
     weights: tuple[float, ...]
     with_weight: Callable[[float], Inversion]
     correction: Correction | None = None

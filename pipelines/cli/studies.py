@@ -135,9 +135,6 @@ def study_noise_command(
         list[str] | None,
         typer.Option(help="A classical method to test; default: all; repeatable."),
     ] = None,
-    unrolled: Annotated[
-        int, typer.Option(min=0, help="Stages of a learned gradient descent; 0 for none.")
-    ] = 0,
     test_kind: Annotated[
         str | None,
         typer.Option(help="Kind of the noise of the test samples, of which no method is told."),
@@ -180,7 +177,6 @@ def study_noise_command(
         inverted,
         multiples,
         only,
-        unrolled,
         test_kind,
         cells,
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from csv import writer
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from pipelines.reports.studies import Facts, of_data, reproduction
 from pipelines.reports.wording import part_of, settings
 from pipelines.runs import reproduction as again
 from pipelines.runs.run import provenance
-from pipelines.studies.learned_start import LearnedStart, learned_starts
+from pipelines.studies.learned_start import pays_after
 from pipelines.studies.levels import ALL
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import CONSTANT, Cell
@@ -40,22 +38,12 @@ _LEVEL = "noise level of the test samples"
 
 
 def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
-    """Write report.html, report.md, pictures, tables and matrix.json (means) of a finished study.
+    """Write report.html, report.md, pictures, tables and measures.csv of a finished study.
 
     Returns:
         The path of report.html, which needs no other file.
     """
     part, experiment = _Part(study, device), study.experiment
-    means = {measure: part.pairs(measure).tolist() for measure in MEASURES}
-    numbers: dict[str, Any] = {
-        "test_levels": study.test_levels,
-        **{m: dict(zip(part.rows, pairs, strict=True)) for m, pairs in means.items()},
-    }
-    numbers["break_even"] = {
-        name: [start.inversions for start in starts]
-        for name, starts in groupby(part.starts, lambda start: start.name)
-    }
-    write(study.folder / "matrix.json", json.dumps(_finite(numbers), indent=1).encode())
     write(study.folder / "measures.csv", part.csv().encode())
     compared = [name for name, (seeds, *_) in part.rows.items() if part.is_whole(seeds)]
     errors = part.pairs("errors")[[list(part.rows).index(name) for name in compared], :, 0]
@@ -71,9 +59,8 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
         sections=[
             part.what(),
             part.matrix(),
-            *(part.measured(measure) for measure in part.others),
+            part.measured(),
             part.costs(),
-            *([part.learned_start()] if part.starts else []),
             part.reconstructions(),
             part.reproduction(),
         ],
@@ -86,19 +73,8 @@ def _of_kind(noise: InputNoise) -> dict[str, Any]:
     return noise.model_dump(mode="json", exclude={"level", "fresh"}, exclude_none=True)
 
 
-def _finite(value: Any) -> Any:
-    """None in place of numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _word(pair: list[float]) -> str:
     mean, spread = pair
-    if not math.isfinite(mean):
-        return "–"
     return f"{mean:.3g} ± {spread:.2g}" if spread else f"{mean:.3g}"
 
 
@@ -151,12 +127,6 @@ class _Part:
         rows = self.rows.values()
         return np.array([[mean_and_spread(seeds, measure) for seeds in row] for row in rows])
 
-    @property
-    def others(self) -> list[str]:
-        """Measures beside the error that some method has."""
-        others = [measure for measure in MEASURES if measure != "errors"]
-        return [measure for measure in others if np.isfinite(self.pairs(measure)[..., 0]).any()]
-
     def what(self) -> Section:
         study, experiment = self.study, self.study.experiment
         assert experiment.noise is not None
@@ -179,15 +149,7 @@ class _Part:
             ("Epoch reported", "chosen on validation samples with the noise of training"),
             ("Test samples", f"{len(study.truth)}; classical methods on the first {count}"),
             (CONSTANT.capitalize(), f"the mean of {data.target} over the training samples"),
-            *((method.name.capitalize(), self._weights(method)) for method in study.classical),
-            *(
-                (
-                    f"Model of {name}",
-                    f"misses known data by {method.missed():.2g} of their deviation",
-                )
-                for name, method in study.inversions.methods.items()
-                if method.missed is not None
-            ),
+            *((method.name.capitalize(), self._classical(method)) for method in study.classical),
         ]
         return Section("What was studied", tables=(Table(facts),))
 
@@ -211,47 +173,57 @@ class _Part:
         """Of the dimension, on numbers of points of an axis."""
         return "" if self.study.source.dim == 1 else "²"
 
-    def _weights(self, method: Cell) -> str:
-        """Which weights were chosen on validation samples."""
-        assert isinstance(method.method, str)
-        if len(self.study.inversions.methods[method.method].weights) == 1:
-            return self._unweighted(method)
-        notes = {seeds[0].note.split(",")[0] for seeds in self.rows[method.name]}
-        return f"{'; '.join(sorted(notes))}: chosen on validation samples"
-
-    def _unweighted(self, method: Cell) -> str:
-        """Of a method without a weight to choose."""
-        scheme = self.study.scheme
-        if scheme is None or method.method != scheme.name:
-            return "needs no validation samples"
-        assert scheme.experiment.noise is not None
-        return (
-            f"trained at levels {scheme.experiment.noise.level}, {scheme.stages} stages of "
-            f"{scheme.experiment.training.epochs} epochs, {scheme.training_seconds:.0f} seconds "
-            "of a processor; told the level"
-        )
+    def _classical(self, part: Cell) -> str:
+        """Why one would take a method, its weights, and how far its model is from the data."""
+        assert isinstance(part.method, str)
+        method, said = self.study.inversions.methods[part.method], list[str]()
+        if part.told == 1:
+            said.append(method.why)
+        if len(method.weights) > 1:
+            notes = {seeds[0].note.split(",")[0] for seeds in self.rows[part.name]}
+            said.append(f"{'; '.join(sorted(notes))}: chosen on validation samples")
+        if method.missed is not None and part.told == 1:
+            said.append(f"its model misses known data by {method.missed():.2g} of their deviation")
+        return ". ".join(f"{one[0].upper()}{one[1:]}" for one in said)
 
     def costs(self) -> Section:
-        """Of the classical methods."""
+        """Errors, seconds and solves of the classical methods, alone and after a model."""
+        study, how = self.study, How(self.device)
         said = (
             "Means over the test samples, with half of the 95 % interval of the mean error. "
             "Seconds are of one processor, one sample after another; solves count systems of "
-            "equations of any size, tangents and adjoints included. A corrected model is the start "
-            "of steps of a classical method; the seconds are of its answer and these steps, seed 0."
+            "equations of any size, tangents and adjoints included."
         )
+        if study.corrected:
+            said += (
+                f" A corrected model is the start of steps of {study.inversions.corrector}; the "
+                "seconds are of its answer and these steps, seed 0. It has paid after so many "
+                "inversions: the seconds of its training, and of solving its training and "
+                "validation samples, over those that an inversion saves."
+            )
+        few = min(study.inverted, len(study.truth))
+        if few < _MANY:
+            said += f" Only {few} samples: too few for a headline."
         table = list[tuple[str, ...]]()
-        for method in (*self.study.corrected, *self.study.classical):
-            for level, (row, *_) in zip(
-                self.study.test_levels, self.rows[method.name], strict=True
-            ):
+        for method in (*study.corrected, *study.classical):
+            for level, (row, *_) in zip(study.test_levels, self.rows[method.name], strict=True):
                 error = f"{row.mean:.3g} ± {interval(row.errors):.1g}"
                 seconds, solves = f"{row.inference_seconds:.2g}", f"{row.solves:.0f}"
-                table.append((method.name, f"{level:g}", error, seconds, solves))
-        header = ("method", "level", "error", "seconds a sample", "solves a sample")
-        few = min(self.study.inverted, len(self.study.truth))
-        warning = f" Only {few} samples: too few for a headline." if few < _MANY else ""
+                paid = ""
+                if method.corrected:
+                    number = pays_after(study, replace(method, at=level), how)
+                    paid = f"{number:.3g}" if math.isfinite(number) else "never"
+                table.append((method.name, f"{level:g}", error, seconds, solves, paid))
+        header = (
+            "method",
+            "level",
+            "error",
+            "seconds a sample",
+            "solves a sample",
+            "pays after inversions",
+        )
         return Section(
-            "Classical methods, alone and after a model", (said + warning,), (Table(table, header),)
+            "Classical methods, alone and after a model", (said,), (Table(table, header),)
         )
 
     def matrix(self) -> Section:
@@ -312,15 +284,19 @@ class _Part:
             f"Error of the one training at all levels, by that of the training at a level{where}."
         )
 
-    def measured(self, measure: str) -> Section:
-        said = MEASURES[measure]
-        table: Facts = [
-            (name, *map(_word, row))
-            for name, row in zip(self.rows, self.pairs(measure).tolist(), strict=True)
-            if any(math.isfinite(mean) for mean, _ in row)
-        ]
-        header = ("method", *(f"tested at {level:g}" for level in self.study.test_levels))
-        return Section(said.title, (said.meaning,), (Table(table, header),))
+    def measured(self) -> Section:
+        """All measures beside the error, of the methods that have them."""
+        table, meanings = list[tuple[str, ...]](), list[str]()
+        for name, measure in MEASURES.items():
+            rows = [
+                (measure.title, method, *map(_word, pairs))
+                for method, pairs in zip(self.rows, self.pairs(name).tolist(), strict=True)
+                if name != "errors" and any(math.isfinite(mean) for mean, _ in pairs)
+            ]
+            table += rows
+            meanings += [f"{measure.title}: {measure.meaning}"] if rows else []
+        header = ("measure", "method", *(f"at {level:g}" for level in self.study.test_levels))
+        return Section("Other measures", (*meanings,), (Table(table, header),))
 
     def csv(self) -> str:
         """Every measure of every method at every level: mean, and deviation over the seeds."""
@@ -333,34 +309,6 @@ class _Part:
         text = StringIO()
         writer(text, lineterminator="\n").writerows(lines)
         return text.getvalue()
-
-    def learned_start(self) -> Section:
-        """After how many inversions a model has paid as their start."""
-        starts = self.starts
-        said = (
-            "Solves of an inversion are of any size. One solve of the recipe, on its refined "
-            f"cells, takes {starts[0].started.solve_seconds:.2g} s of one processor. Spent are the "
-            f"{starts[0].samples} samples solved for the training and its selection, and the "
-            "seconds of the training, in solves of the recipe; the seconds that an inversion "
-            "saves, the model's answer included, are counted in them too."
-        )
-        table = [
-            (
-                start.name, f"{start.level:g}", f"{start.saved_solves:.0f}", f"{start.saved:.2g}",
-                f"{start.spent:.4g}",
-                f"{start.inversions:.3g}" if math.isfinite(start.inversions) else "never",
-            )
-            for start in starts
-        ]  # fmt: skip
-        header = (
-            "method", "level", "solves saved, of any size", "saved, in solves of the recipe",
-            "spent, in these", "pays after inversions",
-        )  # fmt: skip
-        return Section("When the learned start has paid", (said,), (Table(table, header),))
-
-    @cached_property
-    def starts(self) -> list[LearnedStart]:
-        return learned_starts(self.study, How(self.device))
 
     def reconstructions(self) -> Section:
         rows = {name: [seeds[0] for seeds in found] for name, found in self.rows.items()}
@@ -381,7 +329,6 @@ class _Part:
             **({} if study.cells is None else {"--cells": str(study.cells)}),
         }
         chosen = [word for name in study.only for word in ("--method", name)]
-        chosen += ["--unrolled", str(study.unrolled)] * bool(study.unrolled)
         words = shlex.join([*(word for pair in options.items() for word in pair), *chosen])
         command = f"{run.replace('pdegen run', 'pdegen study noise', 1)} {words}"
         content = again.toml(experiment.model_dump(mode="json", exclude_none=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from time import process_time
 from typing import Any
@@ -80,14 +80,12 @@ class Inversions:
     Args:
         source: The data of the experiment.
         only: The methods, by name; by default all that the equation offers.
-        learned: Others, that the equation does not offer.
         cells: Of an axis, on which they find the target; by default as many as the data have
             points. Where the store has points that are no cells, they find it at those of the data.
     """
 
     source: Source
     only: tuple[str, ...] = ()
-    learned: Mapping[str, ClassicalMethod] = field(default_factory=dict[str, ClassicalMethod])
     cells: int | None = None
 
     @cached_property
@@ -146,7 +144,7 @@ class Inversions:
                 raise SchemaError(
                     f"method: unknown {name!r}, known: {', '.join(map(repr, offered))}"
                 )
-        return {**{name: offered[name] for name in self.only or offered}, **self.learned}
+        return {name: offered[name] for name in self.only or offered}
 
     @property
     def corrector(self) -> str | None:

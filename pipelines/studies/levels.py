@@ -10,8 +10,6 @@ from pdegen.schema import SchemaError
 ALL = "all"
 Trained = float | tuple[float, float]
 _LEAST = 4  # cells of an axis
-# kinds whose deviation is the level times that of the data, or nearly
-_BY_DEVIATION = ("ensemble", "published", "correlated")
 
 
 def key(level: Trained) -> str:
@@ -60,22 +58,6 @@ def check_levels(name: str, levels: Sequence[Trained]) -> None:
         raise SchemaError(f"{name} levels must differ, and be at least one, got {levels}")
     if sum(isinstance(level, tuple) for level in levels) > 1:
         raise SchemaError(f"{name} levels have one range at most, got {levels}")
-
-
-def check_unrolled(kind: str, cells: int | None) -> None:
-    """Raise SchemaError where an unrolled descent cannot be trained.
-
-    Args:
-        kind: Of the noise.
-        cells: As in `check_classical`.
-    """
-    if kind == "sensors" or cells is not None:
-        raise SchemaError("unrolled takes data at all points of its cells: no sensors, no cells")
-    if kind not in _BY_DEVIATION:
-        raise SchemaError(
-            "unrolled is told shares of the deviation of the data: noise must be "
-            f"{', '.join(_BY_DEVIATION)}, got {kind}"
-        )
 
 
 def check_kinds(told: str, tested: str | None) -> None:

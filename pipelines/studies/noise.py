@@ -25,14 +25,12 @@ from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding
 from pipelines.runs.keys import experiment_key
 from pipelines.runs.predictions import kept_mean
-from pipelines.runs.unrolled import Unrolled
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
 from pipelines.studies.levels import (
     Trained,
     check_classical,
     check_kinds,
     check_levels,
-    check_unrolled,
     key,
 )
 from pipelines.studies.noise_cells import CONSTANT, Cell
@@ -58,7 +56,6 @@ class NoiseStudy(Study[Cell]):
         told: What these, and models of a range, are told of the level, as multiples of it; 1 is
             the truth.
         only: The classical methods to test, by name; by default all that the equation offers.
-        unrolled: Stages of a learned gradient descent, trained at all levels; 0 for none.
         test_kind: Kind of the noise of the test samples, of which nobody is told; by default that
             of the experiment.
         cells: Of an axis, on which classical methods find the coefficient; by default as many as
@@ -78,7 +75,6 @@ class NoiseStudy(Study[Cell]):
     inverted: int = 100
     told: tuple[float, ...] = (1.0,)
     only: tuple[str, ...] = ()
-    unrolled: int = 0
     test_kind: str | None = None
     cells: int | None = None
 
@@ -97,9 +93,6 @@ class NoiseStudy(Study[Cell]):
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inverted, self.told, self.cells)
-        if self.unrolled:
-            check_unrolled(noise.kind, self.cells)
-            _ = self.scheme  # refuses an impossible one
         check_kinds(noise.kind, self.test_kind)
         for level in self.test_levels:
             self.tested(level)  # refuses an unknown kind
@@ -108,7 +101,7 @@ class NoiseStudy(Study[Cell]):
         """As text: classes of operators are made when the project is imported, and are not sent."""
         rest = (
             self.store, self.folder, self.train_levels, self.test_levels, self.seeds,
-            self.inverted, self.told, self.only, self.unrolled, self.test_kind, self.cells,
+            self.inverted, self.told, self.only, self.test_kind, self.cells,
         )  # fmt: skip
         return _from_text, (self.experiment.model_dump_json(exclude_none=True), *rest)
 
@@ -177,8 +170,6 @@ class NoiseStudy(Study[Cell]):
     def check(self, device: torch.device) -> None:
         self.source.clean("test")
         _ = self.inversions.methods  # refuses an unknown one, and where there is none
-        if self.scheme is not None:
-            self.scheme.check()
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         declared = {
@@ -190,7 +181,6 @@ class NoiseStudy(Study[Cell]):
             "inverted": self.inverted,
             "told": self.told,
             "only": self.only,
-            "unrolled": self.unrolled,
             "test_kind": self.test_kind,
             "cells": self.cells,
             "store": self.store,
@@ -203,8 +193,7 @@ class NoiseStudy(Study[Cell]):
         better = [replace(c, corrected=True) for c in self.models if self.corrected]
         parts = [*self.models, *self.misled, *better, *methods]
         tested = [replace(c, at=at) for at in self.test_levels for c in parts]
-        learned = [] if self.scheme is None else [Cell(self.scheme.name)]
-        return [[*self.models, *learned], tested]
+        return [self.models, tested]
 
     def place(self, part: Cell) -> Path:
         if isinstance(part.method, str):
@@ -226,8 +215,6 @@ class NoiseStudy(Study[Cell]):
             "told": part.told,
             "method": part.name,
         }
-        if self.scheme is not None and part.method == self.scheme.name:
-            parts["scheme"] = self.scheme.digest
         if not isinstance(part.method, str):
             weights = read(self.training(part).checkpoint)
             parts["weights"] = hashlib.sha256(weights).hexdigest()
@@ -236,8 +223,6 @@ class NoiseStudy(Study[Cell]):
         return experiment_key(self.experiment, self.store, **parts)
 
     def kept(self, part: Cell) -> Row | None:
-        if part.at is None and isinstance(part.method, str):
-            return Row() if self.scheme is not None and self.scheme.finished() else None
         if part.at is None:
             return None if self.training(part).finished() is None else Row()
         return super().kept(part)
@@ -248,14 +233,11 @@ class NoiseStudy(Study[Cell]):
 
     def said(self, part: Cell, row: Row) -> str:
         if isinstance(part.method, str):
-            return part.name if part.at is None else f"{part.name} at {part.at:g}"
+            return f"{part.name} at {part.at:g}"
         tested = "" if part.at is None else f", tested at {part.at:g}"
         return f"{part.name}, seed {part.seed}{tested}"
 
     def make(self, part: Cell, how: How) -> Row:
-        if part.at is None and self.scheme is not None and part.method == self.scheme.name:
-            self.scheme.train(how.on_epoch, how.stop)
-            return Row()
         if part.at is None:
             self.training(part).run(how)
             return Row()
@@ -317,19 +299,7 @@ class NoiseStudy(Study[Cell]):
 
     @cached_property
     def inversions(self) -> Inversions:
-        """The classical ones, and the learned one beside them."""
-        learned = {} if self.scheme is None else {self.scheme.name: self.scheme.method}
-        return Inversions(self.source, self.only, learned, self.cells)
-
-    @cached_property
-    def scheme(self) -> Unrolled | None:
-        """The learned gradient descent, told every level that is trained at or tested."""
-        if not self.unrolled:
-            return None
-        ends = [level if isinstance(level, tuple) else (level,) for level in self.train_levels]
-        highest = max(*self.test_levels, *(max(end) for end in ends))
-        experiment = self.experiment.with_overrides({"noise.level": [0.0, highest]})
-        return Unrolled(experiment, self.store, self.folder / "models" / "unrolled", self.unrolled)
+        return Inversions(self.source, self.only, self.cells)
 
     def data(self, part: Cell) -> Observed:
         """The first test samples as a classical method is given them."""

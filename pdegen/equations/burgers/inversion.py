@@ -274,8 +274,14 @@ def inversions(
         return inversion
 
     return {
-        "maximum a posteriori": ClassicalMethod((1.0,), largest_density),
-        "Tikhonov": ClassicalMethod(_TIKHONOV, tikhonov),
+        "maximum a posteriori": ClassicalMethod(
+            "the best one if level and law are known; states its uncertainty",
+            (1.0,),
+            largest_density,
+        ),
+        "Tikhonov": ClassicalMethod(
+            "the one to take if the law of the initial value is not known", _TIKHONOV, tikhonov
+        ),
     }
 
 

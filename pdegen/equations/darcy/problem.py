@@ -18,7 +18,6 @@ from pdegen.equations.darcy.law import Solved, darcy_law
 from pdegen.equations.darcy.refined import Solver, forward, refined
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
-from pdegen.inverse.misfit_gradient import MisfitGradient
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
 from pdegen.numerics.device import Array, empty, first, samples_at_once
@@ -298,15 +297,6 @@ class Darcy(Problem):
                 f"darcy inverts a coefficient of two phases, got {self.coefficient.kind}"
             )
         return inversions(setting, self.field.build(), phases, self.source)
-
-    def misfit_gradient(self, setting: Setting) -> MisfitGradient:
-        from pdegen.equations.darcy.inversion import phase_levels
-
-        phases = self.coefficient.phases
-        if phases is None:
-            return super().misfit_gradient(setting)
-        level = phase_levels(setting, self.field.build(), phases, self.source)[-1]
-        return MisfitGradient(level, setting.u.std(axis=0), phases)
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward:
         """For a coefficient on any cells, averaged on those of the recipe. Finite elements, which

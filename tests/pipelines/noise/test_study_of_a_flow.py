@@ -1,6 +1,5 @@
 """A noise study of an equation without phases: the initial value of Burgers."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.schema import SchemaError
 from pipelines.declared.experiment import load_experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.studies.noise import NoiseStudy
@@ -70,8 +68,6 @@ def test_measures_of_phases_are_left_out(study):
         scores = study.row(Cell(name, at=0.1), How(CPU)).scores
         assert not {"iou", "hausdorff", "misclassified", "brier"} & scores.keys()
     assert "coverage" not in study.row(Cell("Tikhonov", at=0.1), How(CPU)).scores
-    numbers = json.loads((study.folder / "matrix.json").read_text())
-    assert numbers["errors"]["maximum a posteriori"][1][0] < 0.4
 
 
 def test_the_report_has_no_section_of_phases_and_draws_curves(study):
@@ -80,23 +76,6 @@ def test_the_report_has_no_section_of_phases_and_draws_curves(study):
     assert "32 points → a on the same" in page
     assert "Coverage of sets of 90%" in page
     assert (study.folder / "pictures" / "reconstructions.svg").exists()
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"times": [0.1, 0.2]}, "burgers inverts u at one time after the start"),
-        ({"times": [0.0]}, "burgers inverts u at one time after the start"),
-    ],
-)
-def test_what_is_not_offered_is_refused_before_anything_is_written(tmp_path, changed, message):
-    recipe = load_recipe("burgers-quick").with_overrides({**DATA, **changed})
-    url = generate(recipe, str(tmp_path / "t.zarr"), workers=1).url
-    experiment = load_experiment("burgers-inverse-quick").with_overrides(MODEL)
-    study = NoiseStudy(experiment, url, tmp_path / "s", (0.1,), (0.1,), 1)
-    with pytest.raises(SchemaError, match=message):
-        study.run(CPU)
-    assert not (tmp_path / "s").exists()
 
 
 def test_cells_are_refused_where_there_are_none(pdegen, store):

@@ -1,0 +1,289 @@
+"""What a noise study computes, and what its report says."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from pdegen.making.generate import generate
+from pdegen.recipe import load_recipe
+from pdegen.store.store import open_sealed
+from pipelines.reports.noise_report import write_noise_report
+from pipelines.studies.learned_start import pays_after
+from pipelines.studies.noise_cells import Cell
+from pipelines.studies.noise_measures import MEASURES
+from pipelines.studies.row import Row, mean_and_spread
+from pipelines.studies.runner import How, predictions
+from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, a_study
+from tests.printed import too_wide
+
+HOW = How(CPU)
+MAP = "maximum a posteriori"
+
+
+def relative_errors(found, truth):
+    return np.linalg.norm(found - truth, axis=(1, 2)) / np.linalg.norm(truth, axis=(1, 2))
+
+
+@pytest.mark.slow
+def test_latex_sets_the_tables_of_its_report(finished, tmp_path):
+    assert too_wide(finished.folder / "tables", tmp_path) == []
+
+
+# models
+
+
+def test_every_cell_of_the_matrix_is_there(finished):
+    assert len(list((finished.folder / "models").iterdir())) == 3 * 2
+    # models, told another level, corrected, the constant; only one method is told no level
+    count = 3 * 2 + 2 + 3 * 2 + 1 + 2 * len(METHODS) - 1
+    assert len(list((finished.folder / "cells").glob("*.json"))) == 2 * count
+
+
+@pytest.mark.parametrize(
+    "cell", [Cell(0.1, 1, 0.1), Cell(EVERY, at=0.1), Cell(EVERY, at=0.1, told=3.0)]
+)
+def test_errors_are_those_of_the_reported_checkpoint(finished, cell):
+    """Also of one training for all levels, by what it is told of the level."""
+    row, training = finished.row(cell, HOW), finished.training(cell)
+    found = predictions(training.predictor(CPU), finished.test_pairs_of(cell))
+    assert row.errors == pytest.approx(
+        relative_errors(found[..., 0].double().numpy(), finished.truth)
+    )
+    assert {len(scores) for scores in (row.errors, row.scores["iou"], row.scores["l1"])} == {4}
+
+
+def test_what_is_told_of_the_level_counts(finished):
+    def told(factor, at):
+        return finished.row(Cell(EVERY, at=at, told=factor), HOW).errors
+
+    assert told(1.0, 0.1) != told(3.0, 0.1)
+    assert told(1.0, 0.0) == told(3.0, 0.0)  # three times nothing
+
+
+def test_trainings_differ_by_seed_and_level(finished):
+    errors = {cell: finished.row(replace(cell, at=0.0), HOW).errors for cell in finished.models}
+    assert len({tuple(v) for v in errors.values()}) == 6
+    for level, stored in ((0.1, 0.1), (EVERY, [0.0, 0.1])):
+        folder = finished.training(Cell(level, 1)).folder
+        run = json.loads((folder / "run.json").read_text())["experiment"]
+        assert (run["noise"]["level"], run["training"]["seed"]) == (stored, 1)
+        assert run["noise"]["fresh"]
+
+
+def test_test_noise_is_the_same_for_every_model_and_not_that_of_training(finished):
+    clean = finished.source.clean("test").a
+    xi = (finished.test_pairs(0.1).a - clean) / 0.1
+    half = (finished.test_pairs(0.05).a - clean) / 0.05  # the same noise scaled
+    assert torch.allclose(half, xi, atol=1e-6 * float(clean.std()) / 0.05)
+    train = finished.source.noisy("train", noise=finished.noise(0.1))
+    xi_train = (train.a - finished.source.clean("train").a) / 0.1
+    assert not torch.allclose(xi_train[: len(xi)], xi, rtol=0.1)
+
+
+def test_the_constant_is_the_mean_of_the_training_targets(finished):
+    mean = float(finished.source.clean("train").u.double().mean())
+    for level in finished.test_levels:
+        row = finished.row(Cell("constant", at=level), HOW)
+        assert row.errors == pytest.approx(relative_errors(mean, finished.truth))
+
+
+def test_mean_and_spread():
+    two = [Row(made_from="", errors=e, scores={"iou": [1]}) for e in ([1, 3], [4, 6])]
+    assert mean_and_spread(two, "iou") == (1, 0)
+    assert np.isnan(mean_and_spread(two, "brier")[0])
+    assert mean_and_spread(two, "errors") == (3.5, pytest.approx(np.sqrt(4.5)))
+    assert mean_and_spread(two[:1], "errors") == (2, 0)
+
+
+# classical methods
+
+
+def test_total_variation_beats_the_constant(finished):
+    classical = finished.row(Cell("total variation", at=0.0), HOW)
+    constant = finished.row(Cell("constant", at=0.0), HOW)
+    assert re.fullmatch(r"weight (0\.03|0\.3|3), first 2 test samples", classical.note)
+    assert np.mean(classical.errors) < 0.5 * np.mean(constant.errors[:2])
+
+
+def test_classical_methods_are_told_the_level(finished):
+    assert [cell.name for cell in finished.classical] == [
+        *METHODS, *(f"{name}, told 3 times it" for name in METHODS[:-1])
+    ]  # fmt: skip
+    part, deviation = Cell(MAP, at=0.1), finished.source.deviation(finished.test_pairs(0.1))
+    data = finished.test_pairs(0.1).a[0, ..., 0].double().numpy()
+    inversion = finished.inversions.methods[MAP].with_weight(1.0)
+    answers = list[np.ndarray]()
+    for told in finished.told:
+        observed = finished.data(replace(part, told=told)).first
+        (found,) = finished.inversions.invert(MAP, 1.0, observed).estimates
+        assert np.array_equal(found.a, inversion(data, told * (0.1 * deviation)).a)
+        answers.append(found.a)
+    assert not np.array_equal(*answers)
+
+
+def test_costs_are_kept_and_uncertainty_is_scored_where_it_is_stated(finished):
+    rows = {cell.method: finished.row(replace(cell, at=0.1), HOW) for cell in finished.classical}
+    assert all(row.inference_seconds > 0 and row.solves > 10 for row in rows.values())
+    assert {name for name, row in rows.items() if "brier" in row.scores} == {*METHODS[-2:]}
+    assert "coverage" in finished.row(Cell(0.1, at=0.1, corrected=True), HOW).scores
+    assert "brier" not in finished.row(Cell(0.1, at=0.1), HOW).scores
+
+
+def test_the_noise_explains_the_misfit_of_the_truth(finished):
+    """The root mean square of m values N(0, 1) is 1 ± (2 m)^(-1/2): here m = 169."""
+    inversions, part = finished.inversions, Cell(MAP, at=0.1)
+    data = finished.data(part)
+    found = inversions.misfits(data, inversions.truth[:2])
+    assert found == pytest.approx(1, abs=4 / np.sqrt(2 * 169))
+    assert min(inversions.misfits(data, [a / 2 for a in inversions.truth[:2]])) > 5  # u doubles
+    assert inversions.misfits(finished.data(Cell(MAP, at=0.0)), inversions.truth[:2]) is None
+    row = finished.row(part, HOW)
+    weight = float(row.note.split()[1].rstrip(","))
+    estimates = inversions.invert(MAP, weight, data).estimates
+    again = inversions.misfits(data, [estimate.a for estimate in estimates])
+    assert row.scores["misfit"] == pytest.approx(again)
+    assert "misfit" not in finished.row(replace(part, at=0.0), HOW).scores
+
+
+# a model as the start of an inversion
+
+
+def test_a_corrected_model_starts_at_its_answer(finished):
+    cell = Cell(0.0, 1, 0.1)
+    row, data = finished.row(replace(cell, corrected=True), HOW), finished.data(cell)
+    found = finished.inversions.correct(data, finished.predicted(cell, CPU)[:2])
+    assert row.solves == found.solves > 0
+    expected = relative_errors(found.fields(5), finished.truth[:2])
+    assert row.errors == pytest.approx(expected)
+    truth = finished.inversions.correct(data, finished.truth[:2])
+    assert not np.array_equal(truth.estimates[0].a, found.estimates[0].a)
+
+
+def test_the_learned_start_pays_by_what_it_cost(finished, monkeypatch):
+    """4 s of training and 12 + 4 samples of 0.25 s each, for 0.3 s saved an inversion."""
+    part = Cell(0.1, at=0.1, corrected=True)
+    seconds = {Cell(MAP, at=0.1): 0.5, part: 0.2}
+
+    def row(_, one, how):
+        return Row(inference_seconds=seconds[one], solve_seconds=0.25)
+
+    monkeypatch.setattr(type(finished), "row", row)
+    epochs = [type("Epoch", (), {"seconds": 2.0})] * 2
+    monkeypatch.setattr("pipelines.studies.runner.StudyTraining.finished", lambda _: epochs)
+    assert pays_after(finished, part, HOW) == pytest.approx((4 + 16 * 0.25) / 0.3)
+    seconds[part] = 0.6
+    assert pays_after(finished, part, HOW) == np.inf
+
+
+# kinds of noise, sensors, cells
+
+
+def test_other_noise_than_all_are_told(experiment, store, tmp_path):
+    study = a_study(experiment, store, tmp_path / "s", (0.1,), (0.1,), seeds=1, inverted=1,
+                    told=(1.0,), only=(MAP,), test_kind="correlated", cells=9)  # fmt: skip
+    study.run(CPU)
+    write_noise_report(study, CPU)
+    same, part = replace(study, test_kind=None), Cell(MAP, at=0.1)
+    assert np.array_equal(study.data(part).deviation, same.data(part).deviation)
+    eta = study.data(part).values - study.source.clean("test").a[:1, ..., 0].double().numpy()
+    next_to = np.mean(eta[:, 1:] * eta[:, :-1]) / np.mean(eta**2)
+    assert next_to > 0.5  # independent noise has 0
+    trained = json.loads((study.training(Cell(0.1)).folder / "run.json").read_text())
+    assert trained["experiment"]["noise"]["kind"] == "ensemble"
+    page = (study.folder / "report.md").read_text()
+    for words in ("kind correlated, seed 0, length 0.1: another kind than all methods know",
+                  "data on 13² points → 9² cells", "--test-kind correlated",
+                  "--cells 9", "--method 'maximum a posteriori'"):  # fmt: skip
+        assert words in page
+    assert "total variation" not in page
+    assert study.digest(part) != same.digest(part) != replace(same, cells=None).digest(part)
+
+
+@pytest.mark.parametrize("kind", ["relative", "snr", "multiplicative", "sensors", "published"])
+def test_every_kind_of_noise_is_inverted(experiment, store, tmp_path, kind):
+    level = 20.0 if kind == "snr" else 0.1
+    overrides = {"noise.kind": kind, "noise.level": level}
+    overrides |= {"noise.fraction": 0.5} if kind == "sensors" else {}
+    study = a_study(experiment.with_overrides(overrides), store, tmp_path / "s", (level,), (level,))
+    data, constant = study.data(Cell(MAP, at=level)), study.truth.mean()
+    clean = study.source.clean("test").a[:2, ..., 0].double().numpy()
+    seen = study.inversions.setting.seen
+    assert (seen is not None) == (kind == "sensors")
+    if seen is not None:
+        assert data.values.shape == (2, seen.sum()) == (2, round(0.5 * 169))
+        clean = clean[:, seen]
+        assert METHODS[-1] not in study.inversions.methods
+    found = np.sqrt(np.mean(((data.values - clean) / data.deviation) ** 2))
+    assert found == pytest.approx(1, abs=0.3)  # the deviation of noise that follows u is a mean
+    for name in ("Tikhonov", MAP):
+        weight = study.inversions.methods[name].weights[0]
+        error = study.inversions.invert(name, weight, data).fields(5) - study.truth[:2]
+        assert np.linalg.norm(error) < 0.5 * np.linalg.norm(constant - study.truth[:2])
+
+
+@pytest.mark.usefixtures("dolfinx")
+def test_a_store_of_finite_elements_is_inverted_by_finite_volumes(experiment, tmp_path):
+    """Without derivatives of the other solver; how far its model is from the data is stated."""
+    recipe = load_recipe("darcy-fem").with_overrides(
+        {"samples": 20, "shard": 20, "resolution": 13, "modes": 16, "refinement": 3,
+         "train": 12, "validation": 4, "test": 4}
+    )  # fmt: skip
+    url = generate(recipe, str(tmp_path / "f.zarr"), workers=1).url
+    own = experiment.with_overrides({"data.recipe": "darcy-fem"})
+    study = a_study(own, url, tmp_path / "s", (0.1,), (0.1,))
+    method = study.inversions.methods[MAP]
+    assert 1e-4 < method.missed() < 0.3  # 13 x 13 cells
+    fields = study.inversions.invert(MAP, 1.0, study.data(Cell(MAP, at=0.1))).fields(5)
+    truth = study.truth[:2]
+    assert np.linalg.norm(fields - truth) < 0.5 * np.linalg.norm(truth - truth.mean())
+
+
+# the report
+
+
+def test_the_report_shows_matrix_measures_and_reconstructions(finished):
+    page = (finished.folder / "report.html").read_text()
+    for words in ("trained at 0.1", "trained at 0, corrected", "too few for a headline",
+                  "level set", "solves a sample", "The usual baseline, which knows",
+                  "Misclassified area", "Misfit of the data", "Brier score",
+                  "Coverage of sets of 90%", "pays after inversions", "misses known data by",
+                  "total variation", "constant", "Hausdorff", "fresh in every epoch",
+                  "pdegen study noise", "Samples of the store", "--train-levels 0,0.1,all",
+                  "trained at all levels, told 3 times it"):  # fmt: skip
+        assert words in page
+    assert "trained at 0.1, told" not in page
+    assert open_sealed(finished.store).said.fingerprint in page
+    text = (finished.folder / "report.md").read_text()
+    best = re.findall(r"smallest mean error at test level [^(]*\(([^)]*)", text)
+    assert len(best) == 2
+    # classical methods have 2 samples of 4
+    assert not {*best} & {cell.name for cell in finished.classical}
+    for name in ("matrix", "levels", "reconstructions", "uncertainty"):
+        svg = (finished.folder / "pictures" / f"{name}.svg").read_text()
+        ElementTree.fromstring(svg)
+        assert f'id="{name}-' in page
+        assert "corrected" in svg
+
+
+def test_the_numbers_of_the_report_are_means_of_the_rows(finished):
+    def mean(method, at):
+        return np.mean([np.mean(finished.row(Cell(method, s, at), HOW).errors) for s in (0, 1)])
+
+    table = list(csv.DictReader((finished.folder / "measures.csv").read_text().splitlines()))
+    (kept,) = (row for row in table if (row["method"], row["level"], row["measure"])
+               == ("trained at 0", "0.1", "errors"))  # fmt: skip
+    assert float(kept["mean"]) == pytest.approx(mean(0.0, 0.1), rel=1e-5)
+    assert {row["measure"] for row in table} == {*MEASURES}
+    assert f"{mean(0.0, 0.1):.3g}" in (finished.folder / "pictures" / "matrix.svg").read_text()
+    text = (finished.folder / "report.md").read_text()
+    ratios = [mean(EVERY, at) / mean(at, at) for at in (0.0, 0.1)]
+    assert f"at a level: {ratios[0]:.3g} at 0, {ratios[1]:.3g} at 0.1." in text
+    clean = mean(0.0, 0.1) / mean(0.1, 0.1)
+    words = "as much" if f"{clean:.2g}" == "1" else f"{clean:.2g} times as much"
+    assert f"Tested at 0.1, the model trained at 0 errs {words} as the one trained at 0.1" in text
