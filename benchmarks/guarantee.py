@@ -1,7 +1,7 @@
-"""Guaranteed bounds against errors, and polishing from predictions, on fresh coefficients.
+"""Guaranteed bounds against errors, on fresh coefficients.
 
     python -m benchmarks.guarantee bounds      # 10,000 coefficients, some minutes
-    python -m benchmarks.guarantee times       # of bounds, and of polishing from predictions
+    python -m benchmarks.guarantee times       # of bounds
 
 Trains the experiment darcy-quick, predicts coefficients that no store has, and prints a line of
 JSON for each group of predictions: how many bounds held, effectivities, times. The truth is known
@@ -28,8 +28,6 @@ import torch
 import operators
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.error_bound import ErrorBound
-from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.operator import Diffusion
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pipelines.declared.experiment import load_experiment
@@ -163,43 +161,14 @@ def milliseconds(function: Callable[[int], Any], samples: int) -> float:
     return round(1e3 * float(np.median(seconds)), 2)
 
 
-def times(predict: Predictor, samples: int) -> None:
-    """Of bounds by grid and flux, and of polishing from predictions and from zero."""
+def times(samples: int) -> None:
+    """Processor time of bounds by grid and flux."""
     for n in (43, 85, 141):
         a, u = some(samples, resolution=n, refinement=1)
         for name, rtol in FLUXES.items():
             bound = ErrorBound(CellGrid(n), rtol=rtol)
             ms = milliseconds(lambda i: bound(a[i : i + 1], u[i : i + 1]), len(a))  # noqa: B023
             print(json.dumps({"bound": f"{n} x {n}", "flux": name, "ms": ms}), flush=True)
-    a, _ = some(samples)
-    p, a = predict(a), a.astype(np.float64)
-    operator, exact = Diffusion(a, "harmonic"), FiniteVolume(CellGrid(N), rtol=1e-12)(a)
-
-    def energy(v: np.ndarray) -> np.ndarray:
-        return np.sqrt(np.sum(v * operator(v), axis=(1, 2)))
-
-    def errors(rtol: float, start: np.ndarray | None) -> np.ndarray:
-        found = FiniteVolume(CellGrid(N), rtol=rtol).solve(a, start=start)
-        return energy(found.u - exact) / energy(exact)
-
-    tolerances = [10 ** (-k / 4) for k in range(4, 41)]
-    for name, start in {"zero": None, "prediction": p}.items():
-        needed = next(rtol for rtol in tolerances if np.median(errors(rtol, start)) <= 1e-6)
-        for goal, rtol in {"residual": 1e-6, "energy error": needed}.items():
-            solver = FiniteVolume(CellGrid(N), rtol=rtol)
-            for array in (np.asarray, torch.from_numpy):
-                found = solver.solve(array(a), start=None if start is None else array(start))
-
-                def solve(i: int) -> Any:
-                    one = None if start is None else array(start[i : i + 1])  # noqa: B023
-                    return solver.solve(array(a[i : i + 1]), start=one)  # noqa: B023
-
-                print(json.dumps({
-                    "polished from": name, "to 1e-6 of": goal,
-                    "array": "numpy" if array is np.asarray else "torch",
-                    "mean iterations": round(float(np.mean(np.asarray(found.iterations))), 1),
-                    "ms": milliseconds(solve, len(a)),
-                }), flush=True)  # fmt: skip
 
 
 def main() -> None:
@@ -211,7 +180,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         predict = trained(Path(folder))
         if options.what == "times":
-            times(predict, options.samples)
+            times(options.samples)
         elif not bounds(predict, options.samples):
             sys.exit("a bound did not hold")
 

@@ -122,7 +122,7 @@ class Problem(Strict):
         return None
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:
-        """What can be proved of predictions of a variable, and how they are polished.
+        """What can be proved of predictions of a variable.
 
         Args:
             inputs: The variables that it is predicted from.
@@ -131,7 +131,7 @@ class Problem(Strict):
         Raises:
             SchemaError: If there is nothing; says why.
         """
-        raise SchemaError(f"{self.word} offers no bound of errors and no polishing")
+        raise SchemaError(f"{self.word} offers no bound of errors")
 
     @abstractmethod
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:

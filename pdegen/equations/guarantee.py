@@ -1,25 +1,16 @@
-"""What an equation can prove of a prediction, and how it takes one to the solution."""
+"""What an equation can prove of a prediction."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 
-class Polished(NamedTuple):
-    """Solutions reached from predictions: values of the predicted function, float64, and of each
-    sample the relative residual of the discrete equations and the iterations."""
-
-    values: np.ndarray
-    residual: np.ndarray
-    iterations: np.ndarray
-
-
 class Guarantee(ABC):
-    """Bounds of errors of predicted functions, and their polishing by the solver.
+    """Bounds of errors of predicted functions.
 
     Inputs and predictions are values on all points of the store, shape (batch, *grid).
     """
@@ -36,19 +27,4 @@ class Guarantee(ABC):
 
         Raises:
             SolveError: If there is none for a sample, such as where a value is not finite.
-        """
-
-    @abstractmethod
-    def polished(
-        self, inputs: Mapping[str, np.ndarray], p: np.ndarray, rtol: float, device: str | None
-    ) -> Polished:
-        """The solutions of the store's solver, from predictions, to another tolerance.
-
-        Args:
-            inputs, p: As above.
-            rtol: Largest relative residual.
-            device: A device of PyTorch to solve on, such as "cuda"; None is NumPy.
-
-        Raises:
-            SolveError: If a sample does not reach the tolerance.
         """

@@ -12,12 +12,7 @@ Linear = Callable[[Array], Array]
 
 
 def conjugate_gradients(
-    operator: Linear,
-    preconditioner: Linear,
-    b: Array,
-    rtol: float,
-    limit: int,
-    start: Array | None = None,
+    operator: Linear, preconditioner: Linear, b: Array, rtol: float, limit: int
 ) -> tuple[Array, Array]:
     """u with ‖b - A u‖ <= rtol ‖b‖ for each sample, and the iterations it took.
 
@@ -28,8 +23,6 @@ def conjugate_gradients(
         b: Right-hand sides, shape (batch, n, n).
         rtol: Relative tolerance; a sample that has reached it is left as it is.
         limit: Largest number of iterations.
-        start: The first u, shape (batch, n, n); by default 0. The tolerance is relative to b all
-            the same.
 
     >>> import numpy as np
     >>> b = np.arange(1.0, 5.0).reshape(1, 2, 2)
@@ -46,10 +39,7 @@ def conjugate_gradients(
         return v / xp.where(w == 0, xp.ones_like(w), w)
 
     goal = rtol**2 * dot(b, b)
-    if start is None:
-        u, r = xp.zeros_like(b), xp.asarray(b, copy=True)
-    else:
-        u, r = xp.asarray(start, copy=True), b - operator(start)
+    u, r = xp.zeros_like(b), xp.asarray(b, copy=True)
     p = xp.zeros_like(b)
     before, iterations = xp.zeros_like(goal), xp.zeros_like(goal)
     for iteration in range(limit):

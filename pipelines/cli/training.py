@@ -217,7 +217,7 @@ def evaluate_command(
 @command(
     "predict",
     "pdegen predict runs/first/best.safetensors --data data/burgers.zarr",
-    "pdegen predict runs/darcy/best.safetensors --data data/darcy.zarr --bound --polish 1e-6",
+    "pdegen predict runs/darcy/best.safetensors --data data/darcy.zarr --bound",
 )
 def predict_command(
     checkpoint: Checkpoint,
@@ -236,10 +236,6 @@ def predict_command(
     bound: Annotated[
         bool, typer.Option("--bound", help="Write a guaranteed bound of each error beside it.")
     ] = False,
-    polish: Annotated[
-        float | None,
-        typer.Option(metavar="RTOL", help="Solve from each prediction to this residual, too."),
-    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the predictions of a checkpoint on a split, as a Zarr group that xarray opens."""
@@ -249,7 +245,7 @@ def predict_command(
     place = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
     found = predict(
         checkpoint, data, place, check_device(device), split=split, resolution=resolution,
-        level=noise, told=told, bound=bound, polish=polish, overwrite=overwrite,
+        level=noise, told=told, bound=bound, overwrite=overwrite,
     )  # fmt: skip
     for line in (found.out, *found.said):
         say(line)

@@ -1,14 +1,10 @@
-"""Bounds of the errors of predictions, and their polishing, by what the store's equation offers."""
+"""Bounds of the errors of predictions, which the store's equation proves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 import numpy as np
-import torch
 import xarray as xr
 
 from operators.data import Samples
@@ -20,14 +16,7 @@ from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import Store, open_sealed
 
-Found = TypeVar("Found")
 _AT_ONCE = 64  # samples, at most
-
-
-def check_tolerance(rtol: float | None) -> None:
-    """Raise SchemaError for a tolerance that polishing cannot have."""
-    if rtol is not None and not 0 < rtol < 1:
-        raise SchemaError(f"--polish is a relative residual between 0 and 1, got {rtol:g}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +46,7 @@ class Guaranteed:
         store = open_sealed(source["url"])
         inputs, targets = (_names(source[role]) for role in ("input", "target"))
         if not store.said.recipe.problem:
-            raise SchemaError(f"{store.url}: no bound and no polishing of data that were imported")
+            raise SchemaError(f"{store.url}: no bound of errors for data that were imported")
         recipe = Recipe.parse(store.attributes["recipe"], store.url)
         try:
             guarantee = recipe.problem.guarantee(inputs, ", ".join(targets))
@@ -66,48 +55,28 @@ class Guaranteed:
         whole, asked = recipe.problem.resolution, source["resolution"]
         if source["target_resolution"] is not None or asked != whole:
             raise SchemaError(
-                f"{store.url}: bounds and polishing are at the resolution {whole} of the store, "
+                f"{store.url}: bounds are at the resolution {whole} of the store, "
                 f"got {source['target_resolution'] or asked}"
             )
         return cls(store, recipe.problem, guarantee, inputs, targets[0])
 
-    def added(
-        self, dataset: xr.Dataset, bound: bool, rtol: float | None, device: torch.device
-    ) -> tuple[xr.Dataset, tuple[str, ...]]:
-        """Predictions with bounds and polished functions beside them, and sentences for people.
+    def added(self, dataset: xr.Dataset) -> tuple[xr.Dataset, str]:
+        """Predictions with the bounds of their errors beside them, and a sentence for people.
 
         Raises:
-            SampleError: If a sample has no bound, or does not reach the tolerance.
+            SampleError: If a sample has no bound.
         """
-        p, said = dataset[self.target], list[str]()
-        numbers = np.asarray(dataset["sample"])
-        if bound:
-            dataset, line = self._bounded(dataset, self.target, numbers)
-            said.append(line)
-        if rtol is not None:
-            name, on = f"{self.target}_polished", None if device.type == "cpu" else str(device)
-            polished = partial(self.guarantee.polished, rtol=rtol, device=on)
-            parts = self._each(polished, numbers, p.to_numpy())
-            u, residual, iterations = (np.concatenate(part) for part in zip(*parts, strict=True))
-            dataset = dataset.assign({
-                name: (p.dims, u, {"long_name": f"{self.target} solved from the prediction"}),
-                f"{name}_residual": ("sample", residual, {"long_name": "relative residual"}),
-                f"{name}_iterations": ("sample", iterations),
-            })  # fmt: skip
-            said.append(
-                f"{self.target} polished to {rtol:g}: largest residual {residual.max():.3e}, "
-                f"{np.median(iterations):g} iterations in the median"
-            )
-            if bound:
-                dataset, line = self._bounded(dataset, name, numbers)
-                said.append(line)
-        return dataset, tuple(said)
-
-    def _bounded(
-        self, dataset: xr.Dataset, name: str, numbers: np.ndarray
-    ) -> tuple[xr.Dataset, str]:
-        """With the bounds of a function of the dataset, and what is said of them."""
-        parts = self._each(self.guarantee.bounds, numbers, dataset[name].to_numpy())
+        name, numbers = self.target, np.asarray(dataset["sample"])
+        p, parts = dataset[name].to_numpy(), list[dict[str, np.ndarray]]()
+        size = min(_AT_ONCE, samples_at_once(4 * self.problem.needed))
+        for start in range(0, len(p), size):
+            rows = numbers[start : start + size]
+            there = range(int(rows[0]), int(rows[-1]) + 1)
+            inputs = {name: self.store.values(name, there)[rows - rows[0]] for name in self.inputs}
+            try:
+                parts.append(self.guarantee.bounds(inputs, p[start : start + size]))
+            except SolveError as failure:
+                raise SampleError(int(rows[failure.row]), failure.reason) from failure
         found = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         dataset = dataset.assign({
             f"{name}_bound_{key}": ("sample", values, {
@@ -119,25 +88,6 @@ class Guaranteed:
             f"guaranteed {headline.replace('_', ' ')} error of {name}, {len(values)} samples: "
             f"median {np.median(values):.3e}, worst {values.max():.3e}"
         )
-
-    def _each(
-        self,
-        function: Callable[[dict[str, np.ndarray], np.ndarray], Found],
-        numbers: np.ndarray,
-        p: np.ndarray,
-    ) -> list[Found]:
-        """What a function makes of inputs as they are stored and predictions, some at a time."""
-        found = list[Found]()
-        size = min(_AT_ONCE, samples_at_once(4 * self.problem.needed))
-        for start in range(0, len(p), size):
-            rows = numbers[start : start + size]
-            there = range(int(rows[0]), int(rows[-1]) + 1)
-            inputs = {name: self.store.values(name, there)[rows - rows[0]] for name in self.inputs}
-            try:
-                found.append(function(inputs, p[start : start + size]))
-            except SolveError as failure:
-                raise SampleError(int(rows[failure.row]), failure.reason) from failure
-        return found
 
 
 def _names(named: str | list[str]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from pdegen.owned import note_all
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.data import Source
 from pipelines.runs.folder import RunError, check_folder
-from pipelines.runs.guaranteed import Guaranteed, check_tolerance
+from pipelines.runs.guaranteed import Guaranteed
 from pipelines.runs.run import CheckpointError, opened, provenance
 
 FORMAT = "pdegen-predictions"
@@ -51,7 +51,6 @@ def predict(
     level: float | None = None,
     told: float | None = None,
     bound: bool = False,
-    polish: float | None = None,
     overwrite: bool = False,
 ) -> Predictions:
     """Write what a checkpoint predicts of a split of a store, and with which noise on the inputs.
@@ -68,24 +67,22 @@ def predict(
         level: Level of the noise that is added to the inputs; by default as trained.
         told: What an operator that takes the level is told of it; by default the truth.
         bound: Whether to write a bound of the error of each prediction, which the equation proves.
-        polish: Relative residual that the solver takes each prediction to; by default none.
         overwrite: Whether predictions that are there may be replaced.
 
     Raises:
         SchemaError: If a level is impossible, or told to an operator that does not take it, or
-            the equation offers no bound or no polishing of these predictions.
-        SampleError: If a prediction has no bound, or does not reach the tolerance.
+            the equation offers no bound of these predictions.
+        SampleError: If a prediction has no bound.
         RunError: If something is in the way at `out`.
         ForeignError: If another process writes there.
         CheckpointError: If the checkpoint is none, or does not fit the data.
         DataError: If the store cannot be read as asked.
     """
     _check(out, overwrite)
-    check_tolerance(polish)
     predictor, description, pairs = opened(
         checkpoint, store, device, split, resolution, level, told
     )
-    guaranteed = Guaranteed.of(pairs) if bound or polish is not None else None
+    guaranteed = Guaranteed.of(pairs) if bound else None
     found: list[Tensor] = []
     places: list[Tensor] = []
 
@@ -116,7 +113,8 @@ def predict(
     )
     said: tuple[str, ...] = ()
     if guaranteed is not None:
-        dataset, said = guaranteed.added(dataset, bound, polish, device)
+        dataset, line = guaranteed.added(dataset)
+        said = (line,)
     with replacing(out) as written, warnings.catch_warnings():
         _check(out, overwrite)  # again: predicting took a while
         # zarr warns that readers other than zarr-python may ignore this part; they may

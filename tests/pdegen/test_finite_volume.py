@@ -228,85 +228,6 @@ def test_what_the_iterations_do_not_solve_is_solved_directly():
     assert relative(solution.u[0], direct) < 1e-12
 
 
-# a start
-
-
-KINDS = {"two-phase": lambda: two_phase(60), "log-normal": lambda: np.exp(field(60))}
-
-
-@pytest.mark.parametrize("array", [np.asarray, torch.from_numpy])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("source", [1.0, -3.0])
-def test_any_start_leads_to_the_same_solution(kind, array, source):
-    a, rng = KINDS[kind](), np.random.default_rng(0)
-    solver = FiniteVolume(CellGrid(60), rtol=1e-12)
-    u = solver(a, source)
-    for start in (rng.standard_normal(a.shape), 1e3 * u, u.astype(np.float32)):
-        solution = solver.solve(array(a), source, start=array(start))
-        assert relative(np.asarray(solution.u), u) < 1e-10
-        assert float(solution.residual[0]) <= 1e-12
-
-
-@pytest.mark.parametrize("array", [np.asarray, torch.from_numpy])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_start_that_meets_the_tolerance_is_the_solution(kind, array):
-    a = KINDS[kind]()
-    u = FiniteVolume(CellGrid(60), rtol=1e-10)(a)
-    solution = FiniteVolume(CellGrid(60)).solve(array(a), start=array(u))
-    assert (np.asarray(solution.u) == u).all()
-    assert int(solution.iterations[0]) == 0
-
-
-@pytest.mark.parametrize("array", [np.asarray, torch.from_numpy])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_start_near_the_solution_saves_iterations(kind, array):
-    """A factor of 1e-6 in the residual is most of the way to 1e-8."""
-    a = KINDS[kind]()
-    solver, rough = FiniteVolume(CellGrid(60)), FiniteVolume(CellGrid(60), rtol=1e-6)
-    from_zero = int(solver.solve(array(a)).iterations[0])
-    near = int(solver.solve(array(a), start=array(rough(a))).iterations[0])
-    assert 0 < near < from_zero / 2
-
-
-def test_a_start_at_given_walls_is_a_correction(solved):
-    a, _ = solved
-    rng, solver = np.random.default_rng(0), FiniteVolume(CellGrid(60), rtol=1e-12)
-    walls, start = rng.standard_normal((4, 60)), rng.standard_normal(a.shape)
-    expected = solver(a, 0.0, walls)
-    assert relative(solver.solve(a, 0.0, walls, start=start).u, expected) < 1e-10
-
-
-@pytest.mark.parametrize("array", [np.asarray, torch.from_numpy])
-def test_without_a_source_any_start_gives_zero(array):
-    a = np.concatenate([two_phase(16), two_phase(16, 1)])
-    f = np.stack([np.zeros((16, 16)), np.ones((16, 16))])
-    solution = FiniteVolume(CellGrid(16)).solve(array(a), array(f), start=array(np.ones(a.shape)))
-    assert float(abs(solution.u[0]).max()) == 0
-    assert relative(np.asarray(solution.u[1:]), FiniteVolume(CellGrid(16))(a[1:])) < 1e-8
-
-
-@pytest.mark.parametrize("tolerances", [[1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8]])
-def test_polishing_decreases_the_energy_of_the_error(solved, tolerances):
-    a, u = solved
-    start = u * (1 + 0.1 * np.random.default_rng(0).standard_normal(u.shape))
-    operator, energies = Diffusion(a, "harmonic"), []
-    for rtol in tolerances:
-        error = FiniteVolume(CellGrid(60), rtol=rtol).solve(a, start=start).u - u
-        energies.append((error * operator(error)).sum())
-    assert energies[0] < ((start - u) * operator(start - u)).sum() / 10
-    assert (np.diff(energies) <= 0).all()
-    assert energies[-1] < 1e-14 * (u * operator(u)).sum()
-
-
-@pytest.mark.parametrize("array", [np.asarray, torch.from_numpy])
-def test_a_start_that_is_not_finite_names_its_sample(array):
-    a = np.concatenate([two_phase(16), two_phase(16, 1)])
-    start = np.zeros_like(a)
-    start[1, 3, 4] = np.nan
-    with pytest.raises(SolveError, match="sample 1 of the batch: the start is not finite"):
-        FiniteVolume(CellGrid(16)).solve(array(a), start=array(start))
-
-
 # refusals
 
 
@@ -340,8 +261,6 @@ def test_other_shapes_are_refused():
         solver(np.ones((8, 8)))
     with pytest.raises(ValueError, match=r"walls are a number or of shape \(4, 8\), got \(4, 7\)"):
         solver(np.ones((1, 8, 8)), walls=np.ones((4, 7)))
-    with pytest.raises(ValueError, match=r"a start of shape \(1, 8, 8\), got \(8, 8\)"):
-        solver.solve(np.ones((1, 8, 8)), start=np.ones((8, 8)))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`pdegen predict --bound --polish`: what is proved of predictions, and who is refused."""
+"""`pdegen predict --bound`: what is proved of predictions, and who is refused."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import xarray as xr
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.error_bound import ErrorBound
-from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -24,8 +23,7 @@ def predicted(darcy, tmp_path_factory):
     """The folder with a prediction of all kinds, and what was printed."""
     run, store = darcy
     out = tmp_path_factory.mktemp("guaranteed") / "p.zarr"
-    quietly("predict", run / "best.safetensors", "--data", store, "--out", out, "--bound",
-            "--polish", "1e-9")  # fmt: skip
+    quietly("predict", run / "best.safetensors", "--data", store, "--out", out, "--bound")
     return xr.open_zarr(out).load()
 
 
@@ -36,16 +34,15 @@ def coefficients(darcy, predicted):
 
 
 def test_bounds_are_those_of_the_equation(predicted, coefficients):
-    for name in ("u", "u_polished"):
-        expected = ErrorBound(CellGrid(13))(coefficients, predicted[name].to_numpy())
-        for key, values in zip(
-            BOUNDS, [expected.energy, expected.relative, expected.l2, expected.relative_l2],
-            strict=True,
-        ):  # fmt: skip
-            found = predicted[f"{name}_bound_{key}"]
-            assert found.dims == ("sample",)
-            np.testing.assert_allclose(found, values, rtol=1e-10)
-            assert found.attrs["long_name"].startswith("guaranteed bound of ‖")
+    expected = ErrorBound(CellGrid(13))(coefficients, predicted.u.to_numpy())
+    for key, values in zip(
+        BOUNDS, [expected.energy, expected.relative, expected.l2, expected.relative_l2],
+        strict=True,
+    ):  # fmt: skip
+        found = predicted[f"u_bound_{key}"]
+        assert found.dims == ("sample",)
+        np.testing.assert_allclose(found, values, rtol=1e-10)
+        assert found.attrs["long_name"].startswith("guaranteed bound of ‖")
 
 
 def test_bounds_are_above_the_errors_of_the_labels(darcy, predicted):
@@ -55,32 +52,6 @@ def test_bounds_are_above_the_errors_of_the_labels(darcy, predicted):
     error = np.linalg.norm(predicted.u - u, axis=(1, 2)) / np.linalg.norm(u, axis=(1, 2))
     assert (predicted.u_bound_relative_l2 > 0.95 * error).all()
     assert (predicted.u_bound_relative_energy > 0.5 * error).all()
-
-
-def test_polished_functions_are_those_of_the_labels_solver(predicted, coefficients):
-    fine = np.repeat(np.repeat(coefficients, 3, axis=1), 3, axis=2)
-    expected = FiniteVolume(CellGrid(39), rtol=1e-12)(fine)[:, 1::3, 1::3]
-    found = predicted.u_polished
-    assert found.dims == predicted.u.dims
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, expected, rtol=1e-7)
-    assert (predicted.u_polished_residual <= 1e-9).all()
-    assert (predicted.u_polished_iterations > 0).all()
-    assert (predicted.u_polished_bound_energy < predicted.u_bound_energy).all()
-
-
-def test_looser_polishing_takes_fewer_iterations(darcy, predicted, pdegen):
-    run, store = darcy
-    outcome = pdegen("predict", run / "best.safetensors", "--data", store, "--out", "p.zarr",
-                     "--polish", "1e-2")  # fmt: skip
-    assert outcome.status == 0
-    assert outcome.out[0] == "p.zarr"
-    assert outcome.out[1].startswith("u polished to 0.01: largest residual ")
-    with xr.open_zarr("p.zarr") as found:
-        assert [name for name in found if "bound" in name] == []
-        assert (found.u_polished_iterations < predicted.u_polished_iterations).all()
-        assert (found.u_polished_residual <= 1e-2).all()
-        assert (found.u_polished_residual > 1e-9).all()
 
 
 def test_median_and_worst_are_printed(darcy, predicted, pdegen, monkeypatch):
@@ -97,41 +68,24 @@ def test_median_and_worst_are_printed(darcy, predicted, pdegen, monkeypatch):
     ]
     with xr.open_zarr("p.zarr") as found:
         np.testing.assert_allclose(found.u_bound_relative_energy, bound, rtol=1e-10)
-        assert "u_polished" not in found
-
-
-def test_a_device_of_pytorch_polishes_as_numpy_does(predicted, coefficients):
-    guarantee = SMALL.problem.guarantee(("a",), "u")
-    p = predicted.u.to_numpy()
-    found = guarantee.polished({"a": coefficients}, p, 1e-9, "cpu")
-    np.testing.assert_allclose(found.values, predicted.u_polished, rtol=1e-7)
-    assert isinstance(found.values, np.ndarray)
 
 
 # refusals
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--bound", "--resolution", "7"], "at the resolution 13 of the store, got 7"),
-        (["--polish", "0"], "--polish is a relative residual between 0 and 1, got 0"),
-        (["--polish", "1"], "between 0 and 1, got 1"),
-        (["--polish", "nan"], "between 0 and 1, got nan"),
-        (["--polish", "tight"], "--polish': Input should be a valid number"),
-    ],
-)
-def test_wrong_requests_are_refused_in_one_line(words, message, darcy, refused):
+def test_other_grids_are_refused(darcy, refused):
     run, store = darcy
-    checkpoint = run / "best.safetensors"
-    assert message in refused("predict", checkpoint, "--data", store, "--out", "p.zarr", *words)
+    line = refused("predict", run / "best.safetensors", "--data", store, "--out", "p.zarr",
+                   "--bound", "--resolution", "7")  # fmt: skip
+    assert "bounds are at the resolution 13 of the store, got 7" in line
 
 
-@pytest.mark.parametrize("option", [["--bound"], ["--polish", "1e-6"]])
-def test_equations_that_offer_nothing_are_refused(option, finished, refused):
+def test_equations_that_offer_nothing_are_refused(finished, refused):
     run, store = finished
-    line = refused("predict", run / "best.safetensors", "--data", store, "--out", "p.zarr", *option)
-    assert "burgers offers no bound of errors and no polishing" in line
+    line = refused(
+        "predict", run / "best.safetensors", "--data", store, "--out", "p.zarr", "--bound"
+    )
+    assert "burgers offers no bound of errors" in line
 
 
 def test_inverse_runs_are_refused(inverse, refused):
@@ -139,7 +93,7 @@ def test_inverse_runs_are_refused(inverse, refused):
     line = refused(
         "predict", run / "last.safetensors", "--data", store, "--out", "p.zarr", "--bound"
     )
-    assert "darcy bounds and polishes u predicted from a, got a from u" in line
+    assert "darcy bounds the error of u predicted from a, got a from u" in line
 
 
 def test_other_solvers_are_refused(darcy, refused, tmp_path):
@@ -167,12 +121,3 @@ def test_noisy_coefficients_are_refused(darcy, refused, tmp_path):
     line = refused("predict", run / "best.safetensors", "--data", tmp_path / "n.zarr", "--out",
                    "p.zarr", "--bound")  # fmt: skip
     assert "level" in line
-
-
-def test_a_tolerance_that_cannot_be_reached_names_the_sample(darcy, pdegen, tmp_path):
-    run, store = darcy
-    outcome = pdegen("predict", run / "best.safetensors", "--data", store, "--out", "p.zarr",
-                     "--polish", "1e-18")  # fmt: skip
-    assert (outcome.status, len(outcome.err)) == (1, 1)
-    assert "sample 20: the residual is" in outcome.err[0]
-    assert list(tmp_path.iterdir()) == []

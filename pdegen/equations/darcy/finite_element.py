@@ -27,9 +27,9 @@ class FiniteElement:
     degree 1, and of order 4 for degree 2 where a is constant on subdomains that the cells fit;
     with a smooth a, its cell values themselves limit the order to 2.
 
-    The solver is dolfinx, in this process if it can be imported here and otherwise in a worker
-    process of each thread, which stays for the next call: see `fenicsx`. A sample's solution does
-    not depend, to the bit, on the batch, nor on the ranks in mode "sample".
+    The solver is dolfinx, in a worker process of each thread, which stays for the next call: see
+    `fenicsx`. A sample's solution does not depend, to the bit, on the batch, nor on the ranks in
+    mode "sample".
 
     Args:
         grid: The cells of each axis.
@@ -109,7 +109,7 @@ class FiniteElement:
             raise ValueError(f"expected a of shape (batch, {n}, {n}), got {a.shape}")
         check_positive(a)
         settings = client.Settings(
-            n, self.element, self.mode, self.linear, float(self.rtol), int(self.limit)
+            self.element, self.mode, self.linear, float(self.rtol), int(self.limit)
         )
         a = np.ascontiguousarray(a, dtype=np.float64)
         source, values = self._source(f, len(a)), self._walls(walls)

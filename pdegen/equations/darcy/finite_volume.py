@@ -18,13 +18,13 @@ from pdegen.equations.darcy.adjoint import Linearised
 from pdegen.equations.darcy.interface import InterfaceSolver
 from pdegen.equations.darcy.operator import Diffusion, Faces
 from pdegen.equations.darcy.poisson import Poisson
-from pdegen.numerics.conjugate_gradients import Linear, conjugate_gradients
+from pdegen.numerics.conjugate_gradients import conjugate_gradients
 from pdegen.numerics.device import Array, constant, first
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.sines import by_fft, by_products
 
-Inverse = Callable[..., tuple[np.ndarray, float, int]]  # of b, and of a start
-Iterated = Callable[[np.ndarray, float, np.ndarray | None], tuple[np.ndarray, int]]
+Inverse = Callable[[np.ndarray], tuple[np.ndarray, float, int]]  # u, residual, iterations
+Iterated = Callable[[np.ndarray, float], tuple[np.ndarray, int]]
 
 _PIECEWISE = 1 / 8  # faces at a jump for each cell, below which a is piecewise constant
 
@@ -82,13 +82,7 @@ class FiniteVolume:
         """u at the cell centres. See `solve`."""
         return self.solve(a, f, walls).u
 
-    def solve(
-        self,
-        a: Array,
-        f: Array | float = 1.0,
-        walls: Array | float = 0.0,
-        start: Array | None = None,
-    ) -> Solution:
+    def solve(self, a: Array, f: Array | float = 1.0, walls: Array | float = 0.0) -> Solution:
         """Solve for a batch of coefficients.
 
         Args:
@@ -96,25 +90,16 @@ class FiniteVolume:
             f: Source: a number, (n, n) or (batch, n, n).
             walls: Values on the walls: a number, or (4, n) at the centres of the outer faces of
                 x = 0, x = 1, y = 0, y = 1.
-            start: Values that the iterations start from, shape (batch, n, n), such as a prediction;
-                by default 0. The residual is relative to b all the same.
 
         Raises:
             ValueError: On another shape.
-            SolveError: On a coefficient that is not positive, a start that is not finite, or a
-                residual above `rtol`.
+            SolveError: On a coefficient that is not positive, or a residual above `rtol`.
         """
         operator = self._operator(a)
         b = operator.right_hand_side(f, walls)
-        start = None if start is None else _checked(start, b)
-        if is_numpy_namespace(array_namespace(a)):
-            starts = [None] * len(a) if start is None else start
-            samples = [self._inverse(a[i])(b[i], starts[i]) for i in range(len(a))]
-            u, residual, iterations = zip(*samples, strict=True)
-            solution = Solution(np.stack(u), np.array(residual), np.array(iterations))
-        else:
-            solution = self._inverse_on_device(operator)(b, start)
-        return self._solved(solution)
+        on_device = not is_numpy_namespace(array_namespace(a))
+        inverse = self._inverse_on_device(operator) if on_device else self._inverses(operator)
+        return self._solved(inverse(b))
 
     def linearise(
         self,
@@ -185,10 +170,8 @@ class FiniteVolume:
         else:
             iterated = self._smooth(a)
 
-        def inverse(
-            b: np.ndarray, start: np.ndarray | None = None
-        ) -> tuple[np.ndarray, float, int]:
-            u, iterations = iterated(b, self.rtol, start)
+        def inverse(b: np.ndarray) -> tuple[np.ndarray, float, int]:
+            u, iterations = iterated(b, self.rtol)
             residual = _relative_residual(a, harmonic, b, u)
             if not residual <= self.rtol:
                 u, iterations = direct_solve(Diffusion(a[None], self.faces), b), 0
@@ -208,28 +191,13 @@ class FiniteVolume:
         def preconditioner(r: np.ndarray) -> np.ndarray:
             return (scale * self._poisson(scale * r[0]))[None]
 
-        def iterated(
-            b: np.ndarray, rtol: float, start: np.ndarray | None
-        ) -> tuple[np.ndarray, int]:
-            given = None if start is None else start[None]
-            u, iterations = self._iterated(operator, preconditioner, b[None], rtol, given)
+        def iterated(b: np.ndarray, rtol: float) -> tuple[np.ndarray, int]:
+            u, iterations = conjugate_gradients(
+                operator, preconditioner, b[None], 0.5 * rtol, self.limit
+            )
             return u[0], int(iterations[0])
 
         return iterated
-
-    def _iterated(
-        self, operator: Linear, preconditioner: Linear, b: Array, rtol: float, start: Array | None
-    ) -> tuple[Array, Array]:
-        """u and the iterations of each sample; from a start far off they go on with the residual
-        computed anew, for its first rounding may be above the tolerance."""
-        u, iterations = conjugate_gradients(
-            operator, preconditioner, b, 0.5 * rtol, self.limit, start
-        )
-        if start is None or b.shape[0] == 0:
-            return u, iterations
-        left = self.limit - int(array_namespace(b).max(iterations))
-        u, more = conjugate_gradients(operator, preconditioner, b, 0.9 * rtol, left, u)
-        return u, iterations + more
 
     def _inverses(self, operator: Diffusion) -> Callable[[np.ndarray], Solution]:
         """Those of all samples, for right-hand sides (directions * batch, n, n)."""
@@ -259,7 +227,7 @@ class FiniteVolume:
 
         return solve
 
-    def _inverse_on_device(self, operator: Diffusion) -> Callable[..., Solution]:
+    def _inverse_on_device(self, operator: Diffusion) -> Callable[[Array], Solution]:
         """All samples at once, with sines along both axes."""
         a = operator.a
         xp = array_namespace(a)
@@ -271,7 +239,7 @@ class FiniteVolume:
         if bool(xp.any(smooth)):
             scale = xp.where(smooth[:, None, None], 1 / xp.sqrt(a), xp.ones_like(a))
 
-        def solve(b: Array, start: Array | None = None) -> Solution:
+        def solve(b: Array) -> Solution:
             times = b.shape[0] // max(1, a.shape[0])  # directions
             here = operator if times == 1 else Diffusion(xp.tile(a, (times, 1, 1)), self.faces)
             factor = scale if scale is None or times == 1 else xp.tile(scale, (times, 1, 1))
@@ -282,7 +250,9 @@ class FiniteVolume:
                 z = sines.backward(hat)
                 return z if factor is None else factor * z
 
-            u, iterations = self._iterated(here, preconditioner, b, self.rtol, start)
+            u, iterations = conjugate_gradients(
+                here, preconditioner, b, 0.5 * self.rtol, self.limit
+            )
             return Solution(u, here.relative_residual(u, b), iterations)
 
         return solve
@@ -299,18 +269,6 @@ def check_positive(a: Array) -> None:
         raise SolveError(
             row, f"the coefficient must be positive and finite, got {low:g} to {high:g}"
         )
-
-
-def _checked(start: Array, b: Array) -> Array:
-    """A start in float64, 0 where b is: the solution is known there."""
-    xp = array_namespace(b)
-    if tuple(start.shape) != tuple(b.shape):
-        raise ValueError(f"expected a start of shape {tuple(b.shape)}, got {tuple(start.shape)}")
-    row = first(~xp.all(xp.isfinite(start), axis=(1, 2)))
-    if row is not None:
-        raise SolveError(row, "the start is not finite")
-    driven = xp.any(b != 0, axis=(1, 2), keepdims=True)
-    return xp.where(driven, xp.astype(start, b.dtype), xp.zeros_like(b))
 
 
 def direct_solve(operator: Diffusion, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

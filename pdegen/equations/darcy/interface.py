@@ -57,28 +57,18 @@ class InterfaceSolver:
         return interface_graph(self.a, self.crossing, self.harmonic)
 
     def __call__(
-        self,
-        b: Float[np.ndarray, "n n"],
-        rtol: float,
-        start: Float[np.ndarray, "n n"] | None = None,
+        self, b: Float[np.ndarray, "n n"], rtol: float
     ) -> tuple[Float[np.ndarray, "n n"], int]:
         """u, whose residual is at most rtol ‖b‖ if the iterations suffice, and their number.
-
-        From a start u₀ it solves for the correction, A (u - u₀) = b - A u₀.
 
         Args:
             b: Right-hand side, with h² and the values at walls in it.
             rtol: Relative tolerance.
-            start: u₀; by default 0.
         """
         a, poisson = self.a, self.poisson
         rows, columns, values, first, second, jump1, jump2 = self._graph
         size = float(np.linalg.norm(b))
         u, r, z, iterations = np.zeros_like(b), b, np.empty(len(columns)), 0
-        if start is not None:
-            u, r = start.copy(), np.empty_like(b)
-            if residual(a, self.harmonic, b, u, r) <= (rtol * size) ** 2:
-                return u, 0
         for _ in range(3):  # once; again only where rounding left more than the tolerance
             hat = poisson.transformed(r / a)
             work = hat.copy()

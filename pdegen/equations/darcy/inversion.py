@@ -130,7 +130,8 @@ class _TwoPhases:
     def missed(self) -> float:
         """Root mean square of the error of the model, over the deviation of the data."""
         error = self.levels[-1].error
-        squares = error.mean**2 + np.sum(error.directions**2, axis=0) + error.rest**2
+        variance: np.ndarray = np.sum(error.directions**2, axis=0)
+        squares = error.mean**2 + variance + error.rest**2
         spread: np.ndarray = self.setting.u.std(axis=0)
         return (float(np.mean(squares)) / float(np.mean(spread**2))) ** 0.5
 

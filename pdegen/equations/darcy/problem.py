@@ -314,18 +314,17 @@ class Darcy(Problem):
         method = self.solver
         if (*inputs,) != ("a",) or target != "u":
             raise SchemaError(
-                "darcy bounds and polishes u predicted from a, "
+                "darcy bounds the error of u predicted from a, "
                 f"got {target} from {', '.join(inputs)}"
             )
         if not isinstance(method, FiniteVolumeMethod) or method.faces != "harmonic":
             raise SchemaError(
-                "darcy bounds and polishes by problem.solver.method finite-volume with harmonic "
+                "darcy bounds errors by problem.solver.method finite-volume with harmonic "
                 f"faces, got {method.method}{' with arithmetic ones' * hasattr(method, 'faces')}"
             )
         from pdegen.equations.darcy.guarantee import PressureGuarantee
 
-        solver = method.build(method.refinement * self.resolution)
-        return PressureGuarantee(self.grid, self.source, solver)
+        return PressureGuarantee(self.grid, self.source)
 
     @property
     def needed(self) -> int:

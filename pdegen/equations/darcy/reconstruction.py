@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from array_api_compat import array_namespace
-
-from pdegen.numerics.device import Array, constant, zeros
+from jaxtyping import Float
 
 _NORMS = (1.0, 1 / 3, 1 / 5)  # ½ ∫ P² over [-1, 1] of the Legendre polynomials of degree 0, 1, 2
 
@@ -23,10 +21,10 @@ class Biquadratic:
             (batch, 2n+1, 2n+1), indexed [x, y].
     """
 
-    nodes: Array
+    nodes: Float[np.ndarray, "batch m m"]
 
     @classmethod
-    def of(cls, a: Array, p: Array) -> Biquadratic:
+    def of(cls, a: np.ndarray, p: np.ndarray) -> Biquadratic:
         """The reconstruction p_h of values p at the centres, for a coefficient that is constant on
         each cell.
 
@@ -43,7 +41,7 @@ class Biquadratic:
         [[0, 1, 1, 1, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0]]
         """
         n = p.shape[1]
-        nodes, ap = zeros((p.shape[0], 2 * n + 1, 2 * n + 1), p), a * p
+        nodes, ap = np.zeros((p.shape[0], 2 * n + 1, 2 * n + 1)), a * p
         nodes[:, 1::2, 1::2] = p
         nodes[:, 2:-1:2, 1::2] = (ap[:, 1:] + ap[:, :-1]) / (a[:, 1:] + a[:, :-1])
         nodes[:, 1::2, 2:-1:2] = (ap[:, :, 1:] + ap[:, :, :-1]) / (a[:, :, 1:] + a[:, :, :-1])
@@ -51,7 +49,7 @@ class Biquadratic:
         return cls(nodes)
 
     @property
-    def centres(self) -> Array:
+    def centres(self) -> np.ndarray:
         """Its values at the centres of the cells, shape (batch, n, n)."""
         return self.nodes[:, 1::2, 1::2]
 
@@ -60,68 +58,68 @@ class Biquadratic:
         if factor == 1:
             return self
         v, x = self.nodes, np.arange(2 * factor) / factor - 1
-        basis = constant(np.stack([x * (x - 1) / 2, 1 - x**2, x * (x + 1) / 2]), v)
-        xp = array_namespace(v)
+        basis = np.stack([x * (x - 1) / 2, 1 - x**2, x * (x + 1) / 2])
         for axis in (1, 2):
-            v = xp.moveaxis(v, axis, -1)
-            parts = xp.stack([v[..., :-1:2], v[..., 1::2], v[..., 2::2]], axis=-1) @ basis
-            inner = xp.reshape(parts, (*parts.shape[:2], -1))
-            v = xp.moveaxis(xp.concat([inner, v[..., -1:]], axis=-1), -1, axis)
+            v = np.moveaxis(v, axis, -1)
+            parts = np.stack([v[..., :-1:2], v[..., 1::2], v[..., 2::2]], axis=-1) @ basis
+            inner = parts.reshape(*parts.shape[:2], -1)
+            v = np.moveaxis(np.concatenate([inner, v[..., -1:]], axis=-1), -1, axis)
         return Biquadratic(v)
 
     @cached_property
-    def means(self) -> Array:
+    def means(self) -> np.ndarray:
         """Mean values of the cells, shape (batch, n, n)."""
         return _legendre(_legendre(self.nodes, 1)[0], 2)[0]
 
     @cached_property
-    def squared_gradient(self) -> Array:
+    def squared_gradient(self) -> np.ndarray:
         """∫ |∇v|² over each cell, shape (batch, n, n)."""
-        total = 0.0
+        total = np.zeros(1)
         for axis in (1, 2):
             for norm, slope in zip(_NORMS, _slopes(self.nodes, axis), strict=False):
                 total = total + norm * _squares(_legendre(slope, 3 - axis))
         return total
 
-    def energy(self, a: Array) -> Array:
+    def energy(self, a: np.ndarray) -> np.ndarray:
         """∫ a |∇v|² of each sample, for coefficients of the cells."""
         return _sum(a * self.squared_gradient)
 
     @property
-    def squared_norm(self) -> Array:
+    def squared_norm(self) -> np.ndarray:
         """∫ v² of each sample."""
         columns, n = _legendre(self.nodes, 1), self.nodes.shape[1] // 2
         squares = (_squares(_legendre(column, 2)) for column in columns)
-        return _sum(sum(norm * s for norm, s in zip(_NORMS, squares, strict=True))) / n**2
+        terms = (norm * s for norm, s in zip(_NORMS, squares, strict=True))
+        return _sum(sum(terms, np.zeros(1))) / n**2
 
 
-def _around_corners(c: Array) -> Array:
+def _around_corners(c: np.ndarray) -> np.ndarray:
     return c[:, 1:, 1:] + c[:, 1:, :-1] + c[:, :-1, 1:] + c[:, :-1, :-1]
 
 
-def _squares(coefficients: Iterable[Array]) -> Array:
+def _squares(coefficients: Iterable[np.ndarray]) -> np.ndarray:
     """Mean square over a cell of Σ c_k P_k."""
-    return sum(norm * c**2 for norm, c in zip(_NORMS, coefficients, strict=True))
+    return sum((norm * c**2 for norm, c in zip(_NORMS, coefficients, strict=True)), np.zeros(1))
 
 
-def _sum(v: Array) -> Array:
-    return array_namespace(v).sum(v, axis=(1, 2))
+def _sum(v: np.ndarray) -> np.ndarray:
+    return np.sum(v, axis=(1, 2))
 
 
-def _parts(v: Array, axis: int) -> tuple[Array, Array, Array]:
+def _parts(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values at the lower ends, the middles and the upper ends of the cells along an axis."""
     before = (slice(None),) * axis
     lower, middle = v[(*before, slice(None, -1, 2))], v[(*before, slice(1, None, 2))]
     return lower, middle, v[(*before, slice(2, None, 2))]
 
 
-def _legendre(v: Array, axis: int) -> tuple[Array, Array, Array]:
+def _legendre(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coefficients of P₀, P₁, P₂ of the parabolas through the nodes of each cell."""
     lower, middle, upper = _parts(v, axis)
     return (lower + 4 * middle + upper) / 6, (upper - lower) / 2, (lower - 2 * middle + upper) / 3
 
 
-def _slopes(v: Array, axis: int) -> tuple[Array, Array]:
+def _slopes(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Coefficients of P₀, P₁ of h ∂v."""
     lower, middle, upper = _parts(v, axis)
     return upper - lower, 2 * (lower - 2 * middle + upper)

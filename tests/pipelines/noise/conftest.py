@@ -33,7 +33,7 @@ METHODS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def store(tmp_path_factory):
     recipe = load_recipe("darcy-quick").with_overrides(DATA)
     folder = once(
@@ -44,18 +44,18 @@ def store(tmp_path_factory):
     return str(folder / "d.zarr")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def experiment():
     overrides = MODEL | {f"data.overrides.{key}": value for key, value in DATA.items()}
     return load_experiment("darcy-inverse-quick").with_overrides(overrides)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def short_inversions():
     """The classical inversions as they are, but few steps, and weights by one sample."""
     with pytest.MonkeyPatch.context() as patch:
         for method in (TotalVariation, Tikhonov):
-            patch.setattr(inversion, method.__name__, partial(method, iterations=10))
+            patch.setattr(inversion, method.__name__, partial(method, iterations=12))
         patch.setattr(inversions, "TUNED_ON", 1)
         yield
 
@@ -67,7 +67,7 @@ def a_study(experiment, store, folder, train=(0.0, 0.1, EVERY), test=(0.0, 0.1),
     )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def finished(experiment, store, tmp_path_factory):
     def make(folder):
         study = a_study(experiment, store, folder / "s")

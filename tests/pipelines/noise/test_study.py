@@ -221,10 +221,10 @@ def test_every_kind_of_noise_is_inverted(experiment, store, tmp_path, kind):
         assert METHODS[-1] not in study.inversions.methods
     found = np.sqrt(np.mean(((data.values - clean) / data.deviation) ** 2))
     assert found == pytest.approx(1, abs=0.3)  # the deviation of noise that follows u is a mean
-    for name in ("Tikhonov", MAP):
+    for name, share in (("Tikhonov", 0.7), (MAP, 0.5)):  # of the first, few steps
         weight = study.inversions.methods[name].weights[0]
         error = study.inversions.invert(name, weight, data).fields(5) - study.truth[:2]
-        assert np.linalg.norm(error) < 0.5 * np.linalg.norm(constant - study.truth[:2])
+        assert np.linalg.norm(error) < share * np.linalg.norm(constant - study.truth[:2])
 
 
 @pytest.mark.usefixtures("dolfinx")

@@ -1,8 +1,9 @@
 """The finite elements proper, and a worker that serves them: one file for any Python with dolfinx.
 
 Nothing but dolfinx and what it needs is imported, and dolfinx 0.5 to 0.11 understand every call.
-Run as `[mpirun -n k] python -I worker.py FOLDER`: one JSON request on each line of stdin, one JSON
-reply on each line of stdout, arrays in .npy files in FOLDER, which is removed at the end of input.
+Run as `[mpirun -n k] python -I worker.py`. A request on stdin and its reply on stdout are each a
+line with a number of bytes, and that many bytes: an .npz archive. In mode "sample" each rank solves
+one row of a request, in mode "domain" all ranks solve each row. The worker ends with its input.
 """
 
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
@@ -11,42 +12,26 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import json
+import io
 import os
-import queue
-import shutil
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import dolfinx
-import dolfinx.fem.petsc
 import numpy as np
 import ufl
 from dolfinx import fem, mesh
 from mpi4py import MPI
 from petsc4py import PETSc
 
-PROTOCOL = 1
-_GRACE = 1.0  # seconds for an orderly end; afterwards nobody waits for a result
 _function_space = getattr(fem, "functionspace", None) or fem.FunctionSpace
 _REASONS = {
     value: name for name, value in vars(PETSc.KSP.ConvergedReason).items() if name[:1].isalpha()
 }
-
-
-class UnsolvedError(ArithmeticError):
-    """A row of the batch could not be solved."""
-
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(row, reason)
-        self.row = row
-        self.reason = reason
 
 
 class Discretisation:
@@ -194,28 +179,6 @@ class Discretisation:
         return diagonal if self.element == "P1" else (diagonal + (u[:-1, 1:] + u[1:, :-1]) / 2) / 2
 
 
-def solve_rows(
-    discretisation: Discretisation, rows: Iterable[int], a: np.ndarray, f: np.ndarray | float,
-    walls: np.ndarray | float, u: np.ndarray, **linear: Any,
-) -> dict[int, tuple[float, int]]:  # fmt: skip
-    """Solve these rows of the batch a into u; residual and iterations of each.
-
-    Raises:
-        UnsolvedError: For the first of them that has no solution.
-    """
-    figures = {}
-    for row in rows:
-        try:
-            values, *figures[row] = discretisation.solve(
-                a[row], f[row] if isinstance(f, np.ndarray) and f.ndim == 3 else f, walls, **linear
-            )
-        except (ArithmeticError, PETSc.Error) as failure:
-            raise UnsolvedError(row, " ".join(str(failure).split())) from failure
-        if discretisation.comm.rank == 0:
-            u[row] = values
-    return figures
-
-
 @contextmanager
 def _compiling() -> Iterator[None]:
     """Forms are compiled by one process at a time; what a killed one left is removed."""
@@ -231,97 +194,74 @@ def _compiling() -> Iterator[None]:
 
 @functools.lru_cache(maxsize=4)
 def _discretisation(mode: str, n: int, element: str) -> Discretisation:
-    if mode not in ("sample", "domain"):
-        raise ValueError(f"the mode is sample or domain, got {mode!r}")
     comm = MPI.COMM_SELF if mode == "sample" else MPI.COMM_WORLD
     with _compiling() if comm.rank == 0 else nullcontext():
         return Discretisation(comm, n, element)
 
 
-def _share(world: MPI.Comm, folder: str, line: str) -> dict[str, Any]:
-    """This process's part of the answer to a request."""
+def _solved(world: MPI.Comm, request: Any) -> dict[int, Any]:
+    """By row what this process solves of a request: u, residual and iterations, or a reason why
+    there is none; None where another process has u."""
+    mode, element, linear = (str(request[name]) for name in ("mode", "element", "linear"))
+    a, f, walls = (request[name] for name in ("a", "f", "walls"))
+    discretisation = _discretisation(mode, a.shape[1], element)
+    rows, solved = range(len(a)), dict[int, Any]()
+    for row in rows[world.rank :: world.size] if mode == "sample" else rows:
+        try:
+            solved[row] = discretisation.solve(
+                a[row], f[row] if f.ndim == 3 else f if f.ndim else float(f),
+                walls if walls.ndim else float(walls),
+                linear, float(request["rtol"]), int(request["limit"]),
+            )  # fmt: skip
+        except (ArithmeticError, PETSc.Error) as failure:
+            solved[row] = " ".join(str(failure).split())
+    return solved if discretisation.comm.rank == 0 else {}
+
+
+def _answer(world: MPI.Comm, request: bytes) -> dict[str, Any] | None:
+    """The arrays of a reply, on the first process."""
     try:
-        request = json.loads(line)
-
-        def array(value: str | float, mode: Literal["r", "r+"] = "r") -> Any:
-            return np.load(Path(folder, value), mode) if isinstance(value, str) else value
-
-        discretisation = _discretisation(request["mode"], request["n"], request["element"])
-        a = array(request["a"])
-        rows = range(len(a))
-        if request["mode"] == "sample":
-            rows = rows[world.rank :: world.size]
-        figures = solve_rows(
-            discretisation, rows, a, array(request["f"]), array(request["walls"]),
-            array(request["u"], "r+"),
-            linear=request["linear"], rtol=request["rtol"], limit=request["limit"],
-        )  # fmt: skip
-    except UnsolvedError as failure:
-        return {"row": failure.row, "reason": failure.reason}
+        solved: Any = _solved(world, np.load(io.BytesIO(request), allow_pickle=False))
     except Exception as failure:
         traceback.print_exc()
-        return {"error": f"{type(failure).__name__}: {failure}"}
-    return {"figures": figures}
+        solved = f"{type(failure).__name__}: {failure}"
+    every = world.gather(solved)
+    if every is None:
+        return None
+    if errors := [share for share in every if isinstance(share, str)]:
+        return {"error": errors[0]}
+    rows = {row: found for share in every for row, found in share.items()}
+    for row, found in sorted(rows.items()):
+        if isinstance(found, str):
+            return {"row": row, "reason": found}
+    u, residual, iterations = zip(*(rows[row] for row in sorted(rows)), strict=True)
+    return {"u": np.stack(u), "residual": residual, "iterations": iterations}
 
 
-def _answer(world: MPI.Comm, folder: str, line: str) -> dict[str, Any]:
-    for rank in range(1, world.size):
-        world.send(line, dest=rank)
-    shares = [_share(world, folder, line)]
-    shares += [_received(world, rank) for rank in range(1, world.size)]
-    for share in shares:
-        if "error" in share:
-            return share
-    unsolved = [share for share in shares if "row" in share]
-    if unsolved:
-        return min(unsolved, key=lambda share: share["row"])
-    figures = {row: values for share in shares for row, values in share["figures"].items()}
-    residual, iterations = zip(*(figures[row] for row in sorted(figures)), strict=True)
-    return {"residual": residual, "iterations": iterations}
+def _request(world: MPI.Comm) -> bytes:
+    """The next request, empty at the end; other processes than the first wait without load."""
+    if world.rank == 0:
+        line = sys.stdin.buffer.readline()
+        request = sys.stdin.buffer.read(int(line)) if line else b""
+        for rank in range(1, world.size):
+            world.send(request, dest=rank)
+        return request
+    while not world.iprobe(source=0):
+        time.sleep(1e-3)
+    return world.recv(source=0)
 
 
-def _received(world: MPI.Comm, source: int) -> Any:
-    """A message, waited for without load."""
-    pause = 1e-4
-    while not world.iprobe(source=source):
-        time.sleep(pause)
-        pause = min(2 * pause, 1e-2)
-    return world.recv(source=source)
-
-
-def _read(folder: str, lines: queue.Queue[str | None]) -> None:
-    """Pass on the requests; at their end, remove the folder, and end the process if it is busy."""
-    for line in sys.stdin:
-        lines.put(line)
-    shutil.rmtree(folder, ignore_errors=True)
-    lines.put(None)
-    time.sleep(_GRACE)
-    os._exit(1)
-
-
-def _serve(world: MPI.Comm, folder: str) -> None:
-    replies = os.fdopen(os.dup(1), "w")
+def _serve(world: MPI.Comm) -> None:
+    replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what compilers and PETSc print is no reply
-    pids = world.gather(os.getpid())
-    if world.rank > 0:
-        while line := _received(world, 0):
-            world.send(_share(world, folder, line), dest=0)
-        return
-    lines: queue.Queue[str | None] = queue.Queue()
-    threading.Thread(target=_read, args=(folder, lines), daemon=True).start()
-    reply: dict[str, Any] = {
-        "protocol": PROTOCOL, "ranks": world.size, "pids": pids,
-        "dolfinx": dolfinx.__version__, "mpi": MPI.Get_library_version().split(",")[0],
-    }  # fmt: skip
-    while True:
-        print(json.dumps(reply), file=replies, flush=True)
-        line = lines.get()
-        if line is None:
-            break
-        reply = _answer(world, folder, line)
-    for rank in range(1, world.size):
-        world.send("", dest=rank)
+    while request := _request(world):
+        answer = _answer(world, request)
+        if answer is not None:
+            archive = io.BytesIO()
+            np.savez(archive, ranks=world.size, **answer)
+            replies.write(b"%d\n%b" % (archive.tell(), archive.getvalue()))
+            replies.flush()
 
 
 if __name__ == "__main__":
-    _serve(MPI.COMM_WORLD, sys.argv[1])
+    _serve(MPI.COMM_WORLD)
