@@ -271,6 +271,17 @@ def test_the_study_is_offered_methods_with_weights():
     assert inversions(setting, FIELD, NU, TIME).keys() == methods.keys()
 
 
+@pytest.mark.parametrize("name", ["maximum a posteriori", "Tikhonov"])
+def test_data_are_those_of_the_points_that_have_a_sensor(name):
+    seen = np.arange(POINTS) % 3 < 2
+    method = inversions(Setting(PeriodicGrid(POINTS).x, U0[:, ::4], U, seen), FIELD, NU, TIME)[name]
+    data, deviation = U[0] + 0.01 * SIZE * NOISE[0], 0.01 * SIZE
+    found = method.with_weight(method.weights[0])(data[seen], deviation[seen]).a
+    truth = U0[0, ::4]
+    assert found.shape == truth.shape
+    assert np.linalg.norm(found - truth) < 0.4 * np.linalg.norm(truth)
+
+
 @pytest.mark.parametrize("times", [[0.1, 0.2], [0.0]])
 def test_several_times_are_refused(times):
     problem = load_recipe("burgers-quick").with_overrides({"times": times}).problem

@@ -72,6 +72,27 @@ def test_the_shape_derivative_is_that_of_the_misfit(levels, u, spread):
     assert abs(slope) > 1
 
 
+@pytest.mark.parametrize("factor", [1.0, 7.0, -1.0])
+def test_a_step_that_fits_no_better_is_halved_until_it_does(levels, u, spread, monkeypatch, factor):
+    """One that never does, such as an uphill one, is left out."""
+    motion = level_set._Motion(levels[-1], 0.1, noisy(u[101], 0.01, spread), 0.01 * spread)
+    start, step, changes = motion.run(np.zeros((N, N)), 3), motion.step, []
+
+    def scaled(*arguments):
+        changes.append(factor * step(*arguments))
+        return changes[-1]
+
+    monkeypatch.setattr(motion, "step", scaled)
+    moved = motion.run(start, 1)
+    misfits = {
+        length: motion.misfit(motion.residual(start + length * changes[0]))
+        for length in (1, 0.5, 0.25, 0.125, 0)
+    }
+    length = next((one for one in misfits if misfits[one] < misfits[0]), 0)
+    np.testing.assert_array_equal(moved, start + length * changes[0])
+    assert {1.0: length == 1, 7.0: 0 < length < 1, -1.0: length == 0}[factor]
+
+
 def test_steps_end_at_the_noise_that_is_told(levels, u, spread):
     """From above: the step that reaches it may go below, but not to what fits the noise."""
     data = noisy(u[100:104], 0.05, spread)

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from array_api_compat import array_namespace
 from jaxtyping import Float
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.darcy.fenicsx import client
-from pdegen.equations.darcy.law import Solved, darcy_law
+from pdegen.equations.darcy.law import darcy_law
+from pdegen.equations.darcy.methods import (
+    FiniteElementMethod,
+    FiniteVolumeMethod,
+    PublishedMethod,
+)
 from pdegen.equations.darcy.refined import Solver, forward, refined
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
@@ -24,35 +29,18 @@ from pdegen.numerics.device import Array, empty, first, samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
-from pdegen.schema import Count, InverseLength, Positive, SchemaError, Strict, Tolerance
+from pdegen.schema import Count, InverseLength, Positive, SchemaError, Strict
 from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Variable, function, scalar
 
 if TYPE_CHECKING:  # solvers are imported where they are built: their compiler takes a while
-    from pdegen.equations.darcy.finite_element import FiniteElement
     from pdegen.equations.darcy.finite_volume import FiniteVolume
-    from pdegen.equations.darcy.published import PublishedScheme
     from pdegen.equations.guarantee import Guarantee
 
 _BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
 _REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
-
-# Largest relative imbalance of power, times n, of values from a finer grid or finite elements:
-# 0.5 with phases 12 and 3, 2.7 with 1000 and 1, 5 with a log-normal one that spans exp(±20).
-_REFINED = 10.0
-_DIRECT = 1e-6  # relative residual after a direct solve of a matrix that may be indefinite
-
-
-def _odd(factor: int) -> int:
-    """Odd."""
-    if factor % 2 == 0:
-        raise ValueError("a refinement is odd, so that cell centres stay cell centres")
-    return factor
-
-
-Odd = Annotated[Count, AfterValidator(_odd)]
 
 
 class SquareGaussian(Strict):
@@ -135,92 +123,6 @@ class LogNormalCoefficient(Strict):
 
     def build(self) -> LogNormal:
         return LogNormal(self.scale)
-
-
-class FiniteVolumeMethod(Strict):
-    """Finite volumes on cells finer by an odd factor (`finite_volume.FiniteVolume`).
-
-    Args:
-        faces: Mean of the coefficients of two cells on the face between them; "arithmetic" as in
-            the published data.
-        rtol: Largest relative residual; 1e-8 means about 1e-11 in the solution. [1]
-        limit: Largest number of iterations; beyond it a direct solver takes over.
-        refinement: Cells of the solver for each cell of the output, along each axis.
-    """
-
-    method: Literal["finite-volume"]
-    faces: Literal["harmonic", "arithmetic"] = "harmonic"
-    rtol: Annotated[Tolerance, Field(lt=1)] = 1e-8
-    limit: Count = 300
-    refinement: Odd = 1
-
-    def build(self, n: int) -> FiniteVolume:
-        from pdegen.equations.darcy.finite_volume import FiniteVolume
-
-        return FiniteVolume(CellGrid(n), self.faces, self.rtol, self.limit)
-
-    def claims(self, n: int) -> Solved:
-        """Without refinement the discrete equations conserve power, up to their residual; on finer
-        cells arithmetic faces are another coefficient."""
-        harmonic, balance = self.faces == "harmonic", 2 * self.rtol
-        if self.refinement > 1:
-            balance = balance + _REFINED / n if harmonic else None
-        return Solved(self.rtol, True, balance, harmonic)
-
-
-class FiniteElementMethod(Strict):
-    """Finite elements by dolfinx, on cells finer by an odd factor (`finite_element.FiniteElement`).
-
-    Args:
-        element: Continuous elements of degree 1 or 2, on the cells (Q) or on their halves (P).
-        linear: "cg", conjugate gradients with algebraic multigrid, or "cholesky", a direct solver.
-        rtol: Largest relative residual. [1]
-        limit: Largest number of iterations.
-        ranks: MPI processes of the worker.
-        mode: What the ranks share: each solves its samples, or all solve each sample.
-        timeout: What a sample may take in a worker, set-up included. [s]
-        refinement: Cells of the solver for each cell of the output, along each axis.
-    """
-
-    method: Literal["finite-element"]
-    element: Literal["Q1", "P1", "Q2", "P2"] = "Q1"
-    linear: Literal["cg", "cholesky"] = "cg"
-    rtol: Annotated[Tolerance, Field(lt=1)] = 1e-9
-    limit: Count = 200
-    ranks: Count = 1
-    mode: Literal["sample", "domain"] = "sample"
-    timeout: Positive = 300.0
-    refinement: Odd = 1
-
-    def build(self, n: int) -> FiniteElement:
-        from pdegen.equations.darcy.finite_element import FiniteElement
-
-        settings = self.model_dump(exclude={"method", "refinement"})
-        return FiniteElement(CellGrid(n), **settings)
-
-    def claims(self, n: int) -> Solved:
-        """In corners all nodes of a triangle may lie on walls."""
-        return Solved(self.rtol, False, 2 * self.rtol + _REFINED / n)
-
-
-class PublishedMethod(Strict):
-    """The scheme of the published data, with splines (`published.PublishedScheme`)."""
-
-    method: Literal["published-splines"]
-
-    @property
-    def refinement(self) -> int:
-        return 1
-
-    def build(self, n: int) -> PublishedScheme:
-        from pdegen.equations.darcy.published import PublishedScheme
-
-        return PublishedScheme(CellGrid(n))
-
-    def claims(self, n: int) -> Solved:
-        """Only that the matrix was solved: of 400 samples on 43 x 43 cells, u has the wrong sign
-        somewhere in a tenth, and power is out of balance by up to a third."""
-        return Solved(_DIRECT, None, None)
 
 
 @equation
@@ -306,8 +208,8 @@ class Darcy(Problem):
         if isinstance(self.solver, FiniteElementMethod):
             factor *= _REFERENCE
             solver = _reference_solver(factor * self.resolution)
-            return forward(solver, factor, self.grid, self.source, x)
-        solver = self.solver.build(factor * self.resolution)
+        else:
+            solver = self.solver.build(factor * self.resolution)
         return forward(solver, factor, self.grid, self.source, x)
 
     def guarantee(self, inputs: Sequence[str], target: str) -> Guarantee:

@@ -151,6 +151,17 @@ def test_the_noise_explains_the_misfit_of_the_truth(finished):
     assert "misfit" not in finished.row(replace(part, at=0.0), HOW).scores
 
 
+def test_the_misfit_is_that_of_values_between_the_phases(finished):
+    low, high = finished.values
+    upper = finished.truth > (low + high) / 2
+    within, beyond = (
+        finished._scored(Cell(0.1, at=0.1), np.where(upper, a, b))
+        for a, b in ((high, low), (3 * high, low / 4))
+    )
+    assert within.scores["misfit"] == pytest.approx(beyond.scores["misfit"])
+    assert min(beyond.errors) > 1 > max(within.errors)
+
+
 # a model as the start of an inversion
 
 

@@ -1,0 +1,117 @@
+"""The ways to solve a sample of Darcy flow, as a recipe declares them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from pdegen.domains import CellGrid
+from pdegen.equations.darcy.law import Solved
+from pdegen.schema import Count, Positive, Strict, Tolerance
+
+if TYPE_CHECKING:  # solvers are imported where they are built: their compiler takes a while
+    from pdegen.equations.darcy.finite_element import FiniteElement
+    from pdegen.equations.darcy.finite_volume import FiniteVolume
+    from pdegen.equations.darcy.published import PublishedScheme
+
+# Largest relative imbalance of power, times n, of values from a finer grid or finite elements:
+# 0.5 with phases 12 and 3, 2.7 with 1000 and 1, 5 with a log-normal one that spans exp(±20).
+_REFINED = 10.0
+_DIRECT = 1e-6  # relative residual after a direct solve of a matrix that may be indefinite
+
+
+def _odd(factor: int) -> int:
+    """Odd."""
+    if factor % 2 == 0:
+        raise ValueError("a refinement is odd, so that cell centres stay cell centres")
+    return factor
+
+
+Odd = Annotated[Count, AfterValidator(_odd)]
+
+
+class FiniteVolumeMethod(Strict):
+    """Finite volumes on cells finer by an odd factor (`finite_volume.FiniteVolume`).
+
+    Args:
+        faces: Mean of the coefficients of two cells on the face between them; "arithmetic" as in
+            the published data.
+        rtol: Largest relative residual; 1e-8 means about 1e-11 in the solution. [1]
+        limit: Largest number of iterations; beyond it a direct solver takes over.
+        refinement: Cells of the solver for each cell of the output, along each axis.
+    """
+
+    method: Literal["finite-volume"]
+    faces: Literal["harmonic", "arithmetic"] = "harmonic"
+    rtol: Annotated[Tolerance, Field(lt=1)] = 1e-8
+    limit: Count = 300
+    refinement: Odd = 1
+
+    def build(self, n: int) -> FiniteVolume:
+        from pdegen.equations.darcy.finite_volume import FiniteVolume
+
+        return FiniteVolume(CellGrid(n), self.faces, self.rtol, self.limit)
+
+    def claims(self, n: int) -> Solved:
+        """Without refinement the discrete equations conserve power, up to their residual; on finer
+        cells arithmetic faces are another coefficient."""
+        harmonic, balance = self.faces == "harmonic", 2 * self.rtol
+        if self.refinement > 1:
+            balance = balance + _REFINED / n if harmonic else None
+        return Solved(self.rtol, True, balance, harmonic)
+
+
+class FiniteElementMethod(Strict):
+    """Finite elements by dolfinx, on cells finer by an odd factor (`finite_element.FiniteElement`).
+
+    Args:
+        element: Continuous elements of degree 1 or 2, on the cells (Q) or on their halves (P).
+        linear: "cg", conjugate gradients with algebraic multigrid, or "cholesky", a direct solver.
+        rtol: Largest relative residual. [1]
+        limit: Largest number of iterations.
+        ranks: MPI processes of the worker.
+        mode: What the ranks share: each solves its samples, or all solve each sample.
+        timeout: What a sample may take in a worker, set-up included. [s]
+        refinement: Cells of the solver for each cell of the output, along each axis.
+    """
+
+    method: Literal["finite-element"]
+    element: Literal["Q1", "P1", "Q2", "P2"] = "Q1"
+    linear: Literal["cg", "cholesky"] = "cg"
+    rtol: Annotated[Tolerance, Field(lt=1)] = 1e-9
+    limit: Count = 200
+    ranks: Count = 1
+    mode: Literal["sample", "domain"] = "sample"
+    timeout: Positive = 300.0
+    refinement: Odd = 1
+
+    def build(self, n: int) -> FiniteElement:
+        from pdegen.equations.darcy.finite_element import FiniteElement
+
+        settings = self.model_dump(exclude={"method", "refinement"})
+        return FiniteElement(CellGrid(n), **settings)
+
+    def claims(self, n: int) -> Solved:
+        """In corners all nodes of a triangle may lie on walls."""
+        return Solved(self.rtol, False, 2 * self.rtol + _REFINED / n)
+
+
+class PublishedMethod(Strict):
+    """The scheme of the published data, with splines (`published.PublishedScheme`)."""
+
+    method: Literal["published-splines"]
+
+    @property
+    def refinement(self) -> int:
+        return 1
+
+    def build(self, n: int) -> PublishedScheme:
+        from pdegen.equations.darcy.published import PublishedScheme
+
+        return PublishedScheme(CellGrid(n))
+
+    def claims(self, n: int) -> Solved:
+        """Only that the matrix was solved: of 400 samples on 43 x 43 cells, u has the wrong sign
+        somewhere in a tenth, and power is out of balance by up to a third."""
+        return Solved(_DIRECT, None, None)
