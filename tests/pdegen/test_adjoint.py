@@ -20,6 +20,11 @@ COEFFICIENTS = {
     "contrast 1000": np.where(G >= 0, 1000.0, 1.0),
 }
 WALLS = np.sin(np.arange(4 * N).reshape(4, N))
+CASES = [
+    ("two-phase", "harmonic", WALLS),
+    ("smooth", "arithmetic", WALLS),
+    ("contrast 1000", "harmonic", 0.0),
+]
 # NumPy arrays by iterations, by factors, and the lines for devices on PyTorch's CPU
 WAYS = {"iterated": {}, "factorised": {"factorised": True}, "on a device": {}}
 RNG = np.random.default_rng(0)
@@ -45,9 +50,7 @@ def observed_orders(values, slope, steps):
     return np.log2(np.divide(remainders[:-1], remainders[1:]))
 
 
-@pytest.mark.parametrize("walls", [0.0, WALLS])
-@pytest.mark.parametrize("faces", ["harmonic", "arithmetic"])
-@pytest.mark.parametrize("kind", COEFFICIENTS)
+@pytest.mark.parametrize(("kind", "faces", "walls"), CASES)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_left_of_taylors_formula_is_of_order_2(way, kind, faces, walls):
     a, fine = COEFFICIENTS[kind], solver(faces)
@@ -57,9 +60,7 @@ def test_what_is_left_of_taylors_formula_is_of_order_2(way, kind, faces, walls):
     assert orders == pytest.approx(2, abs=0.1)
 
 
-@pytest.mark.parametrize("walls", [0.0, WALLS])
-@pytest.mark.parametrize("faces", ["harmonic", "arithmetic"])
-@pytest.mark.parametrize("kind", COEFFICIENTS)
+@pytest.mark.parametrize(("kind", "faces", "walls"), CASES)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_adjoint_is_the_transpose_of_the_tangent(way, kind, faces, walls):
     at = linearised(kind, way, faces, walls)

@@ -51,9 +51,9 @@ def errors(found, a):
 # the inversion
 
 
-@pytest.mark.parametrize("level", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize("level", [0.0, 0.1])
 def test_the_largest_density_beats_total_variation(methods, samples, setting, level):
-    a, u = (values[100:107] for values in samples)
+    a, u = (values[100:104] for values in samples)
     deviation = setting.u.std(axis=0)
     data = noisy(u, level, deviation)
 
