@@ -3,7 +3,7 @@
 # make plain     a new environment of the default dependencies alone, and what a user does in it
 # make validate  published numbers, and the tests that take minutes
 # make soak      kills, power cuts, flipped bytes, failing disks: the same bytes afterwards, or a refusal
-# make mutants   faults put into copies of the code on purpose, and which of them tests notice
+# make mutants   faults that cosmic-ray puts into ten modules, and the share that survives the tests
 # make bench     speed, as ratios inside one run
 # make dolfinx   the finite element library, which is not on PyPI: from Debian where this may install
 # make servers   SLURM and Ceph for the tests of make validate: from Debian where this may install
@@ -131,8 +131,14 @@ validate: $(TOOLS) $(VENV)/docs browser paper fuse calculix
 soak: $(TOOLS) fuse
 	$(QUIET) $(BIN)/python -m tests.soak
 
-mutants: $(TOOLS)
-	$(QUIET) $(BIN)/python -m tests.mutants
+# cosmic-ray has an environment of its own
+build/mutants/bin/cosmic-ray:
+	$(PYTHON) -m venv build/mutants
+	build/mutants/bin/pip install --quiet --disable-pip-version-check cosmic-ray==8.7.0
+
+mutants: $(TOOLS) build/mutants/bin/cosmic-ray
+	PATH="$(CURDIR)/build/mutants/bin:$$PATH" $(QUIET) OMP_NUM_THREADS=1 \
+		$(BIN)/python -m tests.mutants
 
 bench: $(TOOLS)
 	$(QUIET) $(BIN)/python -m benchmarks all

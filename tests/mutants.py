@@ -1,94 +1,45 @@
-"""Puts faults into copies of the code on purpose, one at a time, and asks who notices.
+"""Faults that cosmic-ray puts into a copy of the code, and the share that tests do not notice.
 
-    python -m tests.mutants                # all faults of mutants.toml: `make mutants`
-    python -m tests.mutants noise seal     # those whose names have one of these words
+    python -m tests.mutants [MODULE ...] [--faults 40] [--seed 0]      # make mutants
 
-The tests named beside a fault must pass without it; the fault is noticed if one of them then fails
-or does not end. What is run is a copy of the tracked files: the tree itself is never changed.
+The modules are those whose faults would be silent: wrong numbers, and no error. Of all faults that
+cosmic-ray can put into a module, such as another operator or number, some are drawn at random. The
+tests of the module are run with each; the faults with which all of them pass are printed. Many of
+these change nothing that can be observed, such as a number in an error message or a smaller buffer.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import json
 import os
+import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
-import tomllib
-from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
 ROOT = Path(__file__).parents[1]
-DECLARED = Path(__file__).with_suffix(".toml")
-AIM = 0.9  # share of the faults that are noticed
-_LIMIT = 300  # seconds that the tests of one fault may take
-_NUMBER = itertools.count()
-_PASSED, _FAILED = 0, 1  # of pytest; others say that nothing was tested
+LIMIT = 120  # seconds that the tests may take with one fault
+MODULES = {  # and their tests
+    "pdegen/numerics/spectral.py": "tests/pdegen/test_spectral.py tests/pdegen/test_vorticity.py",
+    "pdegen/numerics/etdrk.py": "tests/pdegen/test_etdrk.py",
+    "pdegen/numerics/sines.py": "tests/pdegen/test_sines.py",
+    "pdegen/equations/darcy/finite_volume.py": "tests/pdegen/test_finite_volume.py "
+    "tests/pdegen/test_darcy.py",
+    "pdegen/sampling/gaussian.py": "tests/pdegen/test_random_fields.py "
+    "tests/pdegen/test_square_field.py",
+    "pdegen/sampling/streams.py": "tests/pdegen/test_philox.py",
+    "pdegen/store/splits.py": "tests/pdegen/test_splits.py",
+    "operators/norms.py": "tests/operators/test_norms.py tests/operators/test_quadrature.py",
+    "operators/transforms.py": "tests/operators/test_transforms.py",
+    "operators/data/shards.py": "tests/operators/test_data.py",
+}
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A piece of the code and what is put in its place.
-
-    Args:
-        name: What is wrong then.
-        file: Where, from the root of the repository.
-        old, new: Text that is there once, and what replaces it.
-        tests: What pytest is asked to run.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-    def applied(self, text: str) -> str:
-        """The content of the file with the fault.
-
-        Raises:
-            ValueError: If the old text is not there exactly once.
-        """
-        if (count := text.count(self.old)) != 1:
-            raise ValueError(f"{self.file} has {count} times, not once: {self.old.strip()!r}")
-        if self.old == self.new:
-            raise ValueError(f"{self.file} would be left as it is by {self.name!r}")
-        return text.replace(self.old, self.new)
-
-
-def declared() -> list[Fault]:
-    """The faults of mutants.toml."""
-    faults = tomllib.loads(DECLARED.read_text("utf-8"))["fault"]
-    return [Fault(**{**fault, "tests": tuple(fault["tests"])}) for fault in faults]
-
-
-def misplaced(faults: Sequence[Fault], root: Path = ROOT) -> list[str]:
-    """What keeps faults from being put in, or their tests from being found; one line each."""
-    wrong = [f"{name!r} is declared {n} times" for name, n in
-             Counter(fault.name for fault in faults).items() if n > 1]  # fmt: skip
-    for fault in faults:
-        try:
-            fault.applied((root / fault.file).read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            wrong.append(f"{fault.name}: {error}")
-        for test in fault.tests:
-            file, _, function = test.partition("::")
-            path = root / file
-            if not path.is_file():
-                wrong.append(f"{fault.name}: there is no {file}")
-            elif function and f"def {function.partition('[')[0]}(" not in path.read_text("utf-8"):
-                wrong.append(f"{fault.name}: {file} has no {function}")
-    return wrong
-
-
-def copied(place: Path) -> Path:
+def copied(place: Path) -> None:
     """The tracked files, and new ones that are not ignored, in another place."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -98,102 +49,74 @@ def copied(place: Path) -> Path:
         if (ROOT / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, place / name)
-    if (ROOT / ".venv").exists():  # where tests look for commands
-        (place / ".venv").symlink_to(ROOT / ".venv")
-    return place
 
 
-def asked(place: Path, tests: Sequence[str]) -> int | None:
-    """Exit status of pytest on a copy; None where it did not end in time."""
-    environment = {
-        **os.environ, "PYTHONPATH": str(place),
-        "OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:xdist", *tests]
-    with tempfile.TemporaryFile() as said:
-        try:
-            found = subprocess.run(
-                command, cwd=place, env=environment, stdout=said, stderr=said, timeout=_LIMIT
-            ).returncode
-        except subprocess.TimeoutExpired:
-            return None
-        if found not in (_PASSED, _FAILED):
-            said.seek(0)
-            print(said.read().decode()[-2000:], file=sys.stderr)
-        return found
+def draw(session: Path, faults: int, seed: int) -> None:
+    """Keep some of the faults of a session of cosmic-ray."""
+    with sqlite3.connect(session) as database:
+        found = database.execute(
+            "select job_id from mutation_specs"
+            " order by operator_name, operator_args, occurrence, start_pos_row, start_pos_col"
+        )
+        jobs = [job for (job,) in found]
+        kept = set(random.Random(seed).sample(jobs, min(faults, len(jobs))))
+        left = [(job,) for job in jobs if job not in kept]
+        database.executemany("delete from mutation_specs where job_id = ?", left)
+        database.executemany("delete from work_items where job_id = ?", left)
 
 
-def noticed(fault: Fault, place: Path) -> bool:
-    """Put a fault into a copy, ask its tests, and take it out again.
+def survivors(module: str, place: Path, faults: int, seed: int) -> tuple[int, list[str]]:
+    """Number of faults that were tried, and the differences of those that no test noticed.
 
     Raises:
-        RuntimeError: If nothing was tested, such as where the code cannot even be imported.
+        RuntimeError: If the tests do not pass without a fault.
     """
-    path = place / fault.file
-    text, times = path.read_text("utf-8"), path.stat()
-    path.write_text(fault.applied(text), "utf-8")
-    # compiled code is known by size and second: those of no other content of this file
-    os.utime(path, (times.st_atime, int(times.st_mtime) + 1_000 * (1 + next(_NUMBER))))
-    try:
-        found = asked(place, fault.tests)
-    finally:
-        path.write_text(text, "utf-8")
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    if found not in (_PASSED, _FAILED, None):
-        raise RuntimeError(f"{fault.name}: pytest ended with status {found}")
-    return found != _PASSED
+    tests = f"{sys.executable} -m pytest -x -q -p no:xdist -m 'not slow' {MODULES[module]}"
+    settings = {
+        "module-path": module, "timeout": LIMIT, "test-command": tests, "excluded-modules": [],
+    }  # fmt: skip
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    lines = ["[cosmic-ray]", *lines, "[cosmic-ray.distributor]", 'name = "local"']
+    config, session = place / "cosmic-ray.toml", place / "session.sqlite"
+    session.unlink(missing_ok=True)
+    config.write_text("\n".join(lines), "utf-8")
+    # bytecode is known by size and second, which two faults may share
+    environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(*words: object) -> str:
+        command = ["cosmic-ray", *map(str, words)]
+        done = subprocess.run(command, cwd=place, env=environment, text=True, capture_output=True)
+        if done.returncode:
+            raise RuntimeError(f"{module}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout
+
+    run("baseline", config)
+    run("init", config, session)
+    draw(session, faults, seed)
+    run("exec", config, session)
+    results = [json.loads(line)[1] for line in run("dump", session).splitlines()]
+    return len(results), [
+        result["diff"] for result in results if result["test_outcome"] == "survived"
+    ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("words", nargs="*", help="only faults with one of these in their names")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=", ".join(MODULES))
+    parser.add_argument("--faults", type=int, default=40, help="of each module, at most")
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    if wrong := misplaced(declared()):
-        print(*wrong, sep="\n", file=sys.stderr)
-        return 2
-    chosen = [
-        fault for fault in declared()
-        if not options.words or any(word in fault.name for word in options.words)
-    ]  # fmt: skip
-    if not chosen:
-        print("no fault has such a name", file=sys.stderr)
-        return 2
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        places: SimpleQueue[Path] = SimpleQueue()
-        for number in range(options.workers):
-            (place := Path(folder) / str(number)).mkdir()
-            places.put(copied(place))
-
-        def tried(fault: Fault) -> bool:
-            place = places.get()
-            try:
-                return noticed(fault, place)
-            finally:
-                places.put(place)
-
-        place = places.get()
-        if asked(place, sorted({test for fault in chosen for test in fault.tests})) != _PASSED:
-            print("the tests do not pass without any fault", file=sys.stderr)
-            return 1
-        places.put(place)
-        missed = 0
-        with ThreadPoolExecutor(options.workers) as pool:
-            for fault, found in zip(chosen, pool.map(tried, chosen), strict=True):
-                missed += not found
-                print(
-                    f"{'noticed' if found else 'NOT NOTICED':11}  {fault.name}  ({fault.file}; "
-                    f"{', '.join(test.rpartition('/')[2] for test in fault.tests)})",
-                    flush=True,
-                )
-    share = 1 - missed / len(chosen)
-    print(f"{len(chosen) - missed} of {len(chosen)} faults noticed, {share:.0%}, "
-          f"in {time.monotonic() - start:.0f} s")  # fmt: skip
-    return 0 if share >= AIM else 1
+    if unknown := set(options.modules) - set(MODULES):
+        parser.error(f"{min(unknown)} is none of {', '.join(MODULES)}")
+    tried, survived = 0, 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        copied(Path(name))
+        for module in options.modules or MODULES:
+            count, left = survivors(module, Path(name), options.faults, options.seed)
+            print(*left, f"{module}: {len(left)} of {count} faults survived", sep="\n", flush=True)
+            tried, survived = tried + count, survived + len(left)
+    print(f"{survived} of {tried} faults survived, {survived / tried:.0%}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
