@@ -1,12 +1,19 @@
-"""Galerkin attention as the affine map of the points that it is, with its gradient written out.
+"""Galerkin attention without dropout as the affine map of the points that it is.
+
+With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is
+x A + (u W_q + b_q) B + b with A, B = M_h W_h split by rows. Neither Q nor any n x (p + d)
+concatenation is formed: only d x d products remain beside K, V, KᵀV and u (W_q B). Sums over points
+commute with scale and shift of the layer norms, K = K̂ w + b, which act on M, or beside it on W_h
+and on the product. The formulas to compare with are `attention.galerkin` and `Attention.forward`.
 
 On a GPU a layer of a small model is more launches than work: most of them are of the d x d matrices
-between its two passes over the points. Here these lie beside one another, and each is a product or
-two. `Attention` has the formulas, in PyTorch's own operations; this is the same map.
+between its two passes over the points. There these lie beside one another, each is a product or
+two, and the gradient is written out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,13 +21,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from operators.nn.fused import parts_of
+from operators.nn.fused import as_written, moments, on_processor, parts_of
 
 Values = Float[Tensor, "batch n d"]
 Head = Float[Tensor, "h _"]
+Norms = tuple[Head, Head, Head, Head]
 
 
-def galerkin_map(
+def galerkin_attention(
     u: Values,
     x: Float[Tensor, "n p"],
     weight: Float[Tensor, "3 d d"],
@@ -28,24 +36,126 @@ def galerkin_map(
     out_weight: Float[Tensor, "d _"],
     out_bias: Float[Tensor, " d"],
     heads: int,
-    norms: tuple[Head, Head, Head, Head] | None = None,
-    eps: float = 1e-5,
-    added: bool = True,
+    norms: Norms | None,
+    eps: float,
+    drop: Callable[[Tensor], Tensor] | None,
+    added: bool,
 ) -> Values:
-    """Σ_h [x Q_h] [x K_h]ᵀ[x V_h] W_h/n + b, and u where it is `added`.
+    """Σ_h [x Q_h] [x K_h]ᵀ[x V_h] W_h/n + b, and u where it is `added`, by the fastest products.
 
     Args:
         u: Values at the points.
-        x: Points, without a gradient.
+        x: Points.
         weight, bias: Of the projections to Q, K and V.
         out_weight, out_bias: W, h blocks of p + d/h columns, and b.
         heads: Number of heads h.
         norms: Scale and shift of the layer norms of K, then those of V; None without them.
         eps: Added to the variance in these.
+        drop: Dropout of the matrices [x K_h]ᵀ[x V_h]/n; None without.
         added: Whether u is added to the result.
     """
+    given = u, x, weight, bias, out_weight, out_bias, heads, norms, eps
+    if on_processor(u):
+        return by_products(*given, drop, added)
+    if as_written(u) and drop is None and not x.requires_grad:
+        return written_out(*given, added)
+    values = by_products(*given, drop)
+    return u + values if added else values
+
+
+def by_products(
+    u: Values,
+    x: Float[Tensor, "n p"],
+    weight: Float[Tensor, "3 d d"],
+    bias: Float[Tensor, "3 d"],
+    out_weight: Float[Tensor, "d _"],
+    out_bias: Float[Tensor, " d"],
+    heads: int,
+    norms: Norms | None,
+    eps: float,
+    drop: Callable[[Tensor], Tensor] | None = None,
+    added: bool = False,
+) -> Values:
+    """`galerkin_attention` by PyTorch's operations; u is added within the last product."""
+    (n, p), batch, features = x.shape, len(u), u.shape[2] // heads
+    z = x if norms is None else torch.cat([x.new_ones(n, 1), x], 1)
+    # all heads in one product, whose diagonal blocks are theirs: no data is rearranged
+    z_kv, blocks = moments(
+        u, weight[1:].flatten(0, 1), bias[1:].flatten(), z, features, None if norms is None else eps
+    )
+    blocks = blocks.unflatten(2, (heads, -1)).unflatten(1, (heads, -1))
+    kv = blocks.diagonal(dim1=1, dim2=3).permute(3, 0, 1, 2)  # (h, batch, d/h, d/h)
+    zk, zv = z_kv.unflatten(2, (2, heads, -1)).permute(2, 3, 0, 1, 4)
+    zz = (z.T @ z).expand(heads, batch, -1, -1)  # zk, zv: (h, batch, [1 +] p, d/h)
+    w = out_weight.unflatten(1, (heads, -1)).permute(1, 2, 0) / n  # (h, p + d/h, d)
+    if drop is not None:
+        matrix = torch.cat([torch.cat([zz, zv], -1), torch.cat([zk.mT, kv], -1)], -2)
+        if norms is not None:
+            matrix = _of_rows(_of_rows(matrix, *norms[:2]).mT, *norms[2:]).mT
+        product = _times(drop(matrix.transpose(0, 1)).transpose(0, 1), w)
+        of_x, of_k = product.split([p, features], 2)
+    else:  # the norm of V acts on w, that of K on the product
+        if norms is not None:
+            w = _before(w, *norms[2:])
+        q = z.shape[1]
+        of_x, of_k = _times(zz, w[:, :q]) + _times(zv, w[:, q:]), _times(zk.mT, w[:, :q])
+        of_k = of_k + _times(kv, w[:, q:])
+        if norms is not None:
+            of_k = _after(of_k, of_x[:, :, :1], *norms[:2])
+            of_x = of_x[:, :, 1:]
+    a, b = of_x.sum(0), of_k.transpose(0, 1).flatten(1, 2)  # (batch, p|d, d)
+    offset = (bias[0] @ b + out_bias)[:, None]  # (batch, 1, d)
+    same = float(added) * torch.eye(u.shape[2], device=u.device, dtype=u.dtype)
+    through = torch.baddbmm(same, weight[0].T.expand(batch, -1, -1), b)
+    base = torch.baddbmm(offset, x.expand(batch, n, p), a)
+    # in place nothing is cast to a lower precision
+    return base.baddbmm_(u, through) if on_processor(u) else torch.baddbmm(base, u, through)
+
+
+def _times(
+    m: Float[Tensor, "h batch r k"], w: Float[Tensor, "h k d"]
+) -> Float[Tensor, "h batch r d"]:
+    """m w, the batch as further rows."""
+    return torch.bmm(m.flatten(1, 2), w).unflatten(1, m.shape[1:3])
+
+
+# In these three the rows are those of 1, of the p functions x, and of K̂; K = K̂ w + b.
+
+
+def _of_rows(m: Float[Tensor, "h batch _ q"], w: Head, b: Head) -> Float[Tensor, "h batch _ q"]:
+    """[x K]ᵀV from [1 x K̂]ᵀV."""
+    one, x, k = m.split([1, m.shape[2] - 1 - w.shape[1], w.shape[1]], dim=2)
+    return torch.cat([x, _after(k, one, w, b)], dim=2)
+
+
+def _after(
+    k: Float[Tensor, "h batch d q"], one: Float[Tensor, "h batch 1 q"], w: Head, b: Head
+) -> Float[Tensor, "h batch d q"]:
+    """KᵀV from K̂ᵀV and 1ᵀV."""
+    return torch.addcmul(k * w[:, None, :, None], b[:, None, :, None], one)
+
+
+def _before(m: Float[Tensor, "h _ q"], w: Head, b: Head) -> Float[Tensor, "h _ q"]:
+    """The map of [1 x K̂] that is the map m of [x K]."""
+    x, k = m.split([m.shape[1] - w.shape[1], w.shape[1]], dim=1)
+    return torch.cat([b[:, None] @ k, x, w[..., None] * k], dim=1)
+
+
+def written_out(
+    u: Values,
+    x: Float[Tensor, "n p"],
+    weight: Float[Tensor, "3 d d"],
+    bias: Float[Tensor, "3 d"],
+    out_weight: Float[Tensor, "d _"],
+    out_bias: Float[Tensor, " d"],
+    heads: int,
+    norms: Norms | None,
+    eps: float,
+    added: bool,
+) -> Values:
+    """`galerkin_attention` without dropout, with the gradient written out, for x without one."""
     parameters = (weight, bias, out_weight, out_bias, *(norms or ()))
-    return _GalerkinMap.apply(u, x, heads, eps, added, *parameters)  # pyright: ignore[reportReturnType]
+    return _GalerkinMap.apply(u.contiguous(), x, heads, eps, added, *parameters)  # pyright: ignore[reportReturnType]
 
 
 class _GalerkinMap(torch.autograd.Function):

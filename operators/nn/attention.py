@@ -164,41 +164,17 @@ class HeadNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(heads, features))
         self.bias = nn.Parameter(torch.zeros(heads, features))
 
-    def standardized(self, x: Float[Tensor, "batch n h d"]) -> Float[Tensor, "batch n h d"]:
-        """Mean 0 and variance 1 over the features of each head, before scale and shift."""
-        return nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps)
-
-    # Sums over points commute with scale and shift, K' = K w + b, which need not act on the values
-    # at the points. In these, the rows are those of 1, of p further functions x, and of K.
-
-    def of_rows(self, m: Float[Tensor, "h batch _ q"], p: int) -> Float[Tensor, "h batch _ q"]:
-        """[x K']ᵀV from [1 x K]ᵀV."""
-        one, x, k = m.split([1, p, m.shape[2] - 1 - p], dim=2)
-        return torch.cat([x, self.after(k, one)], dim=2)
-
-    def after(
-        self, k: Float[Tensor, "h batch d q"], one: Float[Tensor, "h batch 1 q"]
-    ) -> Float[Tensor, "h batch d q"]:
-        """K'ᵀV from KᵀV and 1ᵀV."""
-        weight, bias = (v[:, None, :, None] for v in (self.weight, self.bias))
-        return torch.addcmul(k * weight, bias, one)
-
-    def before(self, w: Float[Tensor, "h _ q"], p: int) -> Float[Tensor, "h _ q"]:
-        """The map of [1 x K] that is the map w of [x K']."""
-        x, k = w.split([p, w.shape[1] - p], dim=1)
-        return torch.cat([self.bias[:, None] @ k, x, self.weight[..., None] * k], dim=1)
-
     def forward(self, x: Float[Tensor, "batch n h d"]) -> Float[Tensor, "batch n h d"]:
         if len(self.weight) == 1:
             return nn.functional.layer_norm(x, x.shape[-1:], self.weight[0], self.bias[0], self.eps)
-        return self.standardized(x) * self.weight + self.bias
+        standardized = nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps)
+        return standardized * self.weight + self.bias
 
 
 class InstanceHeadNorm(HeadNorm):
     """The same of each feature over the points that are no padding, in each sample and head.
 
-    Equal to `heads` separate affine InstanceNorm1d(d) modules, channels first. It is not part of
-    the sums over points, so `of_rows`, `after` and `before` are not for it.
+    Equal to `heads` separate affine InstanceNorm1d(d) modules, channels first.
     """
 
     def forward(

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from operators.nn.affine import galerkin_map
+from operators.nn.affine import galerkin_attention
 from operators.nn.attention import (
     GALERKIN,
     AttentionKind,
@@ -21,7 +21,7 @@ from operators.nn.attention import (
     keep,
 )
 from operators.nn.dropout import Dropout
-from operators.nn.fused import as_written, moments, on_processor, residual_mlp
+from operators.nn.fused import residual_mlp
 from operators.nn.tokens import check_heads
 
 Values = Float[Tensor, "batch n width"]
@@ -93,18 +93,20 @@ class Attention(nn.Module):
         return y.unflatten(-1, (self.heads, -1))
 
     def forward(self, u: Values, x: Points, mask: Real = None) -> Values:
+        """[z_1 ... z_h] W + b of heads z = Q (KᵀV) / n (Cao 2021, eq. 6), or of another map."""
         if self.as_one_map and x.ndim == 2 and mask is None:
-            if self._is_written_out(u, x):
-                return self.written_out(u, x, added=False)
-            return self._as_one_map(u, x)
-        y = self.mapped(*self.of_heads(u, x, mask), mask)
-        y = y.transpose(1, 2).flatten(2)
+            return self._as_one_map(u, x, added=False)
+        z = self.mapped(*self.of_heads(u, x, mask), mask)
+        z = z.transpose(1, 2).flatten(2)
         if not self.inside:
-            y = torch.cat([x.expand(len(y), -1, -1), y], dim=-1)
-        return self.out(y)
+            z = torch.cat([x.expand(len(z), -1, -1), z], dim=-1)
+        return self.out(z)
 
     def of_heads(self, u: Values, x: Points, mask: Real = None) -> tuple[Heads, Heads, Heads]:
-        """Q, K and V, normalised and with the coordinates as the map takes them."""
+        """Q, K and V, two of them normalised, [x Q], [x K] and [x V] where x is inside.
+
+        Galerkin attention has layer norms of K and V (Cao 2021, section 3.2).
+        """
         q, k, v = (self._head(u, which) for which in range(3))
         over = (mask,) if isinstance(self.norm_key, InstanceHeadNorm) else ()
         k = self.norm_key(k, *over)
@@ -125,85 +127,24 @@ class Attention(nn.Module):
     def added(self, u: Values, x: Points, mask: Real = None) -> Values:
         """u + attention(u)."""
         if self.as_one_map and x.ndim == 2 and mask is None:
-            if on_processor(u):
-                return self._as_one_map(u, x, 1.0)
-            if self._is_written_out(u, x):
-                return self.written_out(u, x)
+            return self._as_one_map(u, x, added=True)
         return u + self(u, x, mask)
 
-    def _is_written_out(self, u: Values, x: Points) -> bool:
-        return as_written(u) and idle(self.drop) and not x.requires_grad
-
-    def written_out(self, u: Values, x: Float[Tensor, "n p"], added: bool = True) -> Values:
-        """Galerkin attention without dropout, [u +] attention(u), its gradient written out."""
+    def _as_one_map(self, u: Values, x: Float[Tensor, "n p"], added: bool) -> Values:
+        """Galerkin attention by the faster products of `operators.nn.affine`, [u +] the same."""
         k, v = self.norm_key, self.norm_other
         norms, eps = None, 0.0
         if isinstance(k, HeadNorm) and isinstance(v, HeadNorm):
             norms, eps = (k.weight, k.bias, v.weight, v.bias), k.eps
-        return galerkin_map(
-            u.contiguous(), x, self.project.weight, self.project.bias, self.out.weight,
-            self.out.bias, self.heads, norms, eps, added,
+        return galerkin_attention(
+            u, x, self.project.weight, self.project.bias, self.out.weight, self.out.bias,
+            self.heads, norms, eps, None if idle(self.drop) else self.drop, added,
         )  # fmt: skip
-
-    def _as_one_map(self, u: Values, x: Float[Tensor, "n p"], identity: float = 0.0) -> Values:
-        """Galerkin attention, evaluated as the one affine map of (x, u) that it is.
-
-        With M = [x K]ᵀ[x V]/n and Q = u W_q + b_q, the output Σ_h [x Q_h] M_h W_h + b is
-        x A + (u W_q + b_q) B + b with A, B = M_h W_h split by rows. Neither Q nor any n x (p + d)
-        concatenation is formed: only d x d products remain beside K, V, KᵀV and u (W_q B).
-        Scale and shift of the norms of K and V act on M, or beside it on W_h and on the product.
-        `identity` times u is added within the last of these products.
-        """
-        (n, p), batch = x.shape, len(u)
-        weight, bias = self.project.weight, self.project.bias
-        norm_k, norm_v = self.norm_key, self.norm_other
-        eps, z = None, x
-        if isinstance(norm_k, HeadNorm):
-            eps, z = norm_k.eps, torch.cat([x.new_ones(n, 1), x], 1)
-        # all heads in one product, whose diagonal blocks are theirs: no data is rearranged
-        z_kv, blocks = moments(
-            u, weight[1:].flatten(0, 1), bias[1:].flatten(), z, u.shape[2] // self.heads,
-            eps,
-        )  # fmt: skip
-        blocks = blocks.unflatten(2, (self.heads, -1)).unflatten(1, (self.heads, -1))
-        kv = blocks.diagonal(dim1=1, dim2=3).permute(3, 0, 1, 2)  # (h, batch, d/h, d/h)
-        zk, zv = z_kv.unflatten(2, (2, self.heads, -1)).permute(2, 3, 0, 1, 4)
-        zz = (z.T @ z).expand(self.heads, batch, -1, -1)  # zk, zv: (h, batch, [1 +] p, d/h)
-        w = self.out.weight.unflatten(1, (self.heads, -1)).permute(1, 2, 0) / n  # (h, p + d/h, d)
-        if not idle(self.drop):
-            matrix = torch.cat([torch.cat([zz, zv], -1), torch.cat([zk.mT, kv], -1)], -2)
-            if isinstance(norm_k, HeadNorm) and isinstance(norm_v, HeadNorm):
-                matrix = norm_v.of_rows(norm_k.of_rows(matrix, p).mT, p).mT
-            product = times(self.drop(matrix.transpose(0, 1)).transpose(0, 1), w)
-            of_x, of_k = product.split([p, u.shape[2] // self.heads], 2)
-        else:  # the norm of V acts on w, that of K on the product
-            if isinstance(norm_v, HeadNorm):
-                w = norm_v.before(w, p)
-            q = z.shape[1]
-            of_x, of_k = times(zz, w[:, :q]) + times(zv, w[:, q:]), times(zk.mT, w[:, :q])
-            of_k = of_k + times(kv, w[:, q:])
-            if isinstance(norm_k, HeadNorm):
-                of_k = norm_k.after(of_k, of_x[:, :, :1])
-                of_x = of_x[:, :, 1:]
-        a, b = of_x.sum(0), of_k.transpose(0, 1).flatten(1, 2)  # (batch, p|d, d)
-        offset = (bias[0] @ b + self.out.bias)[:, None]  # (batch, 1, d)
-        same = identity * torch.eye(u.shape[2], device=u.device, dtype=u.dtype)
-        through = torch.baddbmm(same, weight[0].T.expand(batch, -1, -1), b)
-        base = torch.baddbmm(offset, x.expand(batch, n, p), a)
-        # in place nothing is cast to a lower precision
-        return base.baddbmm_(u, through) if on_processor(u) else torch.baddbmm(base, u, through)
 
 
 def idle(drop: nn.Module) -> bool:
     """Whether a dropout does nothing."""
     return isinstance(drop, nn.Dropout) and not (drop.training and drop.p)
-
-
-def times(
-    m: Float[Tensor, "h batch r k"], w: Float[Tensor, "h k d"]
-) -> Float[Tensor, "h batch r d"]:
-    """m w, the batch as further rows."""
-    return torch.bmm(m.flatten(1, 2), w).unflatten(1, m.shape[1:3])
 
 
 class EncoderLayer(nn.Module):
