@@ -5,6 +5,7 @@ On which domains it must do it, tests/operators/test_contract_domains.py has.
 
 import copy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import get_args
 
 import pytest
@@ -17,8 +18,6 @@ from operators.training.recording import Watch
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
 from pipelines.declared.models import MODELS, parse_model
-
-pytestmark = pytest.mark.usefixtures("shapes")
 
 
 @dataclass(frozen=True)
@@ -329,11 +328,18 @@ DIMS = {
     for label, case in CASES.items()
 }
 ALL = [(label, dim) for label, dims in DIMS.items() for dim in dims]
-# of each operator, in its lowest dimension: the others learn and compile in `make validate`
-FIRST = {CASES[label].name: (label, min(DIMS[label])) for label in reversed(CASES)}.values()
+# of each operator, its first case
+PLAIN = {case.name: label for label, case in reversed(CASES.items())}
+# of each operator, in its lowest dimension
+FIRST = {name: (label, min(DIMS[label])) for name, label in PLAIN.items()}.values()
+# each operator in each dimension, its other layers in the highest one; the rest is slow
+QUICK = {(label, dim) for label, dim in ALL if label in PLAIN.values() or dim == DIMS[label][-1]}
+# the families that learn in `make test`; the others do in `make validate`
+FAMILIES = ("galerkin-transformer", "fno", "deeponet", "ono", "pit", "transolver", "mwt", "unet")
+LEARN = {place for place in FIRST if CASES[place[0]].name in FAMILIES}
 
 
-def those(applies=lambda case: True, quick=ALL):
+def those(applies=lambda case: True, quick=QUICK):
     """The cases that a test is for, in each dimension; slow are those that are not quick."""
     chosen = [
         pytest.param(label, dim, marks=() if (label, dim) in quick else pytest.mark.slow)
@@ -346,18 +352,28 @@ def those(applies=lambda case: True, quick=ALL):
 every = those()
 
 
-def made(label, dim, dtype=torch.float64, channels=(1, 1), **settings):
-    """The operator of a case, its weights shaken so that every term counts."""
-    torch.manual_seed(1)
+def declared(label, **settings):
+    """The declaration of a case."""
     case = CASES[label]
-    model = parse_model({"name": case.name, **case.settings, **settings}).build(*channels, dim)
+    return parse_model({"name": case.name, **case.settings, **settings})
+
+
+@cache
+def _made(label, dim, dtype, settings):
+    torch.manual_seed(1)
+    model = declared(label, **dict(settings)).build(1, 1, dim)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     x = points(dim, dtype=torch.float32)
-    model.adapt([torch.randn(20, *x.shape[:-1], channels[1])], x)
+    model.adapt([torch.randn(20, *x.shape[:-1], 1)], x)
     # ONO keeps its covariance in float64 in a model of float32, as it is built
     return model if dtype == torch.float32 else model.to(dtype)
+
+
+def made(label, dim, dtype=torch.float64, **settings):
+    """The operator of a case, its weights shaken so that every term counts; a copy."""
+    return copy.deepcopy(_made(label, dim, dtype, tuple(settings.items())))
 
 
 def points(dim, n=16, dtype=torch.float64):
@@ -380,14 +396,19 @@ def settled(model, a, x):
     return model.eval()
 
 
+@cache
+def evaluated(label, dim):
+    """(the operator after some batches, a, x, u) of a case, which no test may change."""
+    a, x = functions(dim), points(dim)
+    model = settled(made(label, dim), a, x).requires_grad_(False)
+    return model, a, x, model(a, x)
+
+
 def test_every_registered_operator_is_here():
     assert {case.name for case in CASES.values()} == MODELS.keys()
 
 
 def test_every_attention_of_every_operator_is_here():
-    def attention(case):
-        return parse_model({"name": case.name, **case.settings}).arguments.get("attention")
-
     words = {
         (name, word)
         for name, model in MODELS.items()
@@ -395,10 +416,12 @@ def test_every_attention_of_every_operator_is_here():
         for word in get_args(model.model_fields["attention"].annotation)
     }
     assert words
-    assert {(case.name, attention(case)) for case in CASES.values() if attention(case)} == words
+    found = {(CASES[label].name, declared(label).arguments.get("attention")) for label in CASES}
+    assert {(name, word) for name, word in found if word} == words
 
 
 @every
+@pytest.mark.usefixtures("shapes")
 def test_the_gradient_reaches_every_parameter(label, dim):
     model = made(label, dim).eval()  # in training a batch norm makes the bias before it void
     model(functions(dim), points(dim)).square().sum().backward()
@@ -409,60 +432,48 @@ def test_the_gradient_reaches_every_parameter(label, dim):
 
 @every
 def test_evaluation_is_deterministic_and_a_batch_equals_its_samples(label, dim):
-    a, x = functions(dim), points(dim)
-    model = settled(made(label, dim), a, x)
-    with torch.no_grad():
-        found = model(a, x)
-        assert torch.equal(model(a, x), found)
-        singles = torch.cat([model(one[None], x) for one in a])
-    torch.testing.assert_close(singles, found, rtol=1e-9, atol=1e-9)
-
-
-@every
-def test_evaluation_changes_neither_its_state_nor_random_numbers(label, dim):
-    """Else a training that is evaluated is another than one that is not."""
-    a, x = functions(dim), points(dim)
-    model = settled(made(label, dim), a, x)
-    state = copy.deepcopy(model.state_dict())
-    random = torch.get_rng_state()
-    model(a, x)
+    """It changes neither its state nor random numbers: a training that is evaluated is the same."""
+    model, a, x, u = evaluated(label, dim)
+    state, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    assert torch.equal(model(a, x), u)
     assert torch.equal(torch.get_rng_state(), random)
     for name, value in model.state_dict().items():
         assert torch.equal(value, state[name]), name
+    singles = torch.cat([model(one[None], x) for one in a])
+    torch.testing.assert_close(singles, u, rtol=1e-9, atol=1e-9)
 
 
 @every
 def test_a_copy_and_a_checkpoint_are_bit_equal(label, dim, tmp_path):
     a, x = functions(dim, dtype=torch.float32), points(dim, dtype=torch.float32)
     model = settled(made(label, dim, torch.float32), a, x)
-    assert torch.equal(copy.deepcopy(model)(a, x), model(a, x))
-    declared = parse_model({"name": CASES[label].name, **CASES[label].settings})
-    described = {"model": declared.model_dump(mode="json"), "in_channels": 1, "out_channels": 1,
-                 "dim": dim}  # fmt: skip
+    u = model(a, x)
+    assert torch.equal(copy.deepcopy(model)(a, x), u)
+    described = {"model": declared(label).model_dump(mode="json"), "in_channels": 1,
+                 "out_channels": 1, "dim": dim}  # fmt: skip
     predictor = Predictor(model, Normalizer.identity(1), Normalizer.identity(1))
     saving_checkpoint(tmp_path / "m.safetensors", predictor, {"operator": described})()
     loaded, _ = load_checkpoint(tmp_path / "m.safetensors", build_operator)
-    assert torch.equal(loaded.operator(a, x), model(a, x))
+    assert torch.equal(loaded.operator(a, x), u)
 
 
 @those(lambda case: not case.foreign)  # that keeps coordinates of the precision it saw first
 def test_single_precision_agrees_with_double(label, dim):
-    a, x = functions(dim), points(dim)
-    model = settled(made(label, dim), a, x)
-    single = copy.deepcopy(model).float()
-    u, v = model(a, x), single(a.float(), x.float())
+    model, a, x, u = evaluated(label, dim)
+    v = copy.deepcopy(model).float()(a.float(), x.float())
     assert v.dtype == torch.float32
     # rounding, amplified by the Cholesky factor of ONO
     assert (v - u).norm() / u.norm() < 2e-3
 
 
-@pytest.mark.usefixtures("unchecked")  # the checks of shapes do not compile
 @those(lambda case: not case.foreign, FIRST)  # whose own code breaks the graph
 def test_it_compiles(label, dim):
     a, x = functions(dim, dtype=torch.float32), points(dim, dtype=torch.float32)
     model = settled(made(label, dim, torch.float32), a, x)
     torch.compiler.reset()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    # gradients are traced too in those that learn
+    backend = "aot_eager" if (label, dim) in LEARN else "eager"
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
     expected = model(a, x).detach()
     size = float(expected.abs().max())  # random features lose digits everywhere
     torch.testing.assert_close(compiled(a, x), expected, rtol=1e-4, atol=1e-4 * size)
@@ -487,7 +498,7 @@ def test_a_step_never_waits_for_values(label, dim):
 @those(lambda case: not case.no_limit)
 def test_values_converge_as_the_grid_is_refined(label, dim):
     """Halving the spacing of a smooth function changes little; or the table says why not."""
-    smooth = "coordinates" in parse_model({"name": CASES[label].name}).arguments
+    smooth = "coordinates" in declared(label).arguments
     model = made(label, dim, **({"coordinates": "periodic"} if smooth else {})).eval()
 
     def values(n):
@@ -511,8 +522,7 @@ def test_it_commutes_with_shifts_where_the_mathematics_does(label, dim):
     torch.testing.assert_close(moved, model(a, x).roll(5, dims=1), rtol=1e-7, atol=1e-7)
 
 
-@every
-@pytest.mark.usefixtures("unchecked")
+@those(quick=FIRST)
 def test_input_of_another_shape_is_refused(label, dim):
     model, x = made(label, dim), points(dim)
     clouds = "cloud" in model.domains and dim == 2
@@ -539,29 +549,26 @@ def test_points_of_the_output_are_met_or_refused(label, dim):
             model(a, x, y)
 
 
-@pytest.mark.parametrize("label", CASES)
+@pytest.mark.parametrize("label", PLAIN.values())
 def test_impossible_settings_are_refused(label):
-    case = CASES[label]
-    declared = parse_model({"name": case.name, **case.settings})
-    numbers = [k for k, v in declared.arguments.items() if type(v) is int and v > 0]
-    for key in numbers:
+    model = declared(label)
+    for key in [k for k, v in model.arguments.items() if type(v) is int and v > 0]:
         with pytest.raises(SchemaError, match=key):
-            parse_model({**declared.model_dump(), key: -1})
+            parse_model({**model.model_dump(), key: -1})
     with pytest.raises(SchemaError, match="unknown preset 'absent'"):
-        parse_model({"name": case.name, "preset": "absent"})
+        parse_model({"name": model.name, "preset": "absent"})
     with pytest.raises(ValueError, match=r"is for domains of dimension .*, the data have 3"):
-        declared.build(1, 1, 3)
-    assert set(declared.dims()) <= set(declared.operator.dims) <= {1, 2}
+        model.build(1, 1, 3)
+    assert set(model.dims()) <= set(model.operator.dims) <= {1, 2}
 
 
-@pytest.mark.usefixtures("unchecked")  # the checks of shapes take most of the time
-@those(quick=FIRST)
+@those(quick=LEARN)
 def test_it_overfits_eight_samples(label, dim):
     """A map that is local and not: u = a² - ½ ∫ a²."""
     case, n = CASES[label], 32 if dim == 1 else 16
     torch.manual_seed(0)
-    declared = parse_model({"name": case.name, **case.settings, **case.learns})
-    model, x = declared.build(1, 1, dim), points(dim, n, torch.float32)
+    model = declared(label, **case.learns).build(1, 1, dim)
+    x = points(dim, n, torch.float32)
     phase = torch.arange(8.0)[:, None] / 8
     wave = torch.sin(2 * torch.pi * (x.sum(-1)[None] + phase.reshape(8, *[1] * dim)))
     a = (wave * (1 + phase.reshape(8, *[1] * dim)))[..., None]
@@ -596,7 +603,8 @@ def test_it_overfits_eight_samples(label, dim):
 )
 def test_presets_have_the_published_number_of_parameters(name, preset):
     published = MODELS[name].operator.presets[preset]
-    declared = parse_model({"name": name, "preset": preset})
     with torch.device("meta"):
-        model = declared.build(*published.channels, published.dim)
+        model = parse_model({"name": name, "preset": preset}).build(
+            *published.channels, published.dim
+        )
     assert model.parameter_count == published.parameters
