@@ -60,6 +60,16 @@ def test_rfa_equals_its_formula_token_by_token(qkv):
     torch.testing.assert_close(module(q, k, v), ratio(weights, v))
 
 
+@pytest.mark.parametrize("kernel", ["gaussian", "softmax"])
+def test_masked_sources_count_nowhere(kernel, qkv):
+    q, k, v = qkv
+    module = attention(kernel, features=40)
+    mask = torch.tensor([True, True, False, True, False, True])
+    expected = module(q, k[..., mask, :], v[..., mask, :])
+    found = module(q, k, v, mask=mask[:, None].expand(2, 1, 6, 1))
+    torch.testing.assert_close(found, expected)
+
+
 def test_mean_products_of_positive_features_tend_to_the_softmax_kernel():
     torch.manual_seed(0)
     x, y = 0.5 * torch.randn(2, 1, 1, 20, 4, dtype=torch.float64)
