@@ -14,7 +14,7 @@ from benchmarks.attention.sturm_liouville import Line, SturmLiouville, Walls, pr
 from operators.training.evaluate import positions, quadrature_of
 from pdegen.domains import Box, Domain, Grid, NodalGrid
 from pipelines.declared.physics import physics_of
-from pipelines.reports import charts
+from pipelines.reports import samples
 from pipelines.reports.document import Section, Table
 from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import picture
@@ -33,7 +33,7 @@ def sections(run: FinishedRun) -> list[Section]:
     """A section on the layers of attention at the median test sample; none where there are none."""
     if getattr(run.experiment.model, "attention", "none") in ("none", None):
         return []
-    i = charts.ranked(run.errors(run.prediction)[:, 0])["median"]
+    i = samples.ranked(run.errors(run.prediction)[:, 0])["median"]
     layers = _layers(run, i)
     if not layers:
         return []

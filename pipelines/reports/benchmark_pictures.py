@@ -23,7 +23,7 @@ def learning(run: BenchmarkRun, found: Mapping[str, list[Row]], watched: str, na
         if len(own) > 1:
             bands[of] = scores.min(axis=0).tolist(), scores.max(axis=0).tolist()
     words = f"relative L² error, {watched}"
-    figure = charts.curves(series, "epoch", words, bands=bands, markers=False)
+    figure = charts.curves(series, "epoch", words, bands=bands, markers=False, whole=True)
     over = f"the mean over {seeds} seeds, and the range from the smallest to the largest"
     return picture(figure, name, f"Learning curves, {over if seeds > 1 else 'seed 0'}.")
 

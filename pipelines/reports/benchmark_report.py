@@ -20,6 +20,7 @@ from operators.transforms import Predictor
 from pdegen.store.store import open_sealed
 from pipelines.declared.benchmark import Case, slug
 from pipelines.declared.experiment import Experiment
+from pipelines.reports import samples
 from pipelines.reports import study_charts as charts
 from pipelines.reports.benchmark_pictures import against_costs, learning
 from pipelines.reports.benchmark_table import (
@@ -293,8 +294,8 @@ class _Part:
         first = next((own[0] for own in self.found.values()), None)
         if first is None or len(defined(first.errors)) == len(first.errors):
             return []
-        samples = self.run.source(self.dataset).streamed("test").samples.tolist()
-        return undefined(samples, first.errors)
+        numbers = self.run.source(self.dataset).streamed("test").samples.tolist()
+        return undefined(numbers, first.errors)
 
     def _differences(self) -> Table:
         """What each operator has of its own, and what differs from publications."""
@@ -372,7 +373,7 @@ class _Part:
             if truth.domain.dim == 1:
                 matrices[name] = _jacobian(training.predictor(self.device), one.to(self.device))
         line = truth.domain.dim == 1
-        draw = charts.predictions_on_a_line if line else charts.predictions_in_panels
+        draw = samples.predictions_on_a_line if line else samples.predictions_in_panels
         which = "the median of the operator with the smallest error; seed 0."
         found = draw(truth, predicted), "predictions", f"Test sample {one.samples[0]}, {which}"
         if not matrices:

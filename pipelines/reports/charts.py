@@ -1,26 +1,20 @@
-"""Charts of a trained operator: how it learned, what it predicts, where it errs."""
+"""Charts of trained operators: how one learned, and how errors are spread."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import zip_longest
 from statistics import fmean
 
 import numpy as np
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from operators.defined import by_column, defined, over_defined, rising
+from operators.defined import by_column, defined, over_defined
 from operators.training.fit import Epoch
-from pipelines.reports.fields import Look, line
-from pipelines.reports.figures import HALF, TIMES, WIDE, legend, logarithmic, styled, time_bar
-from pipelines.reports.palette import DASHES, ERROR, INPUT, MARKERS, MODEL, QUIET, SHADE, TRUTH
-from pipelines.reports.sheets import Functions, Panel, few, sheet
+from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
+from pipelines.reports.palette import DASHES, ERROR, INKS, MARKERS, MODEL, QUIET, SHADE, TRUTH
 from pipelines.reports.wording import scientific
 
-FEW = 4  # channels of a sample that are drawn
 _COUNTED = 20  # samples, from which on bins count them
 
 
@@ -60,184 +54,6 @@ def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
     axes.patch.set_visible(False)
     legend(figure, axes, rate)
     return figure
-
-
-def ranked(errors: np.ndarray) -> dict[str, int]:
-    """Which samples are the best, the median (of two the better) and the worst, of those that have
-    an error."""
-    order = rising(errors)
-    return {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
-
-
-def predictions(
-    inputs: Functions | None,
-    truth: Functions,
-    predicted: np.ndarray,
-    errors: np.ndarray,
-    samples: Sequence[int],
-    noisy: bool = False,
-) -> Figure:
-    """Input, truth u and prediction p of the best, the median and the worst sample, and p - u.
-
-    Args:
-        inputs: Drawn beside them; None draws none.
-        truth: u; of many channels a few are drawn.
-        predicted: p, of the shape of the values of u.
-        errors: Relative L² error of each sample.
-        samples: Their numbers in the store.
-        noisy: The inputs have noise.
-    """
-    titles = {
-        name: f"{name}: sample {samples[i]}{{}}error {scientific(float(errors[i]))}"
-        for name, i in ranked(errors).items()
-    }
-    places = dict(zip(titles.values(), ranked(errors).values(), strict=True))
-    return drawn(inputs, truth, predicted, places, noisy)
-
-
-def drawn(
-    inputs: Functions | None,
-    truth: Functions,
-    predicted: np.ndarray,
-    titles: dict[str, int],
-    noisy: bool = False,
-    most: int = FEW,
-    alike: Sequence[int] = (),
-) -> Figure:
-    """Input, truth u, prediction p and p - u of samples, whose places follow their titles.
-
-    Args:
-        inputs, truth, predicted, noisy: See `predictions`.
-        titles: What stands above each sample, and its place.
-        most: Channels that are drawn.
-        alike: Places of samples whose errors have one scale in panels; by default of those drawn.
-    """
-    if truth.domain.dim == 1:
-        return _on_a_line(inputs, noisy, truth, predicted, titles, most)
-    return _in_panels(inputs, noisy, truth, predicted, titles, most, alike or [*titles.values()])
-
-
-@styled
-def _on_a_line(
-    inputs: Functions | None,
-    noisy: bool,
-    truth: Functions,
-    predicted: np.ndarray,
-    titles: dict[str, int],
-    most: int,
-) -> Figure:
-    """A column for each sample: a row for the input, and two for each component, u and p, and p - u
-    beneath. A row has one scale."""
-    components, times = list(truth.components.items())[:most], truth.times
-    several = len(times) > 1
-    known = [] if inputs is None else inputs.times
-    colour = Normalize(min(known + times), times[-1]) if several else None
-    ratios = [*[1.4] * (inputs is not None), *[2.0, 1.0] * len(components)]
-    figure = Figure(figsize=(WIDE, 0.4 + 1.4 * sum(ratios)))
-    every = figure.subplots(
-        len(ratios), len(titles), squeeze=False, sharex=truth.positions is None, sharey="row",
-        height_ratios=ratios,
-    )  # fmt: skip
-    for cell, title in zip(every[0], titles, strict=True):
-        cell.set_title(title.format(", "))
-    if inputs is not None:
-        every[0, 0].set_ylabel(f"input {inputs.look.name}{' with noise' if noisy else ''}")
-        for cell, i in zip(every[0], titles.values(), strict=True):
-            for channel in inputs.chosen(most):
-                time = inputs.channels[channel].time
-                ink = TIMES(colour(time)) if colour and time is not None else INPUT
-                cell.plot(*line(inputs.place(i), inputs.of(i, channel)), color=ink, lw=1.3)
-    axes = every[len(ratios) - 2 * len(components) :]
-    for row, (component, channels) in enumerate(components):
-        for column, i in enumerate(titles.values()):
-            above, below = axes[2 * row : 2 * row + 2, column]
-            for time in few(list(channels), 4):
-                ink = TIMES(colour(time)) if colour and time is not None else TRUTH
-                p = replace(truth, values=predicted).of(i, channels[time])
-                x, u = line(truth.place(i), truth.of(i, channels[time]))
-                p = line(truth.place(i), p)[1]
-                above.plot(x, u, color=ink, lw=1.6, alpha=0.5 if several else 1.0)
-                above.plot(x, p, color=ink if several else MODEL, ls="--", lw=1.3)
-                below.plot(x, p - u, color=ink if several else ERROR, lw=1.0)
-                below.set(xlim=(x[0], x[-1]))
-            below.axhline(0, color=QUIET, lw=0.6)
-        axes[2 * row, 0].set_ylabel(component)
-        axes[2 * row + 1, 0].set_ylabel(f"error, p − {component}")
-    for cell in axes[-1]:
-        cell.set_xlabel("x")
-    if colour:
-        time_bar(figure, every, colour)
-    name, ink = truth.look.name, TIMES(0.5) if several else TRUTH
-    first = axes[0, 0]
-    first.plot([], [], color=ink, alpha=0.5 if several else 1.0, label=f"truth {name}")
-    first.plot([], [], color=ink if several else MODEL, ls="--", label="prediction p")
-    first.plot([], [], color=ink if several else ERROR, lw=1.0, label=f"error p − {name}")
-    legend(figure, first)
-    return figure
-
-
-def _in_panels(
-    inputs: Functions | None,
-    noisy: bool,
-    truth: Functions,
-    predicted: np.ndarray,
-    titles: dict[str, int],
-    most: int,
-    alike: Sequence[int],
-) -> Figure:
-    """Input, truth, prediction and error beside each other, a row for each of a few channels;
-    truth and prediction of a component of a sample have one scale of colours, its errors in all
-    samples have one."""
-    found = replace(truth, values=predicted)
-    error = replace(
-        truth, values=predicted - truth.values, by=truth.values,
-        look=Look(f"p − {truth.look.name}", "diverging", moves=truth.look.moves),
-    )  # fmt: skip
-    rows, names = [], []
-    for title, i in titles.items():
-        beside = [] if inputs is None else inputs.chosen(most)
-        for k, (a, u) in enumerate(zip_longest(beside, truth.chosen(most))):
-            first = not rows
-            row: list[Panel | None] = [None] * 4
-            if a is not None and inputs is not None:
-                one = inputs.names[a] if len(inputs.names) > 1 else inputs.look.name
-                words = f"input {one}{' with noise' if noisy else ''}"
-                panel = inputs.panel(i, a, title=words if first or len(inputs.names) > 1 else "")
-                row[0] = replace(panel, label=one)
-            if u is not None:
-                several = len(truth.names) > 1
-                one = truth.names[u] if several else truth.look.name
-                words = (f"truth {one}", "prediction p", f"error p − {one}")
-                like = truth.like(u)
-                scale = truth.look.scale(truth.of(i, like), found.of(i, like))
-                of_error = error.look.scale(
-                    np.concatenate([error.of(j, like).ravel() for j in alike])
-                )
-                labels = (None, f"{one}, p", f"p − {one}")
-                for place, (f, s, word, label) in enumerate(zip(
-                    (truth, found, error), (scale, scale, of_error), words, labels, strict=True
-                )):  # fmt: skip
-                    panel = f.panel(i, u, s, word if first or several else "")
-                    row[1 + place] = replace(panel, label=label)
-            rows.append(row[inputs is None :])
-            names.append(title.format("\n") if k == 0 else "")
-    return sheet(rows, names)
-
-
-def mean_error(truth: Functions, error: np.ndarray) -> Figure:
-    """Mean of |p - u| over the samples and times at each point, a panel for each component.
-
-    Args:
-        truth: u, on the same points in all samples.
-        error: p - u, of the shape of its values.
-    """
-    mean, panels = np.abs(error).mean(axis=0), []
-    for name, channels in list(truth.components.items())[:FEW]:
-        values = mean[..., list(channels.values())].mean(axis=-1)
-        scale = Normalize(0, float(values.max()) or 1.0)
-        label = f"mean |p − {name}|"
-        panels.append(Panel(truth.domain, values, Look(name, "error"), scale, label=label))
-    return sheet([panels], width=HALF if len(panels) == 1 else WIDE)
 
 
 @styled
@@ -365,5 +181,49 @@ def error_histogram(errors: np.ndarray) -> Figure:
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(False, axis="x")
     logarithmic(axes, "x", np.array([low, high]))
+    legend(figure, axes)
+    return figure
+
+
+@styled
+def distributions(errors: Mapping[str, np.ndarray]) -> Figure:
+    """The share of samples whose error is at most e, against e, a step curve for each run."""
+    figure = Figure(figsize=(HALF, 3.5))
+    axes = figure.subplots()
+    for k, (name, values) in enumerate(errors.items()):
+        known = defined(values)
+        shares = np.arange(1, len(known) + 1) / len(known)
+        axes.step(
+            np.sort(np.maximum(known, 1e-16)), shares, where="post", color=INKS[k % len(INKS)],
+            ls=DASHES[k % len(DASHES)], label=name,
+        )  # fmt: skip
+    axes.set(xlabel="relative L² error e", ylabel="share of samples with error ≤ e", ylim=(0, 1.02))
+    logarithmic(axes, "x", np.maximum(np.concatenate(list(errors.values())), 1e-16))
+    legend(figure, axes)
+    return figure
+
+
+@styled
+def sample_by_sample(reference: tuple[str, np.ndarray], errors: Mapping[str, np.ndarray]) -> Figure:
+    """The error of each sample by a run, against its error by the reference, a marker a run.
+
+    Args:
+        reference: Its name, and the error of each sample.
+        errors: Those of the others, by name.
+    """
+    figure = Figure(figsize=(HALF, 3.5))
+    axes = figure.subplots()
+    name, r = reference
+    for k, (other, values) in enumerate(errors.items(), start=1):
+        axes.plot(
+            r, values, ls="", marker=MARKERS[k % len(MARKERS)], ms=4, mew=0.8, mfc="none",
+            color=INKS[k % len(INKS)], label=other,
+        )  # fmt: skip
+    every = np.maximum(np.concatenate([r, *errors.values()]), 1e-16)
+    ends = [every.min() / 1.1, every.max() * 1.1]
+    axes.plot(ends, ends, color=QUIET, lw=0.8, ls="--", label="equal errors")
+    axes.set(xlabel=f"error by {name}", ylabel="error of the same sample by the other")
+    logarithmic(axes, "x", every)
+    logarithmic(axes, "y", every)
     legend(figure, axes)
     return figure

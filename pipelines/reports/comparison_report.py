@@ -9,14 +9,15 @@ from statistics import mean, median, stdev
 
 import numpy as np
 
-from operators.defined import defined, left_out, over_defined, rising
+from operators.defined import defined, left_out, over_defined
 from operators.training.files import write_json
-from pipelines.reports import comparison_charts as charts
+from pipelines.reports import charts, samples
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.live import sample_slides, with_slides
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.report import NOTICE
+from pipelines.reports.study_charts import curves
 from pipelines.reports.wording import duration, in_words, points, scientific, settings
 from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.comparison import COMPARISON, Comparison, Variant, mean_interval
@@ -227,7 +228,14 @@ def _learning_section(found: Comparison) -> Section:
         ("learning-by-seconds", "seconds of training", "against the seconds of training"),
     ):
         series = {variant.name: _course(variant, x == "epoch") for variant in found.variants}
-        figure = charts.learning(series, x, words, x == "epoch")
+        means = {name: (at, scores.mean(axis=0).tolist()) for name, (at, scores) in series.items()}
+        bands = {
+            name: (scores.min(axis=0).tolist(), scores.max(axis=0).tolist())
+            for name, (_, scores) in series.items()
+            if len(scores) > 1
+        }
+        marked = all(len(places) < 12 for places, _ in series.values())
+        figure = curves(means, x, words, bands=bands, markers=marked, whole=x == "epoch")
         caption = f"Mean relative L² error on {' or '.join(sorted(watched))} {said}{over}."
         pictures.append(picture(figure, name, caption))
     text = (
@@ -266,17 +274,16 @@ def _error_section(found: Comparison) -> Section:
 
 def _prediction_sections(found: Comparison) -> list[Section]:
     """The best, the median and the worst sample of the reference, as all runs predict them."""
-    variants = found.comparable[: charts.FEW]
+    variants = found.comparable[: samples.FEW]
     if len(variants) < 2:
         return []
     run, every = found.reference.first, [_predicted(variant) for variant in variants]
     inputs, _ = functions_of(run)
-    order = rising(every[0].errors)
-    ranked = {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
-    samples = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in ranked.items()}
+    ranked = samples.ranked(every[0].errors).items()
+    titles = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in ranked}
     role = run.store.arrays[inputs.channels[0].variable].said.role
     shown = None if role == "geometry" or every[0].truth.above is not None else inputs
-    figure = charts.one_sample(shown, every, samples)
+    figure = samples.drawn(shown, every, titles)
     u = every[0].truth.look.name
     left = len(found.comparable) - len(variants)
     caption = (
@@ -289,17 +296,17 @@ def _prediction_sections(found: Comparison) -> list[Section]:
     text = (f"Drawn is {names[channel]}.",) if len(names) > 1 else ()
     errors, numbers = every[0].errors, run.pairs.samples.tolist()
     slides, middle = sample_slides(
-        errors, numbers, lambda i: charts.one_sample(shown, every, {"": i}),
+        errors, numbers, lambda i: samples.drawn(shown, every, {"": i}),
         f"truth, predictions of all runs and errors; by {found.reference.name}",
     )  # fmt: skip
     drawn = with_slides(picture(figure, "same-samples", caption), slides, "sample", middle)
     return [Section("The same samples by every run", text, pictures=(drawn,))]
 
 
-def _predicted(variant: Variant) -> charts.Predicted:
+def _predicted(variant: Variant) -> samples.Predicted:
     run = variant.first
     errors = run.errors(run.prediction)[:, 0]
-    return charts.Predicted(variant.name, functions_of(run)[1], run.prediction.numpy(), errors)
+    return samples.Predicted(variant.name, functions_of(run)[1], run.prediction.numpy(), errors)
 
 
 def _cost_section(found: Comparison) -> Section:

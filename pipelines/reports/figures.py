@@ -50,6 +50,16 @@ styled = style.context(["default", _STYLE])
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
+def panels(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of so many axes, in rows of an equal height."""
+    rows = -(-count // columns)
+    figure = Figure(figsize=(WIDE, height * rows + 0.3))
+    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes[:count]
+
+
 def time_bar(figure: Figure, axes: np.ndarray, colour: Normalize) -> None:
     """The scale of the colours of curves at several times."""
     figure.colorbar(

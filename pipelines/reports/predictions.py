@@ -8,9 +8,10 @@ import numpy as np
 
 from operators.data import InTime
 from operators.defined import by_column, defined
-from pipelines.reports import bodies, charts, live_charts, trajectories
+from pipelines.reports import bodies, charts, samples, trajectories
 from pipelines.reports.document import Picture, Section
 from pipelines.reports.figures import picture
+from pipelines.reports.live import by_error, sample_slides, with_slides
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.sheets import Functions
 from pipelines.reports.wording import points, scientific
@@ -25,7 +26,7 @@ def section(run: FinishedRun) -> Section:
     numbers = run.pairs.samples
     named = ", ".join(
         f"{name} (sample {numbers[i]}) {scientific(errors[i])}"
-        for name, i in charts.ranked(errors).items()
+        for name, i in samples.ranked(errors).items()
     )
     inputs, truth = functions_of(run)
     predicted = run.prediction.numpy()
@@ -33,9 +34,8 @@ def section(run: FinishedRun) -> Section:
     # positions, and the body above, are seen in the truth
     role = run.store.arrays[inputs.channels[0].variable].said.role
     shape = role == "geometry" or truth.above is not None
-    figure = charts.predictions(
-        None if shape else inputs, truth, predicted, errors, numbers.tolist(), noisy
-    )
+    one = samples.Predicted("", truth, predicted, errors)
+    figure = samples.predictions(None if shape else inputs, one, numbers.tolist(), noisy)
     u = truth.look.name
     explained = (
         f"{'' if shape else 'The input. '}Prediction p over the truth {u}, and beneath them the "
@@ -51,15 +51,15 @@ def section(run: FinishedRun) -> Section:
         if truth.near is not None:
             (left, low), (right, high) = truth.near
             explained += f" Drawn are x from {left:g} to {right:g}, y from {low:g} to {high:g}."
-    drawn = ", ".join(truth.names[c] for c in truth.chosen(charts.FEW))
+    drawn = ", ".join(truth.names[c] for c in truth.chosen(samples.FEW))
     few = (
         f" Of {len(truth.names)} channels these are drawn: {drawn}." if len(truth.names) > 1 else ""
     )
     found = [picture(
         figure, "predictions", f"{explained}{few} Relative L² error: {named}."
     )]  # fmt: skip
-    found[0] = _live(run, found[0], None if shape else inputs, truth, errors)
-    found += _bodies(run, truth, predicted, charts.ranked(errors))
+    found[0] = _live(run, found[0], None if shape else inputs, one)
+    found += _bodies(run, truth, predicted, samples.ranked(errors))
     if truth.domain.dim == 1 and run.pairs.periodic:
         found.append(_spectrum(run))
     elif truth.domain.dim > 1 and not truth.domain.moves:
@@ -73,7 +73,7 @@ def section(run: FinishedRun) -> Section:
         f"worst {scientific(max(known))}.", half=True,
     ))  # fmt: skip
     if len(truth.times) > 1 and truth.domain.dim > 1:
-        found.append(_frames(run, truth, predicted, charts.ranked(errors)["median"]))
+        found.append(_frames(run, truth, predicted, samples.ranked(errors)["median"]))
     text = (
         f"The checkpoint “{run.checkpoint}” on the test samples "
         f"at n = {points(run.experiment.data.resolution, run.pairs.domain)}."
@@ -82,30 +82,39 @@ def section(run: FinishedRun) -> Section:
 
 
 def _live(
-    run: FinishedRun, drawn: Picture, inputs: Functions | None, truth: Functions, errors: np.ndarray
-) -> Picture:  # fmt: skip
+    run: FinishedRun, drawn: Picture, inputs: Functions | None, one: samples.Predicted
+) -> Picture:
     """A picture of predictions whose samples slide; on a line its trajectories play."""
-    predicted, noisy = run.prediction.numpy(), run.experiment.noise is not None
-    numbers = run.pairs.samples.tolist()
-    drawn = live_charts.samples(drawn, inputs, truth, predicted, errors, numbers, noisy)
-    if truth.domain.dim == 1 and len(truth.times) > 1:
-        return live_charts.playing(drawn, truth, predicted, charts.ranked(errors)["median"])
+    noisy, numbers, alike = (
+        run.experiment.noise is not None,
+        run.pairs.samples,
+        by_error(one.errors),
+    )
+    slides, middle = sample_slides(
+        one.errors, numbers.tolist(),
+        lambda i: samples.drawn(inputs, [one], {"": i}, noisy, 1, alike),
+        f"truth {one.truth.look.name}, prediction and error",
+    )  # fmt: skip
+    drawn = with_slides(drawn, slides, "sample", middle)
+    if one.truth.domain.dim == 1 and len(one.truth.times) > 1:
+        i = samples.ranked(one.errors)["median"]
+        return trajectories.playing(drawn, one.truth, one.values, i)
     return drawn
 
 
 def _bodies(
-    run: FinishedRun, truth: Functions, predicted: np.ndarray, samples: dict[str, int]
+    run: FinishedRun, truth: Functions, predicted: np.ndarray, places: dict[str, int]
 ) -> list[Picture]:
     """What a body above does to the points, and values along what a mesh goes around."""
     found = list[Picture]()
     if truth.above is not None:
         found.append(picture(
-            bodies.deformed(truth, predicted, samples), "deformed",
+            bodies.deformed(truth, predicted, places), "deformed",
             f"Where {truth.look.name} takes the points, under the body above: grey in truth, lines "
             "as predicted.",
         ))  # fmt: skip
     if truth.look.along is not None:
-        titles = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in samples.items()}
+        titles = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in places.items()}
         found.append(picture(
             bodies.along(truth, predicted, titles), "along",
             f"{truth.look.along.symbol} along what the mesh goes around, against x.",
@@ -145,7 +154,7 @@ def _frames(run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int) -
     )
     caption = f"Frames of {what}, on one scale of colours."
     drawn = picture(trajectories.frames(truth, predicted, i), "frames", caption)
-    return live_charts.playing(drawn, truth, predicted, i)
+    return trajectories.playing(drawn, truth, predicted, i)
 
 
 def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:
@@ -172,7 +181,7 @@ def _where(run: FinishedRun, truth: Functions, error: np.ndarray) -> Picture:
     u = truth.look.name
     mean = "" if len(truth.times) < 2 else " and times"
     return picture(
-        charts.mean_error(truth, error), "mean-error",
+        samples.mean_error(truth, error), "mean-error",
         f"Where the errors sit: |p − {u}| at each point, the mean over the {len(error)} test "
         f"samples{mean}. {_at_the_interface(run, np.abs(error[..., 0]))}".strip(),
         half=len(truth.components) == 1,

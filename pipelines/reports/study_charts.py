@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,19 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from pipelines.reports.fields import Look, line
-from pipelines.reports.figures import WIDE, logarithmic, styled
-from pipelines.reports.palette import DASHES, ERROR, MARKERS, MODEL, QUIET, TRUTH
-from pipelines.reports.sheets import Functions, Panel, sheet
-from pipelines.reports.wording import scientific
+from pipelines.reports.figures import WIDE, logarithmic, panels, styled
+from pipelines.reports.palette import DASHES, INKS, MARKERS, MODEL, QUIET
 
 MEAN_ERROR = "mean relative L² error"
 
 
 def _inks(names: Sequence[str]) -> list[Any]:
     """A colour for each name; with more names than eight, neighbours stay apart by their dashes."""
-    return list(colormaps["turbo"](np.linspace(0.05, 0.92, max(2, len(names)))))
+    if len(names) <= len(INKS):
+        return list(INKS[: len(names)])
+    return list(colormaps["turbo"](np.linspace(0.05, 0.92, len(names))))
 
 
 def _single(names: int) -> tuple[Figure, Axes]:
@@ -34,16 +33,6 @@ def _single(names: int) -> tuple[Figure, Axes]:
 
 def _legend(axes: Axes) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
-
-
-def _panels(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of so many axes, in rows of an equal height."""
-    rows = -(-count // columns)
-    figure = Figure(figsize=(WIDE, height * rows + 0.3))
-    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for axis in axes[count:]:
-        axis.set_axis_off()
-    return figure, axes[:count]
 
 
 @styled
@@ -58,6 +47,7 @@ def curves(
     markers: bool = True,
     trained: float | None = None,
     log: bool = False,
+    whole: bool = False,
 ) -> Figure:
     """A curve of positive values for each name.
 
@@ -70,6 +60,7 @@ def curves(
         markers: Whether values are marked.
         trained: A place that a dotted line marks.
         log: Whether places are on a logarithmic axis.
+        whole: Whether places are whole numbers.
     """
     figure, axes = _single(len(series))
     for i, (ink, (name, (places, values))) in enumerate(
@@ -86,6 +77,8 @@ def curves(
         axes.axvline(trained, color=QUIET, lw=0.9, ls=":")
     if log:
         axes.set_xscale("log")
+    if whole:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if ticks is not None:
         axes.set_xticks(list(ticks), list(ticks.values()), minor=False)
         axes.set_xticks([], minor=True)
@@ -205,38 +198,6 @@ def heat_map(
 
 
 @styled
-def predictions_on_a_line(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
-    """The truth and p - u of each operator on the first sample, each error on its own scale."""
-    (channel,), place = truth.chosen(1), truth.place(0)
-    x, u = line(place, truth.of(0, channel))
-    figure, axes = _panels(len(predicted) + 1, 3, 1.35)
-    axes[0].plot(x, u, color=TRUTH)
-    axes[0].set_title("truth u", fontsize=8)
-    for axis, (name, p) in zip(axes[1:], predicted.items(), strict=True):
-        difference = line(place, p[..., channel])[1] - u
-        axis.plot(x, difference, color=ERROR, lw=0.9)
-        axis.axhline(0, color=QUIET, lw=0.6)
-        error = float(np.linalg.norm(difference) / np.linalg.norm(u))
-        axis.set_title(f"{name}: p − u, {scientific(error)}", fontsize=8)
-    return figure
-
-
-def predictions_in_panels(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
-    """The truth, predictions (*grid, channels) and error maps of the first of some samples; all
-    errors have one scale."""
-    (channel,), u = truth.chosen(1), truth.values[:1]
-    found = [replace(truth, values=p[None]) for p in predicted.values()]
-    errors = [replace(one, values=one.values - u, look=Look("p − u", "diverging")) for one in found]
-    scale = truth.scale(channel)
-    largest = float(np.quantile([np.abs(e.of(0, channel)).max() for e in errors], 0.75))
-    panels: list[Panel | None] = [truth.panel(0, channel, scale, "truth u"), None]
-    for name, p, error in zip(predicted, found, errors, strict=True):
-        panels += [p.panel(0, channel, scale, name)]
-        panels += [error.panel(0, channel, Normalize(-largest, largest), "p − u")]
-    return sheet([panels[k : k + 4] for k in range(0, len(panels), 4)])
-
-
-@styled
 def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
     """|∂u(y)/∂a(x)| of each operator, y upwards and x to the right, by decades below its largest.
 
@@ -244,7 +205,7 @@ def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
         matrices: Operator -> matrix [y, x].
     """
     decades = 3
-    figure, axes = _panels(len(matrices), 7, 1.5)
+    figure, axes = panels(len(matrices), 7, 1.5)
     for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):
         size = np.abs(matrix) / (np.abs(matrix).max() or 1.0)
         values = np.log10(np.maximum(size, 10.0**-decades))

@@ -1,4 +1,4 @@
-"""Pictures of trajectories: frames, images of all times, and how power is spread over scales."""
+"""Pictures of trajectories: frames, slides that play, and how power is spread over scales."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from matplotlib import get_data_path
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from PIL import Image, ImageDraw, ImageFont
 
 from pdegen.domains import Box
-from pipelines.reports.fields import layer
-from pipelines.reports.figures import HALF, legend, logarithmic, styled
+from pipelines.reports.document import Picture
+from pipelines.reports.fields import line
+from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
+from pipelines.reports.live import MOST, Slide, rendered, with_slides
 from pipelines.reports.palette import ERROR, MODEL, TRUTH
+from pipelines.reports.samples import FEW
 from pipelines.reports.sheets import Functions, Panel, few, sheet
 
 _ROWS = ("truth {}", "prediction p", "difference p − {}")
 _COLUMNS = 5  # times that are drawn
-_SIDE, _GAP, _LINE = 160, 6, 16  # of its panels, in pixels: side, space between, line of text
-_WHITE, _BLACK = 254, 255  # in its palette; the colours of values are those before
+_MILLISECONDS = 200  # of a time that plays
 
 
 def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
@@ -112,7 +112,7 @@ def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np
     return np.arange(1, last + 1), found[1 : last + 1]
 
 
-def at_time(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
+def _panels_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
     """Truth, prediction and difference of one sample at one time, a row for each component, on the
     scale of colours of all times; see `frames`."""
     rows, names, alone = [], [], len(truth.components) == 1
@@ -125,50 +125,42 @@ def at_time(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Fig
     return sheet(rows, names, f"t = {time:g}")
 
 
-def images(truth: Functions, predicted: np.ndarray, i: int) -> list[Image.Image]:
-    """Truth, prediction and difference of one sample beside each other: an image for each time, a
-    row for each component, in the colours of `truth.look`.
+@styled
+def _curves_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
+    """u and p at one time, on the scale of all times."""
+    components = list(truth.components.items())[:FEW]
+    figure = Figure(figsize=(WIDE, 0.4 + 2.4 * len(components)))
+    axes = figure.subplots(len(components), 1, squeeze=False)[:, 0]
+    found = replace(truth, values=predicted)
+    for cell, (name, channels) in zip(axes, components, strict=True):
+        every = [one.of(i, list(channels.values())) for one in (truth, found)]
+        low, high = min(map(np.min, every)), max(map(np.max, every))
+        rim = 0.05 * (high - low or 1.0)
+        for one, ink, dashes, word in (
+            (truth, TRUTH, "-", f"truth {truth.look.name}"), (found, MODEL, "--", "prediction p"),
+        ):  # fmt: skip
+            x, values = line(one.place(i), one.of(i, channels[time]))
+            cell.plot(x, values, color=ink, ls=dashes, label=word)
+            cell.set(xlim=(x[0], x[-1]), ylim=(low - rim, high + rim), ylabel=name)
+    axes[0].set_title(f"t = {time:g}")
+    axes[-1].set_xlabel("x")
+    legend(figure, axes[0])
+    return figure
+
+
+def playing(picture: Picture, truth: Functions, predicted: np.ndarray, i: int) -> Picture:
+    """A picture with the truth, the prediction and the difference of one sample in time, which
+    play when that is asked.
 
     Args:
-        truth, predicted, i: See `frames`; on a box.
+        picture: What stands alone without a script.
+        truth, predicted, i: See `frames`; in one dimension too.
     """
-    colours = (255 * truth.look.map(np.linspace(0, 1, _WHITE))[:, :3]).round().astype(np.uint8)
-    palette = np.concatenate([colours, [[255] * 3, [0] * 3]]).astype(np.uint8).tobytes()
-    rows: list[list[np.ndarray]] = [[] for _ in truth.times]
-    for channels in truth.components.values():
-        scale, drawn = _together(truth, predicted, i, list(channels.values()))
-        for row, time in zip(rows, truth.times, strict=True):
-            panels = [_pixels(one, i, channels[time]) for one in drawn]
-            shown = [
-                np.clip(scale(panel) * (_WHITE - 1), 0, _WHITE - 1).astype(np.uint8)
-                for panel in panels
-            ]
-            row.append(_beside(shown, axis=1))
-    found, font = [], ImageFont.truetype(f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf", 11)
-    for time, row in zip(truth.times, rows, strict=True):
-        pixels = np.pad(_beside(row, axis=0), ((_LINE, _LINE), (0, 0)), constant_values=_WHITE)
-        image = Image.fromarray(pixels)
-        image.putpalette(palette)
-        pen, side = ImageDraw.Draw(image), (image.width - 2 * _GAP) // 3 + _GAP
-        for k, word in enumerate(_ROWS):
-            pen.text((k * side, 0), word.format(truth.look.name), _BLACK, font)
-        pen.text((0, image.height - _LINE + 1), f"t = {time:g}", _BLACK, font)
-        found.append(image)
-    return found
-
-
-def _pixels(one: Functions, i: int, channel: int) -> np.ndarray:
-    """Values of a channel as rows of pixels from the top, x to the right."""
-    values = layer(one.place(i), one.of(i, channel))[0].T[::-1]
-    longest = max(values.shape)
-    every, times = -(-longest // _SIDE), max(1, _SIDE // longest)
-    return values[::every, ::every].repeat(times, axis=0).repeat(times, axis=1)
-
-
-def _beside(panels: Sequence[np.ndarray], axis: int) -> np.ndarray:
-    """Panels with white between them."""
-    widths = [(0, 0), (0, 0)]
-    widths[axis] = (0, _GAP)
-    *first, last = panels
-    padded = [np.pad(panel, widths, constant_values=_WHITE) for panel in first]
-    return np.concatenate([*padded, last], axis=axis)
+    shown = f"truth {truth.look.name}, prediction p and difference"
+    draw, times = _curves_at if truth.domain.dim == 1 else _panels_at, few(truth.times, MOST)
+    images = rendered(draw(truth, predicted, i, time) for time in times)
+    slides = [
+        Slide(image, f"t = {time:g}", f"{shown} at t = {time:g}")
+        for image, time in zip(images, times, strict=True)
+    ]
+    return with_slides(picture, slides, "time", moving=_MILLISECONDS)

@@ -60,6 +60,8 @@ def test_each_row_has_the_scores_of_its_run(three: Path, runs: dict[str, Path]) 
         assert row[:2] == [name, str(len(e))]
         expected = [e.mean(), np.median(e), e.max(), e.std()]
         assert numbers(row[2:6]) == pytest.approx(expected, rel=5.1e-3)  # three digits are written
+        half = np.diff(stats.ttest_1samp(e, 0).confidence_interval())[0] / 2
+        assert float(row[6].removeprefix("± ")) == pytest.approx(half, rel=5.1e-3)
     means = [errors(runs[name]).mean() for name in ("run", "seeded")]
     said = f"{scientific(float(np.mean(means)))} ± {scientific(float(np.std(means, ddof=1)))}"
     assert (deep[-1], seeds[-1]) == ("—", said)

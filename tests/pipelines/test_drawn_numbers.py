@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from operators.training.fit import Epoch
-from pipelines.reports import charts, comparison_charts, study_charts
+from pipelines.reports import charts, study_charts
 
 FIRST, SECOND = np.array([0.5, 0.02, 0.3]), np.array([0.1, 0.2, 0.07])
 
@@ -66,7 +66,10 @@ def test_curves_have_values_spreads_and_bands_of_each_name() -> None:
     series = {"one": ([1, 2, 4], list(FIRST)), "two": ([1, 2, 4], list(SECOND))}
     bands = {"two": (0.5 * SECOND, 3 * SECOND)}
     spreads = [[0.1, 0.01, 0.2], [0, 0, 0]]
-    axes = study_charts.curves(series, "x", bands=bands, spreads=spreads, trained=2).axes[0]
+    axes = study_charts.curves(
+        series, "x", bands=bands, spreads=spreads, trained=2, whole=True
+    ).axes[0]
+    assert axes.xaxis.get_major_locator().tick_values(0, 1).tolist() == [0, 1]
     for name, (places, values) in series.items():
         assert drawn(axes, name) == [places, values]
     filled = next(n for n, c in enumerate(axes.collections) if len(c.get_paths()) == 1)
@@ -113,24 +116,15 @@ def test_a_heat_map_says_mean_and_spread_in_its_cells() -> None:
     assert np.asarray(axes.images[0].get_array()).tolist() == means.tolist()
 
 
-def test_runs_have_the_mean_of_their_seeds_and_its_range() -> None:
-    scores = np.array([[0.5, 0.2], [0.3, 0.4]])
-    series = {"two seeds": ([1, 2], scores), "one": ([1, 2], np.array([[0.9, 0.8]]))}
-    axes = comparison_charts.learning(series, "epoch", "error", whole=True).axes[0]
-    np.testing.assert_allclose(drawn(axes, "two seeds"), [[1, 2], [0.4, 0.3]])
-    assert drawn(axes, "one") == [[1, 2], [0.9, 0.8]]
-    assert band(axes) == {1: (0.3, 0.5), 2: (0.2, 0.4)}
-
-
 def test_shares_of_samples_rise_to_one_in_steps_at_their_errors() -> None:
-    axes = comparison_charts.distributions({"a": FIRST}).axes[0]
+    axes = charts.distributions({"a": FIRST}).axes[0]
     found = drawn(axes, "a")
     assert found[0] == [0.02, 0.3, 0.5]
     np.testing.assert_allclose(found[1], [1 / 3, 2 / 3, 1])
 
 
 def test_errors_sample_by_sample_stand_over_those_of_the_reference() -> None:
-    axes = comparison_charts.sample_by_sample(("a", FIRST), {"b": SECOND}).axes[0]
+    axes = charts.sample_by_sample(("a", FIRST), {"b": SECOND}).axes[0]
     assert drawn(axes, "b") == [FIRST.tolist(), SECOND.tolist()]
     ends = drawn(axes, "equal errors")
     assert ends[0] == ends[1]

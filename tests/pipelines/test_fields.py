@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, PeriodicGrid
-from pipelines.reports import charts, fields, sheets
+from pipelines.reports import charts, fields, samples, sheets
 from pipelines.reports.fields import Look
+from pipelines.reports.samples import Predicted
 from pipelines.reports.sheets import Functions
 
 TIMES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
@@ -134,7 +135,9 @@ def test_times_of_a_component_have_one_scale_and_components_their_own() -> None:
 )
 def test_predictions_on_any_domain_have_truth_and_prediction_on_one_scale(domain: Domain) -> None:
     a, u = functions(domain, ("a",)), functions(domain, ("u_x", "u_y"))
-    figure = charts.predictions(a, u, u.values + 1, np.array([0.3, 0.1, 0.2]), [7, 8, 9])
+    figure = samples.predictions(
+        a, Predicted("p", u, u.values + 1, np.array([0.3, 0.1, 0.2])), [7, 8, 9]
+    )
     panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
     titles = [axes.get_title(loc="left").split(", at z")[0] for axes in panels]
     assert titles[:7] == [

@@ -22,9 +22,10 @@ from pdegen.making.derived import add_noise, at_levels
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.store import StoreError, lay_out, open_sealed
-from pipelines.reports import charts, fields, figures, palette, pictures, study_charts
+from pipelines.reports import charts, fields, figures, palette, pictures, samples, study_charts
 from pipelines.reports.fields import Look
 from pipelines.reports.pictures import AFTERTHOUGHT, plot_store
+from pipelines.reports.samples import Predicted
 from pipelines.reports.sheets import Functions
 
 
@@ -117,7 +118,9 @@ def test_a_field_is_not_smoothed_and_keeps_its_two_values() -> None:
 def test_pictures_of_fine_grids_are_bounded() -> None:
     u = np.random.default_rng(0).normal(size=(3, 421, 421))
     inputs, truth = functions(u, Look("a", "phases", True)), functions(u, Look("u"))
-    figure = charts.predictions(inputs, truth, truth.values + 0.1, np.array([0.1] * 3), range(3))
+    figure = samples.predictions(
+        inputs, Predicted("p", truth, truth.values + 0.1, np.array([0.1] * 3)), range(3)
+    )
     # noise in every point is the worst case: twelve images of 141 x 141 points
     assert len(figures.svg(figure, "p", "x")) < 1_500_000
 
@@ -127,8 +130,10 @@ def test_truth_and_prediction_have_one_scale_and_the_error_is_centred() -> None:
     u = np.stack([values, values, values])
     p = u + np.array([0.1, 0.2, 3.0])[:, None, None]
     truth = functions(u, Look("a", "phases", phases=(2.0, 7.0)))
-    figure = charts.predictions(
-        functions(u, Look("u")), truth, p[..., None], np.array([0.1, 0.2, 3.0]), range(100, 103)
+    figure = samples.predictions(
+        functions(u, Look("u")),
+        Predicted("p", truth, p[..., None], np.array([0.1, 0.2, 3.0])),
+        range(100, 103),
     )
     images = [axes.images[0] for axes in figure.axes]
     for row in range(3):
@@ -166,7 +171,7 @@ def test_a_coefficient_over_magnitudes_has_a_logarithmic_scale() -> None:
 
 def test_the_mean_error_is_that_of_the_samples() -> None:
     error = np.stack([np.full((4, 4), -1.0), np.full((4, 4), 3.0)])
-    figure = charts.mean_error(functions(error, Look("u")), error[..., None])
+    figure = samples.mean_error(functions(error, Look("u")), error[..., None])
     np.testing.assert_allclose(drawn_images(figure)[0], 2.0)
 
 
@@ -244,8 +249,8 @@ def test_the_learning_curve_says_what_was_watched() -> None:
 def test_best_median_and_worst_are_those_of_the_errors() -> None:
     x, errors = np.linspace(0, 1, 16), np.array([0.3, 0.1, 0.2])
     truth = functions(np.ones((3, 16)) * np.sin(x), Look("u"))
-    figure = charts.predictions(
-        truth, truth, truth.values + errors[:, None, None], errors, range(100, 103)
+    figure = samples.predictions(
+        truth, Predicted("p", truth, truth.values + errors[:, None, None], errors), range(100, 103)
     )
     titles = [axes.get_title(loc="left") for axes in figure.axes[:3]]
     assert titles == [
@@ -264,8 +269,8 @@ def test_best_median_and_worst_are_those_of_the_errors() -> None:
 def test_predictions_of_many_times_are_drawn_at_four_of_them() -> None:
     times = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
     truth = functions(np.random.default_rng(0).normal(size=(3, 16, 6)), Look("u"), times)
-    figure = charts.predictions(
-        truth, truth, truth.values + 0.1, np.array([0.1, 0.2, 0.3]), range(3)
+    figure = samples.predictions(
+        truth, Predicted("p", truth, truth.values + 0.1, np.array([0.1, 0.2, 0.3])), range(3)
     )
     beneath = figure.axes[6].lines[:-1]  # the last line is zero
     assert len(beneath) == 4

@@ -122,6 +122,7 @@ def test_navier_stokes_viscosity_follows_from_the_name_or_the_times(tmp_path, na
     file = mat5(tmp_path / f"{name}.mat", {"a": random(6, 4, 4), "u": random(6, 4, 4, 30)})
     store = imported(tmp_path, file, declaration=FEW)
     assert store.array("u").attrs["viscosity"] == pytest.approx(viscosity)
+    np.testing.assert_array_equal(value(store, "time"), np.arange(1, 31))
 
 
 @pytest.mark.parametrize(
