@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from torch.nn.functional import interpolate, leaky_relu
+from torch.nn.functional import interpolate
 
-from operators.models.cno import CNO, Activation
+from operators.models.cno import CNO
 from operators.nn.resample import resampled
 from tests.operators.drawn import points, same, shaken
 from tests.oracles.plain_cno import plain_cno
@@ -77,40 +77,6 @@ def test_periodic_resampling_commutes_with_shifts(kind, m):
     assert resampled(torch.ones_like(u), kind, (m,)).allclose(torch.ones(1).double())
 
 
-@pytest.mark.parametrize("kind", ["bicubic", "periodic", "fourier"])
-def test_an_activation_without_nonlinearity_is_the_resampling(kind):
-    activation, u = Activation(kind), torch.randn(2, 3, 8, 6, dtype=torch.float64)
-    activation.sigma = torch.nn.Identity()
-    through = resampled(resampled(u, kind, (16, 12)), kind, (4, 6))
-    torch.testing.assert_close(activation(u, (4, 6)), through)
-    if kind == "fourier":
-        torch.testing.assert_close(through, resampled(u, kind, (4, 6)))
-
-
-def test_an_activation_moves_with_shifts_of_half_a_point_better_than_the_bare_one():
-    u = band_limited(32, 8).mT
-    halved = resampled(u, "fourier", (64,)).roll(1, -1)[..., ::2]
-
-    def error(sigma):
-        moved = resampled(sigma(u), "fourier", (64,)).roll(1, -1)[..., ::2]
-        return float((sigma(halved) - moved).norm())
-
-    activation = Activation("fourier")
-    assert error(lambda v: activation(v, (32,))) < 0.5 * error(leaky_relu)
-
-
-@pytest.mark.parametrize("dim", [1, 2])
-def test_band_limited_input_on_two_grids_has_the_same_output(dim):
-    model = small(dim=dim, size=16, resampling="fourier").eval()
-    outputs = []
-    for n in (20, 40):
-        a = band_limited(n, 6)
-        a = a if dim == 1 else a[:, :, None] * a[:, None] + a[:, :, None]
-        outputs.append(model(a, points(*[n] * dim)))
-    fine = outputs[1][(slice(None), *[slice(None, None, 2)] * dim)]
-    torch.testing.assert_close(fine, outputs[0], rtol=1e-9, atol=1e-9)
-
-
 def test_with_a_grid_of_its_own_it_acts_there():
     model, a = small(dim=2, size=8).eval(), torch.randn(1, 12, 20, 1).double()
     found, x = model(a, points(12, 20)), points(8, 8)
@@ -125,8 +91,3 @@ def test_commutes_with_shifts_of_the_coarsest_grid(kind):
     model, a = small(resampling=kind).eval(), torch.randn(2, 16, 1, dtype=torch.float64)
     moved = model(a.roll(4, 1), points(16))
     torch.testing.assert_close(moved, model(a, points(16)).roll(4, 1))
-
-
-def test_refuses_grids_that_are_too_coarse():
-    with pytest.raises(ValueError, match="levels=2 needs at least 4 points along each axis, got 3"):
-        small(dim=2)(torch.zeros(1, 9, 3, 1).double(), points(9, 3))

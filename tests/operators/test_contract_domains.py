@@ -1,5 +1,8 @@
 """Every operator on every domain that it declares; what it does not declare, it refuses."""
 
+import copy
+from functools import cache
+
 import pytest
 import torch
 
@@ -8,9 +11,7 @@ from operators.models.deeponet import DeepONet
 from operators.models.pit import PiT
 from pdegen.domains import Box, Cloud, Curvilinear, NodalGrid, PeriodicGrid
 from pipelines.declared.models import parse_model
-from tests.operators.test_contract import ALL, CASES
-
-pytestmark = pytest.mark.usefixtures("shapes")
+from tests.operators.test_contract import ALL, CASES, QUICK
 
 # no axis is as long as another; sensors of DeepONet, 16 or 12 along each, are among the points
 BOXES = {"periodic": (32, 16), "cell": (36, 12), "nodal": (23, 12)}
@@ -30,16 +31,23 @@ def kind_of(way):
     return way.split()[0]
 
 
+@cache
+def shared(label, dim, kind):
+    """The operator of a case on a kind of domain, which no test may change."""
+    torch.manual_seed(1)
+    return parse_model(
+        {"name": CASES[label].name, **CASES[label].settings, **CASES[label].on.get(kind, {})}
+    ).build(1, 1, dim)
+
+
 def built(label, dim, kind):
-    case = CASES[label]
-    return parse_model({"name": case.name, **case.settings, **case.on.get(kind, {})}).build(
-        1, 1, dim
-    )
+    return copy.deepcopy(shared(label, dim, kind))
 
 
 def made(label, dim, kind):
-    torch.manual_seed(1)
+    """The same with its weights shaken, in float64."""
     model = built(label, dim, kind).double()
+    torch.manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -71,20 +79,22 @@ def settled(model, *inputs):
     return model.eval()
 
 
-def declared():
-    for label, dim in ALL:
-        models = {kind: built(label, dim, kind) for kind in ("periodic", *CASES[label].on)}
-        for way in WAYS:
-            model = models.get(kind_of(way), models["periodic"])
-            if (
-                kind_of(way) in model.domains
-                and (model.points_by_sample or way in SHARED)
-                and (model.masks or way != "cloud padded")
-            ):
-                yield pytest.param(label, dim, way, id=f"{label}-{dim}-{way}")
+def param(label, dim, *way):
+    slow = () if (label, dim) in QUICK else pytest.mark.slow
+    return pytest.param(label, dim, *way, id="-".join(map(str, (label, dim, *way))), marks=slow)
 
 
-DECLARED = list(declared())
+def takes(label, dim, way):
+    """Whether the operator of a case declares that it takes such points."""
+    model = shared(label, dim, kind_of(way) if kind_of(way) in CASES[label].on else "periodic")
+    return (
+        kind_of(way) in model.domains
+        and (model.points_by_sample or way in SHARED)
+        and (model.masks or way != "cloud padded")
+    )
+
+
+DECLARED = [param(*place, way) for place in ALL for way in WAYS if takes(*place, way)]
 
 
 @pytest.mark.parametrize(("label", "dim", "way"), DECLARED)
@@ -128,7 +138,7 @@ def test_a_batch_equals_its_samples_and_padding_changes_nothing(label, dim, way)
             torch.testing.assert_close(one, batched, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("label", "dim"), ALL)
+@pytest.mark.parametrize(("label", "dim"), [param(*place) for place in ALL])
 def test_other_domains_are_refused_in_one_line(label, dim):
     """Where the data are matched with the operator, and where it is called."""
     model, x = made(label, dim, "periodic"), points("curvilinear by sample", dim)
@@ -178,15 +188,11 @@ def test_shapes_of_clouds_masks_and_output_points_are_checked():
         check_input(model, a, x.expand(3, -1, -1), x)
 
 
-def of_any_cloud():
-    """Those that take other points than those that they were adapted to."""
-    for label, dim in ALL:
-        model = built(label, dim, "cloud")
-        if "cloud" in model.domains and model.points_by_sample:
-            yield label, dim
+# those that take other points than those that they were adapted to
+CLOUDS = [place for place in ALL if takes(*place, "cloud by sample")]
 
 
-@pytest.mark.parametrize(("label", "dim"), list(of_any_cloud()))
+@pytest.mark.parametrize(("label", "dim"), [param(*place) for place in CLOUDS])
 def test_a_permutation_of_the_points_permutes_the_values(label, dim):
     """Or the table says why not."""
     model, x, a = made(label, dim, "cloud"), points("cloud", dim), torch.randn(2, 40, 1).double()
@@ -196,14 +202,10 @@ def test_a_permutation_of_the_points_permutes_the_values(label, dim):
     assert same == (not CASES[label].ordered)
 
 
-def asked_elsewhere():
-    for label, dim in ALL:
-        model = built(label, dim, "cloud")
-        if "cloud" in model.domains and model.points_by_sample and model.other_points:
-            yield pytest.param(label, dim, id=f"{label}-{dim}")
-
-
-@pytest.mark.parametrize(("label", "dim"), list(asked_elsewhere()))
+@pytest.mark.usefixtures("shapes")
+@pytest.mark.parametrize(
+    ("label", "dim"), [param(*place) for place in CLOUDS if shared(*place, "cloud").other_points]
+)
 def test_each_sample_can_be_asked_at_points_of_its_own(label, dim):
     """Padding of its input has no influence on that, either."""
     model, x = made(label, dim, "cloud"), points("cloud by sample", dim)

@@ -103,20 +103,6 @@ def test_shift_equals_the_whole_trunk_at_each_moved_point(dim):
             torch.testing.assert_close(u[i].view(4, 3)[j], expected, rtol=1e-10, atol=1e-10)
 
 
-def test_shift_with_scales_one_and_shifts_zero_is_a_deeponet_with_a_linear_last_layer():
-    model = small(ShiftDeepONet)
-    with torch.no_grad():
-        for network, value in ((model.scale, 1.0), (model.shift, 0.0)):
-            network[-1].weight.zero_()
-            network[-1].bias.fill_(value)
-    plain = small(DeepONet, activation="gelu", coordinates="raw")
-    plain.branch = nn.Sequential(nn.Flatten(), *model.branch)
-    plain.trunk = nn.Sequential(model.hidden, model.last)
-    plain.bias = model.bias
-    x = grid(6)
-    torch.testing.assert_close(model(smooth(x), x), plain(smooth(x), x), rtol=1e-10, atol=1e-10)
-
-
 def test_the_points_start_close_to_where_they_are():
     torch.manual_seed(0)
     model, x = ShiftDeepONet(dim=2, sensors=8), grid(8, 2, dtype=torch.float32)

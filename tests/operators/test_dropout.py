@@ -1,4 +1,4 @@
-"""The law of the fast dropout."""
+"""The law of the fast dropout, and where operators drop."""
 
 import math
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from operators.nn.dropout import Dropout, dropped
+from tests.operators.test_contract import CASES, DIMS, declared, functions, made, points
 
 
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.25])
@@ -73,3 +74,40 @@ def test_does_nothing_in_evaluation_nor_with_rate_zero():
 def test_refuses_a_rate_that_is_none(p):
     with pytest.raises(ValueError, match=r"a dropout rate lies in \[0, 1\)"):
         Dropout(p)
+
+
+# (operator, rate, setting): the layer that would drop is not there
+IDLE = {
+    ("galerkin-transformer", "decoder_dropout", "pointwise"),
+    ("galerkin-transformer-2d", "decoder_dropout", "pointwise"),
+    ("galerkin-transformer-2d", "head_dropout", "spectral"),
+    ("galerkin-transformer", "attention_dropout", "none"),
+    ("galerkin-transformer-2d", "attention_dropout", "none"),
+}
+
+
+def drops(label):
+    """The rates of a case: those of its operator, decoder and attention once."""
+    arguments = declared(label).arguments
+    beside = {str(arguments.get(key)).lower() for key in ("decoder", "attention")}
+    name = CASES[label].name
+    for rate in arguments:
+        if rate.endswith("dropout"):
+            idle = any((name, rate, word) in IDLE for word in beside)
+            yield (name, rate, arguments.get("decoder"), "none" in beside), (label, rate, idle)
+
+
+RATES = {key: case for label in reversed(CASES) for key, case in drops(label)}.values()
+
+
+@pytest.mark.parametrize(("label", "rate", "idle"), RATES)
+def test_each_rate_acts_in_training_and_not_in_evaluation(label, rate, idle):
+    dim = DIMS[label][-1]
+    model, plain = made(label, dim, **{rate: 0.5}), made(label, dim, **{rate: 0.0})
+    a, x = functions(dim), points(dim)
+    assert torch.equal(model.eval()(a, x), plain.eval()(a, x))
+    values = []
+    for one in (model, plain):
+        torch.manual_seed(0)  # of random features
+        values.append(one.train()(a, x))
+    assert torch.equal(*values) == idle

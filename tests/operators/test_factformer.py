@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from operators.models.factformer import FactFormer, along, line
+from operators.models.factformer import FactFormer, line
 from tests.operators.drawn import same, shaken
 from tests.oracles.plain_factformer import plain_factformer
 
@@ -41,39 +41,6 @@ def test_is_the_released_operator_written_out_with_its_gradients(settings):
     model = shaken(small(in_channels=2, out_channels=2, **settings))
     a = functions(2)
     same(model(a, grid()), plain_factformer(model, a, *axes(), heads=3), model, rtol=1e-8)
-
-
-def test_kernels_by_axis_are_the_full_product_kernel():
-    first, second = (torch.randn(2, 3, n, n, dtype=torch.float64) for n in (4, 5))
-    v = torch.randn(2, 3, 4, 5, 7, dtype=torch.float64)
-    found = along([first, second], v)
-    for b in range(2):
-        for h in range(3):
-            full = torch.kron(first[b, h], second[b, h])
-            torch.testing.assert_close(found[b, h].flatten(0, 1), full @ v[b, h].flatten(0, 1))
-
-
-@pytest.mark.parametrize("normalization", ["rows", "heads"])
-def test_a_factor_of_the_kernels_is_taken_away(normalization):
-    """So that the sums need no division by the number of points; except the 1e-5."""
-    model = shaken(small(normalization=normalization, decoder="marching"))
-    expected = model(functions(), grid())
-    for block in model.blocks:
-        for kernel in block.kernels:
-            kernel.scale = 30.0
-    large = model(functions(), grid())
-    for block in model.blocks:
-        for kernel in block.kernels:
-            kernel.scale = 60.0
-    torch.testing.assert_close(model(functions(), grid()), large, rtol=1e-6, atol=1e-6)
-    assert not torch.equal(large, expected)
-
-
-def test_kernels_see_differences_of_the_coordinates():
-    kernel = shaken(small()).blocks[0].kernels[0]
-    means, x = torch.randn(2, 6, 16, dtype=torch.float64), axes()[0][:, None]
-    torch.testing.assert_close(kernel(means, x), kernel(means, x + 0.3))
-    assert not torch.allclose(kernel(means, x), kernel(means, 2 * x))
 
 
 def test_coordinates_of_a_line_are_means_over_it():

@@ -91,14 +91,6 @@ def test_products_of_trigonometric_features_tend_to_the_gaussian_kernel():
     )
 
 
-def test_favor_tends_to_softmax_attention(qkv):
-    q, k, v = (t / 2 for t in qkv)
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    # some m^(-1/2) = 3e-3 for kernels of order one; less, for numerator and denominator share it
-    module = attention("softmax", features=200_000)
-    torch.testing.assert_close(module(q, k, v), expected, rtol=0.0, atol=0.01)
-
-
 def test_orthogonal_frequencies_are_so_in_blocks_and_as_long_as_gaussian_ones():
     torch.manual_seed(0)
     w = orthogonal_frequencies(6, 60_000, CPU)

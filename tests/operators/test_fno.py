@@ -187,21 +187,6 @@ def test_frames_along_an_axis_are_of_intervals_too_and_commute_with_shifts_of_sp
     assert torch.equal(every, u[:, ::2])
 
 
-@dims
-def test_a_layer_of_all_modes_with_the_unit_matrix_is_the_identity(dim):
-    layer = FourierLayer(dim, 3, 8, "none", torch.nn.Identity(), "uniform", 0.0).double()
-    with torch.no_grad():
-        layer.convolution.weight.zero_()[..., range(3), range(3), 0] = 1.0
-        layer.pointwise.weight.zero_()
-        layer.pointwise.bias.zero_()
-    grid, axes = (16,) * dim, tuple(range(1, dim + 1))
-    u_hat = torch.fft.fftn(torch.randn(2, *grid, 3, dtype=torch.float64), dim=axes)
-    for axis in axes:
-        u_hat.select(axis, 8).zero_()  # 8 modes of 16 points: all but the highest, n/2
-    u = torch.fft.ifftn(u_hat, dim=axes).real
-    torch.testing.assert_close(layer(u), u, rtol=1e-12, atol=1e-12)
-
-
 def test_padding_is_a_length_but_its_published_number_of_points_is_none():
     def changes(**settings):
         """Between the values at 27 points on grids of 27, 81, 243 and 729 cells."""
@@ -252,11 +237,3 @@ def test_starts_as_the_published_codes_do(dim):
 
 def weights(model):
     return [v.detach() for k, v in model.named_parameters() if "convolution" in k]
-
-
-def test_refuses_grids_too_coarse_for_its_modes_unless_padded():
-    x = points(periodic(8))
-    a = torch.zeros(1, 8, 1, dtype=torch.float64)
-    with pytest.raises(ValueError, match="5 modes need a grid of at least 10 points, got 8"):
-        small().double()(a, x)
-    assert small(padding_points=2).double()(a, x).shape == (1, 8, 1)

@@ -1,7 +1,5 @@
 """The Fourier/Galerkin Transformer against its plain transcription and its specification."""
 
-import math
-
 import pytest
 import torch
 
@@ -9,7 +7,7 @@ from operators.models.galerkin import GalerkinTransformer
 from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX
 from operators.nn.features import FAVOR, RFA
 from operators.nn.nystrom import NYSTROM
-from tests.operators.drawn import points, same, shaken
+from tests.operators.drawn import points, same, same_as_copy, shaken
 from tests.oracles import plain_galerkin_lite
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
 
@@ -23,15 +21,6 @@ def small(**settings):
     return GalerkinTransformer(
         **{"width": 12, "depth": 2, "feedforward": 16, "modes": 5, "decoder_width": 6} | settings
     )
-
-
-def test_coordinates_are_appended_to_the_input_where_asked_for():
-    model = shaken(small(input_coordinates=True))
-    features = []
-    model.embed.register_forward_pre_hook(lambda _, args: features.append(args[0]))
-    a, x = torch.randn(2, 16, 1, dtype=torch.float64), points(16)
-    model(a, x)
-    assert torch.equal(features[0], torch.stack([a[..., 0], x[:, 0].expand(2, 16)], -1))
 
 
 @pytest.mark.parametrize("kind", [RFA, FAVOR])
@@ -49,28 +38,12 @@ def test_coordinates_come_once_after_attention_by_random_features(kind):
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_equals_the_plain_transcription(heads):
+def test_equals_the_plain_transcription_with_its_gradients(heads):
     model = shaken(small(heads=heads))
     plain = PlainGalerkinTransformer(12, 2, heads, 16, 5, 6).double()
     plain.copy_from(model)
     a, x = torch.randn(3, 16, 1, dtype=torch.float64), points(16)
-    torch.testing.assert_close(model(a, x), plain(a, x), rtol=1e-10, atol=1e-10)
-
-
-def test_gradients_equal_those_of_the_plain_transcription():
-    model = shaken(small())
-    plain = PlainGalerkinTransformer(12, 2, 1, 16, 5, 6).double()
-    plain.copy_from(model)
-    a, x = torch.randn(3, 16, 1, dtype=torch.float64), points(16)
-    model(a, x).square().sum().backward()
-    plain(a, x).square().sum().backward()
-    attention, expected = model.encoder[0].attention, plain.layers[0].attention
-    pairs = [
-        (attention.project.weight.grad[i], getattr(expected, name).weight.grad)
-        for i, name in enumerate(("query", "key", "value"))
-    ]
-    for ours, theirs in [*pairs, (model.embed.weight.grad, plain.embed.weight.grad)]:
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+    same_as_copy(model(a, x), plain(a, x), model, plain)
 
 
 @pytest.mark.parametrize("coordinates", ["raw", "periodic", "none"])
@@ -82,28 +55,6 @@ def test_fused_galerkin_attention_equals_the_general_path(coordinates):
         assert layer.attention.as_one_map
         layer.attention.as_one_map = False
     torch.testing.assert_close(model(a, x), fused, rtol=1e-10, atol=1e-10)
-
-
-def test_each_of_query_key_value_starts_as_xavier_plus_a_diagonal():
-    torch.manual_seed(0)
-    project = GalerkinTransformer(gain=1e-2, diagonal=1e-2).encoder[0].attention.project
-    bound = 1e-2 * math.sqrt(3 / 96)  # gain √(6/(fan_in + fan_out))
-    for weight in project.weight.detach():
-        off = weight - 1e-2 * torch.eye(96)
-        assert float(off.abs().max()) == pytest.approx(bound, rel=0.01)  # of 9,216 draws
-        assert float(off.std()) == pytest.approx(bound / math.sqrt(3), rel=0.03)
-    assert not torch.equal(project.weight[0], project.weight[1])
-    assert torch.count_nonzero(project.bias.detach()) == 0
-
-
-def test_the_usual_initial_weights_have_gain_one_and_no_diagonal():
-    torch.manual_seed(0)
-    preset = GalerkinTransformer.presets["burgers-et"].settings
-    weight = GalerkinTransformer(**preset).encoder[0].attention.project.weight.detach()
-    bound = math.sqrt(3 / 96)
-    assert float(weight.abs().max()) == pytest.approx(bound, rel=0.01)
-    # of 3 · 96 draws of deviation bound/√3, whose mean deviates by 0.006
-    assert abs(float(weight.diagonal(dim1=1, dim2=2).mean())) < 0.02
 
 
 def test_published_dropout_makes_two_evaluations_differ():

@@ -1,13 +1,11 @@
 """Geo-FNO against its released code in our own words, FNO, and sums over points, in float64."""
 
-import math
-
 import pytest
 import torch
 
 from operators.models.fno import FNO
 from operators.models.geofno import GeoFNO
-from operators.nn.nonuniform import Deformation, NonuniformConv, frequencies, waves
+from operators.nn.nonuniform import Deformation
 from tests.operators.drawn import points, same, shaken
 from tests.oracles.plain_geofno import plain_deformation, plain_geofno
 
@@ -85,53 +83,6 @@ def test_without_deformation_on_a_regular_grid_it_is_fno(dim, dtype, tolerance):
     u = fno.to(dtype)(a, x)
     assert u.std() > 0.05
     torch.testing.assert_close(model.to(dtype)(a, x), u, rtol=0, atol=tolerance)
-
-
-@dims
-def test_on_a_regular_grid_the_transform_is_the_fft(dim):
-    xi, k = points(*[12] * dim).flatten(0, -2), frequencies(dim, 5).double()
-    u = torch.randn(len(xi), dtype=torch.float64)
-    re, im = (waves(xi, k).mT @ u).unflatten(0, (2, -1))
-    u_hat = torch.fft.fftn(u.view(*[12] * dim))
-    expected = u_hat[tuple(k.long())]  # negative numbers count from the end, as frequencies do
-    torch.testing.assert_close(torch.complex(re, im), expected, rtol=1e-10, atol=1e-10)
-
-
-@dims
-def test_to_points_is_the_adjoint_of_from_points(dim):
-    """With unit weights, in means over points and over the grid."""
-    layer = NonuniformConv(dim, 2, 2, 4, "mean").double()
-    with torch.no_grad():
-        layer.weight.zero_()[..., range(2), range(2), 0] = 1.0
-    u, xi = cloud(17, dim, channels=2)
-    g = torch.randn(3, *[9] * dim, 2, dtype=torch.float64)
-    at = layer.waves(xi)
-    there = (layer.from_points(u, at, None, [9] * dim) * g).sum() / 9**dim
-    back = (u * layer.to_points(g, at)).sum() / 17
-    torch.testing.assert_close(there, back, rtol=1e-12, atol=1e-12)
-
-
-@dims
-def test_a_function_of_few_waves_keeps_its_values_at_points(dim):
-    layer = NonuniformConv(dim, 1, 1, 4, "mean").double()
-    with torch.no_grad():
-        layer.weight.zero_()[..., 0] = 1.0
-
-    def wave(x):
-        return torch.cos(2 * math.pi * (3 * x[..., :1] + x[..., -1:]) + 0.3) + 0.5
-
-    xi = torch.rand(1, 11, dim, dtype=torch.float64)
-    found = layer.to_points(wave(points(*[9] * dim))[None], layer.waves(xi))
-    # in one dimension both terms of the phase are one wave, 4: beyond 4 modes
-    expected = wave(xi) if dim == 2 else torch.full_like(xi, 0.5)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-
-
-@transforms
-def test_points_that_stand_twice_count_in_sums_alone(transform):
-    model, (a, x) = shaken(small(transform=transform)), cloud()
-    once, twice = model(a, x), model(torch.cat([a, a], 1), torch.cat([x, x], 1))[:, :23]
-    assert torch.allclose(once, twice, rtol=1e-10, atol=1e-10) == (transform == "mean")
 
 
 def test_without_deformation_points_lie_where_they_are():

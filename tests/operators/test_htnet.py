@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from operators.models.htnet import HTNet, WindowAttention
+from operators.models.htnet import HTNet
 from operators.nn.resample import stretched
-from operators.nn.windows import joined, windows
 from tests.operators.drawn import points, same, shaken
 from tests.oracles.plain_htnet import plain_htnet
 
@@ -32,28 +31,6 @@ def test_is_the_released_network_written_out(settings):
     )
 
 
-@pytest.mark.parametrize("sizes", [(6,), (6, 4)])
-def test_windows_are_joined_again(sizes):
-    u = torch.randn(2, *sizes, 3)
-    v = windows(u, 2)
-    assert v.shape == (2, *(n // 2 for n in sizes), 2 ** len(sizes), 3)
-    assert torch.equal(joined(v, 2), u)
-    if len(sizes) == 2:
-        assert torch.equal(v[:, 1, 0, 2], u[:, 3, 0])
-
-
-def test_attention_acts_within_windows_and_by_offsets():
-    attention = WindowAttention(1, 4, 2, 3).double()
-    u = torch.randn(1, 6, 4, dtype=torch.float64)
-    other = u.clone()
-    other[:, 3:] += 1
-    assert torch.equal(attention(u)[:, :3], attention(other)[:, :3])
-    torch.nn.init.normal_(attention.bias)
-    found = attention.bias[attention.index]  # (3, 3, heads): by i - j alone
-    assert torch.equal(found[0, 1], found[1, 2])
-    assert not torch.equal(found[0, 1], found[1, 0])
-
-
 def test_several_blocks_follow_one_another():
     model, a = small(blocks=2, levels=1), torch.randn(1, 4, 4, 1).double()
     u = model.norm(model.embed(a.movedim(-1, 1)).movedim(1, -1))
@@ -78,9 +55,3 @@ def test_features_of_a_stride_are_interpolated(sizes):
     coarse = tuple((n - 3) // 2 + 1 for n in sizes)  # a zero at each end
     inside = seen[0][(slice(None), *map(slice, coarse))]
     torch.testing.assert_close(found[0], stretched(inside, sizes))
-
-
-def test_refuses_grids_smaller_than_a_patch():
-    model = small(patch=6, stride=4)
-    with pytest.raises(ValueError, match="patch=6 needs at least 4 points along each axis, got 3"):
-        model(torch.zeros(1, 9, 3, 1).double(), points(9, 3))

@@ -52,21 +52,3 @@ def test_the_last_mlp_of_one_channel_is_a_constant():
     assert v.abs().min() > 0
     assert IPOT().last is None
     assert IPOT(out_channels=2).last is not None
-
-
-def test_depth_is_how_often_the_block_acts():
-    one, two = small(depth=1), small(depth=2)
-    a, x = cloud()
-    for mine, theirs in zip(one.parameters(), two.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
-    assert not torch.allclose(one(a, x), two(a, x), rtol=1e-3)
-
-
-def test_a_point_given_twice_counts_twice_and_all_given_twice_change_nothing():
-    """Attention to the points is a mean over them, a quadrature."""
-    model = small()
-    a, x = cloud()
-    twice = model(torch.cat([a, a], 1), torch.cat([x, x], 1), x)
-    torch.testing.assert_close(twice, model(a, x))
-    once = model(torch.cat([a, a[:, :1]], 1), torch.cat([x, x[:, :1]], 1), x)
-    assert not torch.allclose(once, model(a, x))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from operators.models.linear_no import LinearNO, LinearPhysicsAttention
+from operators.models.linear_no import LinearNO
 from operators.models.transolver import Transolver
 from tests.operators.drawn import points, same_as_copy, shaken
 from tests.oracles.plain_linear_no import PlainLinearNO
@@ -64,25 +64,3 @@ def test_is_transolver_without_its_attention_and_with_projections_alike(
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda q, k, v: v)
     assert torch.allclose(model(a, x), other(a, x), rtol=1e-12, atol=1e-12) == (shares == "slices")
     assert not torch.allclose(plain, other(a, x), rtol=1e-3)
-
-
-@pytest.mark.parametrize("shares", ["slices", "points"])
-def test_shares_sum_to_one(shares):
-    """Of values that are the same at all points, each point gets that value back."""
-    attention = small(projection="linear", shares=shares).blocks[0].attention
-    torch.nn.init.zeros_(attention.project.weight)
-    u = torch.randn(2, 50, 12, dtype=torch.float64)
-    value = attention.value(attention.project.bias.reshape(3, 4)).flatten()
-    expected = attention.out(value).expand(2, 50, -1)
-    # beside the sum of the shares stands 1e-5
-    tolerance = 1e-10 if shares == "points" else 1e-5
-    torch.testing.assert_close(attention(u), expected, rtol=tolerance, atol=tolerance)
-
-
-def test_maps_to_the_slices_start_orthogonal():
-    attention = LinearNO(depth=1).blocks[0].attention
-    assert isinstance(attention, LinearPhysicsAttention)
-    for module in (attention.query, attention.key):
-        torch.testing.assert_close(
-            module.weight.mT @ module.weight, torch.eye(16), rtol=0, atol=1e-5
-        )

@@ -41,30 +41,6 @@ def test_is_known_at_points_where_the_input_is_not():
     assert not torch.allclose(u[:, 4], u[:, 5])
 
 
-def test_scores_are_of_positions_alone():
-    """Where u is asked for does not enter the latent tokens, and a does not enter the scores."""
-    model = small()
-    a, x = cloud(batch=1)
-    torch.testing.assert_close(model.scores(x)[0], model.scores(x[0]))
-    # of an a whose features are the same at all points, every latent token is the same mean
-    for module in (model.branch.first, *model.branch.hidden):
-        torch.nn.init.zeros_(module.weight)
-    torch.testing.assert_close(model(a, x)[:, 1:], model(a, x)[:, :1].expand(-1, 8, -1))
-
-
-def test_one_score_that_dominates_picks_one_point():
-    """Large scores: the latent tokens are the features of single points."""
-    model = small()
-    a, x = cloud(batch=1)
-    with torch.no_grad():
-        for parameter in model.to_scores.last.parameters():
-            parameter.mul_(1e6)
-    chosen = torch.zeros(1, 9, dtype=torch.bool)
-    chosen[0, model.scores(x)[0].argmax(dim=0)] = True
-    other = torch.where(chosen[..., None], a, torch.randn_like(a))
-    torch.testing.assert_close(model(other, x), model(a, x))
-
-
 def test_places_in_the_grid_stand_for_the_positions_of_a_mesh():
     model, plain = small(indices=True), small()
     a = torch.randn(2, 6, 4, 1, dtype=torch.float64)

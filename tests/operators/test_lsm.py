@@ -5,7 +5,7 @@ import torch
 
 from operators.models.lsm import LSM, SpectralBlock
 from tests.operators.drawn import same, shaken
-from tests.oracles.plain_lsm import block_of_patch, plain_lsm
+from tests.oracles.plain_lsm import plain_lsm
 
 VARIANTS = {
     "square": {"normalization": "batch"},
@@ -36,21 +36,6 @@ def test_is_the_released_operator_written_out(variant):
     same(model(a, x), plain_lsm(model, a, x), model, rtol=1e-9)
 
 
-def test_without_latent_weights_a_block_is_attention_and_a_residual():
-    block = shaken(SpectralBlock(8, 2, 3, 5))
-    u = torch.randn(4, 7, 8, dtype=torch.float64)
-    with torch.no_grad():
-        block.weight.zero_()
-    t = torch.randn(4, 2, 3, 4, dtype=torch.float64)
-    assert torch.equal(block.transition(t), t)
-    torch.testing.assert_close(block(u).mT, block_of_patch(u.mT, block))
-    with torch.no_grad():
-        block.latent.zero_()
-        block.key_value.weight.zero_()
-        block.key_value.bias.zero_()
-    assert torch.equal(block(u), u)
-
-
 def test_frequencies_are_a_buffer_that_no_file_holds():
     block = SpectralBlock(8, 2, 3, 5)
     assert dict(block.named_buffers())["frequencies"].tolist() == [0, 1, 2, 3, 4]
@@ -58,13 +43,6 @@ def test_frequencies_are_a_buffer_that_no_file_holds():
     t = torch.rand(1, 2, 3, 4)
     # from meta to a device and back, as any buffer
     assert block.to("meta").transition(t.to("meta")).device.type == "meta"
-
-
-def test_no_point_of_the_grid_is_lost_or_made():
-    for grid in ((16, 16), (16, 13), (13, 16), (9, 5)):
-        model = small(dim=2)
-        x = torch.rand(*grid, 2)
-        assert model(torch.randn(2, *grid, 1), x).shape == (2, *grid, 1)
 
 
 def test_domains_are_those_of_its_grid():

@@ -77,9 +77,3 @@ def test_other_grids_are_interpolated_to_powers_of_two_and_back(sizes):
 def test_powers_of_two_are_not_interpolated(monkeypatch):
     monkeypatch.setattr(torch.nn.functional, "interpolate", None)
     assert small(dim=2)(torch.randn(1, 8, 4, 1).double(), points(8, 4)).shape == (1, 8, 4, 1)
-
-
-def test_refuses_grids_without_a_scale_below_them():
-    model = small(dim=2, coarsest=2)
-    with pytest.raises(ValueError, match="more than 4 points along each axis, got 4"):
-        model(torch.zeros(1, 8, 4, 1).double(), points(8, 4))

@@ -22,14 +22,6 @@ def qkv():
     return tuple(torch.randn(2, 3, 12, 5, dtype=torch.float64) for _ in range(3))
 
 
-def test_pseudo_inverse_tends_to_that_of_the_singular_values():
-    torch.manual_seed(0)
-    a = torch.randn(2, 3, 6, 6, dtype=torch.float64).softmax(-1)
-    a[0, 0] = a[0, 0, :, :1] @ a[0, 0, :1]  # of rank 1
-    # small singular values grow by 13/4 in each step, those of rounding too
-    torch.testing.assert_close(pseudo_inverse(a, 15), torch.linalg.pinv(a), rtol=1e-6, atol=1e-6)
-
-
 def test_pseudo_inverse_does_not_depend_on_the_other_matrices():
     torch.manual_seed(0)
     a = torch.randn(2, 3, 6, 6, dtype=torch.float64).softmax(-1)
@@ -93,22 +85,6 @@ def test_stores_no_matrix_of_all_points():
     with torch.autograd.graph.saved_tensors_hooks(stored, lambda t: t):
         nystrom(q, k, v, landmarks=32)
     assert max(sizes) <= 32 * n
-
-
-def smooth(n):
-    """Q, K, V of smooth functions at n cell centres."""
-    x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    f = torch.stack([torch.sin((j + 1) * math.pi * x + j) for j in range(5)], -1)
-    return 2 * f[None, None], 2 * f.flip(-1)[None, None], f.roll(1, -1)[None, None]
-
-
-def test_more_landmarks_come_nearer_to_softmax_attention():
-    q, k, v = smooth(240)
-    exact = torch.softmax(q @ k.mT / math.sqrt(5), -1) @ v
-    errors = [
-        float((nystrom(q, k, v, landmarks=m, iterations=12) - exact).abs().max()) for m in (2, 8)
-    ]
-    assert errors[1] < 0.5 * errors[0]
 
 
 def test_module_is_attention_and_a_convolution_of_the_values():

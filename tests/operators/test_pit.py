@@ -94,15 +94,6 @@ def test_rounding_of_the_coordinates_does_not_part_equal_distances(n):
     assert n % 10 or len(single.sum(1).unique()) == 1
 
 
-@pytest.mark.parametrize("locality", [10.0, 100.0])
-def test_rows_of_the_matrix_sum_to_one_over_the_neighbours(locality):
-    layer = shaken(PositionAttention(3, 4, 2, locality, TORUS))
-    x, y = cloud(51), cloud(7, seed=1)
-    matrix = layer.scores(x, y).softmax(-1).detach()
-    torch.testing.assert_close(matrix.sum(-1), torch.ones(2, 7, dtype=torch.float64))
-    assert (matrix > 0).sum(-1).unique().tolist() == [6 if locality == 10.0 else 51]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rate_is_positive_and_finite(dtype):
     layer = PositionAttention(3, 4, 4, 100.0, PLAIN).to(dtype)
@@ -115,18 +106,6 @@ def test_rate_is_positive_and_finite(dtype):
     assert 1e6 < float(rate[1]) < 1e7  # tan has its pole 10⁻⁷ beyond
     # near the pole 32 bits hold one digit
     assert rate[[0, 3]].tolist() == pytest.approx([expected[0], expected[3]], rel=1e-5)
-
-
-def test_initial_projections_and_rates_have_the_published_laws():
-    torch.manual_seed(0)
-    layer = PositionAttention(256, 256, 2, 100.0, PLAIN)
-    # of 65,536 draws
-    assert float(layer.value.weight.detach().std()) == pytest.approx(
-        math.sqrt(2 / (2 * 256)), rel=0.01
-    )
-    r = torch.stack([PositionAttention(1, 2, 2, 100.0, PLAIN).r.detach() for _ in range(500)])
-    assert float(r.abs().max()) == pytest.approx(math.sqrt(3 / 2), rel=0.01)
-    assert abs(float(r.mean())) < 0.1  # standard deviation of the mean: 0.022
 
 
 @pytest.mark.parametrize("periodic", [False, True])
@@ -179,30 +158,6 @@ def test_making_the_matrix_in_parts_changes_nothing(kind, monkeypatch):
     torch.testing.assert_close(layer(u, x, x), whole)
     monkeypatch.setattr(position, "ENTRIES", 1)
     torch.testing.assert_close(layer(u, x, x), whole)
-
-
-def test_position_attention_takes_a_cloud_in_any_order_and_any_dimension():
-    layer = shaken(PositionAttention(3, 4, 2, 20.0, SquaredDistance(False, 3.0)))
-    x, y = torch.rand(40, 3, dtype=torch.float64), torch.rand(9, 3, dtype=torch.float64)
-    u, order = torch.randn(2, 40, 3, dtype=torch.float64), torch.randperm(40)
-    torch.testing.assert_close(layer(u[:, order], x[order], y), layer(u, x, y))
-    back = y.flip(0)
-    torch.testing.assert_close(layer(u, x, back), layer(u, x, y).flip(1))
-
-
-def test_global_position_attention_is_the_normalised_gaussian_mean():
-    """Against the integral of eq. (8) by a fine quadrature; the sums converge to it."""
-    layer = PositionAttention(1, 1, 1, 100.0, SquaredDistance(True, 1.0)).double()
-    with torch.no_grad():
-        layer.value.weight.fill_(1.0)
-        layer.r.fill_(1.4)  # λ = 137: a width of 0.09
-    rate = float(layer.rate.detach())
-    s = (np.arange(200_000) + 0.5) / 200_000 - 0.5
-    weight = np.exp(-rate * s**2)
-    damping = float((weight * np.cos(2 * np.pi * s)).sum() / weight.sum())
-    x, y = points(64), torch.tensor([[0.123], [0.71]], dtype=torch.float64)
-    v = layer(torch.sin(2 * torch.pi * x)[None], x, y)[0]
-    torch.testing.assert_close(v, gelu(damping * torch.sin(2 * torch.pi * y)), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
@@ -297,13 +252,3 @@ def test_one_number_of_points_stands_for_that_of_each_axis():
     assert torch.equal(alike(a, x), listed(a, x))
     other = shaken(small(dim=2, latent=[5, 4]))
     assert not torch.allclose(alike(a, x), other(a, x))
-
-
-@pytest.mark.parametrize("dim", [1, 2])
-def test_predicts_at_any_points(dim):
-    model = shaken(small(dim=dim, attention="self-b", sharpening=False))
-    a, x = torch.randn(2, *[12] * dim, 1, dtype=torch.float64), grid(dim, 12)
-    half = (slice(None, None, 2),) * dim
-    torch.testing.assert_close(model(a, x, x[half]), model(a, x)[(slice(None), *half)])
-    y = torch.rand(*[5, 7][:dim], dim, dtype=torch.float64)
-    assert model(a, x, y).shape == (2, *[5, 7][:dim], 1)

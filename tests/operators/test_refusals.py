@@ -1,8 +1,10 @@
 """Settings that no operator can have, each with what it is refused by."""
 
 import pytest
+import torch
 
 from operators.registry import OPERATORS
+from tests.operators.drawn import points
 
 # the least of each number
 LEAST = {
@@ -113,6 +115,23 @@ REFUSED = [
     ("xd", {"size": 8, "kernel": 4}, "got size=8, kernel=4"),
     ("xd", {"size": 8, "kernel": 9}, "got size=8, kernel=9"),
 ]
+# grids that an operator of these settings cannot take
+GRIDS = [
+    ("cno", {"dim": 2, "levels": 2}, (9, 3), "levels=2 needs at least 4 points .* axis, got 3"),
+    ("f-fno", {"modes": 5}, (14, 8), "5 modes need an axis of at least 10 points, got 8"),
+    ("fno", {"modes": 5}, (8,), "5 modes need a grid of at least 10 points, got 8"),
+    ("fno", {"dim": 2, "modes": 4, "frame_channels": 1, "out_channels": 7}, (9, 8),
+     "4 modes need a grid of at least 8 points, got 9 x 8 x 7"),
+    ("galerkin-transformer", {"modes": 16}, (31,), "a grid of at least 32 points, got 31"),
+    ("galerkin-transformer", {"dim": 2, "modes": 12}, (30, 23),
+     "12 modes need a grid of at least 24 points, got 30 x 23"),
+    ("galerkin-transformer-2d", {"modes": 4}, (7, 7), "a grid of at least 8 points, got 7 x 7"),
+    ("ht-net", {"patch": 6, "stride": 4}, (9, 3), "patch=6 needs at least 4 points .* got 3"),
+    ("mwt", {"dim": 2, "coarsest": 2}, (8, 4), "more than 4 points along each axis, got 4"),
+    ("unet", {"dim": 1, "levels": 2, "normalization": "instance"}, (4,),
+     "levels=2 needs an axis of more than 4 points, got 4"),
+    ("xd", {"dim": 1, "size": 8}, (9,), "size=8 is for at most 8 points along each axis, got 9"),
+]  # fmt: skip
 
 
 def refused(name, settings, message):
@@ -123,6 +142,13 @@ def refused(name, settings, message):
 @pytest.mark.parametrize(("name", "settings", "message"), REFUSED)
 def test_settings_that_cannot_be_are_refused(name, settings, message):
     refused(name, settings, message)
+
+
+@pytest.mark.parametrize(("name", "settings", "grid", "message"), GRIDS)
+def test_grids_that_cannot_be_are_refused(name, settings, grid, message):
+    model = OPERATORS[name].operator(**settings)
+    with pytest.raises(ValueError, match=message):
+        model(torch.zeros(1, *grid, 1), points(*grid, dtype=torch.float32))
 
 
 @pytest.mark.parametrize("name", LEAST)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from operators.models.fno import FNO
-from operators.models.scot import CosineAttention, Norm, ScOT, fourier_resized
+from operators.models.scot import CosineAttention, ScOT, fourier_resized
 from operators.training.start import StartError, renamed, start_from
 from tests.operators.drawn import points, same, shaken
 from tests.oracles.plain_scot import PlainScOT
@@ -55,22 +55,6 @@ def test_released_names_and_shapes_are_those_of_poseidon_t():
     here = {renamed(model, name): shape for name, shape in RELEASED.items()}
     assert len(here) == len(RELEASED)
     assert here == {name: [*tensor.shape] for name, tensor in model.state_dict().items()}
-
-
-def test_norm_whose_weights_do_not_depend_on_time_is_a_layer_norm():
-    torch.manual_seed(0)
-    timed, plain = Norm(6, timed=True).double(), torch.nn.LayerNorm(6).double()
-    u, t = torch.randn(2, 3, 3, 6, dtype=torch.float64), torch.rand(2, 1, dtype=torch.float64)
-    with torch.no_grad():
-        plain.weight.uniform_(), plain.bias.uniform_()
-        assert not torch.allclose(timed(u, t), timed(u, t + 1))
-        for linear, parameter in ((timed.weight, plain.weight), (timed.bias, plain.bias)):
-            linear.weight.zero_()
-            linear.bias.copy_(parameter)
-    torch.testing.assert_close(timed(u, t), plain(u))
-    untimed = Norm(6, timed=False).double()
-    untimed.load_state_dict(plain.state_dict())
-    torch.testing.assert_close(untimed(u, t), plain(u))
 
 
 def test_time_is_the_last_channel_or_one():

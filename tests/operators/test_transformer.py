@@ -78,15 +78,6 @@ def test_equals_the_plain_transcription(dim, attention, normalization, activatio
     torch.testing.assert_close(model(a, x), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_projections_start_as_xavier_without_a_diagonal():
-    torch.manual_seed(0)
-    weight = Transformer().layers[0].attention.project.weight.detach()
-    bound = math.sqrt(3 / 128)
-    assert float(weight.abs().max()) == pytest.approx(bound, rel=0.01)
-    # of 3 · 128 draws of deviation 0.09, whose mean deviates by 0.005
-    assert abs(float(weight.diagonal(dim1=1, dim2=2).mean())) < 0.02
-
-
 def test_periodic_coordinates_are_the_same_at_both_ends():
     model = small(coordinates="periodic", dim=2).double()
     ends = torch.tensor([[[0.0, 0.3]], [[1.0, 0.3]]], dtype=torch.float64)

@@ -28,29 +28,6 @@ def attention(dim, projection, padding="zeros"):
     return shaken(PhysicsAttention(8, 2, 3, (projected(), projected())))
 
 
-def test_shares_of_a_point_sum_to_one_over_the_slices():
-    module = attention(2, "convolution")
-    w = module.weights(torch.randn(2, 5, 4, 8, dtype=torch.float64))
-    assert w.shape == (2, 2, 20, 3)
-    assert (w > 0).all()
-    torch.testing.assert_close(w.sum(-1), torch.ones(2, 2, 20, dtype=torch.float64))
-
-
-def test_tokens_are_means_over_the_slices():
-    module = attention(1, "linear")
-    w = torch.rand(2, 2, 7, 3, dtype=torch.float64)
-    f = torch.randn(2, 2, 7, 4, dtype=torch.float64)
-    t = module.tokens(w, f)
-    for g in range(3):
-        total = w[..., g].sum(-1)
-        expected = sum(w[:, :, j, g, None] * f[:, :, j] for j in range(7))
-        torch.testing.assert_close(t[:, :, g], expected / (total + 1e-5)[..., None])
-    # of a constant: the constant, except the 1e-5 beside a sum of order one
-    torch.testing.assert_close(
-        module.tokens(w, torch.ones_like(f)), torch.ones(2, 2, 3, 4).double(), atol=1e-4, rtol=0
-    )
-
-
 def neighbours(u, convolution, wrap):
     """Convolution with 3 weights along each axis as a sum over the points around each one."""
     weight, bias = convolution.weight, convolution.bias
@@ -128,18 +105,6 @@ def test_lattice_positions_are_distances_to_its_points():
     torch.testing.assert_close(p[0, 0], torch.tensor(expected))
     assert float(p[1, 0, -1]) == 0
     assert Transolver(dim=1, depth=1).positions(points(4)).shape == (4, 8)
-
-
-def test_map_to_slices_starts_orthogonal_and_the_others_small():
-    torch.manual_seed(0)
-    for orthogonal in (True, False):
-        module = Transolver(depth=1, orthogonal=orthogonal).blocks[0].attention
-        gram = module.slices.weight.mT @ module.slices.weight  # 64 slices, 16 features
-        assert torch.allclose(gram, torch.eye(16), atol=1e-5) == orthogonal
-        # 16,384 draws: the deviation of their deviation is 0.6 %
-        assert float(module.out.weight.detach().std()) == pytest.approx(0.02, rel=0.03)
-        assert torch.count_nonzero(module.out.bias.detach()) == 0
-        assert torch.equal(module.temperature.detach(), torch.full((8, 1, 1), 0.5))
 
 
 def test_slices_of_half_precision_are_summed_in_single():

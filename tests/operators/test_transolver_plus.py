@@ -30,23 +30,6 @@ def test_is_the_released_operator_with_its_gradients(noisy):
     same_as_copy(u, expected, model, plain)
 
 
-def test_predictions_are_not_random_and_steps_of_training_are():
-    model, (a, x) = small(), cloud()
-    assert not torch.allclose(model(a, x), model(a, x), rtol=1e-3)
-    model.eval()
-    assert torch.equal(model(a, x), model(a, x))
-
-
-def test_without_noise_training_is_evaluation(monkeypatch):
-    """-log(-log U) is 0 where U is 1/e; 1e-8 stands beside it."""
-    model, (a, x) = small(), cloud()
-    monkeypatch.setattr(
-        torch, "rand_like", lambda u, dtype=None: torch.full_like(u, math.exp(-1), dtype=dtype)
-    )
-    found = model(a, x)
-    torch.testing.assert_close(found, model.eval()(a, x), rtol=1e-6, atol=1e-6)
-
-
 def test_noise_has_the_law_of_gumbel():
     torch.manual_seed(0)
     draws = gumbel(torch.zeros(200_000, dtype=torch.float64))
@@ -57,32 +40,6 @@ def test_noise_has_the_law_of_gumbel():
     assert float(below) == pytest.approx(math.exp(-math.exp(-1)), abs=0.006)
     assert bool(gumbel(torch.zeros(1000).bfloat16()).isfinite().all())
     assert gumbel(torch.zeros(2).bfloat16()).dtype == torch.float32
-
-
-def test_cold_slices_are_chosen_with_the_probabilities_of_a_softmax():
-    """At the lowest temperature each point is in one slice, the one whose logit plus noise is
-    largest: the softmax of the logits, whatever they were divided by."""
-    attention = EideticAttention(4, 1, 3).double()
-    with torch.no_grad():
-        attention.slices.weight.zero_()
-        attention.slices.bias.copy_(torch.tensor([0.0, 1.0, -1.0]))
-        attention.offset.fill_(-1.0)  # below the bound
-    torch.manual_seed(0)
-    w = attention.weights(torch.zeros(1, 1, 100_000, 4, dtype=torch.float64))
-    assert float((w.amax(-1) > 0.99).double().mean()) > 0.95
-    expected = torch.tensor([0.0, 1.0, -1.0], dtype=torch.float64).softmax(0)
-    # five deviations of a share of 100,000 draws
-    torch.testing.assert_close(w.mean(dim=(0, 1, 2)), expected, rtol=0, atol=0.008)
-
-
-@pytest.mark.parametrize("noisy", [False, True])
-def test_shares_of_a_point_sum_to_one(noisy):
-    attention = shaken(EideticAttention(12, 3, 5)).train(noisy)
-    w = attention.weights(torch.randn(2, 3, 7, 4, dtype=torch.float64))
-    torch.testing.assert_close(w.sum(-1), torch.ones(2, 3, 7, dtype=torch.float64))
-    assert w.min() > 0
-    half = attention.bfloat16().weights(torch.randn(2, 3, 7, 4).bfloat16())
-    assert half.dtype == torch.float32
 
 
 def test_temperature_is_bounded_below_and_belongs_to_the_point():
@@ -100,10 +57,3 @@ def test_temperature_is_bounded_below_and_belongs_to_the_point():
     ]
     expected = (attention.temperature(x) + 1.0)[0, 0, :, 0]
     torch.testing.assert_close(torch.stack(ratio), expected)
-
-
-@pytest.mark.parametrize("orthogonal", [True, False])
-def test_map_to_slices_starts_orthogonal_or_small(orthogonal):
-    module = TransolverPlus(depth=1, orthogonal=orthogonal).blocks[0].attention
-    gram = module.slices.weight.mT @ module.slices.weight
-    assert torch.allclose(gram, torch.eye(16), atol=1e-5) == orthogonal

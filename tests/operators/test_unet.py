@@ -30,13 +30,6 @@ def test_is_the_released_one(sizes, normalization, training):
     same(model(a, x), plain_unet(model, features), model, atol=1e-8)
 
 
-def test_an_instance_of_one_point_is_refused():
-    model = small(dim=1, levels=2, normalization="instance").eval()
-    assert model(torch.randn(2, 5, 1), nodes(5).float()).shape == (2, 5, 1)
-    with pytest.raises(ValueError, match="levels=2 needs an axis of more than 4 points, got 4"):
-        model(torch.randn(2, 4, 1), nodes(4).float())
-
-
 def test_what_stands_after_the_last_points_is_zero():
     """Of a grid that is filled up the output is that of the grid with these zeros."""
     model = shaken(small(coordinates="none", levels=2)).eval()

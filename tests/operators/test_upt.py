@@ -90,18 +90,6 @@ def test_places_on_the_curve_are_bits_in_turn(dim):
         assert place == int(expected, 2)
 
 
-def test_supernodes_are_as_dense_as_the_points():
-    """One in each quarter of a square, of two such in the half that has twice as many points."""
-    axis = (torch.arange(8) + 0.5) / 8
-    x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1).flatten(0, 1)
-    chosen = x[supernodes(x[None], 4, False).index[0]]
-    assert sorted((2 * chosen).floor().tolist()) == [[0, 0], [0, 1], [1, 0], [1, 1]]
-    upper = x[x[:, 1] > 0.5]
-    twice = torch.cat([x, upper + 1e-3])
-    high = twice[supernodes(twice[None], 12, False).index[0]][:, 1] > 0.5
-    assert int(high.sum()) == 8
-
-
 def test_supernodes_are_a_function_of_the_set_of_points():
     x, order = cloud(200), torch.randperm(200)
     chosen = supernodes(x[None], 17, False).index[0]
@@ -111,16 +99,6 @@ def test_supernodes_are_a_function_of_the_set_of_points():
     assert torch.equal(
         supernodes(torch.tensor([3.0, 7.0]) * x[None] - 2, 17, False).index[0], chosen
     )
-
-
-def test_supernodes_of_a_grid_stay_as_it_is_refined():
-    def places(n):
-        axis = torch.arange(n, dtype=torch.float64) / n
-        x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1).flatten(0, 1)
-        return x[supernodes(x[None], 16, False).index[0]]
-
-    assert torch.equal(places(16), places(32))
-    assert torch.equal(places(16).float(), places(64).float())
 
 
 @pytest.mark.parametrize("random", [False, True])
@@ -179,30 +157,3 @@ def test_scaled_coordinates_do_not_see_place_and_size_of_the_domain():
     torch.testing.assert_close(model(a, scale * x + place, scale * y + place), model(a, x, y))
     other = small(scaling="unit")
     assert not torch.allclose(other(a, 0.9 * x, 0.9 * y), other(a, x, y))
-
-
-def test_a_value_beyond_all_neighbourhoods_has_no_influence():
-    model = small(radius=0.05)
-    x, a = cloud(40), torch.randn(1, 40, 1, dtype=torch.float64, requires_grad=True)
-    (seen,) = torch.autograd.grad(model(a, x).square().sum(), a)
-    chosen = x[supernodes(x[None], 6, False).index[0]]
-    near = (torch.cdist(x, chosen) <= 0.05).any(1)
-    assert 6 <= int(near.sum()) < 40
-    assert torch.equal(seen[0, :, 0] != 0, near)
-
-
-def test_weights_start_by_the_law_of_glorot():
-    """Twice as large where a enters; biases 0; the latent tokens normal, cut off at 2."""
-    torch.manual_seed(0)
-    model = UPT(latents=500)
-    layers = (model.messages.pair, model.pool.attention.key, model.widen, model.messages.embed[2])
-    for layer, gain in zip(layers, (1, 1, 1, 2), strict=True):
-        weight = layer.weight.detach()
-        bound = gain * math.sqrt(6 / sum(weight.shape))
-        assert 0.99 * bound < float(weight.abs().max()) <= bound
-        assert abs(float(weight.std()) / (bound / math.sqrt(3)) - 1) < 0.03
-        assert not layer.bias.any()
-    latents = model.latents.detach()
-    assert 1.9 < float(latents.abs().max()) <= 2
-    # the variance of a normal variable that is cut off at 2 is 0.774
-    assert float(latents.var()) == pytest.approx(0.774, abs=0.02)

@@ -70,11 +70,6 @@ def test_is_the_released_network_written_out(sizes, training):
     same(model(a, x), plain_xd(model, a, x), [a, *model.parameters()], rtol=1e-8, atol=1e-8)
 
 
-def test_refuses_grids_that_are_too_fine():
-    with pytest.raises(ValueError, match="size=8 is for at most 8 points along each axis, got 9"):
-        small()(torch.zeros(1, 9, 1).double(), points(9))
-
-
 class ComplexProducts(TorchDispatchMode):
     """Counts products of complex numbers: exact ones, and those in the precision of others."""
 
