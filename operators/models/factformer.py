@@ -105,11 +105,7 @@ class Block(nn.Module):
         self.means = nn.Linear(width, width, bias=False)
         scale = features**-0.5 if multiplier > 4 else 1.0
         self.kernels = nn.ModuleList(AxisKernel(width, heads, features, scale) for _ in range(dim))
-        self.out = nn.Sequential(
-            nn.Linear(heads * head_features, width, bias=False),
-            nn.GELU(),
-            nn.Linear(width, width, bias=False),
-        )
+        self.out = mlp(heads * head_features, width, width, bias=False)
 
     def forward(self, u: Function, axes: list[Coordinate]) -> Function:
         u, grid = self.norm(u), range(1, u.ndim - 1)

@@ -26,6 +26,7 @@ from operators.nn.neighbours import (
     summed,
     within_box,
 )
+from operators.nn.pointwise import mlp
 from operators.nn.tokens import (
     Positions,
     Real,
@@ -66,10 +67,7 @@ class Neighbourhoods(nn.Module):
         attention: Literal["cosine", "dot"],
     ) -> None:
         super().__init__()
-        kernel: list[nn.Module] = [nn.Linear(2 * dim, hidden)]
-        for _ in range(depth - 1):
-            kernel += [nn.GELU(), nn.Linear(hidden, hidden)]
-        self.kernel = nn.Sequential(*kernel, nn.GELU(), nn.Linear(hidden, channels))
+        self.kernel = mlp(2 * dim, *[hidden] * depth, channels)
         self.query = nn.Linear(dim, 64) if attention == "dot" else None
         self.key = nn.Linear(dim, 64, bias=False) if attention == "dot" else None
         self.geometry = nn.Sequential(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from operators.base import MESHES, Function, Mask, Points, Preset, Targets, at_least, check_input
 from operators.nn.pointwise import Convolution, mlp, start_truncated
 from operators.nn.resample import stretched
+from operators.nn.slices import Block
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 from operators.nn.tokens import Coordinates, PointOperator, Positions, check_heads
 from operators.nn.windows import joined, windows
@@ -54,20 +55,6 @@ class WindowAttention(nn.Module):
         return self.out(joined((matrix @ v).transpose(-3, -2).flatten(-2), self.window))
 
 
-class Block(nn.Module):
-    """u <- u + attention(LN(u)), u <- u + MLP(LN(u))."""
-
-    def __init__(self, dim: int, width: int, heads: int, window: int) -> None:
-        super().__init__()
-        self.attention = WindowAttention(dim, width, heads, window)
-        self.mlp = mlp(width, 4 * width, width)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-
-    def forward(self, u: Function) -> Function:
-        u = u + self.attention(self.norm1(u))
-        return u + self.mlp(self.norm2(u))
-
-
 class WindowPyramid(nn.Module):
     """Blocks on each of several grids, from fine to coarse, and the sum of all on the finest.
 
@@ -84,7 +71,10 @@ class WindowPyramid(nn.Module):
         super().__init__()
         widths, points = [width << i for i in range(levels)], 2**dim
         self.blocks = nn.ModuleList(
-            nn.Sequential(*(Block(dim, c, heads, window) for _ in range(blocks))) for c in widths
+            nn.Sequential(
+                *(Block(c, WindowAttention(dim, c, heads, window), 4 * c) for _ in range(blocks))
+            )
+            for c in widths
         )
         self.down = nn.ModuleList(
             nn.Sequential(nn.LayerNorm(points * c), nn.Linear(points * c, 2 * c, bias=False))

@@ -7,7 +7,6 @@ commit f1111b3, folder uniform_grids.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from operators.base import Preset, at_least
 from operators.nn.attention import galerkin
 from operators.nn.dropout import Dropout
-from operators.nn.pointwise import GEGLU
+from operators.nn.pointwise import GEGLU, mlp
 from operators.nn.rotary import RandomWaves, rotated
 from operators.nn.tokens import (
     Coordinates,
@@ -139,21 +138,17 @@ class Block(nn.Module):
         return u + self.drop(self.mlp(u))
 
 
-def chain(*features: int) -> nn.Sequential:
-    """Linear maps without bias, GELU between."""
-    layers = [nn.Linear(i, o, bias=False) for i, o in itertools.pairwise(features)]
-    return nn.Sequential(*[part for one in layers for part in (nn.GELU(), one)][1:])
-
-
 def queries(decoder: str, latent: int, dim: int, scale: float) -> nn.Sequential:
     """What the decoders ask with, made of random waves of the points."""
     twice = 2 * latent
     if decoder == "points":
-        return nn.Sequential(RandomWaves(dim, latent, scale), chain(latent, latent, latent))
+        return nn.Sequential(
+            RandomWaves(dim, latent, scale), mlp(latent, latent, latent, bias=False)
+        )
     waves = RandomWaves(dim, twice, scale)
     if decoder == "residual":
-        return nn.Sequential(waves, nn.GELU(), chain(twice, latent))
-    return nn.Sequential(waves, chain(twice, twice, latent))
+        return nn.Sequential(waves, nn.GELU(), mlp(twice, latent, bias=False))
+    return nn.Sequential(waves, mlp(twice, twice, latent, bias=False))
 
 
 class PointDecoder(nn.Module):
@@ -163,7 +158,7 @@ class PointDecoder(nn.Module):
         super().__init__()
         half = latent // 2
         self.head = nn.Sequential(
-            chain(latent + dim, latent, half), nn.GELU(), nn.Linear(half, outputs)
+            mlp(latent + dim, latent, half, bias=False), nn.GELU(), nn.Linear(half, outputs)
         )
 
     def forward(self, u: Tokens, y: Float[Tensor, "batch n dim"]) -> Float[Tensor, "batch n _"]:
@@ -176,11 +171,15 @@ class ResidualDecoder(nn.Module):
     def __init__(self, latent: int, depth: int, outputs: int) -> None:
         super().__init__()
         half = latent // 2
-        self.steps = nn.ModuleList(chain(latent, latent, latent, latent) for _ in range(depth))
+        self.steps = nn.ModuleList(
+            mlp(latent, latent, latent, latent, bias=False) for _ in range(depth)
+        )
         for module in self.steps.modules():
             if isinstance(module, nn.Linear):
                 start_near_identity(module.weight.data)
-        self.head = nn.Sequential(chain(latent, half), nn.GELU(), nn.Linear(half, outputs))
+        self.head = nn.Sequential(
+            mlp(latent, half, bias=False), nn.GELU(), nn.Linear(half, outputs)
+        )
 
     def forward(self, u: Tokens, y: Float[Tensor, "batch n dim"]) -> Float[Tensor, "batch n _"]:
         for step in self.steps:
@@ -197,10 +196,12 @@ class MarchingDecoder(nn.Module):
         self.outputs, self.own = outputs, own or outputs
         self.expand = nn.Linear(latent, twice)
         self.norms = nn.ModuleList(nn.LayerNorm(twice) for _ in range(depth))
-        self.steps = nn.ModuleList(chain(twice + dim, twice, twice, twice) for _ in range(depth))
+        self.steps = nn.ModuleList(
+            mlp(twice + dim, twice, twice, twice, bias=False) for _ in range(depth)
+        )
         self.head = nn.Sequential(
             nn.LayerNorm(twice),
-            chain(twice, latent, latent),
+            mlp(twice, latent, latent, bias=False),
             nn.GELU(),
             nn.Linear(latent, self.own),
         )

@@ -26,6 +26,7 @@ from operators.base import (
     at_least,
     check_input,
 )
+from operators.nn.pointwise import mlp
 from operators.nn.precision import widened
 from operators.nn.resample import resized
 from operators.nn.tokens import check_heads, merged, split
@@ -155,9 +156,7 @@ class Block(nn.Module):
         self.shift = shift
         self.attention = CosineAttention(width, heads, window)
         self.norm1, self.norm2 = Norm(width, timed), Norm(width, timed)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width)
-        )
+        self.mlp = mlp(width, ratio * width, width)
 
     def forward(self, u: Field, t: Times) -> Field:
         u = u + self.norm1(self.attention(u, self.shift), t)

@@ -8,7 +8,6 @@ arXiv:2402.12365; code in github.com/ml-jku/UPT.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch
@@ -41,12 +40,6 @@ def _sizes(narrow: int, narrow_heads: int, width: int, heads: int) -> dict[str, 
             "decoder_heads": narrow_heads}  # fmt: skip
 
 
-def chain(*features: int) -> nn.Sequential:
-    """Linear maps with GELU between them."""
-    maps = [nn.Linear(before, after) for before, after in pairwise(features)]
-    return nn.Sequential(maps[0], *(layer for last in maps[1:] for layer in (nn.GELU(), last)))
-
-
 class Messages(nn.Module):
     """v(s) = mean of W₃ GELU(W₂ GELU(W₁ [f(p), f(s)])) over the points p near a supernode s.
 
@@ -63,7 +56,7 @@ class Messages(nn.Module):
     ) -> None:
         super().__init__()
         self.radius, self.neighbours, self.extent = radius, neighbours, extent
-        self.embed = chain(in_channels, width, width, width)
+        self.embed = mlp(in_channels, width, width, width)
         self.pair = nn.Linear(2 * width, 2 * width)
         self.hidden = nn.Linear(2 * width, width)
         self.out = nn.Linear(width, width)
@@ -231,7 +224,7 @@ class UPT(TokenOperator):
         stages = [[nn.Linear(width, width)] + [Block(width, heads) for _ in range(n)]
                   for n in (depth, decoder_depth)]  # fmt: skip
         self.approximator, self.decoder = (nn.Sequential(*stage) for stage in stages)
-        self.query = chain(decoder_width, 4 * decoder_width, 4 * decoder_width, decoder_width)
+        self.query = mlp(decoder_width, 4 * decoder_width, 4 * decoder_width, decoder_width)
         self.narrow = nn.Linear(width, decoder_width)
         self.ask = CrossBlock(decoder_width, decoder_heads)
         self.head = nn.Sequential(

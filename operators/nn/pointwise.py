@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 from jaxtyping import Float
@@ -10,9 +11,10 @@ from torch import Tensor, nn
 from operators.base import Function
 
 
-def mlp(in_features: int, hidden: int, out_features: int) -> nn.Sequential:
-    """W₂ GELU(W₁ u + b₁) + b₂ at each point."""
-    return nn.Sequential(nn.Linear(in_features, hidden), nn.GELU(), nn.Linear(hidden, out_features))
+def mlp(*features: int, bias: bool = True) -> nn.Sequential:
+    """Linear maps from each number of features to the next, GELU between them, at each point."""
+    maps = [nn.Linear(*pair, bias=bias) for pair in pairwise(features)]
+    return nn.Sequential(*[layer for each in maps for layer in (nn.GELU(), each)][1:])
 
 
 class ResidualMLP(nn.Module):

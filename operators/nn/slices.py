@@ -40,8 +40,8 @@ class Block(nn.Module):
         self.mlp = mlp(width, feedforward, width)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
 
-    def forward(self, u: Function, mask: Real | None = None) -> Function:
-        u = u + self.attention(self.norm1(u), mask)
+    def forward(self, u: Function, *mask: Real | None) -> Function:
+        u = u + self.attention(self.norm1(u), *mask)
         return u + self.mlp(self.norm2(u))
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, gelu, layer_norm, pad
 
-from operators.models.htnet import Block, HTNet, LocalSpectralLayer
+from operators.models.htnet import HTNet, LocalSpectralLayer
+from operators.nn.slices import Block
 
 RELEASED = ((0, 0), (1, 0), (0, 1), (1, 1))  # order of the points of a coarser grid
 OURS = ((0, 0), (0, 1), (1, 0), (1, 1))
