@@ -15,6 +15,7 @@ from torch import nn
 from operators.base import Preset, at_least
 from operators.nn.fourier import ACTIVATIONS, FourierLayer
 from operators.nn.grids import GridOperator, for_each_axis
+from operators.nn.pointwise import mlp
 from operators.nn.tokens import Coordinates
 
 SQUARE = {"modes": 12, "width": 32}
@@ -168,14 +169,11 @@ class FNO(GridOperator):
             raise ValueError(f"with frames along an axis modes is one number, got {modes}")
         sigma = ACTIVATIONS[activation]
 
-        def mlp(hidden: int, channels: int) -> nn.Module:
-            return nn.Sequential(nn.Linear(width, hidden), sigma(), nn.Linear(hidden, channels))
-
         self.lift = nn.Linear(self.features, width)
         layers: list[nn.Module] = []
         for _ in range(depth):
-            between = mlp(width, width) if channel_mlp else nn.Identity()
+            between = mlp(width, width, width, activation=sigma) if channel_mlp else nn.Identity()
             settings = width, modes, normalization, between, initialization, dropout
             layers += [FourierLayer(self.axes, *settings), sigma()]
         self.layers = nn.Sequential(*layers if last_activation else layers[:-1])
-        self.head = mlp(head_width, frame_channels or out_channels)
+        self.head = mlp(width, head_width, frame_channels or out_channels, activation=sigma)

@@ -25,6 +25,7 @@ from operators.base import (
 )
 from operators.nn.attention import GALERKIN, AttentionKind
 from operators.nn.encoder import attention_layers
+from operators.nn.pointwise import mlp
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralLayer
 from operators.nn.tokens import Coordinates, Positions, flattened
 
@@ -200,9 +201,7 @@ class GalerkinTransformer(Operator):
             feedforward_dropout, attention_dropout, eps, gain, diagonal,
         )  # fmt: skip
         if decoder == "pointwise":
-            self.decoder = nn.Sequential(
-                nn.Linear(width, width), nn.SiLU(), nn.Linear(width, out_channels)
-            )
+            self.decoder = mlp(width, width, out_channels, activation=nn.SiLU)
             return
         kind = SpectralConv1d if dim == 1 else SpectralConv2d
         self.decoder = nn.Sequential(

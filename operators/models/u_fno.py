@@ -206,8 +206,4 @@ class UFNO(GridOperator):
             else:
                 layers += [layer, sigma()]
         self.layers = nn.Sequential(*layers if last_activation else layers[:-1])
-        self.head = nn.Sequential(
-            nn.Linear(width, head_width),
-            sigma(),
-            nn.Linear(head_width, frame_channels or out_channels),
-        )
+        self.head = mlp(width, head_width, frame_channels or out_channels, activation=sigma)

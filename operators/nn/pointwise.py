@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from operators.base import Function
 
 
-def mlp(*features: int, bias: bool = True) -> nn.Sequential:
-    """Linear maps from each number of features to the next, GELU between them, at each point."""
+def mlp(*features: int, activation: type[nn.Module] = nn.GELU, bias: bool = True) -> nn.Sequential:
+    """Linear maps from each number of features to the next, activations between them."""
     maps = [nn.Linear(*pair, bias=bias) for pair in pairwise(features)]
-    return nn.Sequential(*[layer for each in maps for layer in (nn.GELU(), each)][1:])
+    return nn.Sequential(*[layer for each in maps for layer in (activation(), each)][1:])
 
 
 class ResidualMLP(nn.Module):
