@@ -13,13 +13,15 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Preset
+from operators.base import Preset, at_least
+from operators.nn.grids import for_each_axis
 from operators.nn.position import (
     PositionAttention,
     SelfAttention,
     SelfPositionAttention,
     SquaredDistance,
     Values,
+    check_localities,
 )
 from operators.nn.tokens import (
     Coordinates,
@@ -196,18 +198,10 @@ class PiT(TokenOperator):
         super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
         points = 1 if isinstance(latent, str) else latent  # of "input" no mesh is made
-        sizes = points if isinstance(points, list) else [points] * dim
-        if depth < 0 or min(sizes, default=0) < 1:
-            raise ValueError(
-                f"expected latent >= 1, depth >= 0, got latent={latent}, depth={depth}"
-            )
-        if len(sizes) != dim:
-            raise ValueError(f"latent needs one number for each of {dim} axes, got {latent}")
-        for name, locality in (("encoder", encoder_locality), ("decoder", decoder_locality)):
-            if not 0 < locality <= 100:
-                raise ValueError(f"{name}_locality lies in (0, 100], got {locality}")
-        if scale != "diameter" and scale <= 0:
-            raise ValueError(f"scale must be positive, got {scale}")
+        sizes = for_each_axis("latent", points, dim)
+        at_least(1, latent=min(sizes))
+        at_least(0, depth=depth)
+        check_localities(encoder_locality=encoder_locality, decoder_locality=decoder_locality)
         own = latent == "input" or attention in ("self-position", "self-a")
         self.latent, self.other_points = None if own else sizes, not own
         if indices:

@@ -16,9 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Function, Mask, Points, Preset, Targets, at_least, check_input
+from operators.nn.grids import for_each_axis
 from operators.nn.normalization import InstanceNorm
 from operators.nn.pointwise import mlp
-from operators.nn.position import PositionAverage, SquaredDistance
+from operators.nn.position import PositionAverage, SquaredDistance, check_localities
 from operators.nn.tokens import Coordinates, PointOperator, Positions, flattened, mesh
 
 _CODE = "released code of 2025 (05d1c2d), train_{}.py"
@@ -151,18 +152,11 @@ class PiT2025(PointOperator):
         at_least(1, width=width, heads=heads, stride=stride)
         at_least(0, depth=depth)
         points = 1 if isinstance(latent, str) else latent  # of "output" no mesh is made
-        sizes = points if isinstance(points, list) else [points] * dim
-        if len(sizes) != dim or min(sizes) < 1:
-            raise ValueError(
-                f"latent needs one number for each of {dim} axes, at least 1, got {latent}"
-            )
+        sizes = for_each_axis("latent", points, dim)
+        at_least(1, latent=min(sizes))
         if stride > 1 and latent != "output":
             raise ValueError('stride is for latent "output"')
-        for name, locality in (("encoder", encoder_locality), ("decoder", decoder_locality)):
-            if not 0 < locality <= 100:
-                raise ValueError(f"{name}_locality lies in (0, 100], got {locality}")
-        if not scale > 0:
-            raise ValueError(f"scale must be positive, got {scale}")
+        check_localities(encoder_locality=encoder_locality, decoder_locality=decoder_locality)
         self.latent, self.stride = None if latent == "output" else sizes, stride
         # of a mesh over n - 1 steps: j/(n - 1) = (j/n) n/(n - 1)
         self.stretch = [n / (n - 1) if ends and n > 1 else 1.0 for n in sizes]

@@ -46,6 +46,10 @@ class SquaredDistance:
     periodic: bool
     scale: float
 
+    def __post_init__(self) -> None:
+        if not self.scale > 0:
+            raise ValueError(f"scale must be positive, got {self.scale}")
+
     def __call__(self, y: Targets, x: Points) -> Float[Tensor, "*batch m n"]:
         d = y.new_zeros(y.shape[-2], x.shape[-2])
         # axis by axis: no (m, n, dim) tensor, and no cancellation as in |y|² - 2xy + |x|²
@@ -55,6 +59,13 @@ class SquaredDistance:
                 difference = difference - difference.round()
             d = d + difference.square()
         return d / self.scale
+
+
+def check_localities(**localities: float) -> None:
+    """Raise ValueError where one of the percentages of points is none."""
+    for name, locality in localities.items():
+        if not 0 < locality <= 100:
+            raise ValueError(f"{name} lies in (0, 100], got {locality}")
 
 
 def neighbours(

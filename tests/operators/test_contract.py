@@ -332,6 +332,8 @@ ALL = [(label, dim) for label, dims in DIMS.items() for dim in dims]
 PLAIN = {case.name: label for label, case in reversed(CASES.items())}
 # of each operator, in its lowest dimension
 FIRST = {name: (label, min(DIMS[label])) for name, label in PLAIN.items()}.values()
+# all layers of each operator in its lowest dimension
+LOWEST = {(label, min(dims)) for label, dims in DIMS.items()}
 # each operator in each dimension, its other layers in the highest one; the rest is slow
 QUICK = {(label, dim) for label, dim in ALL if label in PLAIN.values() or dim == DIMS[label][-1]}
 # the families that learn in `make test`; the others do in `make validate`
@@ -495,7 +497,7 @@ def test_a_step_never_waits_for_values(label, dim):
     assert watch.waits == set()
 
 
-@those(lambda case: not case.no_limit)
+@those(lambda case: not case.no_limit, LOWEST)
 def test_values_converge_as_the_grid_is_refined(label, dim):
     """Halving the spacing of a smooth function changes little; or the table says why not."""
     smooth = "coordinates" in declared(label).arguments
