@@ -27,7 +27,8 @@ from pdegen.making.generate import generate
 from pdegen.numerics.chain import solve_chain
 from pdegen.numerics.device import constant, empty, samples_at_once, zeros
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.store.store import Store, lay_out
+from pdegen.store.reading import Store
+from pdegen.store.writing import lay_out
 from pipelines.studies.cost import Clock, clock_of
 
 WORKERS = 2
@@ -218,7 +219,7 @@ class Generation:
         recipe = recipe.with_overrides({"samples": samples})
         with tempfile.TemporaryDirectory() as folder:
             store = generate(recipe, f"{folder}/first", on, workers=WORKERS)
-            values = {name: np.asarray(store.array(name)) for name in store.variables}
+            values = {name: store.values(name) for name in store.variables}
             size = sum(v.nbytes for v in values.values())
             jobs = {
                 "job": lambda: generate(recipe, _new(folder), on, workers=WORKERS),

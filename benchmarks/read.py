@@ -17,8 +17,9 @@ from benchmarks.timing import Say, interleaved, ratio, rounded
 from operators.data import StreamedPairs, open_pairs
 from pdegen.domains import CellGrid
 from pdegen.making.contents import provenance
-from pdegen.store.layout import Coordinate, Layout, Variable
-from pdegen.store.store import lay_out
+from pdegen.store.layout import Layout
+from pdegen.store.variables import Coordinate, Variable
+from pdegen.store.writing import lay_out, seal, write_shard
 from pipelines.studies.cost import clock_of
 
 _NAMES = ("a", "u")
@@ -101,8 +102,8 @@ class Reading:
         for shard in range(made.shards):
             u = rng.standard_normal((len(made.shard_range(shard)), n, n), dtype=np.float32)
             a = np.where(np.cumsum(u, axis=1) > 0, np.float32(12), np.float32(3))
-            made.write_shard(shard, {"a": a, "u": u})
-        made.seal()
+            write_shard(made, shard, {"a": a, "u": u})
+        seal(made)
 
     def with_zarr_alone(self, group: zarr.Group) -> None:
         """All shards of both variables, one after another."""

@@ -28,11 +28,12 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from operators.data import StreamedPairs, open_pairs
-from operators.data.digests import sound
 from operators.training.memory import keep_memory
 from pdegen.making.contents import layout
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.store.store import Store, lay_out
+from pdegen.store.reading import Store
+from pdegen.store.shards import sound
+from pdegen.store.writing import encoded, lay_out, seal, write_shard
 
 CODECS = ("lz4", "zstd", "none")
 _BATCH = 8
@@ -98,8 +99,8 @@ def _stored(recipe: Recipe, codec: str, some: Mapping[str, np.ndarray], folder: 
     """A sealed store in which the samples come again and again."""
     store = lay_out(f"{folder}/{codec}", layout(recipe.with_overrides({"codec": codec})))
     for shard in range(store.shards):
-        store.write_shard(shard, _repeated(some, store.shard_range(shard)))
-    store.seal()
+        write_shard(store, shard, _repeated(some, store.shard_range(shard)))
+    seal(store)
     return store
 
 
@@ -110,13 +111,13 @@ def _repeated(some: Mapping[str, np.ndarray], samples: range) -> dict[str, np.nd
 def _writes(store: Store, some: Mapping[str, np.ndarray]) -> Callable[[], object]:
     """Encodes all shards, with records; nothing is put on the disk."""
     shards = [_repeated(some, store.shard_range(shard)) for shard in range(store.shards)]
-    return lambda: [store.encoded(shard, values, {}) for shard, values in enumerate(shards)]
+    return lambda: [encoded(store, shard, values, {}) for shard, values in enumerate(shards)]
 
 
 def _with_h5py(store: Store, folder: str, samples: int) -> dict[str, Callable[[], object]]:
     with h5py.File(f"{folder}/plain.h5", "w") as file:
         for name in ("a", "u"):
-            file[name] = np.asarray(store.array(name)[:samples])
+            file[name] = np.asarray(store.values(name)[:samples])
     order = np.random.default_rng(0).permutation(samples)
 
     def blocks(size: int) -> Iterator[np.ndarray]:

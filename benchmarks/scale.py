@@ -26,11 +26,14 @@ import numpy as np
 
 from pdegen.making.contents import provenance
 from pdegen.making.engines import Pool, pool
-from pdegen.making.generate import Job, Options, RecipeJob, _shard, write
+from pdegen.making.generate import Options, _shard, write
+from pdegen.making.job import Job, RecipeJob
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store import lock
-from pdegen.store.layout import Coordinate, Layout, Variable
-from pdegen.store.store import Store, lay_out
+from pdegen.store.layout import Layout
+from pdegen.store.reading import Store
+from pdegen.store.variables import Coordinate, Variable
+from pdegen.store.writing import lay_out, write_shard
 
 RECIPES = [
     ("burgers-r10", {"resolution": 512}, 256),
@@ -85,7 +88,7 @@ def costs(folder: Path) -> Iterator[dict[str, Any]]:
         start = time.perf_counter()
         values = job.compute(store, range(recipe.shard))
         computed = time.perf_counter()
-        record = store.write_shard(0, values)
+        record = write_shard(store, 0, values)
         written = time.perf_counter()
         stored = sum(store.objects.size(store.key(v, 0)) for v in store.variables)
         yield {

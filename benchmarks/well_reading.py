@@ -32,11 +32,11 @@ from benchmarks.extras import needed
 from benchmarks.history import show
 from benchmarks.timing import interleaved, ratio, rounded
 from operators.data import Batch, StreamedPairs, open_pairs
-from operators.data.digests import sound
 from operators.training.memory import keep_memory
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
+from pdegen.store.shards import sound
 
 BATCH = 8
 FIELDS_ALONE = {"return_grid": False, "boundary_return_type": None}
@@ -57,7 +57,7 @@ def write_well(path: Path, store: Store) -> None:
         })  # fmt: skip
         dimensions = file.create_group("dimensions")
         dimensions.attrs["spatial_dims"] = list(_AXES)
-        points = {name: np.asarray(store.array(name)[:]) for name in _AXES}
+        points = {name: store.values(name) for name in _AXES}
         for name, values in {"time": np.arange(2), **points}.items():
             dimensions.create_dataset(name, data=values.astype("f4")).attrs.update(once)
         for name, values in points.items():
@@ -74,7 +74,7 @@ def write_well(path: Path, store: Store) -> None:
             rows = store.shard_range(shard)
             for frame, name in enumerate(("a", "u")):
                 block = slice(rows.start, rows.stop)
-                frames[block, frame] = np.asarray(store.array(name)[block])
+                frames[block, frame] = np.asarray(store.values(name)[block])
 
 
 def epoch(pairs: StreamedPairs) -> Iterator[Batch]:

@@ -14,7 +14,7 @@ from pdegen.making import generate as generating
 from pdegen.making import verify as verifying
 from pdegen.making.verify import Verification
 from pdegen.recipe import Recipe, default_store, load_recipe, recipe_names
-from pdegen.store.store import StoreError, open_sealed
+from pdegen.store.reading import StoreError, open_sealed
 
 Place = str | PathLike[str]
 

@@ -11,7 +11,7 @@ from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.recipe import default_store
 from pdegen.store.objects import Objects
-from pdegen.store.store import StoreError
+from pdegen.store.reading import StoreError
 from pipelines.declared.experiment import Experiment, asked_for
 from pipelines.reports.report import write_report
 from pipelines.runs import run as runs

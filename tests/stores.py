@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from zarr.buffer.cpu import Buffer
+from zarr.storage import MemoryStore
 
-from pdegen.making.generate import Job
+from pdegen.making.job import Job
 from pdegen.making.verify import verify
+from pdegen.store.reading import Store, seal_in
 from pdegen.store.record import Record, Seal
 from pdegen.store.signed import mark, sha256
-from pdegen.store.store import Store
 
 
 def faults(store: Store | str) -> list[str]:
@@ -45,18 +47,27 @@ def objects_of(store: Store | str | Path) -> dict[str, bytes]:
 def resealed(store: Store) -> Store:
     """The store after its seal was made that of what is there now."""
     store = Store(store.url)
-    objects = {key: store.objects.read(key) for key in store.sealed_by().objects}
+    objects = {key: store.objects.read(key) for key in seal_in(store.objects).objects}
     records = [store.objects.read(Record.key(shard)) for shard in range(store.shards)]
-    marks = None if store.version == 2 else "".join(map(mark, records))
+    marks = "".join(map(mark, records))
     seal = Seal.of(objects, sha256(b"".join(records)), marks)
     store.objects.write(Seal.KEY, seal.encode())
     return store
 
 
-def unseal(store: Store) -> None:
+def unseal(store: Store) -> Store:
     """Open a sealed store for writing again, behind its back."""
-    with_attributes(store, sealed=False)
-    store.reread()
+    return with_attributes(store, sealed=False)
+
+
+def in_memory(objects: dict[str, bytes]) -> MemoryStore:
+    """Bytes by keys as Zarr reads them."""
+    return MemoryStore({key: Buffer.from_bytes(data) for key, data in objects.items()})
+
+
+def contents(memory: MemoryStore) -> dict[str, bytes]:
+    """What Zarr has written to memory, by keys."""
+    return {key: buffer.to_bytes() for key, buffer in memory._store_dict.items()}
 
 
 class Interrupt(BaseException):

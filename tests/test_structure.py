@@ -17,13 +17,8 @@ from tests import checked
 LONG = {
     "pdegen/domains.py": "three kinds of domains and their grids, which know each other",
     "pdegen/making/engines.py": "every scheduler has the same few calls; a reader compares them",
-    "pdegen/making/generate.py": "one job from its plan to its seal, in the order of its writes",
     "pdegen/equations/darcy/problem.py": "the tables of a recipe, then what the equation offers",
-    "pdegen/store/format.py": "the whole format in one place: what it may say, and each refusal",
-    "pdegen/store/objects.py": "one interface over files and object stores, with their retries",
-    "pdegen/store/store.py": "reading, writing and inspecting share what they know of a shard",
     "pdegen/equations/darcy/fenicsx/client.py": "the client's half of one protocol",
-    "operators/data/variables.py": "from bytes of a shard to rows of a batch, in one pass",
     "operators/data/task.py": "three tasks that share how they cut examples of samples",
     "pipelines/cli/stores.py": "one function for each command, most of it options",
     "pipelines/declared/benchmark.py": "one table: its cases, and each refusal of a declaration",

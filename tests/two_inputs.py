@@ -6,8 +6,9 @@ import numpy as np
 
 from pdegen.domains import PeriodicGrid
 from pdegen.making.contents import provenance
-from pdegen.store.layout import Coordinate, Layout, Variable
-from pdegen.store.store import lay_out
+from pdegen.store.layout import Layout
+from pdegen.store.variables import Coordinate, Variable
+from pdegen.store.writing import lay_out, seal, write_shard
 
 ROLES = {"u0": "input", "v": "input", "u": "target", "p": "target"}
 
@@ -38,6 +39,6 @@ def two_input_store(folder: Path, samples: int = 48, points: int = 64) -> str:
         },
     )
     store = lay_out(str(folder), layout)
-    store.write_shard(0, values, {})
-    store.seal()
+    write_shard(store, 0, values, {})
+    seal(store)
     return store.url

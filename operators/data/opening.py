@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 
 from operators.data.pairs import Pairs, quadrature
-from operators.data.store import DataError, SealedStore
+from operators.data.store import DataError, opened
 from operators.data.streaming import StreamedPairs, shards_within
 from operators.data.variables import (
     Resolution,
     Stacked,
     StoredVariable,
     Subsample,
+    array_of,
 )
 from pdegen.domains import Box, Domain
+from pdegen.store.reading import Store, StoreError
 
 BUFFER_BYTES = 2**28  # of shards that are shuffled together, where they are not all in memory
 
@@ -62,7 +64,7 @@ def open_pairs(
             split, a variable or the level is unknown, no sample is left, a resolution does not
             fit the store's, or axes differ from one variable to another.
     """
-    store = SealedStore.at(str(url))
+    store = opened(str(url))
     url, said = store.url, store.said
     if isinstance(split, str) and split not in said.splits:
         raise DataError(f"{url} has no split {split!r}: known are {', '.join(said.splits)}")
@@ -87,8 +89,11 @@ def open_pairs(
     samples = np.setdiff1d(np.arange(start, stop), said.skipped)
     if not len(samples):
         raise DataError(f"{url}: all samples {start} to {stop - 1} were skipped")
-    domain = store.domain(axes)
-    lines = [store.values[axis] for axis in axes] if isinstance(domain, Box) else None
+    try:
+        domain = store.domain(axes)
+    except StoreError as error:
+        raise DataError(str(error)) from None
+    lines = [store.coordinates[axis] for axis in axes] if isinstance(domain, Box) else None
     kept = Subsample.of(domain, resolution, target_resolution, url, lines)
     a, u, own = a.reduced(kept.input), u.reduced(kept.target), _own(store, domain, kept)
     first = domain.shape[0] if resolution is None else resolution
@@ -119,7 +124,7 @@ def open_pairs(
     )
 
 
-def _of_role(store: SealedStore, role: str) -> list[str]:
+def _of_role(store: Store, role: str) -> list[str]:
     """The functions of a role; positions are the inputs of a store that has no others. A store that
     names no roles has the input a and the target u."""
     described = store.description
@@ -137,9 +142,9 @@ def _names(wanted: str | Sequence[str]) -> list[str]:
     return [wanted] if isinstance(wanted, str) else [*wanted]
 
 
-def _axes(store: SealedStore, names: list[str]) -> tuple[str, ...]:
+def _axes(store: Store, names: list[str]) -> tuple[str, ...]:
     """The axes of the domain that all these functions have."""
-    known = {name: store.description.axes_of(store.array(name)) for name in names}
+    known = {name: store.description.axes_of(array_of(store, name)) for name in names}
     first, axes = next(iter(known.items()))
     for name, found in known.items():
         if not found:
@@ -152,7 +157,7 @@ def _axes(store: SealedStore, names: list[str]) -> tuple[str, ...]:
     return axes
 
 
-def _own(store: SealedStore, domain: Domain, kept: Subsample) -> dict[str, Stacked]:
+def _own(store: Store, domain: Domain, kept: Subsample) -> dict[str, Stacked]:
     """What differs by sample beside inputs and targets."""
     named = dict[str, list[str]]()
     for name, array in store.description.variables.items():

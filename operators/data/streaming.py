@@ -23,7 +23,7 @@ from torch import Tensor
 
 from operators.data.batch import Batch
 from operators.data.pairs import Blocks, Pairs, Samples, check_rank
-from operators.data.store import DataError, location
+from operators.data.store import DataError
 from operators.data.variables import Stacked
 from operators.seeds import generator
 from pdegen.domains import Cloud, Domain
@@ -219,12 +219,11 @@ class StreamedPairs(Samples):
         memory: list[list[np.ndarray]],
     ) -> Generator[list[np.ndarray], None, None]:
         """Fills the memories in turn, each while the one before is used."""
-        files, root = location(self.source["url"])
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="reading")
 
         def started(number: int) -> list[Future[None]]:
             return [
-                pool.submit(self._fill, files, root, entry, piece, epoch, values)
+                pool.submit(self._fill, entry, piece, epoch, values)
                 for piece, *rows in _in_rows(windows[number], memory[number % len(memory)])
                 for entry, values in zip(entries, rows, strict=True)
             ]
@@ -243,8 +242,6 @@ class StreamedPairs(Samples):
 
     def _fill(
         self,
-        files: Any,
-        root: str,
         entry: Stacked,
         piece: Piece,
         epoch: int | None,
@@ -252,10 +249,10 @@ class StreamedPairs(Samples):
     ) -> None:
         samples, altered = self.samples[piece.start : piece.stop], self.altered
         if entry is not self.a or altered is None:
-            entry.read(files, root, samples, out)
+            entry.read(samples, out)
             return
         values = np.empty((len(samples), *entry.shape), np.float32) if self.added else out
-        entry.read(files, root, samples, values)
+        entry.read(samples, values)
         out[...] = altered(values, piece, epoch)
 
     def _batch(self, a: Tensor, u: Tensor, *values: Tensor) -> Batch:

@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from operators.data.batch import Channel
-from operators.data.shards import Shards
-from operators.data.store import DataError, SealedStore, one_line
+from operators.data.store import DataError, one_line
 from pdegen.domains import Box, CellGrid, Domain
+from pdegen.store.reading import Array, Shards, Store
 
 Resolution = int | tuple[int, ...]
 Values = Any  # an array of NumPy or a tensor, of shape (batch, *channels, *grid)
@@ -162,7 +162,7 @@ class StoredVariable:
 
     @classmethod
     def of(
-        cls, store: SealedStore, name: str, level: float | None, axes: tuple[str, ...] = ()
+        cls, store: Store, name: str, level: float | None, axes: tuple[str, ...] = ()
     ) -> StoredVariable:
         """A variable on all its points.
 
@@ -175,7 +175,7 @@ class StoredVariable:
         Raises:
             DataError: If there is none, or it lacks the noise level.
         """
-        array = store.array(name)
+        array = array_of(store, name)
         between = array.dims[1 : len(array.dims) - len(axes)]
         order = [dim for dim in ("level", "time") if dim in between]
         if [*between[: len(order)]] != order:
@@ -183,20 +183,9 @@ class StoredVariable:
                 f"{store.url}: {name} has the axes {', '.join(array.dims)}: expected level, time, "
                 "channels in this order, and then those of space"
             )
-        shards = Shards(
-            key=name,
-            shape=array.chunk,
-            dtype=array.dtype.newbyteorder("<"),
-            chunks=array.shard[0] // array.chunk[0],
-            content=store.said.content,
-            job=store.description.job,
-            records=store.records,
-            checksums=array.checksums,
-            compressed=array.compressor != "none",
-        )
         picked = None
         if "level" in array.dims:
-            levels = store.values["level"].tolist()
+            levels = store.coordinates["level"].tolist()
             if level not in levels:
                 known = ", ".join(f"{v:g}" for v in levels)
                 lacks = f"has no noise level {level}: known are"
@@ -207,7 +196,8 @@ class StoredVariable:
             picked = levels.index(level)
         every = Strided((1,) * len(axes))
         channels = channels_of(store, name, len(axes))
-        return cls(store.url, shards, array.shape[1:], len(axes), picked, every, channels)
+        shards, row = store.shards_of(name), array.shape[1:]
+        return cls(store.url, shards, row, len(axes), picked, every, channels)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -216,66 +206,38 @@ class StoredVariable:
         first = len(sizes) - self.axes
         return (*self.reduction.shape(sizes[first:]), math.prod(sizes[:first]))
 
-    def read(
-        self,
-        files: Any,
-        root: str,
-        samples: Int[np.ndarray, " n"],
-        out: Float[np.ndarray, "n *grid c"],
-    ) -> None:
+    def read(self, samples: Int[np.ndarray, " n"], out: Float[np.ndarray, "n *grid c"]) -> None:
         """Read some samples of one shard.
 
         Args:
-            files: The file system of the store.
-            root: Path of the store in it.
             samples: Their numbers, rising.
             out: Where to, in float32.
 
         Raises:
             DataError: If the data are damaged, missing, or cannot be read.
         """
-        damaged = (
-            f"{self.url}: {self.shards.key}, samples {samples[0]} to {samples[-1]}: the data are "
-            "damaged"
-        )
+        name = self.shards.array.name
+        damaged = f"{self.url}: {name}, samples {samples[0]} to {samples[-1]}: the data are damaged"
         try:
-            finite = self._read(files, root, samples, out)
+            finite = self._read(samples, out)
         except Exception as error:  # stores and codecs raise many kinds on damaged data
-            raise DataError(
-                f"{damaged} ({one_line(error)}); pdegen verify names the shards"
-            ) from error
+            what = one_line(error).removeprefix(f"{self.url}: ")
+            raise DataError(f"{damaged} ({what}); pdegen verify names the shards") from error
         if not finite:
             raise DataError(f"{damaged} (values are missing); pdegen verify names the shards")
 
-    def _read(self, files: Any, root: str, samples: np.ndarray, out: np.ndarray) -> bool:
+    def _read(self, samples: np.ndarray, out: np.ndarray) -> bool:
         """Whether all values are finite; those of the first chunk that has others are the last."""
-        shards, reduction = self.shards, self.reduction
-        rows = shards.shape[0]
-        shard = int(samples[0]) // shards.samples
-        inside = samples - shard * shards.samples
-        chunks, first = np.unique(inside // rows, return_index=True)
-        ends = [*first[1:].tolist(), len(samples)]
         channels = self.shape[-1]
-        as_stored = self.level is None and reduction.whole and channels == 1
-        direct = as_stored and shards.dtype == out.dtype and out.flags.c_contiguous
-        decoded = np.empty(shards.shape, shards.dtype)
-        stored = shards.stored(files, root, shard, chunks.tolist())
-        for (k, data), start, stop in zip(stored, first.tolist(), ends, strict=True):
-            if data is None:  # NaN was stored
-                return False
-            if direct and stop - start == rows:
-                values = out[start:stop]
-                shards.decode(data, values)
-                if not np.isfinite(values).all():
-                    return False
-                continue
-            shards.decode(data, decoded)
-            values = decoded[_picked(inside[start:stop] - k * rows)]
-            values = values if self.level is None else values[:, self.level]
+        if self.level is None and self.reduction.whole and channels == 1:
+            stored = out.reshape(len(out), *self.row)
+            return all(np.isfinite(v).all() for _, v in self.shards.pieces(samples, stored))
+        for place, piece in self.shards.pieces(samples):
+            values = piece if self.level is None else piece[:, self.level]
             if not np.isfinite(values).all():
                 return False
             shape = (len(values), channels, *values.shape[values.ndim - self.axes :])
-            out[start:stop] = np.moveaxis(reduction(values.reshape(shape)), 1, -1)
+            out[place] = np.moveaxis(self.reduction(values.reshape(shape)), 1, -1)
         return True
 
 
@@ -303,21 +265,28 @@ class Stacked:
         """The same at other points."""
         return Stacked(tuple(replace(v, reduction=reduction) for v in self.variables))
 
-    def read(self, files: Any, root: str, samples: np.ndarray, out: np.ndarray) -> None:
+    def read(self, samples: np.ndarray, out: np.ndarray) -> None:
         """As `Variable.read`."""
         start = 0
         for variable in self.variables:
             stop = start + variable.shape[-1]
             whole = len(self.variables) == 1
-            variable.read(files, root, samples, out if whole else out[..., start:stop])
+            variable.read(samples, out if whole else out[..., start:stop])
             start = stop
 
 
-def channels_of(store: SealedStore, name: str, axes: int) -> tuple[Channel, ...]:
+def array_of(store: Store, name: str) -> Array:
+    """A variable of a store. Raises DataError if there is none of this name."""
+    if name not in store.arrays:
+        raise DataError(f"{store.url} has no variable {name}")
+    return store.arrays[name]
+
+
+def channels_of(store: Store, name: str, axes: int) -> tuple[Channel, ...]:
     """What the channels of a variable are: its components at the first time, at the next, ..."""
-    array, times, parts = store.array(name), [None], [""]
+    array, times, parts = store.arrays[name], [None], [""]
     if "time" in array.dims:
-        times = np.atleast_1d(store.values["time"]).astype(float).tolist()
+        times = np.atleast_1d(store.coordinates["time"]).astype(float).tolist()
     between = [
         n
         for dim, n in zip(array.dims, array.shape, strict=True)
@@ -330,12 +299,6 @@ def channels_of(store: SealedStore, name: str, axes: int) -> tuple[Channel, ...]
     how = store.said.physics.drawing.get(name)
     moves = how is not None and how.moves
     return tuple(Channel(name, part, time, moves) for time in times for part in parts)
-
-
-def _picked(rows: np.ndarray) -> slice | np.ndarray:
-    """Rising rows as a slice where they are consecutive: then nothing is copied."""
-    first, last = int(rows[0]), int(rows[-1])
-    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
 def averaging_weights(n: int, m: int) -> Float[np.ndarray, "m n"]:

@@ -29,9 +29,9 @@ from pdegen.foreign.digests import Digest
 from pdegen.foreign.npy import npy
 from pdegen.foreign.plan import Field, Plan, View, check_digest
 from pdegen.schema import SchemaError, Strict
-from pdegen.store.layout import Coordinate
+from pdegen.store.reading import Store
 from pdegen.store.signed import signed, unsigned
-from pdegen.store.store import Store
+from pdegen.store.variables import Coordinate
 
 FILE = "pdegen.json"  # beside .npy files
 

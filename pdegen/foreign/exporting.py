@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import numpy as np
-
 from pdegen.foreign import writers
 from pdegen.foreign.arrays import KEY, ForeignError
 from pdegen.foreign.digests import Digest
@@ -25,7 +23,7 @@ from pdegen.making.generate import Progress
 from pdegen.owned import MANIFEST, begin, note_all, store_around
 from pdegen.reasons import check_room
 from pdegen.schema import near
-from pdegen.store.store import Store, open_sealed
+from pdegen.store.reading import Store, open_sealed
 
 FORMATS = ("mat", "npy", "hdf5", "pt")  # which are imported again
 _HUB = "huggingface"
@@ -179,7 +177,7 @@ def _fill(
     digests = {name: Digest() for name in store.arrays}
     for name in store.arrays:
         if name not in store.variables:
-            values = np.asarray(store.array(name)[...])
+            values = store.values(name)
             digests[name].add(values)
             sinks[name].put(0, values)
     for shard in range(store.shards):

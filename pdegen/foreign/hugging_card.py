@@ -12,7 +12,8 @@ from typing import Any
 from pdegen.markdown import block, code, escaped
 from pdegen.store import card as cards
 from pdegen.store.card import CARD
-from pdegen.store.format import Attributes, Description
+from pdegen.store.description import Description
+from pdegen.store.format import Attributes
 
 __all__ = ["CARD", "Told", "card", "yaml"]
 

@@ -17,7 +17,7 @@ import numpy as np
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.hugging_card import CARD, COORDINATES, Told, card
 from pdegen.making.generate import Progress
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 
 FILE_BYTES = 2**28  # of a Parquet file, before compression
 _GROUP_BYTES = 2**24  # of a row group, which is what is in memory
@@ -127,7 +127,7 @@ def huggingface_folder(
     ]
     whole = [Column(one.name, tuple(one.shape), np.dtype(one.dtype)) for one in coordinates]
     if whole:
-        values = [np.asarray(store.array(one.name)[...])[None] for one in coordinates]
+        values = [store.values(one.name)[None] for one in coordinates]
         list(_written(folder / f"data/{COORDINATES}.parquet", whole, iter([values])))
     counts = {split: len(numbers) for split, numbers in samples.items()}
     (folder / CARD).write_text(card(store.description, bool(whole), counts, told), "utf-8")

@@ -21,9 +21,10 @@ from pdegen.foreign.known import known
 from pdegen.foreign.opening import ImportedFile, merged, opened, unpacked
 from pdegen.foreign.plan import Plan
 from pdegen.making.contents import provenance
-from pdegen.making.generate import Job, Options, write
+from pdegen.making.generate import Options, write
+from pdegen.making.job import Job
 from pdegen.store.layout import Layout
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 
 # Enters every fingerprint: raised when a change of this code changes what is stored of a file.
 ALGORITHM_VERSION = 2

@@ -13,13 +13,16 @@ import numpy as np
 
 from pdegen.equations.base import SampleError
 from pdegen.making.contents import provenance
-from pdegen.making.generate import Job, Options, write
+from pdegen.making.generate import Options, write
+from pdegen.making.job import Job
 from pdegen.sampling.noise import SensorNoise, pointwise_deviation
 from pdegen.sampling.noise_declared import Noise
 from pdegen.schema import SchemaError, near
-from pdegen.store.layout import Coordinate, Layout, Variable
+from pdegen.store.checking import missing, summary_of
+from pdegen.store.layout import Layout
 from pdegen.store.objects import Objects
-from pdegen.store.store import Store, StoreError, open_sealed
+from pdegen.store.reading import Store, StoreError, open_sealed
+from pdegen.store.variables import Coordinate, Variable
 
 # Enters every fingerprint: raised when a change of this code changes the numbers of a noise.
 ALGORITHM_VERSION = 1
@@ -124,10 +127,7 @@ class NoiseJob(Job):
     def check(self) -> None:
         """Raise StoreError where the parent's data are not those that it was sealed with."""
         parent = open_sealed(self.parent)
-        sound = not parent.missing()
-        if sound:
-            sound = parent.summary().content == parent.said.content
-        if not sound:
+        if missing(parent) or summary_of(parent).content != parent.said.content:
             raise StoreError(f"{self.parent} is damaged: pdegen verify names the shards")
 
     def layout(self) -> Layout:
@@ -190,8 +190,9 @@ class NoiseJob(Job):
 
     def _variable(self, parent: Store, name: str) -> Variable:
         array = parent.arrays[name]
-        attributes = parent.description.metadata[name]["attributes"]
-        variable = Variable(name, array.dims[1:], array.shape[1:], array.dtype.name, attributes)
+        variable = Variable(
+            name, array.dims[1:], array.shape[1:], array.dtype.name, parent.attributes_of(name)
+        )
         if name != self.variable:
             return variable
         shared = variable.attributes.get("coordinates", "")
@@ -254,8 +255,7 @@ class NoiseJob(Job):
 
 def _coordinates(parent: Store) -> Iterator[Coordinate]:
     for name, array in sorted(parent.description.coordinates.items()):
-        attributes = parent.description.metadata[name]["attributes"]
-        yield Coordinate(name, array.dims, np.asarray(parent.array(name)[...]), attributes)
+        yield Coordinate(name, array.dims, parent.values(name), parent.attributes_of(name))
 
 
 def _training_blocks(parent: Store) -> Iterator[range]:
@@ -280,8 +280,8 @@ def _deviation(store: Store) -> np.ndarray:
     """
     damaged = f"{store.url}: the deviation is damaged: --resume makes it again"
     try:
-        deviation = np.asarray(store.array("deviation")[...])
-    except Exception as error:  # zarr raises many kinds on damaged data
+        deviation = store.values("deviation")
+    except StoreError as error:
         raise StoreError(damaged) from error
     if store.said.noise is None or _digest(deviation) != store.said.noise.deviation:
         raise StoreError(damaged)

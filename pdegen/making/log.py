@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pdegen.software import here, versions
+from pdegen.store.failing import causes
 from pdegen.store.format import METADATA_BYTES
-from pdegen.store.objects import Objects, causes
+from pdegen.store.objects import Objects
 from pdegen.version import __version__
 
 _SHOWN = ("processor", "commit", "device", "dask")  # of a run, to people

@@ -10,10 +10,11 @@ from contextlib import suppress
 
 from pdegen.store import lock
 from pdegen.store.card import CARD, CROISSANT
+from pdegen.store.checking import has_place_for
 from pdegen.store.format import BEGUN, METADATA_BYTES, ROOT
 from pdegen.store.objects import Objects, TooLargeError
+from pdegen.store.reading import Store, StoreError, UnfinishedLayoutError, seal_in
 from pdegen.store.record import Record, Seal
-from pdegen.store.store import Store, StoreError, UnfinishedLayoutError, seal_in
 
 _AT_ONCE = 256  # records read at a time
 _LOG = re.compile(r"log/\d{8}T\d{12}Z\.json")
@@ -48,13 +49,22 @@ def found(objects: Objects, job: str | None = None) -> Store | None:
             check_all_ours(objects)
         return None
     store = Store(objects.url)
-    damage = store.damage
+    damage = damage_of(store)
     if isinstance(damage, UnfinishedLayoutError):
         check_all_ours(objects)
         return store if job and objects.keys("records") and is_all_of(objects, job) else None
     if damage is not None and not _is_ours(objects):
         raise damage
     return store
+
+
+def damage_of(store: Store) -> StoreError | None:
+    """Why a store cannot be read; None where it can."""
+    try:
+        _ = store.description
+    except StoreError as error:
+        return error
+    return None
 
 
 def _is_ours(objects: Objects) -> bool:
@@ -101,7 +111,7 @@ def is_all_of(objects: Objects, job: str) -> bool:
     if first is not None:
         return first.job == job and all(record.job == job for record in records)
     nothing = not objects.keys("records") and not objects.exists(Seal.KEY)
-    return nothing and Store(objects.url).damage is not None
+    return nothing and damage_of(Store(objects.url)) is not None
 
 
 def strangers(objects: Objects, store: Store | None) -> Iterator[str]:
@@ -120,7 +130,7 @@ def strangers(objects: Objects, store: Store | None) -> Iterator[str]:
             continue
         room, within, _ = key.partition("/")
         unknown = sealed is not None and bool(within) and room not in sealed
-        if unknown or not (_OURS.fullmatch(key) if store is None else store.has_place_for(key)):
+        if unknown or not (_OURS.fullmatch(key) if store is None else has_place_for(store, key)):
             yield key
 
 
@@ -141,7 +151,7 @@ def laid_out(objects: Objects, described: dict[str, bytes], check: Callable[[], 
 
     Args:
         objects: The place.
-        described: Metadata and coordinates by keys (`pdegen.store.store.described_by`).
+        described: Metadata and coordinates by keys (`pdegen.store.writing.described_by`).
         check: Raises LockedError once the place is another job's; called before and after each
             change.
     """

@@ -15,16 +15,30 @@ import numpy as np
 
 from pdegen.equations.base import SampleError
 from pdegen.making.engines import pool
-from pdegen.making.generate import RecipeJob, values_of
-from pdegen.making.place import strangers
+from pdegen.making.generate import values_of
+from pdegen.making.job import RecipeJob
+from pdegen.making.place import damage_of, strangers
 from pdegen.schema import SchemaError
 from pdegen.store import lock
+from pdegen.store.arrays import MetadataError
 from pdegen.store.card import CARD, CROISSANT, documents
-from pdegen.store.format import METADATA_BYTES, ROOT, MetadataError, parse
+from pdegen.store.checking import (
+    Fault,
+    check_seal,
+    fixed,
+    fixed_keys,
+    inspect,
+    seal_faults,
+    summary_faults,
+    summary_of,
+)
+from pdegen.store.description import parse
+from pdegen.store.format import METADATA_BYTES, ROOT
 from pdegen.store.objects import Objects
+from pdegen.store.reading import Store, StoreError, finished, seal_in
 from pdegen.store.record import Record, Seal, sample_moments
 from pdegen.store.signed import sha256
-from pdegen.store.store import Fault, Store, StoreError, finished, seal_in
+from pdegen.store.writing import closing, encoded
 
 Mend = tuple[str, bytes]  # the key of an object and what is written there
 _NAMED = 1000  # faults of one kind that are named one by one
@@ -93,7 +107,9 @@ def verify(
     """
     result = Verification(url)
     store, seal = _opened(url, result)
-    _check_fixed(store, seal, result)
+    if seal is not None:
+        result.faults += seal_faults(store)
+        result.bytes += sum(len(fixed(store, key)[0] or b"") for key in seal.objects)
     for key in islice(strangers(store.objects, store), _NAMED):
         result.faults.append(Fault(key, "is no object of this store, and stays: move it away"))
     job = _job(store, result, law or bool(deep))
@@ -133,12 +149,12 @@ def _opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
     objects = Objects(url)
     try:
         seal = seal_in(objects)
-        store = Store(url, root=seal.metadata.get(ROOT, "").encode(), marks=seal.shards)
-        if store.damage is not None:
+        store = Store(url, root=seal.metadata.get(ROOT, "").encode(), seal=seal)
+        if damage_of(store) is not None:
             raise StoreError("its copy of zarr.json is no description of a store")
-        store.check_seal(seal)
+        check_seal(store, seal)
     except StoreError as error:
-        store = finished(url)
+        store = finished(Store(url))
         result.faults.append(Fault.of_seal(error))
         return store, None
     try:
@@ -146,16 +162,8 @@ def _opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
     except (OSError, MetadataError):
         unsealed = False
     if unsealed:  # it is being written again
-        finished(url)
+        finished(Store(url))
     return store, seal
-
-
-def _check_fixed(store: Store, seal: Seal | None, result: Verification) -> None:
-    """Metadata, coordinates and card against the seal."""
-    if seal is None:
-        return
-    result.faults += store.seal_faults()
-    result.bytes += sum(len(store.fixed(key)[0] or b"") for key in seal.objects)
 
 
 def _checked_blocks(
@@ -170,10 +178,12 @@ def _checked_blocks(
         result.faults.append(Fault("records", f"{absent} of {store.shards} shards have none"))
         shards = recorded
     for done, shard in enumerate(shards, 1):
-        record, sound, faults = store.inspect(shard)
+        record, sound, faults = inspect(store, shard)
         result.faults += faults
         if record is not None and not faults:
-            values = {name: store.decode(name, shard, data) for name, data in sound.items()}
+            values = {
+                name: store.shards_of(name).decoded(shard, data) for name, data in sound.items()
+            }
             result.faults += _faults_of_values(store, record, values)
             result.shards += 1
             result.bytes += sum(map(len, sound.values()))
@@ -182,7 +192,7 @@ def _checked_blocks(
             yield np.array(kept), {name: value[rows] for name, value in values.items()}
         progress(done, len(shards))
     if len(result.faults) == before:
-        result.faults += store.summary_faults(seal)
+        result.faults += summary_faults(store, seal)
 
 
 def _faults_of_values(
@@ -203,7 +213,7 @@ def _check_again(store: Store, job: RecipeJob, count: int, result: Verification)
     roles = {name: store.arrays[name].said.role for name in store.variables}
     for sample in chosen:
         shard = sample // store.shard_size
-        _, sound, _ = store.inspect(shard)
+        _, sound, _ = inspect(store, shard)
         try:
             again = job.compute(store, range(sample, sample + 1))
         except SampleError as error:
@@ -213,7 +223,9 @@ def _check_again(store: Store, job: RecipeJob, count: int, result: Verification)
         for name, data in sound.items():
             if roles[name] == "quality" and not exact:  # round-off, and another iteration
                 continue
-            stored = store.decode(name, shard, data)[sample - store.shard_range(shard).start]
+            stored = store.shards_of(name).decoded(shard, data)[
+                sample - store.shard_range(shard).start
+            ]
             computed = np.asarray(again[name][0], dtype=stored.dtype)
             scale = 0.0 if exact else _DEVICE_TOLERANCE * float(np.abs(stored).max())
             if not (np.abs(computed.astype(float) - stored) <= scale).all():
@@ -256,7 +268,7 @@ def repair(
         )
     found = verify(url, law=False)
     made = list[str]()
-    job = _opened(url, Verification(url))[0].job or "repair"
+    job = _opened(url, Verification(url))[0].said.job
     with lock.locked(objects, job, take_over) as mine:
         for key, data in _repaired(found) if found.faults else ():
             try:
@@ -289,7 +301,7 @@ def _repaired(found: Verification) -> Iterator[Mend]:
     recorded, unrecorded = set(store.recorded()), list[int]()
     damaged = {fault.shard for fault in found.faults if fault.shard is not None}
     for shard in sorted(damaged | (set(range(store.shards)) - recorded)):
-        record, sound, _ = store.inspect(shard)
+        record, sound, _ = inspect(store, shard)
         if record is None:
             unrecorded.append(shard)
         else:
@@ -320,8 +332,8 @@ def _mended_layout(store: Store, job: RecipeJob) -> Iterator[Mend]:
     made = job.layout().objects(store.version)
     if json.loads(made[ROOT])["consolidated_metadata"]["metadata"] != store.description.metadata:
         return
-    for key in store.fixed_keys():
-        if store.fixed(key)[0] != made[key]:
+    for key in fixed_keys(store):
+        if fixed(store, key)[0] != made[key]:
             yield key, made[key]
 
 
@@ -343,7 +355,7 @@ def _mended_records(
     """Shards without a sound record: all records together must have the digest that is known."""
     records = {shard: _made_again(store, job, shard, {})[1] for shard in shards}
     try:
-        summary = store.summary(records)
+        summary = summary_of(store, records)
     except StoreError:  # there are others that could not be mended
         return
     known = (seal.records, summary.records) if seal else (
@@ -368,7 +380,7 @@ def _made_again(
     job.check()
     samples = store.shard_range(shard)
     values = values_of(job, store, samples, skipped if store.skipped else None)
-    return store.encoded(shard, values, skipped)
+    return encoded(store, shard, values, skipped)
 
 
 def _sealed_again(store: Store, job: RecipeJob) -> Iterator[Mend]:
@@ -382,9 +394,9 @@ def _sealed_again(store: Store, job: RecipeJob) -> Iterator[Mend]:
         return
     with pool("threads", None) as workers:
         measured = job.measured(workers)
-    closing = Store(store.url, root=json.dumps(plan).encode()).closing(measured)
-    if closing[ROOT] != store.fixed(ROOT)[0]:
+    closed = closing(Store(store.url, root=json.dumps(plan).encode()), measured)
+    if closed[ROOT] != fixed(store, ROOT)[0]:
         return
     for key in (CARD, CROISSANT, Seal.KEY):
-        if store.fixed(key)[0] != closing[key]:
-            yield key, closing[key]
+        if fixed(store, key)[0] != closed[key]:
+            yield key, closed[key]

@@ -6,6 +6,7 @@ The package `zarr-metadata` parses what any Zarr store may say; this module acce
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import re
@@ -44,6 +45,7 @@ Values = np.ndarray[Any, np.dtype[Any]]
 
 BLOSC = {"clevel": 5, "blocksize": 0}  # beside a shuffle of bytes
 
+_crc32c: Any = importlib.import_module("google_crc32c")  # compiled, without types
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _CRC32C = {"name": "crc32c"}
@@ -146,7 +148,6 @@ class Array:
         shard: Shape of what one object holds.
         chunk: Shape of what is compressed at a time.
         compressor: How it is compressed.
-        checksums: Whether each chunk ends with its CRC-32C.
         said: What it says of itself.
     """
 
@@ -157,7 +158,6 @@ class Array:
     shard: tuple[int, ...]
     chunk: tuple[int, ...]
     compressor: Compressor = "none"
-    checksums: bool = True
     said: Said = field(default_factory=Said)
 
     @property
@@ -177,7 +177,7 @@ class Array:
     @property
     def fill(self) -> float:
         """What is read where nothing was written."""
-        return fill(self.dtype, 3 if self.checksums else 2)
+        return fill(self.dtype)
 
     def key(self, shard: int = 0) -> str:
         """The key of the object that holds a shard, or a coordinate.
@@ -192,22 +192,22 @@ class Array:
         """The values of a coordinate in the bytes of its object.
 
         Raises:
-            MetadataError: If they are too many or too few.
+            MetadataError: If they are too many or too few, or differ from their checksum.
         """
-        size = self.nbytes + (4 if self.checksums else 0)
-        if len(data) != size:
-            raise MetadataError(f"{self.key()} has {size:,} bytes, got {len(data):,}")
-        stored = np.frombuffer(data[: self.nbytes], self.dtype.newbyteorder("<"))
+        if len(data) != self.nbytes + 4:
+            raise MetadataError(f"{self.key()} has {self.nbytes + 4:,} bytes, got {len(data):,}")
+        if checksum(data[:-4]) != data[-4:]:
+            raise MetadataError(f"{self.key()} differs from its checksum")
+        stored = np.frombuffer(data[:-4], self.dtype.newbyteorder("<"))
         return stored.astype(self.dtype).reshape(self.shape)
 
     @classmethod
-    def of(cls, name: str, said: Metadata, version: int, cut: tuple[int, int] | None) -> Array:
+    def of(cls, name: str, said: Metadata, cut: tuple[int, int] | None) -> Array:
         """An array from Zarr's metadata of it.
 
         Args:
             name: Its name.
             said: The metadata.
-            version: Of the format.
             cut: Samples of the store and of a shard; None for a coordinate.
 
         Raises:
@@ -219,10 +219,8 @@ class Array:
         if len(set(dims)) != len(dims) or len(dims) != len(said.shape):
             refuse(f"{name} has a name for each axis of {said.shape}, got {dims}")
         _check(same(said.chunk_key_encoding, KEYS), f"{name}: keys", said.chunk_key_encoding)
-        array = cls(
-            name, dims, said.shape, dtype, shard, shard, "none", version > 2, said.attributes
-        )
-        empty = 0.0 if version == 2 and cut is None else array.fill
+        array = cls(name, dims, said.shape, dtype, shard, shard, "none", said.attributes)
+        empty = array.fill
         expected = "NaN" if math.isnan(empty) else np.array(empty).astype(dtype).item()
         _check(same(said.fill_value, expected), f"{name}: fill value", said.fill_value)
         if cut is None:
@@ -230,11 +228,16 @@ class Array:
         return _variable(array, said.codecs, *cut)
 
 
-def fill(dtype: np.dtype[Any], version: int) -> float:
+def fill(dtype: np.dtype[Any]) -> float:
     """What is read where nothing was written: no value, if the type has one that is none."""
     if dtype.kind == "f":
         return math.nan
-    return -1 if dtype.kind == "i" and version > 2 else 0
+    return -1 if dtype.kind == "i" else 0
+
+
+def checksum(data: Any) -> bytes:
+    """The CRC-32C that ends a chunk or an index, as four bytes."""
+    return _crc32c.value(data).to_bytes(4, "little")
 
 
 def _coordinate(array: Array, codecs: list[Json]) -> Array:
@@ -254,11 +257,11 @@ def _variable(array: Array, codecs: list[Json], samples: int, shard: int) -> Arr
     _check(array.dims[:1] == ("sample",), f"{name}: dimensions", array.dims)
     if shape[:1] != (samples,):
         refuse(f"{name} has shape {shape}: the store has samples = {samples}")
-    values, *checksum = _plain(array)
+    values, crc32c = _plain(array)
     known: dict[Compressor, list[Json]] = {
-        "lz4": [values, _blosc(item, "lz4"), *checksum],
-        "zstd": [values, _blosc(item, "zstd"), *checksum],
-        "none": [values, *checksum],
+        "lz4": [values, _blosc(item, "lz4"), crc32c],
+        "zstd": [values, _blosc(item, "zstd"), crc32c],
+        "none": [values, crc32c],
     }
     sharding: Json = codecs[0].get("configuration", {})
     chunk: list[Any] = sharding.get("chunk_shape", [0])
@@ -294,9 +297,9 @@ def _sharding(chunk: object, codecs: list[Json]) -> Json:
 
 
 def _plain(array: Array) -> list[Json]:
-    """The codecs of values as they are; a checksum is a codec that every reader checks."""
+    """The codecs of values as they are, and of their checksum, which every reader checks."""
     values: Json = {"name": "bytes"} if array.dtype.itemsize == 1 else _BYTES
-    return [values, _CRC32C] if array.checksums else [values]
+    return [values, _CRC32C]
 
 
 def _listed(codecs: list[Json]) -> str:

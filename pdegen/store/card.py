@@ -11,7 +11,8 @@ from typing import cast
 
 from pdegen.markdown import block, code, escaped
 from pdegen.store.croissant import LICENCE, citation, croissant
-from pdegen.store.format import Attributes, Description
+from pdegen.store.description import Description
+from pdegen.store.format import Attributes
 
 CARD, CROISSANT = "README.md", "croissant.json"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pdegen.store.arrays import Json
-from pdegen.store.format import Array, Attributes, Description
+from pdegen.store.arrays import Array, Json
+from pdegen.store.description import Description
+from pdegen.store.format import Attributes
 from pdegen.store.labels import CHANNEL, Labels
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"  # of data that pdegen has made

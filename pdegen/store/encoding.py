@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.store.arrays import BLOSC, Array, Values
+from pdegen.store.arrays import BLOSC, Array, Values, checksum
 
-# compiled, without types
-_blosc: Any = importlib.import_module("numcodecs.blosc")
-_crc32c: Any = importlib.import_module("google_crc32c")
+_blosc: Any = importlib.import_module("numcodecs.blosc")  # compiled, without types
 _ABSENT = 2**64 - 1  # offset and size, in the index, of a chunk that was not written
 
 
@@ -47,7 +45,7 @@ def encoded_shard(array: Array, rows: Values) -> bytes:
         offset += int(index[number, 1])
         parts += chunk
     described = index.tobytes()
-    return b"".join([*parts, described, _checksum(described)])
+    return b"".join([*parts, described, checksum(described)])
 
 
 def _chunk(values: Values, array: Array) -> list[bytes]:
@@ -57,11 +55,7 @@ def _chunk(values: Values, array: Array) -> list[bytes]:
     else:  # it takes the size of an item from the array
         level, shuffle, blocks = BLOSC["clevel"], _blosc.SHUFFLE, BLOSC["blocksize"]
         data: bytes = _blosc.compress(values, array.compressor.encode(), level, shuffle, blocks)
-    return [data, _checksum(data)] if array.checksums else [data]
-
-
-def _checksum(data: bytes) -> bytes:
-    return _crc32c.value(data).to_bytes(4, "little")
+    return [data, checksum(data)]
 
 
 def _is_all(values: Values, fill: float) -> bool:

@@ -6,16 +6,13 @@ read it; xarray reads it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-from pdegen.store.arrays import KEYS, Json
+from pdegen.store.arrays import KEYS, Json, checksum
 
 CHANNEL = "channel"
-
-_crc32c: Any = importlib.import_module("google_crc32c")  # compiled, without types
 
 
 @dataclass(frozen=True)
@@ -93,4 +90,4 @@ class Labels:
             text = name.encode()
             parts += [len(text).to_bytes(4, "little"), text]
         data = b"".join(parts)
-        return data + _crc32c.value(data).to_bytes(4, "little")
+        return data + checksum(data)

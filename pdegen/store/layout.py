@@ -10,8 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 import zarr
-from zarr.abc.buffer import Buffer as AnyBuffer
-from zarr.buffer.cpu import Buffer
 from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.errors import ZarrUserWarning
 from zarr.storage import MemoryStore
@@ -89,11 +87,9 @@ class Layout:
         """The metadata and coordinates by their keys in the store, `zarr.json` last.
 
         Args:
-            version: Of the format; 2 and 3 have no labels of channels, and the chunks and
-                coordinates of 2 no checksums.
+            version: Of the format; 3 has no labels of channels.
         """
         memory = MemoryStore()
-        checksum = [] if version == 2 else [Crc32cCodec()]  # every reader checks it
         group = zarr.create_group(  # pyright: ignore[reportUnknownMemberType]
             store=memory,
             attributes={
@@ -108,7 +104,7 @@ class Layout:
             },
         )
         for coordinate in self.coordinates:
-            _put(coordinate, group, version)
+            _put(coordinate, group)
         labels = self.labels if version > 3 else None
         if labels is not None:
             _add(labels, group)
@@ -121,8 +117,8 @@ class Layout:
                 chunks=(rows, *variable.shape),
                 shards=(self.shard, *variable.shape),
                 dtype=variable.dtype,
-                compressors=[*_COMPRESSORS[self.codec], *checksum],
-                fill_value=fill(np.dtype(variable.dtype), version),
+                compressors=[*_COMPRESSORS[self.codec], Crc32cCodec()],  # every reader checks it
+                fill_value=fill(np.dtype(variable.dtype)),
                 dimension_names=("sample", *variable.dims),
                 attributes=dict(variable.attributes),
             )
@@ -130,7 +126,9 @@ class Layout:
             # zarr warns that readers other than zarr-python may ignore this part; they may
             warnings.filterwarnings("ignore", "Consolidated metadata", ZarrUserWarning)
             zarr.consolidate_metadata(memory, zarr_format=3)  # pyright: ignore[reportUnknownMemberType]
-        objects = contents(memory)
+        # what Zarr has written to memory, by keys
+        written = memory._store_dict  # pyright: ignore[reportPrivateUsage]
+        objects = {key: buffer.to_bytes() for key, buffer in written.items()}
         objects |= {} if labels is None else {labels.KEY: labels.data}
         return {
             **{key: objects[key] for key in sorted(objects) if key != ROOT},
@@ -161,14 +159,14 @@ def check_sizes(samples: int, shard: int, variables: Iterable[Variable]) -> None
             )
 
 
-def _put(coordinate: Coordinate, group: zarr.Group, version: int) -> None:
+def _put(coordinate: Coordinate, group: zarr.Group) -> None:
     array = group.create_array(
         coordinate.name,
         shape=coordinate.values.shape,
         chunks=coordinate.values.shape,
         dtype=coordinate.values.dtype,
-        compressors=[] if version == 2 else [Crc32cCodec()],
-        fill_value=fill(coordinate.values.dtype, version) if version > 2 else None,
+        compressors=[Crc32cCodec()],
+        fill_value=fill(coordinate.values.dtype),
         dimension_names=coordinate.dims,
         attributes=dict(coordinate.attributes),
         config={"write_empty_chunks": True},  # zeros are values
@@ -194,17 +192,6 @@ def _texts(value: object) -> tuple[str, ...]:
     values = tuple(cast("list[object]", value)) if isinstance(value, list) else ()
     texts = tuple(one for one in values if isinstance(one, str))
     return texts if len(texts) == len(values) else ()
-
-
-def contents(memory: MemoryStore) -> dict[str, bytes]:
-    """What Zarr has written to memory, by keys."""
-    return {key: buffer.to_bytes() for key, buffer in memory._store_dict.items()}  # pyright: ignore[reportPrivateUsage]
-
-
-def in_memory(objects: Mapping[str, bytes]) -> MemoryStore:
-    """Bytes by keys as Zarr reads them."""
-    buffers: dict[str, AnyBuffer] = {key: Buffer.from_bytes(data) for key, data in objects.items()}
-    return MemoryStore(buffers)
 
 
 def _divisor(n: int, at_most: int) -> int:

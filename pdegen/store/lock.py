@@ -61,7 +61,7 @@ class Holder:
 
     Args:
         token: Of this attempt alone.
-        job: What it makes (`pdegen.store.store.Store.job`).
+        job: What it makes (`pdegen.store.reading.Store.job`).
         kernel: The running kernel of its machine; empty where the system does not tell.
         host, pid, since: Machine, process and begin, for people.
     """

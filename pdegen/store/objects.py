@@ -7,14 +7,12 @@ import os
 import re
 import shutil
 import stat
-import time
 import uuid
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import cached_property
+from typing import Any
 from urllib.parse import urlsplit
 
 import fsspec  # pyright: ignore[reportMissingTypeStubs]
@@ -23,18 +21,9 @@ from fsspec.implementations.local import (  # pyright: ignore[reportMissingTypeS
 )
 
 from pdegen.store import disk
+from pdegen.store.failing import as_os_errors, patient
 
 _WRITING = re.compile(r"[0-9a-f]{32}\.partial")  # how the name of what is being written ends
-_ATTEMPTS = 5  # at what may fail for a moment, as networks and their disks do
-_PAUSE = 0.05  # seconds before the second one; each further pause is three times as long
-_FINAL = {  # errors that another attempt does not mend
-    errno.ENOENT, errno.EEXIST, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM,
-    errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EFBIG, errno.ENOTEMPTY,
-}  # fmt: skip
-_causes: ContextVar[list[str] | None] = ContextVar("causes", default=None)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class TooLargeError(OSError):
@@ -45,37 +34,6 @@ class UrlError(ValueError):
     """A URL that cannot be used; one line, which repeats no credentials."""
 
     exit_status = 2
-
-
-@contextmanager
-def causes() -> Generator[list[str]]:
-    """What failed meanwhile in this thread and was tried again with success, one line each."""
-    found = list[str]()
-    token = _causes.set(found)
-    try:
-        yield found
-    finally:
-        _causes.reset(token)
-
-
-def _patient(operation: Callable[P, T]) -> Callable[P, T]:
-    """The operation, tried again after errors that may pass; the cause is kept (`causes`)."""
-
-    @wraps(operation)
-    def patient(*arguments: P.args, **options: P.kwargs) -> T:
-        for attempt in range(1, _ATTEMPTS):
-            try:
-                return operation(*arguments, **options)
-            except OSError as error:
-                if error.errno in _FINAL:
-                    raise
-                found = _causes.get()
-                if found is not None:
-                    found.append(f"attempt {attempt} failed: {error}")
-                time.sleep(_PAUSE * 3 ** (attempt - 1))
-        return operation(*arguments, **options)
-
-    return patient
 
 
 @dataclass(frozen=True)
@@ -114,7 +72,7 @@ class Objects:
     @cached_property
     def _location(self) -> tuple[Any, str]:
         try:
-            with _as_os_errors(str(self.url)):
+            with as_os_errors(str(self.url)):
                 return fsspec.url_to_fs(str(self.url))  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
         except ImportError as error:
             hint = "for s3://, pip install 'pdegen-operators[s3]'"
@@ -140,29 +98,29 @@ class Objects:
             raise ValueError(f"no key of an object: {key!r}")
         return f"{self.root}/{key}" if key else self.root
 
-    @_patient
+    @patient
     def exists(self, key: str = "") -> bool:
         filesystem, _ = self._location
-        with _as_os_errors(self._path(key)):
+        with as_os_errors(self._path(key)):
             filesystem.invalidate_cache()  # others write too
             return filesystem.exists(self._path(key))
 
-    @_patient
+    @patient
     def size(self, key: str) -> int:
         """Bytes of an object. Raises FileNotFoundError where there is none."""
-        with _as_os_errors(self._path(key)):
+        with as_os_errors(self._path(key)):
             return self._location[0].size(self._path(key))
 
-    @_patient
+    @patient
     def identity(self, key: str) -> str:
         """What changes with an object: of when, of which size, and further marks that its place
         has. Raises FileNotFoundError where there is none."""
         filesystem, path = self._location[0], self._path(key)
-        with _as_os_errors(path):
+        with as_os_errors(path):
             filesystem.invalidate_cache()  # others write too
             return filesystem.ukey(path)
 
-    @_patient
+    @patient
     def read(self, key: str, at_most: int | None = None) -> bytes:
         """The bytes of an object.
 
@@ -171,7 +129,7 @@ class Objects:
             TooLargeError: Where it has more than `at_most` bytes.
         """
         filesystem, path = self._location[0], self._path(key)
-        with _as_os_errors(path):
+        with as_os_errors(path):
             if self.is_local and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait
                 raise IsADirectoryError(errno.EISDIR, "no file", path)
             if self.is_local:
@@ -184,6 +142,12 @@ class Objects:
             raise TooLargeError(errno.EFBIG, f"larger than {at_most:,} bytes", path)
         return data
 
+    @patient
+    def part(self, key: str, start: int | None, end: int | None) -> bytes:
+        """Some bytes of an object, of a file in place. A negative start counts from its end."""
+        with as_os_errors(self._path(key)):
+            return self._location[0].cat_file(self._path(key), start=start, end=end)
+
     def found(self, key: str, at_most: int) -> tuple[bytes | None, str]:
         """The bytes of an object; or None, and why there are none of at most so many."""
         try:
@@ -195,7 +159,7 @@ class Objects:
         except TooLargeError as error:
             return None, f"is {error.strerror}"
 
-    @_patient
+    @patient
     def read_all(self, keys: list[str], at_most: int) -> list[bytes]:
         """Several objects, at once where that is faster.
 
@@ -206,7 +170,7 @@ class Objects:
         if self.is_local or not keys:
             return [self.read(key, at_most) for key in keys]
         filesystem, paths = self._location[0], [self._path(key) for key in keys]
-        with _as_os_errors(self.root):
+        with as_os_errors(self.root):
             found = filesystem.cat_ranges(
                 paths, [0] * len(paths), [at_most + 1] * len(paths), on_error="raise"
             )
@@ -232,7 +196,7 @@ class Objects:
             found += [os.path.relpath(path, self.root) for path in paths if os.path.islink(path)]
         return sorted(found)
 
-    @_patient
+    @patient
     def write(self, key: str, data: bytes, check: Callable[[], None] | None = None) -> None:
         """Write an object, in place of what is there.
 
@@ -248,7 +212,7 @@ class Objects:
         if not self.is_local:
             if check is not None:
                 check()
-            with _as_os_errors(path):
+            with as_os_errors(path):
                 filesystem.pipe_file(path, data)
             if check is not None:
                 self._checked(key, data, check)
@@ -268,7 +232,7 @@ class Objects:
                 self.remove(key)
             raise
 
-    @_patient
+    @patient
     def create(self, key: str, data: bytes) -> None:
         """Write an object that must not exist; of several who try at once, one succeeds.
 
@@ -277,7 +241,7 @@ class Objects:
         """
         filesystem, path = self._location[0], self._place(key)
         if not self.is_local:
-            with _as_os_errors(path):
+            with as_os_errors(path):
                 try:
                     filesystem.pipe_file(path, data, mode="create")
                 except OSError as error:
@@ -318,11 +282,11 @@ class Objects:
             "If-None-Match), so two jobs could write to one store: use another server"
         )
 
-    @_patient
+    @patient
     def keys(self, prefix: str) -> list[str]:
         """Names directly below the prefix; none where it does not exist."""
         filesystem, _ = self._location
-        with _as_os_errors(self._path(prefix)):
+        with as_os_errors(self._path(prefix)):
             filesystem.invalidate_cache()
             try:
                 names = filesystem.ls(self._path(prefix), detail=False)
@@ -334,18 +298,18 @@ class Objects:
     def all_keys(self) -> Iterator[str]:
         """The keys of all objects, except what writers that were killed have left."""
         filesystem, root = self._location
-        with _as_os_errors(root):
+        with as_os_errors(root):
             filesystem.invalidate_cache()
             for path in filesystem.find(root):
                 key = path.removeprefix(root).lstrip("/")
                 if not _is_partial(key):
                     yield key
 
-    @_patient
+    @patient
     def remove(self, key: str) -> None:
         """Remove one object, where there is one."""
         path = self._place(key)
-        with _as_os_errors(path):
+        with as_os_errors(path):
             try:
                 self._location[0].rm_file(path)
             except FileNotFoundError:
@@ -353,7 +317,7 @@ class Objects:
             if self.is_local:
                 disk.flush_folder(os.path.dirname(path))
 
-    @_patient
+    @patient
     def remove_all(self, key: str = "", check: Callable[[], None] | None = None) -> None:
         """Remove an object, or everything below a key.
 
@@ -365,7 +329,7 @@ class Objects:
         path = self._place(key)
         if check is not None:
             check()
-        with _as_os_errors(path):
+        with as_os_errors(path):
             if check is None or not self.is_local:
                 self._location[0].rm(path, recursive=True)
                 return
@@ -377,7 +341,7 @@ class Objects:
             if not os.path.lexists(path):
                 os.rename(aside, path)
             raise
-        with _as_os_errors(path):
+        with as_os_errors(path):
             self._location[0].rm(aside, recursive=True)
 
     def remove_partial(self) -> None:
@@ -410,24 +374,3 @@ def _refused(error: OSError) -> bool:
     """Whether an S3 server found a condition unmet; s3fs asks which, and not all servers say it."""
     response: dict[str, dict[str, object]] = getattr(error.__cause__, "response", None) or {}
     return response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 412
-
-
-@contextmanager
-def _as_os_errors(path: str) -> Generator[None]:
-    """What object stores raise, as an OSError in one line."""
-    try:
-        yield
-    except (ImportError, MemoryError):
-        raise
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        known: dict[type[OSError], int] = {
-            FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES,
-            FileExistsError: errno.EEXIST,
-        }  # fmt: skip
-        raise OSError(known.get(type(error), errno.EIO), str(error), path) from error
-    except ValueError as error:
-        raise OSError(errno.EINVAL, str(error), path) from error
-    except Exception as error:
-        raise OSError(errno.EIO, f"{type(error).__name__}: {error}", path) from error

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,13 +17,6 @@ from pdegen.schema import explained
 from pdegen.store.signed import mark, sha256, signed, unsigned
 
 _BLOCK = 2**15  # points whose float64 copy stays in a core's cache
-
-
-def _entries(content: Record | Seal, optional: str) -> dict[str, Any]:
-    """The fields by name, without the optional one where it is None; `asdict` copies all numbers,
-    which takes as long as writing them."""
-    found = {field.name: getattr(content, field.name) for field in fields(content)}
-    return {k: v for k, v in found.items() if k != optional or v is not None}
 
 
 @cache
@@ -43,7 +36,7 @@ class Record:
         mean, mean_square: Per variable, of each sample, in float64 over the stored values; None
             of a sample that was skipped.
         skipped: Samples that could not be computed, and why.
-        job: What made them (`job_of`); None in stores of version 2.
+        job: What made them (`job_of`).
     """
 
     shard: int
@@ -51,8 +44,8 @@ class Record:
     digest: dict[str, str]
     mean: dict[str, list[float | None]]
     mean_square: dict[str, list[float | None]]
-    skipped: dict[int, str] = field(default_factory=dict[int, str])
-    job: str | None = None
+    skipped: dict[int, str]
+    job: str
 
     @staticmethod
     def key(shard: int) -> str:
@@ -67,7 +60,7 @@ class Record:
         return int(digits) if Record.key(int(digits)) == f"records/{name}" else None
 
     def encode(self) -> bytes:
-        return signed(_entries(self, "job"))
+        return signed(vars(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Record:
@@ -143,18 +136,18 @@ class Seal:
         metadata: The text of the Zarr metadata, from which damaged ones are mended.
         records: SHA-256 over the records.
         shards: The first 16 digits of SHA-256 of each record, one after another: which record is
-            another one; None in version 2.
+            another one.
     """
 
     objects: dict[str, str]
     metadata: dict[str, str]
     records: str
-    shards: str | None = None
+    shards: str
 
     KEY = "seal.json"
 
     @classmethod
-    def of(cls, objects: Mapping[str, bytes], records: str, shards: str | None) -> Seal:
+    def of(cls, objects: Mapping[str, bytes], records: str, shards: str) -> Seal:
         """The seal of these objects, and of records (`Summary`)."""
         return cls(
             objects={key: sha256(objects[key]) for key in sorted(objects)},
@@ -166,7 +159,7 @@ class Seal:
         )
 
     def encode(self) -> bytes:
-        return signed(_entries(self, "shards"))
+        return signed(vars(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Seal:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
     from pdegen.making.generate import Options, Progress
     from pdegen.making.verify import Verification
     from pdegen.recipe import Recipe
-    from pdegen.store.store import Store
+    from pdegen.store.reading import Store
 
 
 @command(
@@ -370,7 +370,7 @@ def export_command(
         return
     told = None
     if format == "huggingface":
-        from pdegen.store.store import open_sealed
+        from pdegen.store.reading import open_sealed
         from pipelines.runs.told import told_of
 
         told = told_of(open_sealed(store).attributes["recipe"])
@@ -393,7 +393,7 @@ def info_command(
 ) -> None:
     """Print what a store holds."""
     from pdegen.making.log import runs
-    from pdegen.store.store import Store
+    from pdegen.store.reading import Store
 
     opened = Store(store)
     if as_json:

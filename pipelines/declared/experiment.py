@@ -17,7 +17,7 @@ from operators.training.fit import Settings
 from pdegen.domains import Box, Domain
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import Count, Name, NonNegative, Positive, SchemaError, Strict, is_name
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.models import parse_model
 from pipelines.declared.physics import domain_of, functions_in, physics_of
 from pipelines.declared.registry import (

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pdegen.domains import Domain
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
-from pdegen.store.arrays import LEADING
-from pdegen.store.format import MetadataError, Physics
-from pdegen.store.store import Store, StoreError
+from pdegen.store.format import Physics
+from pdegen.store.reading import Store, StoreError
 
 
 def physics_of(store: Store) -> Physics:
@@ -33,12 +30,7 @@ def domain_of(store: Store) -> Domain:
     """
     described = store.description
     axes = max(map(described.axes_of, described.variables.values()), key=len)
-    names = [name for name in described.coordinates if name not in LEADING]
-    values = {name: np.asarray(store.array(name)[...]) for name in names}
-    try:
-        return described.domain(axes, values)
-    except MetadataError as error:
-        raise StoreError(f"{store.url}: {error}") from None
+    return store.domain(axes)
 
 
 def functions_in(store: Store, role: str) -> list[str]:

@@ -17,7 +17,7 @@ from operators.data import Pairs
 from operators.defined import defined, left_out, rising, undefined
 from operators.training.files import write
 from operators.transforms import Predictor
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.benchmark import Case, slug
 from pipelines.declared.experiment import Experiment
 from pipelines.reports import samples

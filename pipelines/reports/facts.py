@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from operators.data import Block, InTime, Rollout
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pipelines.declared.physics import physics_of
 from pipelines.reports.formulas import symbol
 from pipelines.reports.wording import (
@@ -106,7 +106,7 @@ def quality(store: Store) -> list[tuple[str, ...]]:
     for name in store.variables:
         said = store.arrays[name].said
         if said.role == "quality":
-            values = np.asarray(store.array(name)[...])[there]
+            values = store.values(name)[there]
             of_error = name == "error"
             most = "worst" if of_error else "largest"
             text = (

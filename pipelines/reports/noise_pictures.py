@@ -11,7 +11,7 @@ import torch
 from matplotlib.colors import Normalize
 
 from pdegen.inverse.setting import Estimate
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.reports.document import Picture
 from pipelines.reports.fields import Look, line
 from pipelines.reports.figures import picture

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from operators.training.files import write
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.registry import InputNoise
 from pipelines.reports import study_charts as charts
 from pipelines.reports.document import Report, Section, Table

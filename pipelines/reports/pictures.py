@@ -18,7 +18,7 @@ from torch import Tensor
 from operators.data import Channel, Pairs
 from pdegen.domains import NAMES, Box
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store, StoreError, open_sealed
+from pdegen.store.reading import Store, StoreError, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import domain_of, functions_in, physics_of
 from pipelines.reports.bodies import curves_along
@@ -104,7 +104,7 @@ def functions(store: Store, name: str, numbers: Sequence[int], level: int = 0) -
     found = found[:, level] if "level" in array.dims else found
     sizes = dict(zip(array.dims, array.shape, strict=True))
     own = array.said.channels or tuple(f"{name}_{k}" for k in range(sizes.get("channel", 0)))
-    times = np.atleast_1d(store.array("time")[...]).tolist() if "time" in sizes else [None]
+    times = np.atleast_1d(store.values("time")).tolist() if "time" in sizes else [None]
     channels = tuple(Channel(name, part, time) for time in times for part in own or ("",))
     found = np.moveaxis(found.reshape(len(numbers), len(channels), *domain.shape), 1, -1)
     roles = {variable.said.role: n for n, variable in store.description.variables.items()}
@@ -175,7 +175,7 @@ def _title(store: Store, name: str) -> str:
     """Title of the store, and the constants of a variable."""
     constants = [
         f"{key} = {value:.4g}"
-        for key, value in store.array(name).attrs.asdict().items()
+        for key, value in store.attributes_of(name).items()
         if isinstance(value, int | float)
     ]
     title = textwrap.fill(str(store.attributes["title"]), _LINE)
@@ -186,7 +186,7 @@ def _named(store: Store, name: str) -> str:
     """A variable in words, with its time where there is one for all values."""
     said, time = store.arrays[name].said, ""
     if "time" in said.coordinates and "time" in store.arrays:
-        times = np.atleast_1d(store.array("time")[...])
+        times = np.atleast_1d(store.values("time"))
         time = f" at t = {times[0]:.4g}" if len(times) == 1 else ""
     return f"{said.role} {name}: {said.long_name}{time}"
 
@@ -196,7 +196,7 @@ def _at_levels(
 ) -> tuple[list[str], list[Functions]]:
     """One sample at every noise level in place of several samples, and the levels in words."""
     kind = store.said.noise.kind if store.said.noise else ""
-    levels = np.asarray(store.array("level")[:]).tolist()
+    levels = store.values("level").tolist()
 
     def stacked(name: str) -> Functions:
         at = [functions(store, name, [number], k) for k in range(len(levels))]

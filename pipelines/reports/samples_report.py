@@ -10,7 +10,7 @@ from statistics import mean, median
 import torch
 
 from operators.defined import defined
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.reports import study_charts as charts
 from pipelines.reports.benchmark_pictures import learning

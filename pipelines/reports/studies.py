@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from operators.training.files import write
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.reports.document import Report, Section, Table, markdown
 from pipelines.reports.wording import scientific, settings
 from pipelines.studies.row import Row, mean_and_spread

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.data import Map, Samples
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.interfaces import agreement

@@ -29,7 +29,7 @@ from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.levels import Levels
 from pdegen.sampling.noise import pointwise_deviation
 from pdegen.schema import SchemaError
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import domain_of, physics_of
 from pipelines.declared.registry import InputNoise

@@ -22,7 +22,7 @@ from operators.training.fit import Epoch, read_history
 from operators.transforms import Predictor
 from pdegen.equations.registry import sources
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store, open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import physics_of
 from pipelines.runs.data import Source

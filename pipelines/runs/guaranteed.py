@@ -14,7 +14,7 @@ from pdegen.numerics.device import samples_at_once
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store, open_sealed
+from pdegen.store.reading import Store, open_sealed
 
 _AT_ONCE = 64  # samples, at most
 

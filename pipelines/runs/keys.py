@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.training.files import read
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.runs.data import Source
 
 _SOLVED = "u"  # what `error` and `label_error` of a store are of

@@ -10,7 +10,7 @@ from typing import Any
 
 from pdegen.equations.registry import sources
 from pdegen.schema import SchemaError, parse_override
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.shipped import names
 

@@ -49,7 +49,7 @@ from pdegen.owned import LOCK, PARTIAL, is_ours, note_part, remove
 from pdegen.reasons import check_room
 from pdegen.schema import SchemaError
 from pdegen.software import here, processor, versions
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.models import blamed
 from pipelines.runs.baselines import trivial

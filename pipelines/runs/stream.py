@@ -28,7 +28,7 @@ from operators.data.variables import Reduction, Values
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
-from pdegen.store.layout import Variable
+from pdegen.store.variables import Variable
 from pipelines.declared.experiment import Experiment
 
 APART = 2**32  # numbers of samples that each training seed has for itself

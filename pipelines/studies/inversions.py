@@ -20,7 +20,7 @@ from pdegen.inverse.setting import ClassicalMethod, Estimate, Forward, Setting
 from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
 from pdegen.schema import SchemaError
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.physics import domain_of
 from pipelines.declared.registry import InputNoise
 from pipelines.runs.data import Source

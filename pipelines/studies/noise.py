@@ -17,7 +17,7 @@ from operators.data import Pairs
 from operators.training.files import read
 from pdegen.inverse.setting import Estimate
 from pdegen.schema import SchemaError
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import physics_of
 from pipelines.declared.registry import InputNoise

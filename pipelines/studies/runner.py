@@ -32,7 +32,7 @@ from operators.training.files import (
 )
 from operators.training.fit import Epoch, Stopped, read_history
 from operators.transforms import Predictor
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.keys import experiment_key

@@ -24,9 +24,10 @@ from operators.training.evaluate import errors_of
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.equations.base import SampleError
 from pdegen.making.engines import pool
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.recipe import Recipe
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.runs.data import Source
 from pipelines.runs.measures import measures_of
 

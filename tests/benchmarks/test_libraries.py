@@ -69,7 +69,5 @@ def test_files_of_the_well_hold_the_values_of_the_store(tmp_path: Path):
     files = [tmp_path / "data.hdf5"]
     found = import_files(files, str(tmp_path / "found.zarr"), declaration=declaration, workers=1)
     for name in ("a", "u"):
-        values = np.asarray(store.array(name)[...])
-        np.testing.assert_array_equal(
-            np.asarray(found.array(name)[...]).reshape(values.shape), values
-        )
+        values = store.values(name)
+        np.testing.assert_array_equal(found.values(name).reshape(values.shape), values)

@@ -8,8 +8,9 @@ from pdegen.domains import CellGrid
 from pdegen.making.contents import provenance
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store.layout import Coordinate, Layout, Variable
-from pdegen.store.store import lay_out
+from pdegen.store.layout import Layout
+from pdegen.store.variables import Coordinate, Variable
+from pdegen.store.writing import lay_out, seal, write_shard
 
 
 @pytest.fixture(scope="session")
@@ -79,8 +80,8 @@ def laid_out(tmp_path_factory):
             chosen = made.shard_range(shard)
             written = {name: v[chosen.start : chosen.stop] for name, v in values.items()}
             lost = {i: "by hand" for i in chosen if np.isnan(values["a"][i]).any()}
-            made.write_shard(shard, written, lost)
-        made.seal()
+            write_shard(made, shard, written, lost)
+        seal(made)
         return made.url
 
     return make

@@ -154,7 +154,7 @@ def test_a_level_of_a_noisy_store_is_read(noisy_store, plane_values, level):
 def test_a_variable_whose_axes_are_in_another_order_is_refused(dims):
     """A store of another program: ours cannot be laid out so."""
     array = SimpleNamespace(dims=("sample", *dims, "x"))
-    other = SimpleNamespace(url="other.zarr", array=lambda name: array)
+    other = SimpleNamespace(url="other.zarr", arrays={"u": array})
     with pytest.raises(DataError, match=f"u has the axes sample, {', '.join(dims)}, x: expected"):
         StoredVariable.of(other, "u", None, ("x",))
 

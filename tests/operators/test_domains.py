@@ -11,9 +11,7 @@ import xarray as xr
 from operators.data import DataError, Pairs, open_pairs
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, NodalGrid, PeriodicGrid
 from pdegen.making.contents import provenance
-from pdegen.store.format import FORMAT_VERSION
 from pdegen.store.layout import Layout
-from pdegen.store.store import lay_out
 from pdegen.store.variables import (
     Variable,
     function,
@@ -22,15 +20,14 @@ from pdegen.store.variables import (
     scalar,
     times,
 )
+from pdegen.store.writing import lay_out, seal, write_shard
 
 SAMPLES = 12
 RNG = np.random.default_rng(0)
 TIMES = (0.0, 0.25, 0.5)
 
 
-def sealed(
-    folder, domain: Domain | None, values, variables, coordinates=(), version=FORMAT_VERSION
-):
+def sealed(folder, domain: Domain | None, values, variables, coordinates=()):
     """A store of these variables, in shards of five samples."""
     layout = Layout(
         samples=SAMPLES,
@@ -48,15 +45,11 @@ def sealed(
         domain=domain,
     )
     store = lay_out(str(folder / "store.zarr"), layout)
-    if version == 2:
-        for key, data in layout.objects(2).items():
-            store.objects.write(key, data)
-        store.reread()
     for shard in range(store.shards):
         samples = store.shard_range(shard)
         rows = slice(samples.start, samples.stop)
-        store.write_shard(shard, {name: v[rows] for name, v in values.items()})
-    store.seal()
+        write_shard(store, shard, {name: v[rows] for name, v in values.items()})
+    seal(store)
     return store.url
 
 
@@ -110,19 +103,15 @@ def test_times_and_components_are_read_on_every_box(domain, tmp_path):
 
 def test_an_old_store_says_its_box_by_its_coordinates(tmp_path):
     """Stores had no attribute `domain`, and their axes had as many points of one kind."""
-    for version in (2, FORMAT_VERSION):
-        domain = Box((CellGrid(9, 2.0), NodalGrid(5)))
-        a, u = (function(domain, name, name, name) for name in "au")
-        values = {"a": random(a), "u": random(u)}
-        folder = tmp_path / str(version)
-        folder.mkdir()
-        url = sealed(folder, None, values, [a, u], positions(domain), version)
-        content = json.loads((Path(url) / "zarr.json").read_text("utf-8"))
-        assert "domain" not in content["attributes"]
-        assert content["attributes"]["format_version"] == version
-        pairs = both(url)
-        assert pairs.domain == domain
-        assert np.array_equal(pairs.u[..., 0], values["u"][:7])
+    domain = Box((CellGrid(9, 2.0), NodalGrid(5)))
+    a, u = (function(domain, name, name, name) for name in "au")
+    values = {"a": random(a), "u": random(u)}
+    url = sealed(tmp_path, None, values, [a, u], positions(domain))
+    content = json.loads((Path(url) / "zarr.json").read_text("utf-8"))
+    assert "domain" not in content["attributes"]
+    pairs = both(url)
+    assert pairs.domain == domain
+    assert np.array_equal(pairs.u[..., 0], values["u"][:7])
 
 
 @pytest.mark.parametrize(
@@ -291,7 +280,7 @@ def damaged(url, change):
     content = json.loads(path.read_text("utf-8"))
     change(content["attributes"]["domain"])
     path.write_text(json.dumps(content), "utf-8")
-    from pdegen.store.store import Store
+    from pdegen.store.reading import Store
     from tests.stores import resealed
 
     resealed(Store(url))

@@ -6,7 +6,7 @@ import pytest
 
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from tests.s3 import served
 
 collect_ignore_glob = ["toys/*.py"]  # equations of users: to import one registers it

@@ -13,7 +13,8 @@ from pdegen.equations.airfoil.problem import UniformDesign, stated_error
 from pdegen.equations.airfoil.solver import Airfoil, Euler, FlowError, coarser, moved
 from pdegen.equations.airfoil.stream import FarStream
 from pdegen.equations.base import SampleError
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.oracles import ringleb

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import pdegen
-from pdegen.making.generate import RecipeJob
+from pdegen.making.job import RecipeJob
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store, StoreError
+from pdegen.store.reading import Store, StoreError
 from tests.stores import with_attributes
 
 SMALL = {"resolution": 32, "problem.solver.resolution": 64, "modes": 31, "shard": 4}

@@ -15,8 +15,8 @@ from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
 from pdegen.markdown import escaped
 from pdegen.store.card import CARD, CROISSANT
+from pdegen.store.reading import Store
 from pdegen.store.signed import sha256
-from pdegen.store.store import Store
 from tests.stores import objects_of
 
 

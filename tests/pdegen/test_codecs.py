@@ -14,7 +14,7 @@ from pdegen.making.generate import generate
 from pdegen.making.verify import repair, verify
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store, StoreError
+from pdegen.store.reading import Store, StoreError
 
 CODECS = ("zstd", "none")
 
@@ -30,7 +30,7 @@ def test_the_values_are_the_same_to_every_reader(coded: Store, finished: Store) 
     ours, same = open_pairs(coded.url, "train").resident(), open_pairs(finished.url, "train")
     for name in finished.variables:
         assert np.array_equal(
-            zarr.open_array(f"{coded.url}/{name}", mode="r")[:], finished.array(name)[:]
+            zarr.open_array(f"{coded.url}/{name}", mode="r")[:], finished.values(name)
         )
     assert np.array_equal(ours.a, same.resident().a)
     assert np.array_equal(ours.u, same.resident().u)

@@ -6,7 +6,7 @@ import pytest
 
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store.store import StoreError
+from pdegen.store.reading import StoreError
 
 
 def test_an_array_that_the_seal_does_not_have_stays_where_the_root_is_damaged(tmp_path):

@@ -10,7 +10,7 @@ from pdegen.making.generate import generate
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from tests.stores import faults
 
 SMALL = {"samples": 14, "shard": 6, "resolution": 15, "modes": 20, "refinement": 3}
@@ -63,9 +63,9 @@ def test_finite_elements_are_replaced_where_a_coefficient_is_given(store):
 
 def test_says_where_its_points_are(store):
     for name in ("x", "y"):
-        assert np.asarray(store.array(name)[:]) == pytest.approx(CellGrid(15).x)
-        assert store.array(name).attrs["grid"] == "cell"
-    assert store.array("u").attrs["source"] == 1.0
+        assert store.values(name) == pytest.approx(CellGrid(15).x)
+        assert store.attributes_of(name)["grid"] == "cell"
+    assert store.attributes_of("u")["source"] == 1.0
     assert faults(store) == []
 
 

@@ -17,8 +17,11 @@ from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import SensorNoise, pointwise_deviation
 from pdegen.sampling.noise_declared import Noise
 from pdegen.schema import SchemaError
+from pdegen.store.checking import missing
+from pdegen.store.reading import Store, StoreError, open_sealed
 from pdegen.store.record import Record
-from pdegen.store.store import Store, StoreError, open_sealed
+from pdegen.store.shards import Shards
+from pdegen.store.writing import seal, write_shard
 from tests.pdegen.conftest import SMALL
 from tests.stores import faults, interrupted, objects_of, unseal
 
@@ -118,12 +121,12 @@ def test_each_split_is_the_model_applied_to_the_parent(request, tmp_path, source
     noises = at_levels(declared, LEVELS)
     store = add_noise(parent.url, "u", noises, str(tmp_path / "noisy.zarr"), workers=1)
     assert faults(store) == []
-    u, found = (np.asarray(s.array("u")[...]) for s in (parent, store))
+    u, found = (s.values("u") for s in (parent, store))
     assert found.shape == (len(u), 3, *u.shape[1:])
     assert found.dtype == u.dtype == np.float32
     splits = parent.attributes["splits"]
     deviation = pointwise_deviation([u[slice(*splits["train"])]])
-    assert (store.array("deviation")[...] == deviation).all()
+    assert (store.values("deviation") == deviation).all()
     for start, stop in splits.values():
         for k, noise in enumerate(noises):
             expected = noise.build()(u[start:stop], noise.seed, range(start, stop), deviation)
@@ -158,7 +161,7 @@ def test_it_names_its_parent_and_its_noise(darcy, noisy):
 
 def test_records_keep_the_moments_of_every_sample(noisy):
     record = noisy.record(0)
-    values = np.asarray(noisy.array("u")[slice(*record.samples)], dtype=np.float64)
+    values = np.asarray(noisy.values("u")[slice(*record.samples)], dtype=np.float64)
     assert record.mean["u"] == pytest.approx(values.mean(axis=(1, 2, 3)), rel=1e-13)
     assert record.mean_square["u"] == pytest.approx((values**2).mean(axis=(1, 2, 3)), rel=1e-13)
 
@@ -166,24 +169,24 @@ def test_records_keep_the_moments_of_every_sample(noisy):
 def test_the_coefficient_can_have_the_noise_too(darcy, tmp_path):
     store = add_noise(darcy.url, "a", at_levels({}, [0.1]), str(tmp_path / "noisy.zarr"))
     assert store.array("a").shape == (14, 1, 9, 9)
-    np.testing.assert_array_equal(store.array("u")[...], darcy.array("u")[...])
+    np.testing.assert_array_equal(store.values("u"), darcy.values("u"))
 
 
 def test_sensors_are_stored(darcy, tmp_path):
     noises = at_levels({"kind": "sensors", "fraction": 0.2, "seed": 5}, [0.0, 0.1])
     store = add_noise(darcy.url, "u", noises, str(tmp_path / "noisy.zarr"))
-    observed = np.asarray(store.array("observed")[...])
+    observed = store.values("observed")
     assert observed.sum() == round(0.2 * 81)
     np.testing.assert_array_equal(observed, SensorNoise(0.1, 0.2).observed((9, 9), 5))
-    u = np.asarray(store.array("u")[...])
+    u = store.values("u")
     assert (u[..., ~observed] == 0).all()
-    np.testing.assert_array_equal(u[:, 0, observed], np.asarray(darcy.array("u")[...])[:, observed])
+    np.testing.assert_array_equal(u[:, 0, observed], darcy.values("u")[:, observed])
 
 
 def test_published_noise_starts_again_in_every_split(darcy, tmp_path):
     noises = at_levels({"kind": "published"}, [0.5])
     store = add_noise(darcy.url, "u", noises, str(tmp_path / "noisy.zarr"))
-    added = np.asarray(store.array("u")[...], dtype=np.float64)[:, 0] - darcy.array("u")[...]
+    added = np.asarray(store.values("u"), dtype=np.float64)[:, 0] - darcy.values("u")
     (test, stop), (validation, _) = (store.attributes["splits"][k] for k in ("test", "validation"))
     # u and its noise are near 0.01, and rounded to float32
     np.testing.assert_allclose(added[test:stop], added[: stop - test], atol=1e-8)
@@ -209,15 +212,15 @@ def test_workers_leave_the_bits_unchanged(darcy, noisy, tmp_path, workers, sched
 
 
 def test_a_shard_of_the_parent_is_compared_once_for_all_levels(parent, tmp_path, monkeypatch):
-    compared, inspect = list[tuple[str, int]](), Store.inspect
+    compared, original = list[tuple[str, int]](), Shards._compared
 
-    def counted(store, shard, variables=None):
-        if variables is not None and store.url == parent.url:
-            compared.extend((name, shard) for name in variables)
-        return inspect(store, shard, variables)
+    def counted(shards, objects, shard):
+        if shards.url == parent.url:
+            compared.append((shards.array.name, shard))
+        return original(shards, objects, shard)
 
     levels = at_levels({"kind": "ensemble", "seed": 0}, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    monkeypatch.setattr(Store, "inspect", counted)
+    monkeypatch.setattr(Shards, "_compared", counted)
     noisy = add_noise(parent.url, "u", levels, str(tmp_path / "noisy.zarr"), workers=1)
     assert noisy.shards > 2 * parent.shards
     assert sorted(compared) == sorted(
@@ -231,7 +234,7 @@ def test_the_shards_of_the_parent_leave_the_values_unchanged(noisy, tmp_path):
     store = add_noise(parent.url, "u", ENSEMBLE, str(tmp_path / "noisy.zarr"))
     assert store.shard_size != noisy.shard_size
     for name in ("u", "deviation"):
-        np.testing.assert_array_equal(store.array(name)[...], noisy.array(name)[...])
+        np.testing.assert_array_equal(store.values(name), noisy.values(name))
     assert store.attributes["statistics"] == noisy.attributes["statistics"]
 
 
@@ -254,7 +257,7 @@ def test_a_store_on_an_object_store(darcy, noisy, tmp_path):
 )
 def test_resumed_is_the_same_bits_as_uninterrupted(darcy, noisy, tmp_path, damage):
     store = unfinished(darcy.url, str(tmp_path / "noisy.zarr"))
-    assert store.missing() == [2, 3, 4]
+    assert missing(store) == [2, 3, 4]
     with pytest.raises(StoreError, match=r"pdegen noise \.\.\. .*--resume"):
         open_sealed(store.url)
     damage(Path(store.url))
@@ -357,18 +360,18 @@ def test_another_noise_is_not_resumed(refused, darcy, tmp_path):
 
 def test_a_changed_parent_is_not_resumed(refused, parent, tmp_path):
     url = unfinished(parent.url, str(tmp_path / "noisy.zarr")).url
-    values = {name: np.asarray(parent.array(name)[7:]) for name in parent.variables}
-    parent.write_shard(1, {**values, "u": 2 * values["u"]})
-    parent.seal()
+    values = {name: np.asarray(parent.values(name)[7:]) for name in parent.variables}
+    write_shard(parent, 1, {**values, "u": 2 * values["u"]})
+    seal(parent)
     assert verify(parent.url, law=False).faults == []
     refused("parent.zarr has changed since", parent.url, url=url, resume=True)
 
 
 def test_a_parent_that_changes_meanwhile_stops_the_job(parent, tmp_path):
     def change(p):
-        values = {name: np.asarray(parent.array(name)[7:]) for name in parent.variables}
-        parent.write_shard(1, {**values, "u": 2 * values["u"]})
-        parent.seal()
+        values = {name: np.asarray(parent.values(name)[7:]) for name in parent.variables}
+        write_shard(parent, 1, {**values, "u": 2 * values["u"]})
+        seal(parent)
 
     url = str(tmp_path / "noisy.zarr")
     # the next task may open the parent before, within or after the change

@@ -17,7 +17,7 @@ from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 from pdegen.schema import SchemaError
-from pdegen.store.store import StoreError
+from pdegen.store.reading import StoreError
 
 FIELD = PeriodicGaussianField(sigma=25.0, tau=5.0, alpha=2.0, modes=127)
 GRID = PeriodicGrid(512)

@@ -13,12 +13,15 @@ from pydantic import TypeAdapter
 
 from pdegen.making.contents import layout
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.store.arrays import Metadata
+from pdegen.store.arrays import Array, Metadata
+from pdegen.store.checking import inspect
 from pdegen.store.encoding import encoded_shard
-from pdegen.store.format import ROOT, Array
-from pdegen.store.layout import Variable, contents, in_memory
+from pdegen.store.format import ROOT
+from pdegen.store.reading import Store
 from pdegen.store.record import sample_moments
-from pdegen.store.store import Store, lay_out
+from pdegen.store.variables import Variable
+from pdegen.store.writing import lay_out, write_shard
+from tests.stores import contents, in_memory
 
 SAMPLES, SHARD = 44, 16  # the last shard is not full, and its last chunk neither
 SHAPES = {"number": (), "line": (700,), "square": (9, 11), "wide": (2, 70000)}
@@ -27,10 +30,9 @@ TYPES = ("float32", "float64", "int16", "uint8", "bool")
 
 def encoded(array: dict, rows: np.ndarray) -> bytes:
     """A shard of the variable that Zarr's metadata describe."""
-    checksum = {"name": "crc32c"} in array["codecs"][0]["configuration"]["codecs"]
     said = TypeAdapter(Metadata).validate_json(json.dumps(array))
     cut = array["shape"][0], array["chunk_grid"]["configuration"]["chunk_shape"][0]
-    return encoded_shard(Array.of("v", said, 3 if checksum else 2, cut), rows)
+    return encoded_shard(Array.of("v", said, cut), rows)
 
 
 def by_zarr(array: dict, samples: range, data: np.ndarray) -> bytes:
@@ -42,14 +44,14 @@ def by_zarr(array: dict, samples: range, data: np.ndarray) -> bytes:
     return written
 
 
-def arrays(codec: str, version: int, dtype: str, small: Recipe) -> dict[str, dict]:
+def arrays(codec: str, dtype: str, small: Recipe) -> dict[str, dict]:
     """Zarr's metadata of a variable of each shape, with several chunks in a shard."""
     variables = tuple(
         Variable(name, tuple("xy"[: len(shape)]), shape, dtype) for name, shape in SHAPES.items()
     )
     objects = replace(
         layout(small), samples=SAMPLES, shard=SHARD, variables=variables, codec=codec, domain=None
-    ).objects(version)
+    ).objects()
     found = {name: json.loads(objects[f"{name}/{ROOT}"]) for name in SHAPES}
     for array in found.values():
         chunk = array["codecs"][0]["configuration"]["chunk_shape"]
@@ -59,10 +61,9 @@ def arrays(codec: str, version: int, dtype: str, small: Recipe) -> dict[str, dic
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "none"])
-@pytest.mark.parametrize("version", [2, 3])
-def test_a_shard_has_the_bytes_that_zarr_writes(codec, version, dtype, small):
+def test_a_shard_has_the_bytes_that_zarr_writes(codec, dtype, small):
     rng = np.random.default_rng(0)
-    for name, array in arrays(codec, version, dtype, small).items():
+    for name, array in arrays(codec, dtype, small).items():
         for samples in (range(16), range(16, 32), range(32, SAMPLES)):
             rows = (100 * rng.standard_normal((len(samples), *SHAPES[name]))).astype(dtype)
             if rows.dtype.kind == "f":
@@ -72,7 +73,7 @@ def test_a_shard_has_the_bytes_that_zarr_writes(codec, version, dtype, small):
 
 def test_chunks_of_fill_values_are_left_out_as_by_zarr(small):
     for dtype, fill in (("float32", np.nan), ("int16", -1), ("uint8", 0), ("bool", False)):
-        for name, array in arrays("lz4", 3, dtype, small).items():
+        for name, array in arrays("lz4", dtype, small).items():
             size = array["codecs"][0]["configuration"]["chunk_shape"][0]
             rows = np.ones((SHARD, *SHAPES[name]), dtype=dtype)
             if size < SHARD:
@@ -81,13 +82,13 @@ def test_chunks_of_fill_values_are_left_out_as_by_zarr(small):
 
 
 def test_zeros_are_values(small):
-    for name, array in arrays("lz4", 3, "float32", small).items():
+    for name, array in arrays("lz4", "float32", small).items():
         rows = np.zeros((SHARD, *SHAPES[name]), dtype=np.float32)
         assert encoded(array, rows) == by_zarr(array, range(SHARD), rows), name
 
 
 def test_a_shard_of_skipped_samples_is_an_index_that_zarr_reads_as_nothing(small):
-    for name, array in arrays("lz4", 3, "float32", small).items():
+    for name, array in arrays("lz4", "float32", small).items():
         rows = np.full((SHARD, *SHAPES[name]), np.nan, dtype=np.float32)
         key = "/".join(["c", "0", *["0"] * len(SHAPES[name])])
         memory = in_memory({ROOT: json.dumps(array).encode(), key: encoded(array, rows)})
@@ -102,13 +103,14 @@ def test_a_shard_may_be_skipped_as_a_whole(small, tmp_path: Path):
         name: np.full((len(samples), *store.arrays[name].shape[1:]), np.nan)
         for name in store.variables
     }
-    store.write_shard(0, values, dict.fromkeys(samples, "no solution"))
-    assert store.faults_of(0) == []
-    assert np.isnan(store.decode("u", 0, store.inspect(0, ["u"])[1]["u"])).all()
+    write_shard(store, 0, values, dict.fromkeys(samples, "no solution"))
+    _, sound, faults = inspect(store, 0)
+    assert faults == []
+    assert np.isnan(store.shards_of("u").decoded(0, sound["u"])).all()
 
 
 def test_rows_in_another_order_of_memory_give_the_same_bytes(small):
-    array = arrays("lz4", 3, "float32", small)["square"]
+    array = arrays("lz4", "float32", small)["square"]
     rows = np.random.default_rng(0).standard_normal((SHARD, 9, 11)).astype(np.float32)
     assert encoded(array, np.asfortranarray(rows)) == encoded(array, rows)
     assert encoded(array, rows.astype(">f4")) == encoded(array, rows)

@@ -10,17 +10,19 @@ import zarr
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.solver import ColeHopf, Solution
 from pdegen.making import engines, place
-from pdegen.making import generate as module
+from pdegen.making import job as jobs
 from pdegen.making.engines import EngineError
-from pdegen.making.generate import Progress, RecipeJob, generate
+from pdegen.making.generate import Progress, generate
+from pdegen.making.job import RecipeJob
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.store import store as stores
-from pdegen.store.format import parse
+from pdegen.store import reading
+from pdegen.store.checking import missing
+from pdegen.store.description import parse
 from pdegen.store.objects import Objects
+from pdegen.store.reading import Store, StoreError
 from pdegen.store.record import Record
-from pdegen.store.store import Store, StoreError
 from tests.stores import faults, interrupted, objects_of
 
 
@@ -79,7 +81,7 @@ def test_the_first_samples_of_a_larger_store_are_those_of_a_smaller(small, finis
     fewer = small.with_overrides({"samples": 4, "shard": 3})
     store = generate(fewer, str(tmp_path / "f.zarr"))
     for name in ("a", "u", "error"):
-        np.testing.assert_array_equal(store.array(name)[...], finished.array(name)[:4])
+        np.testing.assert_array_equal(store.values(name), finished.values(name)[:4])
 
 
 def test_the_first_ten_samples_of_r10_are_those_of_a_store_of_ten(tmp_path):
@@ -87,7 +89,7 @@ def test_the_first_ten_samples_of_r10_are_those_of_a_store_of_ten(tmp_path):
     ten = generate(recipe.with_overrides({"samples": 10}), str(tmp_path / "ten.zarr"))
     more = generate(recipe.with_overrides({"samples": 40}), str(tmp_path / "more.zarr"))
     for name in ("a", "u", "error"):
-        np.testing.assert_array_equal(ten.array(name)[...], more.array(name)[:10])
+        np.testing.assert_array_equal(ten.values(name), more.values(name)[:10])
 
 
 def test_resolutions_agree_at_common_points(tmp_path):
@@ -121,9 +123,9 @@ def test_an_object_store_holds_the_same(small, finished, tmp_path):
 
 def test_shards_are_computed_from_the_first_on(small, tmp_path, monkeypatch):
     computed = []
-    compute = module.compute
+    compute = jobs.compute
     monkeypatch.setattr(
-        module, "compute", lambda r, s, device: (computed.append(s.start), compute(r, s))[1]
+        jobs, "compute", lambda r, s, device: (computed.append(s.start), compute(r, s))[1]
     )
     generate(small.with_overrides({"shard": 1}), str(tmp_path / "s.zarr"), workers=1)
     assert computed == list(range(12))
@@ -148,7 +150,7 @@ def unfinished(stopped, tmp_path):
 
 def test_an_interruption_leaves_the_finished_shards_unsealed(stopped):
     assert not stopped.sealed
-    assert stopped.missing() == [2]
+    assert missing(stopped) == [2]
 
 
 @pytest.mark.parametrize(
@@ -181,8 +183,8 @@ def test_resume_computes_only_what_is_missing(small, unfinished, monkeypatch):
         computed.append(samples)
         return compute(recipe, samples)
 
-    compute = module.compute
-    monkeypatch.setattr(module, "compute", spy)
+    compute = jobs.compute
+    monkeypatch.setattr(jobs, "compute", spy)
     (Path(unfinished.url) / Record.key(0)).unlink()
     generate(small, unfinished.url, workers=1, resume=True)
     assert computed == [range(5), range(10, 12)]
@@ -241,9 +243,9 @@ def test_a_store_is_overwritten_when_asked(small, store):
 
 def test_what_is_there_is_parsed_once(small, store, monkeypatch):
     parsed = []
-    monkeypatch.setattr(stores, "parse", lambda data: parsed.append(data) or parse(data))
+    monkeypatch.setattr(reading, "parse", lambda data: parsed.append(data) or parse(data))
     found = place.found(Objects(store.url))
-    assert found.damage is None
+    assert place.damage_of(found) is None
     assert RecipeJob(small, None).made(found)
     assert len(parsed) == 1
 
@@ -308,8 +310,8 @@ def test_a_disk_that_fills_up_midway_leaves_a_store_to_resume(
         assert error.value.errno == errno.ENOSPC
     store = Store(url)
     assert not store.sealed
-    assert 1 in store.missing()
-    assert 0 not in store.missing()
+    assert 1 in missing(store)
+    assert 0 not in missing(store)
     assert_same(generate(small, url, resume=True), finished)
 
 
@@ -327,8 +329,8 @@ def assert_stopped_at_seven(small, finished, url):
     """Sample 7, of shard 1, stopped the job; shard 0 is kept, and the job can be finished."""
     store = Store(url)
     assert not store.sealed
-    assert 0 not in store.missing()
-    assert 1 in store.missing()
+    assert 0 not in missing(store)
+    assert 1 in missing(store)
     for name in ("a", "u", "error"):
         assert "1" not in store.objects.keys(f"{name}/c")
 

@@ -20,14 +20,19 @@ from pdegen.foreign.exporting import export
 from pdegen.foreign.importing import import_files
 from pdegen.making.contents import layout
 from pdegen.making.derived import add_noise, at_levels
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.making.verify import repair, verify
 from pdegen.recipe import load_recipe, recipe_names
-from pdegen.store.format import ROOT, MetadataError, parse
+from pdegen.store.arrays import MetadataError
+from pdegen.store.description import parse
+from pdegen.store.format import ROOT
 from pdegen.store.labels import Labels
-from pdegen.store.layout import Coordinate, Layout, contents, in_memory
-from pdegen.store.store import Store, StoreError, lay_out, open_sealed
-from tests.stores import faults, interrupted, objects_of, resealed
+from pdegen.store.layout import Layout
+from pdegen.store.reading import Store, StoreError, open_sealed
+from pdegen.store.variables import Coordinate
+from pdegen.store.writing import lay_out
+from tests.stores import contents, faults, in_memory, interrupted, objects_of, resealed
 
 NAMES = {
     "airfoil": ("u", "v"), "burgers-2d": ("u", "v"), "elasticity": ("x", "y"),

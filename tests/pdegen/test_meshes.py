@@ -3,7 +3,8 @@ after an interruption."""
 
 import pytest
 
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.making.verify import verify
 from pdegen.recipe import load_recipe
 from tests.pdegen.conftest import MESHES

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pdegen.making.verify import verify
-from pdegen.store.store import Store, StoreError
+from pdegen.store.reading import Store, StoreError
 
 
 def u(content):
@@ -253,10 +253,10 @@ def test_absurd_metadata_are_found_by_their_copy_in_the_seal(store):
     assert found == ["zarr.json: differs from the seal"]
 
 
-@pytest.mark.parametrize("version", [2.0, True, "2", "3\n", None, [2], {}, 1, 5])
+@pytest.mark.parametrize("version", [2.0, True, "2", "3\n", None, [2], {}, 2, 5])
 def test_other_versions_are_refused_in_one_line(store, version):
     with pytest.raises(
-        StoreError, match=r"format version \w+, this version reads 2, 3 and 4$"
+        StoreError, match=r"format version \w+, this version reads 3 and 4$"
     ) as error:
         _ = written(store, put(attributes, "format_version", version)).description
     assert "\n" not in str(error.value)

@@ -12,12 +12,13 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pdegen.making.derived import add_noise, at_levels
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.making.verify import repair, verify
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import CorrelatedNoise, NoiseModel
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from tests.stores import objects_of
 
 BIN = Path(sys.executable).parent

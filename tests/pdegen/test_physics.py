@@ -2,7 +2,8 @@
 
 import pytest
 
-from pdegen.store.format import Along, Drawing, MetadataError, Physics
+from pdegen.store.arrays import MetadataError
+from pdegen.store.format import Along, Drawing, Physics
 
 WHOLE = Physics(
     boundary={"u": 0.0},

@@ -14,11 +14,12 @@ from s3fs import S3FileSystem
 
 from operators.data import read_pairs
 from pdegen.making.derived import add_noise, at_levels
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.making.verify import repair, verify
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects
-from pdegen.store.store import Store, StoreError
+from pdegen.store.reading import Store, StoreError
 from tests.pdegen.conftest import SMALL
 from tests.s3 import SECRET, stored
 from tests.stores import faults, interrupted, objects_of

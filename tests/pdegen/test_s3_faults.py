@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from operators.data import read_pairs
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.making.verify import repair
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects, UrlError

@@ -15,7 +15,7 @@ from pdegen.making.sampled_inputs import difference
 from pdegen.numerics.interpolant import interpolated
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.shipped import recipe_names
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from tests.stores import faults, objects_of
 
 SMALL = {

@@ -14,7 +14,8 @@ import pytest
 from pdegen import software
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.making import log
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.making.log import logged, runs
 from pdegen.recipe import load_recipe
 from pdegen.shipped import recipe_names

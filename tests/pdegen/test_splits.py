@@ -10,10 +10,10 @@ from operators.data import DataError, open_pairs
 from pdegen.making.contents import layout
 from pdegen.making.verify import verify
 from pdegen.schema import SchemaError
+from pdegen.store.reading import Store, StoreError, seal_in
 from pdegen.store.record import Record, Seal
 from pdegen.store.signed import mark, sha256
 from pdegen.store.splits import fault_of_splits
-from pdegen.store.store import Store, StoreError
 from tests.stores import with_attributes
 
 IMPOSSIBLE = {
@@ -33,7 +33,7 @@ EVERY = pytest.mark.parametrize("splits", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 
 def forged(store, splits):
     """The store with other splits and a seal that says so."""
-    keys = store.sealed_by().objects
+    keys = seal_in(store.objects).objects
     records = [store.objects.read(Record.key(shard)) for shard in range(store.shards)]
     with_attributes(store, splits=splits)
     objects = {key: store.objects.read(key) for key in keys}

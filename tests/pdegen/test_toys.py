@@ -9,7 +9,7 @@ from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.schema import SchemaError
 from pdegen.store.layout import Layout
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pdegen.store.variables import Variable, check_domain, function, positions
 from tests.pdegen.toys.recipes import TOYS, recipe_of
 from tests.stores import objects_of

@@ -11,13 +11,15 @@ import pytest
 
 from pdegen.equations.base import SampleError
 from pdegen.making.derived import add_noise, at_levels
-from pdegen.making.generate import RecipeJob, generate
+from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.making.verify import repair, verify
 from pdegen.schema import SchemaError
 from pdegen.store.lock import LockedError, locked
+from pdegen.store.reading import StoreError
 from pdegen.store.record import Record, Seal
 from pdegen.store.signed import sha256, signed
-from pdegen.store.store import StoreError
+from pdegen.store.writing import seal, write_shard
 from tests.stores import faults, interrupted, objects_of, resealed, unseal, with_attributes
 
 
@@ -100,7 +102,10 @@ def test_a_sound_store_is_left_alone(store):
 
 def test_a_store_that_is_being_written_is_not_repaired(store):
     change(store, "u/c/0/0", b"")
-    with locked(store.objects, store.job), pytest.raises(LockedError, match="is being written"):
+    with (
+        locked(store.objects, store.said.job),
+        pytest.raises(LockedError, match="is being written"),
+    ):
         repair(store.url)
 
 
@@ -152,11 +157,11 @@ def test_samples_are_made_again_and_compared(finished):
 
 
 def test_a_store_with_other_numbers_and_right_digests_is_noticed_deep(small, store):
-    values = {name: np.array(store.array(name)[5:10]) for name in store.variables}
+    values = {name: np.array(store.values(name)[5:10]) for name in store.variables}
     values["u"][2, 3] += np.float32(1e-6)
     unseal(store)
-    store.write_shard(1, values)
-    store.seal()
+    write_shard(store, 1, values)
+    seal(store)
     assert faults(store) == []
     found = verify(store.url, deep=12).faults
     assert [str(fault) for fault in found] == [
@@ -184,8 +189,8 @@ def test_values_that_do_not_follow_the_recipes_law_are_noticed(small, tmp_path):
     for shard in range(store.shards):
         samples = store.shard_range(shard)
         values = {name: store.values(name, samples) for name in store.variables}
-        store.write_shard(shard, {**values, "a": 1.3 * values["a"]})
-    store.seal()
+        write_shard(store, shard, {**values, "a": 1.3 * values["a"]})
+    seal(store)
     found = verify(store.url).faults
     assert {fault.variable for fault in found} == {"a", "u"}  # u does not follow from it
     assert all("law" in fault.where for fault in found)
@@ -220,7 +225,7 @@ def test_samples_that_fail_are_left_out_by_choice(small, finished, tmp_path, fai
     assert store.skipped == [3, 7]
     assert store.record(0).skipped == {3: "it does not converge"}
     assert faults(store) == []
-    values, whole = np.asarray(store.array("u")[:]), np.asarray(finished.array("u")[:])
+    values, whole = store.values("u"), finished.values("u")
     kept = [i for i in range(12) if i not in (3, 7)]
     np.testing.assert_array_equal(values[kept], whole[kept])
     assert np.isnan(values[[3, 7]]).all()
@@ -255,7 +260,7 @@ def test_noise_leaves_out_what_its_parent_does(small, tmp_path, failing):
     noisy = add_noise(parent.url, "u", levels, str(tmp_path / "noisy.zarr"))
     assert noisy.skipped == [3, 7]
     assert faults(noisy) == []
-    assert np.isnan(np.asarray(noisy.array("u")[:])).any(axis=(1, 2)).nonzero()[0].tolist() == [
+    assert np.isnan(noisy.values("u")).any(axis=(1, 2)).nonzero()[0].tolist() == [
         3,
         7,
     ]

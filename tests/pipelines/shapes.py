@@ -9,9 +9,9 @@ import numpy as np
 
 from pdegen.domains import NAMES, Domain
 from pdegen.store.layout import Layout
-from pdegen.store.store import lay_out
 from pdegen.store.variables import Coordinate, Variable, function, geometry, scalar
 from pdegen.store.variables import positions as stored_positions
+from pdegen.store.writing import lay_out, seal, write_shard
 
 SPLITS = {"train": [0, 8], "validation": [8, 10], "test": [10, 12]}
 
@@ -89,6 +89,6 @@ def a_store(
     }  # fmt: skip
     layout = Layout(samples, samples, tuple(variables), tuple(shared), attributes, domain=domain)
     store = lay_out(url, layout)
-    store.write_shard(0, values, {})
-    store.seal()
+    write_shard(store, 0, values, {})
+    seal(store)
     return url

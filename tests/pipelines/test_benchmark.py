@@ -19,7 +19,7 @@ from pdegen.domains import Cloud
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.benchmark import Benchmark, Case, load_benchmark
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile

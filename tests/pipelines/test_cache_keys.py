@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pipelines.declared.benchmark import Benchmark, Case
 from pipelines.runs.keys import experiment_key
 from pipelines.studies.benchmark import BenchmarkRun

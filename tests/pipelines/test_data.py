@@ -19,7 +19,7 @@ from operators.training.fit import Stopped
 from pdegen.domains import Box
 from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.runs import data
 from pipelines.runs.baselines import MEAN, compared

@@ -17,7 +17,7 @@ from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store, open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import functions_in
 from pipelines.reports.pictures import plot_store
@@ -74,7 +74,7 @@ def test_a_model_that_learns_from_positions_is_scored_by_area_and_by_points(shee
     (score,) = json.loads((run / "scores.json").read_text("utf-8"))["results"]
     over_points = score["measures"]["points"]["errors"]
     kept = load_file(run / "predictions.safetensors")
-    u, weight = (open_sealed(sheets).array(name)[-4:] for name in ("u", "weight"))
+    u, weight = (open_sealed(sheets).values(name)[-4:] for name in ("u", "weight"))
     p = next(v.numpy() for v in kept.values() if v.numel() == u.size).reshape(u.shape)
     for errors, w in ((score["errors"], weight), (over_points, np.ones_like(weight))):
         expected = np.sqrt((w * (p - u) ** 2).sum(axis=1) / (w * u**2).sum(axis=1))
@@ -92,9 +92,9 @@ def test_a_report_names_the_positions_and_draws_none(run):
 def test_a_model_is_evaluated_on_published_files(sheets, run, tmp_path, capsys, monkeypatch):
     """The imported store has no cells, areas and displacements, and the same roles."""
     made = open_sealed(sheets)
-    points = np.stack([made.array(name)[...] for name in "xy"], axis=1)  # (sample, xy, point)
+    points = np.stack([made.values(name) for name in "xy"], axis=1)  # (sample, xy, point)
     np.save(tmp_path / "Random_UnitCell_XY_10.npy", points.T)
-    np.save(tmp_path / "Random_UnitCell_sigma_10.npy", np.asarray(made.array("u")[...]).T)
+    np.save(tmp_path / "Random_UnitCell_sigma_10.npy", made.values("u").T)
     sizes = [word for size in ("train=16", "validation=4", "test=4") for word in ("--split", size)]
     theirs = tmp_path / "theirs.zarr"
     quietly("import", *sorted(tmp_path.glob("*.npy")), *sizes, "--out", theirs)

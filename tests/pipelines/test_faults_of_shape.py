@@ -14,7 +14,6 @@ import torch
 from scipy.spatial import Delaunay
 
 from operators.data import DataError, Pairs
-from operators.data.store import SealedStore
 from operators.data.variables import StoredVariable
 from operators.norms import relative_l2
 from operators.training.files import read_json
@@ -22,7 +21,7 @@ from operators.training.step import AS_WRITTEN
 from operators.transforms import Predictor
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
 from pdegen.schema import SchemaError
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pdegen.store.variables import function
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.physics import domain_of
@@ -180,10 +179,11 @@ def test_numbers_of_a_sample_are_not_its_domain(tmp_path: Path) -> None:
 def test_channels_before_times_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = {"times": (0.1, 0.2, 0.3), "channels": ("v", "w")}
     url = a_store(str(tmp_path / "data.zarr"), Box.periodic(16), **shape)
-    store, array = SealedStore.at(url), SealedStore.at(url).array("u")
+    store = open_sealed(url)
+    array = store.array("u")
     assert array.dims == ("sample", "time", "channel", "x")
     swapped = replace(array, dims=("sample", "channel", "time", "x"))
-    monkeypatch.setattr(SealedStore, "array", lambda self, name: swapped)
+    monkeypatch.setattr(Store, "arrays", {"u": swapped})
     with pytest.raises(DataError, match="u has the axes sample, channel, time, x: expected level"):
         StoredVariable.of(store, "u", None, ("x",))
 

@@ -12,7 +12,7 @@ from pdegen.equations.airfoil.grid import c_grid
 from pdegen.equations.airfoil.problem import Sections
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.benchmark import load_benchmark
 from pipelines.declared.experiment import load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
@@ -73,7 +73,7 @@ def theirs(ours, tmp_path_factory):
         ("airfoil", "NACA_Cylinder", ("density", "velocity", "pressure", "u")),
     ):
         folder, store = tmp_path_factory.mktemp(name), open_sealed(ours[name])
-        values = {key: np.asarray(store.array(key)[...]) for key in ("x", "y", *parts)}
+        values = {key: store.values(key) for key in ("x", "y", *parts)}
         states = [values[key] if key == "velocity" else values[key][:, None] for key in parts]
         files = {"X": values["x"], "Y": values["y"], "Q": np.concatenate(states, axis=1)}
         for word, array in files.items():

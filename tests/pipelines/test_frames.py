@@ -24,7 +24,7 @@ from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
 from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pipelines.declared.benchmark import Benchmark
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
@@ -357,7 +357,7 @@ def test_a_model_of_generated_samples_is_evaluated_on_a_published_file_and_back(
     made: Path, store: str, tmp_path: Path
 ) -> None:
     own = Store(store)
-    a, u = (np.asarray(own.array(name)[...]) for name in ("a", "u"))
+    a, u = (own.values(name) for name in ("a", "u"))
     file = mat73(
         tmp_path / "NavierStokes_V1e-3_N12_T6.mat",
         {"a": a, "u": np.moveaxis(u, 1, -1), "t": np.array([TIMES])},

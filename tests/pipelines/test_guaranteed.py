@@ -9,7 +9,7 @@ from pdegen.equations.darcy.error_bound import ErrorBound
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pipelines.runs import guaranteed
 from tests.pipelines.command import quietly
 from tests.pipelines.conftest import DARCY_DATA

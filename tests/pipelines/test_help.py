@@ -9,7 +9,7 @@ import typer
 from operators.registry import OPERATORS
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise_declared import KINDS, NoiseKind
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pdegen.version import __version__
 from pipelines.cli import completion
 from pipelines.cli.benchmarks import chosen

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pdegen.making import derived
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from tests.pipelines.command import everything, quietly
 
 
@@ -42,7 +42,7 @@ def test_it_prints_the_store_alone(pdegen, parent):
     assert "adding noise to u, shards: 6/6" in outcome.err[-1]
     store = Store("noisy.zarr")
     assert store.attributes["noise"]["levels"] == [0.0, 0.01, 0.1]
-    np.testing.assert_array_equal(store.array("u")[:, 0], Store(str(parent)).array("u")[...])
+    np.testing.assert_array_equal(store.values("u")[:, 0], Store(str(parent)).values("u"))
 
 
 def test_the_other_commands_take_a_store_with_noise(pdegen, parent):

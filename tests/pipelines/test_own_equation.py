@@ -9,7 +9,7 @@ import pytest
 from operators.training.files import read_json
 from pdegen.equations import registry
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pipelines.declared.experiment import Experiment
 from tests.pipelines.command import quietly
 from tests.stores import objects_of

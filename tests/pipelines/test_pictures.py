@@ -21,7 +21,8 @@ from pdegen.making.contents import layout
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import StoreError, lay_out, open_sealed
+from pdegen.store.reading import StoreError, open_sealed
+from pdegen.store.writing import lay_out
 from pipelines.reports import charts, fields, figures, palette, pictures, samples, study_charts
 from pipelines.reports.fields import Look
 from pipelines.reports.pictures import AFTERTHOUGHT, plot_store

@@ -18,7 +18,7 @@ from operators.data.pairs import Pairs
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import Store, open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports import bodies, facts
 from pipelines.reports.pictures import functions, near_of, plot_store

@@ -19,7 +19,7 @@ import torch
 from operators.training.files import read_json, write_json
 from pdegen.schema import parse_override
 from pdegen.software import processor
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.report import write_report
 from pipelines.reports.scores import grids
@@ -131,7 +131,7 @@ def test_the_mean_of_the_training_targets_is_measured_beside_the_model(
 ) -> None:
     run, store = darcy
     opened = open_sealed(store)
-    u = np.asarray(opened.array("u")[:], dtype=float)
+    u = np.asarray(opened.values("u"), dtype=float)
     start, stop = opened.attributes["splits"]["train"]
     mean = u[start:stop].mean(axis=0)
     test = u[slice(*opened.attributes["splits"]["test"])]
@@ -198,7 +198,7 @@ def test_samples_are_counted_split_by_split(
 
 def test_the_error_of_burgers_is_the_estimate_of_its_solver(finished: tuple[Path, str]) -> None:
     rows = {row[0]: row[1] for row in page(finished[0]).rows if len(row) == 2}
-    worst = np.asarray(open_sealed(finished[1]).array("error")[...]).max()
+    worst = open_sealed(finished[1]).values("error").max()
     assert f"worst {scientific(worst)} (the solver's own estimate)" in rows["Error of the data"]
 
 

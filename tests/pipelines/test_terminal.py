@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pdegen.equations.base import SampleError
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from pipelines.cli import stores, terminal
 from pipelines.cli.terminal import shown
 from tests.pipelines.command import SMALL

@@ -23,7 +23,7 @@ from pdegen.equations.airfoil.problem import stated_error
 from pdegen.equations.airfoil.solver import Airfoil, FlowError
 from pdegen.equations.airfoil.stream import FarStream
 from pdegen.recipe import load_recipe
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
 
 CASES = ((0.8, 1.25), (0.8, 0.0), (0.3, 0.0))

@@ -20,7 +20,7 @@ from pdegen.equations.base import SampleError
 from pdegen.equations.plasticity.problem import Plasticity
 from pdegen.equations.plasticity.solver import Frames, centred
 from pdegen.recipe import load_recipe
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 
 
 def ratios(resolution: int, samples: range) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

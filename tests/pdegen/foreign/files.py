@@ -17,7 +17,7 @@ from operators.data import read_pairs
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
-from pdegen.store.store import Store
+from pdegen.store.reading import Store
 from tests.absent import absent
 
 CLASSES = {"float64": "double", "float32": "single", "bool": "logical", "uint8": "uint8"}
@@ -69,7 +69,7 @@ def imported(tmp_path: Path, *files: Path, **options: object) -> Store:
 
 
 def value(store: Store, name: str) -> np.ndarray:
-    return np.asarray(store.array(name)[...])
+    return store.values(name)
 
 
 def trains(store: Store) -> None:

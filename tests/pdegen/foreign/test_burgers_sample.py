@@ -34,7 +34,7 @@ def test_the_first_time_is_the_input(sample):
 def test_burgers_of_neuralop_is_solved_by_our_solvers(sample, solver):
     a, u, time = (value(sample, name) for name in ("a", "u", "time"))
     chosen = slice(0, 1200, 1 if solver is ColeHopf else 20)
-    viscosity = sample.array("u").attrs["viscosity"]
+    viscosity = sample.attributes_of("u")["viscosity"]
     more = {} if solver is ColeHopf else {"dt": 0.01}
     solved = solver(PeriodicGrid(FINE), viscosity, **more)(interpolated(a[chosen]), time.tolist())
     difference = solved[..., :: FINE // 16] - u[chosen]

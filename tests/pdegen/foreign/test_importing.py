@@ -13,7 +13,7 @@ from pdegen.foreign import arrays, importing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import ImportJob, import_files
-from pdegen.store.store import StoreError
+from pdegen.store.reading import StoreError
 from tests.pdegen.foreign.files import (
     hdf5,
     imported,
@@ -109,7 +109,7 @@ def test_channels_and_times_of_any_place_are_said(tmp_path, space):
     np.testing.assert_array_equal(value(store, "a"), np.moveaxis(a, -1, 1))
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(np.moveaxis(u, -1, 0), 2, 0))
     assert xr.open_zarr(store.url).u.dims == ("sample", "time", "channel", *names)
-    assert store.array("u").attrs["channels"] == ["c0", "c1"]
+    assert store.attributes_of("u")["channels"] == ["c0", "c1"]
     assert store.attributes["physics"] == {"boundary": {"u": 0.5}}
     grids = [axis["grid"] for axis in store.attributes["domain"]["axes"]]
     assert grids == ["nodal", "periodic"][: len(space)]

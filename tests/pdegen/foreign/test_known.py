@@ -55,7 +55,7 @@ def test_burgers_r10_is_read_from_every_version_of_matlab(burgers, tmp_path, wri
         np.testing.assert_array_equal(value(store, name), burgers[name])
     np.testing.assert_array_equal(value(store, "x"), PeriodicGrid(8192).x)
     assert store.attributes["imported"]["left_out"] == ["a_smooth", "a_smooth_x", "a_x"]
-    assert store.array("u").attrs["viscosity"] == pytest.approx(0.1 / (2 * np.pi))
+    assert store.attributes_of("u")["viscosity"] == pytest.approx(0.1 / (2 * np.pi))
     assert store.attributes["domain"] == Box.periodic(8192).attributes()
     assert store.attributes["physics"]["symmetries"] == ["shift", "odd-reflection"]
     assert faults(store) == []
@@ -94,7 +94,7 @@ def test_two_darcy_files_are_joined_as_training_and_test(tmp_path, monkeypatch, 
         assert value(store, name).dtype == np.float32
         np.testing.assert_array_equal(value(store, name), expected)
     np.testing.assert_array_equal(value(store, "y"), CellGrid(n).x)
-    assert store.array("x").attrs["grid"] == "cell"
+    assert store.attributes_of("x")["grid"] == "cell"
     assert store.attributes["physics"]["boundary"] == {"u": 0.0}
     assert store.attributes["physics"]["phases"] == {"a": [3.0, 12.0]}
     assert store.attributes["imported"]["left_out"] == ["Kcoeff"]
@@ -110,7 +110,7 @@ def test_navier_stokes_has_its_times_before_space(tmp_path, write):
     store = imported(tmp_path, file, declaration=FEW)
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(u, -1, 1))
     np.testing.assert_array_equal(value(store, "time"), t[0])
-    assert store.array("u").attrs["viscosity"] == 1e-5
+    assert store.attributes_of("u")["viscosity"] == 1e-5
     dataset = xr.open_zarr(store.url)
     assert dataset.u.dims == ("sample", "time", "x", "y")
     np.testing.assert_array_equal(dataset.u.sel(time=3.0, sample=2), u[2, ..., 2])
@@ -121,7 +121,7 @@ def test_navier_stokes_has_its_times_before_space(tmp_path, write):
 def test_navier_stokes_viscosity_follows_from_the_name_or_the_times(tmp_path, name, viscosity):
     file = mat5(tmp_path / f"{name}.mat", {"a": random(6, 4, 4), "u": random(6, 4, 4, 30)})
     store = imported(tmp_path, file, declaration=FEW)
-    assert store.array("u").attrs["viscosity"] == pytest.approx(viscosity)
+    assert store.attributes_of("u")["viscosity"] == pytest.approx(viscosity)
     np.testing.assert_array_equal(value(store, "time"), np.arange(1, 31))
 
 
@@ -151,7 +151,7 @@ def test_pdebench_trajectories_begin_with_the_input(tmp_path, name, key, expecte
     np.testing.assert_array_equal(value(store, "u"), tensor[:, 1:])
     np.testing.assert_array_equal(value(store, "time"), t[1:5])
     np.testing.assert_array_equal(value(store, "x"), x)
-    assert store.array("u").attrs[key] == pytest.approx(expected)
+    assert store.attributes_of("u")[key] == pytest.approx(expected)
     assert store.attributes["splits"] == {"train": [2, 20], "test": [0, 2]}
     (axis,) = store.attributes["domain"]["axes"]
     assert (axis["length"], axis["start"]) == pytest.approx((1, 1 / 32))
@@ -165,7 +165,7 @@ def test_pdebench_darcy(tmp_path):
     store = imported(tmp_path, hdf5(tmp_path / "2D_DarcyFlow_beta1.0_Train.hdf5", arrays))
     np.testing.assert_array_equal(value(store, "a"), nu)
     np.testing.assert_array_equal(value(store, "u"), tensor[:, 0])
-    assert store.array("u").attrs["source"] == 1.0
+    assert store.attributes_of("u")["source"] == 1.0
     trains(store)
 
 
@@ -191,8 +191,8 @@ def test_the_well_has_its_first_frame_as_input(tmp_path):
     store = imported(tmp_path, well_file(tmp_path / "toy.hdf5", {"density": values}))
     np.testing.assert_array_equal(value(store, "a"), values[:, 0])
     np.testing.assert_array_equal(value(store, "u"), values[:, 1:])
-    assert store.array("x").attrs["grid"] == "periodic"
-    assert store.array("u").attrs["Rayleigh"] == 1e5
+    assert store.attributes_of("x")["grid"] == "periodic"
+    assert store.attributes_of("u")["Rayleigh"] == 1e5
     trains(store)
 
 
@@ -220,7 +220,7 @@ def test_the_well_has_vectors_and_boxes_of_several_kinds(tmp_path):
     store = imported(tmp_path, file, declaration=Declaration(grid="periodic,nodal"))
     np.testing.assert_array_equal(value(store, "u"), np.moveaxis(values[:, 1:], -1, 2))
     np.testing.assert_array_equal(value(store, "a"), np.moveaxis(values[:, 0], -1, 1))
-    assert store.array("u").attrs["channels"] == ["velocity_x", "velocity_y"]
+    assert store.attributes_of("u")["channels"] == ["velocity_x", "velocity_y"]
     assert xr.open_zarr(store.url).u.dims == ("sample", "time", "channel", "x", "y")
     domain = from_attributes(store.attributes["domain"])
     assert domain == Box((PeriodicGrid(8), NodalGrid(6, 3.0, -1.0)))
@@ -261,7 +261,7 @@ def test_neuralop_darcy_is_joined_and_its_phases_are_zero_and_one(tmp_path):
     assert a.shape == (1050, 16, 16)
     assert a.dtype == np.float32
     assert set(np.unique(a)) == {0, 1}
-    assert store.array("a").attrs["type_in_file"] == "bool"
+    assert store.attributes_of("a")["type_in_file"] == "bool"
     assert store.attributes["splits"] == {"train": [0, 1000], "test": [1000, 1050]}
     # the mean and deviation of y that are known of the training file
     statistics = store.attributes["statistics"]["u"]
@@ -288,7 +288,7 @@ def test_a_known_file_beside_an_unknown_one_is_no_reason_to_leave_it_out(burgers
 def test_the_grid_that_is_given_goes_before_what_is_known(tmp_path):
     file = neuralop_file("darcy_test_16.pt")
     store = imported(tmp_path, file, declaration=Declaration(grid="cell"))
-    assert store.array("x").attrs["grid"] == "cell"
+    assert store.attributes_of("x")["grid"] == "cell"
 
 
 def test_attributes_name_the_source_without_its_path(burgers, tmp_path):
@@ -328,7 +328,7 @@ def test_unit_cells_have_the_roles_of_the_recipe(tmp_path):
     problem = load_recipe("elasticity-quick").problem
     for variable in problem.variables():
         if variable.name in store.arrays:
-            found = store.array(variable.name).attrs
+            found = store.attributes_of(variable.name)
             for key in ("role", "long_name", "coordinates"):
                 assert found.get(key) == variable.attributes.get(key), (variable.name, key)
     assert store.attributes["domain"] == Cloud((36,), 2).attributes()
@@ -375,7 +375,7 @@ def test_pipes_have_the_roles_of_the_recipe(tmp_path):
         assert np.array_equal(value(store, name), arrays["Q"][:, k])
     for variable in load_recipe("pipe-quick").problem.variables():
         if variable.name in store.arrays:
-            found = store.array(variable.name).attrs
+            found = store.attributes_of(variable.name)
             for key in ("role", "long_name", "coordinates", "viscosity"):
                 assert found.get(key) == variable.attributes.get(key), (variable.name, key)
     assert store.attributes["domain"] == Curvilinear((17, 9), 2).attributes()
@@ -398,7 +398,7 @@ def test_the_flux_of_published_pipes_shows_spikes(tmp_path, dtype):
     store = imported(tmp_path, *sorted(tmp_path.glob("Pipe_*.npy")), declaration=FEW)
     flux, sound = value(store, "flux"), np.arange(6) != 4
     assert flux.dtype == np.float64
-    assert "type_in_file" not in store.array("flux").attrs
+    assert "type_in_file" not in store.attributes_of("flux")
     np.testing.assert_allclose(flux[sound], labels["flux"][sound], rtol=0, atol=1e-6)
     assert flux[4] > 2 * flux[sound].max()
     assert store.attributes["imported"]["variables"]["flux"]["number"] == "flow_spread"
@@ -451,7 +451,7 @@ def test_forged_blocks_have_the_roles_of_the_recipe(tmp_path, write):
     np.testing.assert_array_equal(value(store, "a"), np.repeat(arrays["input"][..., None], 31, -1))
     problem = load_recipe("plasticity").problem
     for variable in problem.variables()[:2]:
-        found = store.array(variable.name).attrs
+        found = store.attributes_of(variable.name)
         for key in ("role", "channels", "units", "coordinates"):
             assert found.get(key) == variable.attributes.get(key), (variable.name, key)
     assert store.attributes["domain"] == problem.domain.attributes()
@@ -488,7 +488,7 @@ def test_sections_have_the_roles_of_the_recipe(tmp_path):
     problem = load_recipe("airfoil-quick").problem
     for variable in problem.variables():
         if variable.name in store.arrays:
-            found = store.array(variable.name).attrs
+            found = store.attributes_of(variable.name)
             for key in ("role", "long_name", "coordinates", "channels"):
                 assert found.get(key) == variable.attributes.get(key), (variable.name, key)
     assert store.attributes["domain"] == Curvilinear((9, 5), 2).attributes()

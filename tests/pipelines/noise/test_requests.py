@@ -8,7 +8,7 @@ from scipy.io import savemat
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import load_experiment
 from pipelines.studies.levels import parse_levels, parse_trained
 from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study

@@ -12,7 +12,7 @@ import torch
 
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store.store import open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.studies.learned_start import pays_after
 from pipelines.studies.noise_cells import Cell
