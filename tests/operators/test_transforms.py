@@ -8,10 +8,7 @@ from scipy.interpolate import RegularGridInterpolator
 from operators.base import Operator
 from operators.boundary import Boundary
 from operators.symmetries import CircleSymmetries, SquareSymmetries
-from operators.transforms import (
-    Normalizer,
-    Predictor,
-)
+from operators.transforms import Extent, Normalizer, Predictor
 from pdegen.domains import Box, CellGrid, Cloud, NodalGrid, PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.darcy.finite_volume import FiniteVolume
@@ -241,6 +238,44 @@ def test_what_vanishes_is_zero_on_the_outermost_points_alone():
     ring[1:-1, 1:-1] = False
     assert not fixed[:, ring].any()
     assert free[:, ring].all()
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared points", "points of each sample"])
+@pytest.mark.parametrize("value", [0.0, 2.5])
+def test_what_is_known_on_the_boundary_stands_there_and_nowhere_else(value, own):
+    """The first channel is known at both ends of the second axis, which is the longer one."""
+    a, x = torch.rand(3, 4, 6, 2), torch.rand(4, 6, 2)
+    x = x.expand(3, -1, -1, -1) if own else x
+    normal = Normalizer(torch.tensor([0.2, 0.5]), torch.tensor([3.0, 2.0]))
+    free = Predictor(Both(), normal, normal)(a, x)
+    found = Predictor(Both(), normal, normal, Boundary((value, None), (False, True)))(a, x)
+    expected = free.clone()
+    expected[:, :, [0, -1], 0] = value
+    assert torch.equal(found, expected)
+    assert (free[:, :, [0, -1], 0] != value).all()
+
+
+class Both(Operator):
+    """u(y) = a + 10 y, of two channels on as many axes."""
+
+    in_channels, out_channels, dim = 2, 2, 2
+
+    def forward(self, a, x, y=None):
+        return a + 10 * (x if y is None else y)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared points", "points of each sample"])
+def test_an_operator_is_given_points_in_parts_of_the_box(own):
+    box = Box((CellGrid(4, 10.0, -5.0), NodalGrid(6, 0.5, 2.0)))
+    a, one = torch.rand(3, 4, 6, 2), torch.rand(4, 6, 2)
+    x, y = (v.expand(3, -1, -1, -1) if own else v for v in (one, one.flip(0)))
+    start, length = torch.tensor([-5.0, 2.0]), torch.tensor([10.0, 0.5])
+    plain = Normalizer.identity(2)
+    predictor = Predictor(Both(), plain, plain, extent=Extent.of(box))
+    torch.testing.assert_close(predictor(a, start + length * x), a + 10 * x)
+    found = predictor(a, start + length * x, start + length * y)
+    torch.testing.assert_close(found, a + 10 * y)
+    assert Extent.of(Box.cell(4, 6)) is None
 
 
 @pytest.mark.parametrize(("shift", "reflection"), [(True, False), (False, True), (True, True)])
