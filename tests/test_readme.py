@@ -1,4 +1,5 @@
-"""Every command and program of the README runs as it stands there."""
+"""Every command and program of the README runs: here on few samples, as they stand there in `make
+plain`."""
 
 import re
 import shlex
@@ -13,7 +14,7 @@ from tests import readme
 @pytest.mark.usefixtures("unchecked")  # the checks of shapes take most of the time
 def test_commands_run_in_their_order(root, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    commands = readme.commands(root)
+    commands = readme.commands(root, small=True)
     assert len(commands) > 8
     for command in commands:
         monkeypatch.setattr(sys, "argv", shlex.split(command))
