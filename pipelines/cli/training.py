@@ -85,7 +85,7 @@ def train_command(
     check_asked(experiment, model, data)  # before PyTorch is imported, which takes seconds
 
     from pipelines.declared.experiment import asked_for
-    from pipelines.tracking.choosing import trackers
+    from pipelines.tracking.following import trackers
 
     declared = _changed(asked_for(experiment, model, data), data, stream, set_)
     folder = out or Path("runs") / declared.name
@@ -296,7 +296,7 @@ def run_command(
     from pipelines.reports.report import write_report
     from pipelines.runs.run import check_device, evaluate_run
     from pipelines.runs.tracked import track_results
-    from pipelines.tracking.choosing import trackers
+    from pipelines.tracking.following import trackers
 
     declared = _changed(load_experiment(experiment, data), data, stream, set_)
     folder = out or Path("runs") / declared.name

@@ -13,7 +13,7 @@ from operators.training.fit import Epoch, Stopped, read_history
 from pipelines.tracking.following import Following
 from pipelines.tracking.table import TABLE, write_table
 from pipelines.tracking.tensorboard import FOLDER, event_files
-from pipelines.tracking.tracker import TrackedRun, Tracker
+from pipelines.tracking.tracker import TrackedRun, Tracker, rows_of
 
 TRACKING = "tracking.json"  # what the run is called in trackers
 _KEPT = (TABLE, "experiment.toml", "scores.json", "report.html", "report.md")
@@ -58,7 +58,7 @@ class Saved:
         self._history = history
         write_table(self._folder, history)
         if self._following is not None:
-            self._following(history)
+            self._following(rows_of(history))
 
     def __enter__(self) -> Saved:
         return self
@@ -72,7 +72,7 @@ class Saved:
         if self._following is not None:
             asked = isinstance(error, (Stopped, KeyboardInterrupt))
             status = "FINISHED" if error is None else "KILLED" if asked else "FAILED"
-            self._following.end(self._history, status)
+            self._following(rows_of(self._history), status)
 
 
 def forget(folder: Path) -> None:
@@ -103,4 +103,4 @@ def track_results(
         for one in results
     ]
     files = [path for path in (folder / name for name in _KEPT) if path.is_file()]
-    Following(trackers, run).end(read_history(folder), "FINISHED", scores, files)
+    Following(trackers, run)([*rows_of(read_history(folder)), *scores], "FINISHED", files)

@@ -3,67 +3,80 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from operators.training.fit import Epoch
-from pipelines.tracking.tracker import MetricRow, Session, TrackedRun, Tracker, rows_of
+from pdegen.schema import near
+from pipelines.tracking.mlflow import mlflow
+from pipelines.tracking.tensorboard import tensorboard
+from pipelines.tracking.tracker import (
+    RUNNING,
+    Callback,
+    MetricRow,
+    TrackedRun,
+    Tracker,
+    TrackerError,
+)
 
+KNOWN = ("tensorboard", "mlflow")
 _log = logging.getLogger(__name__)
 
 
-class Following:
-    """Gives trackers the epochs that a checkpoint holds.
-
-    A tracker that fails is left alone until the training ends, and then gets all that it lacks.
+def trackers(words: Sequence[str]) -> list[Tracker]:
+    """The trackers of `--track`.
 
     Args:
-        trackers: Where the epochs are to be seen.
-        run: Of which training.
+        words: "tensorboard", "mlflow" or "mlflow:URI", each at most once.
+
+    Raises:
+        TrackerError: If a word is unknown, its package is not installed, or its store cannot be
+            reached. Nothing is written.
+
+    >>> trackers(["wandb"])
+    Traceback (most recent call last):
+    pipelines.tracking.tracker.TrackerError: no tracker 'wandb': known: tensorboard, mlflow
+    """
+    pairs = [word.partition(":") for word in words]
+    kinds = [kind for kind, _, _ in pairs]
+    for kind, colon, uri in pairs:
+        if kind not in KNOWN:
+            raise TrackerError(f"no tracker {kind!r}: {near(kind, list(KNOWN))}")
+        if colon and kind == "tensorboard":
+            raise TrackerError(f"--track {kind}:{uri}: its files are in RUN/tensorboard, no URI")
+        if colon and not uri:
+            raise TrackerError(f"--track {kind}: a URI is missing after the colon")
+        if kinds.count(kind) > 1:
+            raise TrackerError(f"--track {kind} is given twice: one of each kind is possible")
+    return [mlflow(uri or None) if kind == "mlflow" else tensorboard() for kind, _, uri in pairs]
+
+
+class Following:
+    """Shows a training in trackers: calls take all rows so far, as `Callback`.
+
+    A tracker that fails is left alone until the training ends, and then gets all that it lacks.
     """
 
     def __init__(self, trackers: Sequence[Tracker], run: TrackedRun) -> None:
         self._run, self._trackers = run, trackers
-        self._sessions: dict[str, Session] = {}
+        self._callbacks: dict[str, Callback] = {}
         self._failed: set[str] = set()
 
-    def __call__(self, history: Sequence[Epoch]) -> None:
-        """Write the epochs of a checkpoint."""
-        rows = rows_of(history)
+    def __call__(
+        self, rows: Sequence[MetricRow], status: str = RUNNING, files: Sequence[Path] = ()
+    ) -> None:
         for tracker in self._trackers:
-            if tracker.name not in self._failed:
-                self._do(tracker, lambda session: session.write(rows))
-
-    def end(
-        self, history: Sequence[Epoch], status: str,
-        scores: Sequence[MetricRow] = (), files: Sequence[Path] = (),
-    ) -> None:  # fmt: skip
-        """Write what is missing, and say how the training has ended.
-
-        Args:
-            history: Of all checkpoints.
-            status: FINISHED, KILLED (asked to stop) or FAILED.
-            scores: Of the test split, at the epochs of their checkpoints.
-            files: Of the run, that are to be kept.
-        """
-
-        def last(session: Session) -> None:
-            session.write([*rows_of(history), *scores])
-            session.keep(files)
-            session.end(status)
-
-        for tracker in self._trackers:
-            self._do(tracker, last)
-
-    def _do(self, tracker: Tracker, action: Callable[[Session], None]) -> None:
-        name = tracker.name
-        try:
-            if name not in self._sessions:
-                self._sessions[name] = tracker.open(self._run)
-            action(self._sessions[name])
-        except Exception as error:  # whatever a client raises must not end the training
-            self._sessions.pop(name, None)
-            again = "by --resume" if name in self._failed else "at the end, or by --resume"
-            self._failed.add(name)
-            said = " ".join(str(error).split())[:300] or type(error).__name__
-            _log.warning("%s failed: %s; what is missing there is written %s", name, said, again)
+            name = tracker.name
+            if name in self._failed and status == RUNNING:
+                continue
+            try:
+                if name not in self._callbacks:
+                    self._callbacks[name] = tracker.open(self._run)
+                self._callbacks[name](rows, status, files)
+            except Exception as error:  # whatever a client raises must not end the training
+                self._callbacks.pop(name, None)
+                again = "by --resume" if name in self._failed else "at the end, or by --resume"
+                self._failed.add(name)
+                text = " ".join(str(error).split())[:300] or type(error).__name__
+                _log.warning(
+                    "%s failed: %s; what is missing there is written %s", name, text, again
+                )

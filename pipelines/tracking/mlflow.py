@@ -11,16 +11,20 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.tracking.tracker import (
+    RUNNING,
+    Callback,
     MetricRow,
-    Session,
     TrackedRun,
     Tracker,
     TrackerError,
     flat,
 )
+
+if TYPE_CHECKING:  # importing it takes a second
+    from mlflow import MlflowClient
 
 DEFAULT = "sqlite:///mlflow.db"  # of MLflow itself
 _TAG = "pdegen.training"
@@ -36,124 +40,110 @@ _SETTINGS = {  # those that the environment has are kept
 }
 
 
-class MLflowTracker(Tracker):
-    """Rows -> an MLflow run, with the experiment as parameters, digests as tags, files as
+def mlflow(uri: str | None = None) -> Tracker:
+    """Shows rows in an MLflow run, with the experiment as parameters, digests as tags, files as
     artifacts.
 
     Args:
         uri: Of the tracking server or database; None for MLFLOW_TRACKING_URI, or a database
             mlflow.db in this folder.
+
+    Raises:
+        TrackerError: If MLflow is not installed, or the store cannot be used; nothing is written.
     """
-
-    name = "mlflow"
-
-    def __init__(self, uri: str | None = None) -> None:
-        self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
-
-    def check(self) -> None:
-        try:
-            import mlflow  # noqa: F401 (what follows needs it)
-        except ImportError as error:
-            raise TrackerError(
-                f"{self} needs MLflow: pip install 'pdegen-operators[track]' ({error})"
-            ) from None
-        try:
-            file = self.database
-            if file is not None and not file.parent.is_dir():
-                raise TrackerError(f"{self}: there is no folder {file.parent}")
-            if file is not None and file.exists():
-                _check_database(file)
-            if file is None or file.exists():  # a client would make one, and it is not time yet
-                self.client().search_experiments(max_results=1)
-        except TrackerError:
-            raise
-        except Exception as error:  # of MLflow, its database or the network: no common class
-            raise TrackerError(f"{self} cannot be used: {_said(error)}") from None
-
-    def open(self, run: TrackedRun) -> Session:
-        return _Run(self, run)
-
-    def client(self) -> Any:
-        """What speaks with the store."""
-        for name, value in _SETTINGS.items():
-            os.environ.setdefault(name, value)
-        from mlflow import MlflowClient
-
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.WARNING)
-        return MlflowClient(tracking_uri=self.uri)
-
-    @property
-    def database(self) -> Path | None:
-        """The file of an SQLite database; None for other stores."""
-        if not self.uri.startswith("sqlite"):
-            return None
-        from sqlalchemy.engine import make_url
-
-        name = make_url(self.uri).database
-        if not name or name == ":memory:":
-            raise TrackerError(f"{self} names no file: sqlite:///PATH")
-        return Path(name).absolute()
-
-    def __str__(self) -> str:
-        return f"--track mlflow:{_CREDENTIALS.sub('//***@', self.uri)}"
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
+    word = f"--track mlflow:{_CREDENTIALS.sub('//***@', uri)}"
+    try:
+        import mlflow  # noqa: F401 (what follows needs it)
+    except ImportError as error:
+        raise TrackerError(
+            f"{word} needs MLflow: pip install 'pdegen-operators[track]' ({error})"
+        ) from None
+    try:
+        file = _database(uri)
+        if file is not None and not file.parent.is_dir():
+            raise TrackerError(f"{word}: there is no folder {file.parent}")
+        if file is not None and file.exists():
+            _check_database(file)
+        if file is None or file.exists():  # a client would make one, and it is not time yet
+            _client(uri).search_experiments(max_results=1)
+    except TrackerError:
+        raise
+    except Exception as error:  # of MLflow, its database or the network: no common class
+        raise TrackerError(f"{word} cannot be used: {_said(error)}") from None
+    return Tracker("mlflow", lambda run: _opened(uri, run))
 
 
-class _Run(Session):
-    """An MLflow run: found by its tag or made, so that a kill between the two leaves one."""
+def _client(uri: str) -> MlflowClient:
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
 
-    def __init__(self, tracker: MLflowTracker, run: TrackedRun) -> None:
-        from mlflow.entities import Param
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return MlflowClient(tracking_uri=uri)
 
-        self._client = client = tracker.client()
-        group = _group(tracker, client, run.group)
-        found = client.search_runs([group], f"tags.`{_TAG}` = '{run.id}'", max_results=1)
-        tags = {_TAG: run.id, **run.tags}
-        made = found[0] if found else client.create_run(group, tags=tags, run_name=run.folder.name)
-        self._id = made.info.run_id
-        if made.info.status != "RUNNING":
-            client.update_run(self._id, status="RUNNING")
-        self._steps: dict[str, set[int]] = {}
-        there = made.data.params
-        params = [Param(k, _text(v)) for k, v in flat(run.declaration).items() if k not in there]
-        for some in _parts(params, _MOST["params"]):
-            client.log_batch(self._id, params=some)
 
-    def write(self, rows: Sequence[MetricRow]) -> None:
-        from mlflow.entities import Metric
+def _opened(uri: str, run: TrackedRun) -> Callback:
+    """A run is found by its tag or made, so that a kill between the two leaves one."""
+    from mlflow.entities import Metric, Param
 
-        for name in {name for _, values in rows for name in values} - self._steps.keys():
-            kept = self._client.get_metric_history(self._id, name)
-            self._steps[name] = {metric.step for metric in kept}
+    client = _client(uri)
+    group = _group(uri, client, run.group)
+    found = client.search_runs([group], f"tags.`{_TAG}` = '{run.id}'", max_results=1)
+    tags = {_TAG: run.id, **run.tags}
+    seen = found[0] if found else client.create_run(group, tags=tags, run_name=run.folder.name)
+    number, there = seen.info.run_id, seen.data.params
+    params = [Param(k, _text(v)) for k, v in flat(run.declaration).items() if k not in there]
+    for some in _parts(params, _MOST["params"]):
+        client.log_batch(number, params=some)
+    if seen.info.status != RUNNING:
+        client.update_run(number, status=RUNNING)
+    steps: dict[str, set[int]] = {}  # that are there, by metric
+
+    def write(rows: Sequence[MetricRow], status: str, files: Sequence[Path]) -> None:
+        for name in {name for _, values in rows for name in values} - steps.keys():
+            steps[name] = {one.step for one in client.get_metric_history(number, name)}
         now = int(time.time() * 1000)
         new = [
             Metric(name, value, now, step)
             for step, values in rows
             for name, value in values.items()
-            if step not in self._steps[name]
+            if step not in steps[name]
         ]
         for some in _parts(new, _MOST["metrics"]):
-            self._client.log_batch(self._id, metrics=some)
+            client.log_batch(number, metrics=some)
             for metric in some:
-                self._steps[metric.key].add(metric.step)
-
-    def end(self, status: str) -> None:
-        self._client.set_terminated(self._id, status)
-
-    def keep(self, files: Sequence[Path]) -> None:
+                steps[metric.key].add(metric.step)
         for path in files:
-            self._client.log_artifact(self._id, str(path))
+            client.log_artifact(number, str(path))
+        if status != RUNNING:
+            client.set_terminated(number, status)
+
+    return write
 
 
-def _group(tracker: MLflowTracker, client: Any, name: str) -> str:
+def _group(uri: str, client: MlflowClient, name: str) -> str:
     """The number of an MLflow experiment. Files go beside an SQLite database; by MLflow's own
     default they would go to whatever folder is the current one."""
     found = client.get_experiment_by_name(name)
     if found is not None:
         return found.experiment_id
-    file = tracker.database
+    file = _database(uri)
     place = None if file is None else (file.parent / "mlartifacts" / name).as_uri()
     return client.create_experiment(name, artifact_location=place)
+
+
+def _database(uri: str) -> Path | None:
+    """The file of an SQLite database; None for other stores."""
+    if not uri.startswith("sqlite"):
+        return None
+    from sqlalchemy.engine import make_url
+
+    name = make_url(uri).database
+    if not name or name == ":memory:":
+        raise TrackerError(f"--track mlflow:{uri} names no file: sqlite:///PATH")
+    return Path(name).absolute()
 
 
 def _check_database(file: Path) -> None:

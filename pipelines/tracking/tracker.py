@@ -1,17 +1,16 @@
-"""What every tracker is: a training's epochs, each written once, into a store of its own."""
+"""What trackers are: functions that show the epochs of a training in another tool."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from operators.training.fit import Epoch
 
-MetricRow = tuple[int, Mapping[str, float]]  # step, values by name
+MetricRow = tuple[int, Mapping[str, float]]  # step, values by name; a step is an epoch, from 1 on
 METRICS = tuple(field.name for field in fields(Epoch) if field.name != "epoch")
+RUNNING = "RUNNING"  # later FINISHED, KILLED (asked to stop) or FAILED
 
 
 class TrackerError(ValueError):
@@ -35,43 +34,20 @@ class TrackedRun:
     id: str
     group: str
     folder: Path
-    declaration: Mapping[str, Any]
+    declaration: Mapping[str, object]
     tags: Mapping[str, str]
 
 
-class Session(ABC):
-    """A training in the store of a tracker: its rows there, and what is known of it."""
-
-    @abstractmethod
-    def write(self, rows: Sequence[MetricRow]) -> None:
-        """Write what the store does not have yet."""
-
-    @abstractmethod
-    def end(self, status: str) -> None:
-        """Say how the training has ended: FINISHED, KILLED (asked to stop) or FAILED."""
-
-    @abstractmethod
-    def keep(self, files: Sequence[Path]) -> None:
-        """Keep files of the run, where the store has a place for files."""
+# Takes all rows so far, the status of the training, and files to keep; it shows each row once.
+Callback = Callable[[Sequence[MetricRow], str, Sequence[Path]], None]
 
 
-class Tracker(ABC):
-    """Epochs -> rows of a store that other tools read; a step is an epoch, from 1 on.
-
-    A tracker is given all epochs that a checkpoint holds, asks its store which are there, and
-    writes the others. So a kill leaves no epoch twice, and a resumed training adds the missing
-    ones.
-    """
+@dataclass(frozen=True)
+class Tracker:
+    """A tool that can be written to: its name, and what opens a training there."""
 
     name: str
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise TrackerError where it cannot write; this writes nothing."""
-
-    @abstractmethod
-    def open(self, run: TrackedRun) -> Session:
-        """Find the training in the store, or add it."""
+    open: Callable[[TrackedRun], Callback]
 
 
 def rows_of(history: Sequence[Epoch]) -> list[MetricRow]:
@@ -79,13 +55,13 @@ def rows_of(history: Sequence[Epoch]) -> list[MetricRow]:
     return [(epoch.epoch, {name: getattr(epoch, name) for name in METRICS}) for epoch in history]
 
 
-def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """A nested declaration under dotted keys; None and empty tables are left out.
 
     >>> flat({"model": {"name": "fno", "modes": 8}, "noise": None})
     {'model.name': 'fno', 'model.modes': 8}
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in content.items():
         if isinstance(value, Mapping):
             found |= flat(value, f"{prefix}{key}.")

@@ -18,10 +18,10 @@ from operators.training import fit as fitting
 from operators.training.fit import read_history
 from pipelines.declared.experiment import load_experiment
 from pipelines.runs import run as runs
-from pipelines.runs import tracked
 from pipelines.runs.tracked import track_results
-from pipelines.tracking import mlflow, tensorboard
-from pipelines.tracking.choosing import trackers
+from pipelines.tracking import mlflow
+from pipelines.tracking.following import trackers
+from pipelines.tracking.tensorboard import event_files
 from pipelines.tracking.tracker import METRICS
 from tests.absent import absent
 from tests.forked import forked
@@ -31,6 +31,7 @@ from tests.pipelines.conftest import CPU, SMALL
 try:
     from mlflow import MlflowClient
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard.writer import SummaryWriter
 except ImportError:
     absent("tensorboard or mlflow is missing: make test installs them")
 
@@ -96,7 +97,7 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill(patch, owner, name, call, *, before=None, after=die):
+def kill(patch, owner, name, call, before, after):
     """Let the process die at a call of a function: in place of it, or after it."""
     function, count = getattr(owner, name), 0
 
@@ -106,50 +107,36 @@ def kill(patch, owner, name, call, *, before=None, after=die):
         if count == call and before is not None:
             before(*args, **words)
         result = function(*args, **words)
-        if count == call:
+        if count == call and after is not None:
             after(*args, **words)
         return result
 
     patch.setattr(owner, name, counted)
 
 
-def cut_off(files, rows):
+def cut_off(writer):
     """A record that is half on the disk."""
-    os.truncate(files._path, files._path.stat().st_size - 9)
+    (path,) = event_files(Path(writer.log_dir))
+    os.truncate(path, path.stat().st_size - 9)
     die()
 
 
 def some(client, run, metrics=(), params=()):
     """Half of the metrics of an epoch."""
-    if metrics:
-        for metric in metrics[:2]:
-            client.log_metric(run, metric.key, metric.value, metric.timestamp, metric.step)
-        die()
+    for metric in metrics[:2]:
+        client.log_metric(run, metric.key, metric.value, metric.timestamp, metric.step)
+    die()
 
 
 MOMENTS = {
-    "the state is written, the history is not": lambda p: kill(
-        p, fitting, "_write_history", 2, before=die
-    ),
-    "the history is written, the table is not": lambda p: kill(
-        p, tracked, "write_table", 2, before=die
-    ),
-    "the training has a name, MLflow does not know it": lambda p: kill(
-        p, mlflow._Run, "__init__", 1, before=die
-    ),
-    "MLflow knows the training, no epoch of it": lambda p: kill(p, mlflow._Run, "__init__", 1),
-    "the first record of TensorBoard is cut off": lambda p: kill(
-        p, tensorboard._Files, "write", 1, after=cut_off
-    ),
-    "a record of TensorBoard is cut off": lambda p: kill(
-        p, tensorboard._Files, "write", 2, after=cut_off
-    ),
-    "TensorBoard has an epoch, MLflow does not": lambda p: kill(
-        p, mlflow._Run, "write", 2, before=die
-    ),
-    "MLflow has half of an epoch": lambda p: kill(p, MlflowClient, "log_batch", 3, before=some),
-    "both have an epoch, the next one has begun": lambda p: kill(p, mlflow._Run, "write", 2),
-    "all is written, the end is not said": lambda p: kill(p, mlflow._Run, "end", 1, before=die),
+    "the state is written, the history is not": (fitting, "_write_history", 2, die, None),
+    "the training has a name, MLflow does not know it": (mlflow, "_opened", 1, die, None),
+    "MLflow knows the training, no epoch of it": (mlflow, "_opened", 1, None, die),
+    "a record of TensorBoard is cut off": (SummaryWriter, "flush", 2, None, cut_off),
+    # the first batch is that of the parameters
+    "TensorBoard has an epoch, MLflow does not": (MlflowClient, "log_batch", 3, die, None),
+    "MLflow has half of an epoch": (MlflowClient, "log_batch", 3, some, None),
+    "all is written, the end is not said": (MlflowClient, "set_terminated", 1, die, None),
 }
 
 
@@ -158,7 +145,7 @@ def test_a_killed_training_goes_on_with_each_step_once(store, words, tmp_path, m
     folder = tmp_path / "run"
 
     def killed():
-        MOMENTS[moment](monkeypatch)
+        kill(monkeypatch, *MOMENTS[moment])
         train(store, folder, words)
 
     assert forked(killed).killed
@@ -180,27 +167,27 @@ def test_a_training_that_no_tracker_followed_is_shown_as_a_whole_when_resumed(
 def test_a_tracker_that_fails_leaves_the_training_and_catches_up(
     store, words, tmp_path, monkeypatch, caplog
 ):
-    write, calls = mlflow._Run.write, []
+    log, calls = MlflowClient.log_batch, []
 
-    def failing(session, rows):
-        calls.append(len(rows))
-        if len(calls) == 2:
+    def failing(client, run, metrics=(), params=()):
+        calls.append(len(metrics) // len(METRICS))
+        if len(calls) == 3:
             raise ConnectionError("the server is gone")
-        write(session, rows)
+        log(client, run, metrics=metrics, params=params)
 
-    monkeypatch.setattr(mlflow._Run, "write", failing)
+    monkeypatch.setattr(MlflowClient, "log_batch", failing)
     with caplog.at_level(logging.WARNING):
         train(store, tmp_path / "run", words)
     (said,) = [r.getMessage() for r in caplog.records if r.name.startswith("pipelines")]
     assert said.startswith("mlflow failed: the server is gone; what is missing")
-    assert calls == [1, 2, EPOCHS]
+    assert calls == [0, 1, 1, 2]  # parameters, then epochs
     check_seen(tmp_path / "run", words)
 
 
 def test_a_tracker_that_is_gone_is_caught_up_by_resume(store, words, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        for client in (mlflow._Run, tensorboard._Files):
-            patch.setattr(client, "__init__", lambda *_: 1 / 0)
+        patch.setattr(mlflow, "_opened", lambda *_: 1 / 0)
+        patch.setattr(SummaryWriter, "__init__", lambda *_, **__: 1 / 0)
         train(store, tmp_path / "run", words)
     assert runs_of(words[1].removeprefix("mlflow:"))[1] == []
     train(store, tmp_path / "run", words, resume=True)
@@ -248,7 +235,7 @@ def test_mlflow_has_the_experiment_the_digests_the_scores_and_the_report(finishe
     [
         ("wandb", "no tracker 'wandb': known: tensorboard, mlflow"),
         ("tensorbord", "no tracker 'tensorbord': did you mean tensorboard?"),
-        ("tensorboard:here", "TensorBoard's files are in RUN/tensorboard"),
+        ("tensorboard:here", "its files are in RUN/tensorboard"),
         ("mlflow:", "a URI is missing after the colon"),
         ("mlflow:foo://x", "unsupported URI 'foo://x'"),
         ("mlflow:sqlite:///absent/m.db", "there is no folder"),
