@@ -4,6 +4,9 @@ A room is a module or a folder directly in a package. An arrow is an import of o
 wherever the statement stands; it goes back where the second room also leads to the first. `Floors`
 counts the rooms on the longest path along the arrows. Lines, `Any` as a type and `fmt: skip` are
 counted in all modules, docstrings of public classes and functions; doctest runs their examples.
+Concepts are the public classes and functions of modules, options those of the commands' functions,
+and keys the fields of declarations (an operator's keys are the arguments of its constructor, and
+are not among them). The lines of tests are counted once, for all packages.
 
 With `--against`, each figure stands beside those of earlier commits of this repository.
 """
@@ -16,31 +19,33 @@ import io
 import json
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("pdegen", "operators", "pipelines")
+TESTS = "tests"
+DECLARATION = "Strict"  # the base class of declarations
 MODULE_LINES, FUNCTION_LINES = 400, 60  # more are named
 
 Source = Mapping[PurePosixPath, str]
 
 
-def checkout() -> Source:
+def checkout(folders: Sequence[str] = PACKAGES) -> Source:
     """The modules of the working tree."""
     return {
         PurePosixPath(path.relative_to(ROOT).as_posix()): path.read_text("utf-8")
-        for package in PACKAGES
+        for package in folders
         for path in sorted((ROOT / package).rglob("*.py"))
     }
 
 
-def committed(commit: str) -> Source:
+def committed(commit: str, folders: Sequence[str] = PACKAGES) -> Source:
     """The modules of a commit."""
     data = subprocess.run(
-        ["git", "archive", commit, *PACKAGES], cwd=ROOT, check=True, capture_output=True
+        ["git", "archive", commit, *folders], cwd=ROOT, check=True, capture_output=True
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         return {
@@ -62,6 +67,9 @@ class Figures:
     lines: int
     long_modules: int
     long_functions: int
+    concepts: int
+    options: int
+    keys: int
     any_per_1000_lines: float
     fmt_skip: int
     docstrings: int
@@ -137,13 +145,58 @@ class Structure:
 
     @cached_property
     def long_functions(self) -> dict[str, int]:
-        """Functions of more than `FUNCTION_LINES` lines, signature and docstring included."""
+        """Functions of more than `FUNCTION_LINES` lines, without their docstrings."""
         return {
             f"{path}:{name}": n
             for path, tree in self.trees.items()
             for name, node in _functions(tree)
-            if (n := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES
+            if (n := _length(node)) > FUNCTION_LINES
         }
+
+    @cached_property
+    def concepts(self) -> list[str]:
+        """Public classes and functions of the modules."""
+        return [
+            f"{path}:{node.name}"
+            for path, tree in self.trees.items()
+            for node in tree.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+        ]
+
+    @cached_property
+    def options(self) -> list[str]:
+        """Options of the functions that are commands: all their arguments but `typer.Argument`."""
+        return [
+            f"{name}:{argument.arg}"
+            for tree in self.trees.values()
+            for name, node in _functions(tree)
+            if any(_called(decorator) == "command" for decorator in node.decorator_list)
+            for argument in (*node.args.args, *node.args.kwonlyargs)
+            if "typer.Argument" not in ast.unparse(argument)
+        ]
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """Fields of the classes that are declarations, by their own or their bases' base."""
+        classes = [
+            node
+            for tree in self.trees.values()
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+        ]
+        declared, before = {DECLARATION}, 0
+        while len(declared) > before:
+            before = len(declared)
+            declared |= {c.name for c in classes if declared & {_called(b) for b in c.bases}}
+        return [
+            f"{node.name}.{field.target.id}"
+            for node in classes
+            if node.name in declared
+            for field in node.body
+            if isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and "ClassVar" not in ast.unparse(field.annotation)
+        ]
 
     @cached_property
     def figures(self) -> Figures:
@@ -159,6 +212,9 @@ class Structure:
             lines=lines,
             long_modules=len(self.long_modules),
             long_functions=len(self.long_functions),
+            concepts=len(self.concepts),
+            options=len(self.options),
+            keys=len(self.keys),
             any_per_1000_lines=round(1000 * sum(map(_anys, self.trees.values())) / lines, 1),
             fmt_skip=sum(text.count("# fmt: skip") for text in texts),
             docstrings=len(docstrings),
@@ -202,6 +258,24 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.As
             yield node.name, node
 
 
+def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function, without its docstring."""
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    if ast.get_docstring(node) is None:
+        return lines
+    text = node.body[0]
+    return lines - ((text.end_lineno or text.lineno) - text.lineno + 1)
+
+
+def _called(node: ast.expr) -> str:
+    """The last name of what is called, subscripted or named: `command` of `cli.command(...)`."""
+    if isinstance(node, ast.Call):
+        return _called(node.func)
+    if isinstance(node, ast.Subscript):
+        return _called(node.value)
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
 def _anys(tree: ast.Module) -> int:
     """How often `Any` stands for a type."""
     return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
@@ -237,12 +311,16 @@ def main() -> None:
         when: {name: part.figures for name, part in parts.items()} | {"all": _total(parts)}
         for when, parts in found.items()
     }
+    tests = {commit: committed(commit, [TESTS]) for commit in arguments.against}
+    tests |= {"now": checkout([TESTS])}
     width = max(10, *map(len, found))
     for name in (*PACKAGES, "all"):
         print(f"{name:22}" + "".join(f"{when:>{width}}" for when in found))
         for what in Figures.__dataclass_fields__:
             row = "".join(f"{getattr(figures[when][name], what):>{width},}" for when in found)
             print(f"  {what.replace('_', ' '):20}{row}")
+    lines = {when: sum(len(t.splitlines()) for t in one.values()) for when, one in tests.items()}
+    print(f"{TESTS + ', lines':22}" + "".join(f"{n:>{width},}" for n in lines.values()))
     for package, part in found["now"].items():
         for one, other in sorted(part.back_arrows):
             print(f"back arrow: {package}.{one} -> {package}.{other}")
@@ -253,6 +331,7 @@ def main() -> None:
             when: {name: asdict(part) for name, part in parts.items()}
             for when, parts in figures.items()
         }
+        content = {when: {**one, TESTS: {"lines": lines[when]}} for when, one in content.items()}
         arguments.json.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
