@@ -20,9 +20,6 @@ LONG = {
     "pdegen/equations/darcy/problem.py": "the tables of a recipe, then what the equation offers",
     "pdegen/equations/darcy/fenicsx/client.py": "the client's half of one protocol",
     "operators/data/task.py": "three tasks that share how they cut examples of samples",
-    "pipelines/cli/stores.py": "one function for each command, most of it options",
-    "pipelines/declared/benchmark.py": "one table: its cases, and each refusal of a declaration",
-    "pipelines/declared/experiment.py": "the tables of one file, one after another",
     "pipelines/runs/run.py": "one run from its claim to its scores",
     "pdegen/equations/darcy/inversion.py:inversions": "the methods of one table, one after another",
     "pdegen/equations/plasticity/kernels.py:element_forces": "one pass over elements and memory",
@@ -151,6 +148,34 @@ def test_long_parts_are_found():
     structure = Structure("p", package(a="x = 1\n" * 401, b="def f():\n" + "    x = 1\n" * 60))
     assert structure.long_modules == {"p/a.py": 401}
     assert structure.long_functions == {"p/b.py:f": 61}
+
+
+def test_a_docstring_does_not_make_a_function_long():
+    text = 'def f():\n    """F.\n\n    More.\n    """\n' + "    x = 1\n" * 59
+    assert Structure("p", package(a=text)).long_functions == {}
+
+
+def test_concepts_options_and_keys_are_counted():
+    text = """
+class Strict: ...
+class Table(Strict):
+    kind: ClassVar[str]
+    size: int
+    name: str = ""
+class _Row(p.a.Table):
+    more: int
+class Other:
+    no_key: int
+@command("x", "an example")
+def x_command(store: Annotated[str, typer.Argument()], out: Out, *, level: int = 0): ...
+def _private(a): ...
+"""
+    structure = Structure("p", package(a=text))
+    assert structure.keys == ["Table.size", "Table.name", "_Row.more"]
+    assert structure.options == ["x_command:out", "x_command:level"]
+    assert [one.partition(":")[2] for one in structure.concepts] == [
+        "Strict", "Table", "Other", "x_command",
+    ]  # fmt: skip
 
 
 def test_types_and_examples_are_counted():

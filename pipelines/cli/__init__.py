@@ -14,7 +14,16 @@ import sys
 import traceback
 
 from pdegen.reasons import reason
-from pipelines.cli import benchmarks, comparing, lists, stores, studies, training  # noqa: F401 (they add commands)
+from pipelines.cli import (  # noqa: F401 (they add commands)  # noqa: F401 (they add commands)
+    benchmarks,
+    comparing,
+    exchange,
+    inspecting,
+    lists,
+    stores,
+    studies,
+    training,
+)
 from pipelines.cli.common import Interrupted, LastingInterrupt, app
 from pipelines.cli.terminal import note
 

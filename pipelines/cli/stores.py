@@ -1,16 +1,14 @@
-"""Commands on stores: generate, import, export, inspect and verify."""
+"""Commands that write stores and check them: generate, noise and verify."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pdegen.reasons import NoRoomError, reason
-from pdegen.schema import SchemaError, parse_override
+from pdegen.schema import SchemaError
 from pipelines.cli import completion
 from pipelines.cli.common import (
     AsJson,
@@ -91,7 +89,7 @@ def generate_command(
     declared = load_recipe(recipe).with_overrides(overrides)
     options = Options(
         workers, scheduler, resume, overwrite, take_over, skip_failed,
-        _shards(f"generating {declared.name}, shards"),
+        shown_shards(f"generating {declared.name}, shards"),
     )  # fmt: skip
     if device not in ("cpu", "cuda"):
         raise SchemaError(f"unknown device {device!r}: known: cpu, cuda")
@@ -103,7 +101,7 @@ def generate_command(
     say(made.url)
 
 
-def _shards(what: str) -> "Callable[[Progress], None]":
+def shown_shards(what: str) -> "Callable[[Progress], None]":
     """Reports progress, retries and skipped samples."""
     report = Reporter(what)
 
@@ -122,11 +120,11 @@ def _generate(
     from pdegen.making.generate import generate
     from pdegen.recipe import default_store
 
-    _check_options(options)
+    check_options(options)
     url = default_store(recipe) if out is None else out
     finer = getattr(getattr(recipe.problem, "solver", None), "resolution", None)
     other = "; --set solver.resolution=... makes another dataset, with a finer solver"
-    with _kept(url, _SKIP + (other if finer else "")):
+    with kept(url, SKIP + (other if finer else "")):
         return generate(recipe, url, None if device == "cpu" else device, **vars(options))
 
 
@@ -138,12 +136,12 @@ def generated(recipe: "Recipe") -> str:
 
     url = default_store(recipe)
     options = Options(
-        resume=Objects(url).exists(), progress=_shards(f"generating {recipe.name}, shards")
+        resume=Objects(url).exists(), progress=shown_shards(f"generating {recipe.name}, shards")
     )
     return _generate(recipe, url, options).url
 
 
-def _check_options(options: "Options") -> None:
+def check_options(options: "Options") -> None:
     if options.resume and options.overwrite:
         raise SchemaError("--resume and --overwrite exclude each other")
 
@@ -155,14 +153,14 @@ def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
     from pdegen.recipe import default_store
 
     check(options.scheduler)
-    _check_options(options)
+    check_options(options)
     script = slurm_script() if options.scheduler == "slurm" else ""
     plan, url = layout(recipe), default_store(recipe) if out is None else out
     say(
         f"{recipe.name} to {url}: {plan.samples} samples in "
         f"{plan.shards} shards of {plan.shard}, {plan.bytes / 1e6:.1f} MB before compression"
     )
-    for first, last in _in_no_split(plan.attributes["splits"], plan.samples):
+    for first, last in in_no_split(plan.attributes["splits"], plan.samples):
         say(f"samples {first} to {last} are in no split")
     if options.scheduler == "slurm":
         say(f"{options.workers or 1} SLURM jobs, each:")
@@ -170,11 +168,11 @@ def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
             say(line)
 
 
-_SKIP = "--resume --skip-failed leaves it out"
+SKIP = "--resume --skip-failed leaves it out"
 
 
 @contextmanager
-def _kept(url: str, help: str = _SKIP) -> Iterator[None]:
+def kept(url: str, help: str = SKIP) -> Iterator[None]:
     """Report the shards that an interruption leaves; errors of files name the store.
 
     Args:
@@ -237,232 +235,31 @@ def noise_command(
     from pdegen.making.derived import add_noise, at_levels
     from pdegen.making.generate import Options
 
-    url = f"{_stem(store)}-noisy.zarr" if out is None else out
-    shown = _shards(f"adding noise to {variable}, shards")
+    url = f"{stem(store)}-noisy.zarr" if out is None else out
+    shown = shown_shards(f"adding noise to {variable}, shards")
     options = Options(workers, scheduler, resume, overwrite, take_over, progress=shown)
-    _check_options(options)
+    check_options(options)
     given = list(level or [])
     if levels is not None:
         from pipelines.studies.levels import parse_levels
 
         given += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, given)
-    with _kept(url, "use --overwrite with lower levels"):
+    with kept(url, "use --overwrite with lower levels"):
         made = add_noise(store, variable, noises, url, **vars(options))
     say(made.url)
 
 
-@command(
-    "import",
-    "pdegen import burgers_data_R10.mat --out data/published.zarr",
-    "pdegen import pairs.h5 --input a --target u --grid cell --split train=1000 --split test=100",
-)
-def import_command(
-    files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy, .npz or .pt files.")],
-    out: Annotated[
-        str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
-    ] = None,
-    input: Annotated[str | None, typer.Option(help="Array of the inputs.")] = None,
-    target: Annotated[str | None, typer.Option(help="Array of the targets.")] = None,
-    grid: Annotated[
-        str | None,
-        typer.Option(help="Grid: periodic, cell or nodal; or one for each axis: cell,nodal."),
-    ] = None,
-    split: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
-    ] = None,
-    samples: Annotated[str, typer.Option(help="Axis of the samples: first or last.")] = "first",
-    times: Annotated[str | None, typer.Option(help="Axis of the times: first or last.")] = None,
-    input_axes: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="All axes of the inputs: sample,channel,x,y."),
-    ] = None,
-    target_axes: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="All axes of the targets: sample,time,channel,x,y."),
-    ] = None,
-    boundary: Annotated[
-        float | None, typer.Option(help="Known value of the target on the boundary.")
-    ] = None,
-    workers: Workers = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    take_over: TakeOver = False,
-    skip_failed: SkipFailed = False,
-) -> None:
-    """Convert published or other files to a store."""
-    from pdegen.domains import GRIDS
-    from pdegen.foreign.declaration import Declaration
-    from pdegen.foreign.importing import import_files
-    from pdegen.making.generate import Options
-
-    shown = _shards(f"importing {files[0].name}, shards")
-    options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
-    _check_options(options)
-    declared = Declaration(
-        input=input,
-        target=target,
-        grid=grid and ",".join(_word("grid", one, tuple(GRIDS)) for one in grid.split(",")),
-        splits=_sizes(split),
-        samples=_word("samples", samples, ("first", "last")),
-        times=_word("times", times, ("first", "last")),
-        input_axes=tuple(input_axes.split(",")) if input_axes else None,
-        target_axes=tuple(target_axes.split(",")) if target_axes else None,
-        boundary=boundary,
-    )
-    url = f"data/{files[0].stem}.zarr" if out is None else out
-    with _kept(url, f"{_SKIP}, or correct the file"):
-        say(import_files(files, url, declared, **vars(options)).url)
-
-
-def _word(what: str, word: str | None, known: tuple[str, ...]) -> Any:
-    if word is not None and word not in known:
-        raise SchemaError(f"unknown {what} {word!r}: known: {', '.join(known)}")
-    return word
-
-
-def _sizes(texts: list[str] | None) -> dict[str, int] | None:
-    """{"train": 1000, ...} from ["train=1000", ...]."""
-    if not texts:
-        return None
-    pairs = [parse_override(text) for text in texts]
-    sizes = dict(pairs)
-    if len(sizes) < len(pairs):
-        raise SchemaError(f"--split gives each split once, got {', '.join(texts)}")
-    for name, size in sizes.items():
-        _word("split", name, ("train", "validation", "test"))
-        if type(size) is not int or size < 1:
-            raise SchemaError(f"split {name}: its size is a whole number >= 1, got {size!r}")
-    return sizes
-
-
-@command(
-    "export",
-    "pdegen export data/burgers.zarr --format mat --out burgers.mat",
-    "pdegen export data/burgers.zarr --format huggingface --out burgers",
-    "pdegen export runs/first --format model --out models/first",
-)
-def export_command(
-    store: Annotated[
-        str, typer.Argument(help="Path or URL of a sealed store; of a run for --format model.")
-    ],
-    format: Annotated[
-        str, typer.Option(help="mat, npy, hdf5, pt or huggingface; of a run: model.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File or folder (npy, huggingface, model) to write; default: STORE.FORMAT, here."
-        ),
-    ] = None,
-    overwrite: Overwrite = False,
-    equation: Equation = None,
-) -> None:
-    """Convert a store to a file of another format or a folder for the Hugging Face Hub; a finished
-    run to a folder of its model, which `operators.load_model` reads."""
-    from pdegen.foreign.exporting import export
-
-    path = Path(f"{Path(_stem(store)).name}.{format}") if out is None else out
-    if format == "model":
-        from pipelines.runs.model_folder import export_model
-
-        say(export_model(Path(store), path, overwrite=overwrite))
-        return
-    told = None
-    if format == "huggingface":
-        from pdegen.store.reading import open_sealed
-        from pipelines.runs.told import told_of
-
-        told = told_of(open_sealed(store).attributes["recipe"])
-    shown = _shards("exporting, rows" if told else "exporting, shards")
-    say(export(store, format, path, overwrite=overwrite, told=told, progress=shown))
-
-
-def _stem(store: str) -> str:
+def stem(store: str) -> str:
     """The path or URL of a store without its ending.
 
-    >>> _stem("s3://bucket/burgers.zarr/")
+    >>> stem("s3://bucket/burgers.zarr/")
     's3://bucket/burgers'
     """
     return store.rstrip("/").removesuffix(".zarr")
 
 
-@command("info", "pdegen info data/burgers.zarr", "pdegen info data/burgers.zarr --json")
-def info_command(
-    store: Annotated[str, typer.Argument(help="Path or URL of a store.")], as_json: AsJson = False
-) -> None:
-    """Print what a store holds."""
-    from pdegen.making.log import runs
-    from pdegen.store.reading import Store
-
-    opened = Store(store)
-    if as_json:
-        print_json({**_held(opened), "runs": runs(opened.objects)})
-        return
-    held, attributes = opened.said, opened.attributes
-    unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
-    state = "sealed" if opened.sealed else unfinished
-    say(f"{store}: {held.title}")
-    say(f"{state}, fingerprint {held.fingerprint}")
-    say(f"equation    {held.equation}")
-    for name in opened.variables:
-        array = opened.arrays[name]
-        say(f"{name:11} {array.shape} {array.dtype}  {array.said.long_name}")
-    for name, (start, stop) in held.splits.items():
-        say(f"{name:11} samples {start} to {stop - 1}")
-    for first, last in _in_no_split(held.splits, opened.samples):
-        say(f"{'no split':11} samples {first} to {last}")
-    if opened.skipped:
-        say(f"skipped     samples {', '.join(map(str, opened.skipped))}")
-    for name, values in held.statistics.items():
-        say(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
-    if held.sampled_inputs:
-        say(f"inputs      {held.sampled_inputs.sentence}")
-    for name in ("noise", "parent", "imported"):
-        if name in attributes:
-            say(f"{name:11} {json.dumps(attributes[name])}")
-    say(f"recipe      {json.dumps(attributes['recipe'])}")
-    say(f"made by     {json.dumps(attributes['provenance'])}")
-    for run in runs(opened.objects):
-        say(f"made on     {run}")
-    warn_of_few({name: stop - start for name, (start, stop) in held.splits.items()})
-
-
-def _held(store: "Store") -> dict[str, Any]:
-    """What a store holds, for JSON."""
-    held, attributes = store.said, store.attributes
-    arrays = {name: store.arrays[name] for name in store.variables}
-    return {
-        "store": store.url,
-        "title": held.title,
-        "sealed": store.sealed,
-        "fingerprint": held.fingerprint,
-        "equation": held.equation,
-        "samples": store.samples,
-        "variables": {
-            name: {
-                "shape": list(array.shape),
-                "type": str(array.dtype),
-                "meaning": array.said.long_name,
-                "unit": array.said.units,
-                "role": array.said.role,
-            }
-            for name, array in arrays.items()
-        },
-        "splits": {name: list(ends) for name, ends in held.splits.items()},
-        "skipped": store.skipped,
-        "statistics": held.statistics,
-        **{
-            name: attributes[name]
-            for name in ("noise", "parent", "imported", "sampled_inputs")
-            if name in attributes
-        },
-        "recipe": attributes["recipe"],
-        "provenance": attributes["provenance"],
-    }
-
-
-def _in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple[int, int]]:
+def in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple[int, int]]:
     """First and last sample of each range that is in no split."""
     found, end = [], 0
     for start, stop in sorted([*map(tuple, splits.values()), (samples, samples)]):
@@ -525,17 +322,3 @@ def check_verified(result: "Verification") -> None:
     if result.faults:
         plural = "s" if len(result.faults) > 1 else ""
         raise Failed(f"{result.url} has {len(result.faults)} fault{plural}")
-
-
-@command("plot", "pdegen plot data/burgers.zarr --out burgers.png")
-def plot_command(
-    store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
-    sample: Annotated[int | None, typer.Option(help="Number of the sample.")] = None,
-    out: Annotated[Path, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = Path(
-        "samples.png"
-    ),
-) -> None:
-    """Draw samples of a store."""
-    from pipelines.reports.pictures import plot_store
-
-    say(plot_store(store, sample, out))

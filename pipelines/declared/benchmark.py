@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -26,6 +24,7 @@ from pipelines.declared.entries import Dataset, Entry, Protocols, Quick
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.profile import Profile
 from pipelines.declared.shipped import file_of
+from pipelines.declared.slugs import check_slugs, slug
 
 WIDTHS = ("width", "channels")  # what operators call it; the first that one has
 _Values = Annotated[list[Any], Field(min_length=1)]
@@ -75,7 +74,7 @@ class Benchmark(Strict):
     @model_validator(mode="after")
     def _known(self) -> Self:
         _check_operators(self.operators, self.datasets)
-        _check_slugs(self.datasets, "datasets")
+        check_slugs(self.datasets, "datasets")
         if self.quick is not None:
             for known, named in (
                 (list(self.datasets), self.quick.datasets),
@@ -369,17 +368,6 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
     return benchmark
 
 
-def slug(label: str) -> str:
-    """A name as part of a path.
-
-    >>> slug("FNO++ (no BN)")
-    'fno-plus-plus-no-bn'
-    """
-    plain = unicodedata.normalize("NFKD", label.lower().replace("+", "-plus-"))
-    letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    return re.sub(r"[^a-z0-9]+", "-", letters).strip("-")
-
-
 def _counted(names: Collection[str], what: str) -> str:
     """A few names, or the number of many."""
     return ", ".join(names) if len(names) < 5 else f"{len(names)} {what}"
@@ -391,14 +379,4 @@ def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Data
         named = {*entry.models, *(name for of in figures for name in of)}
         for name in named - datasets.keys():
             raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
-    _check_slugs(operators, "operators")
-
-
-def _check_slugs(names: Collection[str], what: str) -> None:
-    slugs = [slug(name) for name in names]
-    for label in (label for label in names if not slug(label)):
-        raise ValueError(
-            f"names of {what} have a letter of a-z or a digit: {label!r} has no letter"
-        )
-    for name in {name for name in slugs if slugs.count(name) > 1}:
-        raise ValueError(f"names of {what} differ in more than signs, got {name!r} twice")
+    check_slugs(operators, "operators")

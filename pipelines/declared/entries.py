@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pdegen.schema import Count, Strict
-from pipelines.declared.experiment import Experiment, Protocol, load_experiment
+from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.registry import ModelSpec
+from pipelines.declared.training import Protocol
 
 Overrides = Annotated[dict[str, Any], Field(default_factory=dict)]
 Coarser = Annotated[tuple[dict[str, Any], ...], Field(strict=False)]

@@ -18,7 +18,7 @@ from latex2mathml.converter import convert
 from operators.training.files import write
 from pdegen.markdown import escaped, visible
 from pdegen.owned import is_ours
-from pipelines.declared.benchmark import slug
+from pipelines.declared.slugs import slug
 from pipelines.reports import latex, palette
 from pipelines.reports.scripts import POLICY, SCRIPT
 from pipelines.reports.wording import Number

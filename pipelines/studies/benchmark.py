@@ -19,7 +19,8 @@ from operators.training.files import DamagedError, read_json, write_json
 from operators.training.fit import Epoch, TrainingError, read_history
 from operators.training.step import AS_WRITTEN, Acceleration
 from pdegen.schema import SchemaError
-from pipelines.declared.benchmark import Benchmark, Case, slug
+from pipelines.declared.benchmark import Benchmark, Case
+from pipelines.declared.slugs import slug
 from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.data import Source
 from pipelines.runs.folder import Holding, RunError

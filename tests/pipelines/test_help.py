@@ -14,7 +14,7 @@ from pdegen.version import __version__
 from pipelines.cli import completion
 from pipelines.cli.benchmarks import chosen
 from pipelines.cli.common import EXAMPLES, FEW, app, parsed
-from pipelines.cli.stores import _stem
+from pipelines.cli.stores import stem
 from pipelines.declared.benchmark import load_benchmark
 from pipelines.declared.experiment import load_experiment
 from pipelines.declared.settable import settable
@@ -222,11 +222,11 @@ def test_results_have_a_place_without_out(pdegen, store, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("store", "stem"),
+    ("store", "expected"),
     [("a/b.zarr", "a/b"), ("s3://bucket/b.zarr/", "s3://bucket/b"), ("plain", "plain")],
 )
-def test_the_stem_of_a_store_has_no_ending(store, stem):
-    assert _stem(store) == stem
+def test_the_stem_of_a_store_has_no_ending(store, expected):
+    assert stem(store) == expected
 
 
 def test_small_splits_are_warned_of(pdegen, store):

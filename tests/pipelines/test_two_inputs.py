@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pdegen.schema import SchemaError
-from pipelines.declared.experiment import Experiment, MapTask, load_experiment
+from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.declared.tasks import MapTask
 from tests.pipelines.command import Outcome
 from tests.two_inputs import two_input_store
 

@@ -1,0 +1,103 @@
+"""Commands that show what a store holds: info and plot."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.cli.common import AsJson, command, print_json, warn_of_few
+from pipelines.cli.stores import in_no_split
+from pipelines.cli.terminal import say
+
+if TYPE_CHECKING:
+    from pdegen.store.reading import Store
+
+
+@command("info", "pdegen info data/burgers.zarr", "pdegen info data/burgers.zarr --json")
+def info_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a store.")], as_json: AsJson = False
+) -> None:
+    """Print what a store holds."""
+    from pdegen.making.log import runs
+    from pdegen.store.reading import Store
+
+    opened = Store(store)
+    if as_json:
+        print_json({**_held(opened), "runs": runs(opened.objects)})
+        return
+    held, attributes = opened.said, opened.attributes
+    unfinished = f"not sealed (pdegen {opened.command} ... --resume finishes it)"
+    state = "sealed" if opened.sealed else unfinished
+    say(f"{store}: {held.title}")
+    say(f"{state}, fingerprint {held.fingerprint}")
+    say(f"equation    {held.equation}")
+    for name in opened.variables:
+        array = opened.arrays[name]
+        say(f"{name:11} {array.shape} {array.dtype}  {array.said.long_name}")
+    for name, (start, stop) in held.splits.items():
+        say(f"{name:11} samples {start} to {stop - 1}")
+    for first, last in in_no_split(held.splits, opened.samples):
+        say(f"{'no split':11} samples {first} to {last}")
+    if opened.skipped:
+        say(f"skipped     samples {', '.join(map(str, opened.skipped))}")
+    for name, values in held.statistics.items():
+        say(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
+    if held.sampled_inputs:
+        say(f"inputs      {held.sampled_inputs.sentence}")
+    for name in ("noise", "parent", "imported"):
+        if name in attributes:
+            say(f"{name:11} {json.dumps(attributes[name])}")
+    say(f"recipe      {json.dumps(attributes['recipe'])}")
+    say(f"made by     {json.dumps(attributes['provenance'])}")
+    for run in runs(opened.objects):
+        say(f"made on     {run}")
+    warn_of_few({name: stop - start for name, (start, stop) in held.splits.items()})
+
+
+def _held(store: "Store") -> dict[str, object]:
+    """What a store holds, for JSON."""
+    held, attributes = store.said, store.attributes
+    arrays = {name: store.arrays[name] for name in store.variables}
+    return {
+        "store": store.url,
+        "title": held.title,
+        "sealed": store.sealed,
+        "fingerprint": held.fingerprint,
+        "equation": held.equation,
+        "samples": store.samples,
+        "variables": {
+            name: {
+                "shape": list(array.shape),
+                "type": str(array.dtype),
+                "meaning": array.said.long_name,
+                "unit": array.said.units,
+                "role": array.said.role,
+            }
+            for name, array in arrays.items()
+        },
+        "splits": {name: list(ends) for name, ends in held.splits.items()},
+        "skipped": store.skipped,
+        "statistics": held.statistics,
+        **{
+            name: attributes[name]
+            for name in ("noise", "parent", "imported", "sampled_inputs")
+            if name in attributes
+        },
+        "recipe": attributes["recipe"],
+        "provenance": attributes["provenance"],
+    }
+
+
+@command("plot", "pdegen plot data/burgers.zarr --out burgers.png")
+def plot_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
+    sample: Annotated[int | None, typer.Option(help="Number of the sample.")] = None,
+    out: Annotated[Path, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = Path(
+        "samples.png"
+    ),
+) -> None:
+    """Draw samples of a store."""
+    from pipelines.reports.pictures import plot_store
+
+    say(plot_store(store, sample, out))
