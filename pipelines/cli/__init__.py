@@ -14,7 +14,7 @@ import sys
 import traceback
 
 from pdegen.reasons import reason
-from pipelines.cli import (  # noqa: F401 (they add commands)  # noqa: F401 (they add commands)
+from pipelines.cli import (  # noqa: F401 (they add commands)
     benchmarks,
     comparing,
     exchange,
