@@ -32,7 +32,7 @@ def means(
 
 
 class Block(nn.Module):
-    """u <- u + attention(LN(u)), u <- u + MLP(LN(u))."""
+    """u <- u + attention(LN(u)), u <- u + MLP(LN(u)); a mask goes to the attention."""
 
     def __init__(self, width: int, attention: nn.Module, feedforward: int) -> None:
         super().__init__()

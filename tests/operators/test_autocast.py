@@ -7,8 +7,8 @@ from operators.data import Batch
 from operators.norms import RelativeL2
 from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Normalizer, Predictor
+from tests.operators.cases import CASES, FIRST
 from tests.operators.cuda_rules import NO_KERNELS, as_on_cuda, autocast_of_cuda, in_half, rules
-from tests.operators.test_contract import CASES, FIRST
 from tests.operators.test_contract_domains import COUNTS, DECLARED, SHARED, built, kind_of, points
 
 BF16 = Acceleration("bf16")

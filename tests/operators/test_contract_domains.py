@@ -11,7 +11,7 @@ from operators.models.deeponet import DeepONet
 from operators.models.pit import PiT
 from pdegen.domains import Box, Cloud, Curvilinear, NodalGrid, PeriodicGrid
 from pipelines.declared.models import parse_model
-from tests.operators.test_contract import ALL, CASES, QUICK
+from tests.operators.cases import ALL, CASES, QUICK
 
 # no axis is as long as another; sensors of DeepONet, 16 or 12 along each, are among the points
 BOXES = {"periodic": (32, 16), "cell": (36, 12), "nodal": (23, 12)}

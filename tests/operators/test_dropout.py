@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from operators.nn.dropout import Dropout, dropped
-from tests.operators.test_contract import CASES, DIMS, declared, functions, made, points
+from tests.operators.cases import CASES, DIMS, declared, functions, made, points
 
 
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.25])

@@ -11,8 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipelines.declared.models import MODELS
+from tests.operators.cases import ALL, CASES, FIRST, functions, made, points
 from tests.operators.cuda_rules import autocast_of_cuda, in_half
-from tests.operators.test_contract import ALL, CASES, FIRST, functions, made, points
 
 # CUDA kernels that add in no fixed order, by the reason that the page has; from PyTorch's page of
 # torch.use_deterministic_algorithms, and cuDNN's and the fused attention's for their gradients

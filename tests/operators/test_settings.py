@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pipelines.declared.models import MODELS, parse_model
-from tests.operators.test_contract import CASES, DIMS, points
+from tests.operators.cases import CASES, DIMS, points
 
 TABLE = tomllib.loads((Path(__file__).parent / "presets.toml").read_text(encoding="utf-8"))
 

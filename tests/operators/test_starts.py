@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from pipelines.declared.models import MODELS, parse_model
-from tests.operators.test_contract import CASES, DIMS, FIRST, PLAIN
+from tests.operators.cases import CASES, DIMS, FIRST, PLAIN
 
 TABLE = Path(__file__).parent / "starts.toml"
 SEEDS = range(4)

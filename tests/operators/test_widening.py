@@ -5,7 +5,7 @@ import torch
 
 from operators.training.widening import start_as
 from pipelines.declared.models import parse_model
-from tests.operators.test_contract import CASES, FIRST, functions, points
+from tests.operators.cases import CASES, FIRST, functions, points
 
 # a weight norm of all inputs together, and a layer norm of the inputs
 KEEPING = {"f-fno", "ipot"}
