@@ -241,7 +241,7 @@ def noise_command(
     check_options(options)
     given = list(level or [])
     if levels is not None:
-        from pipelines.studies.levels import parse_levels
+        from pipelines.studies.noise_cells import parse_levels
 
         given += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, given)

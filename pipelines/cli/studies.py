@@ -157,8 +157,8 @@ def study_noise_command(
     from pipelines.declared.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
-    from pipelines.studies.levels import parse_levels, parse_trained
     from pipelines.studies.noise import NoiseStudy
+    from pipelines.studies.noise_cells import parse_levels, parse_trained
 
     declared = load_experiment(experiment, data).on(data, parsed(set_))
     how = Launch(workers, device, resume, overwrite)

@@ -22,7 +22,7 @@ from pipelines.studies.inversions import on_cells
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import HALF
-from pipelines.studies.row import Row
+from pipelines.studies.runner import How
 
 _WIDE = 13  # letters of a line above a small picture
 
@@ -33,12 +33,10 @@ class Reconstructions:
 
     Args:
         study: A finished one.
-        rows: Of each classical method, one at each test level: they say the weights.
         device: Of the models.
     """
 
     study: NoiseStudy
-    rows: dict[str, list[Row]]
     device: torch.device
 
     def pictures(self) -> tuple[Picture, ...]:
@@ -117,8 +115,8 @@ class Reconstructions:
     def _estimate(self, part: Cell) -> Estimate:
         study, one = self.study, self.study.data(part).first
         if isinstance(part.method, str):
-            row = self.rows[part.name][study.test_levels.index(part.at or 0.0)]
-            weight = float(row.note.split()[1].rstrip(","))
+            weight = study.row(part, How(self.device)).weight
+            assert weight is not None
             return study.inversions.invert(part.method, weight, one).estimates[0]
         answer = study.answered(part, self.device)[:1]
         return study.inversions.correct(one, answer).estimates[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from csv import writer
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,10 +26,8 @@ from pipelines.reports.studies import Facts, of_data, reproduction
 from pipelines.reports.wording import part_of, settings
 from pipelines.runs import reproduction as again
 from pipelines.runs.run import provenance
-from pipelines.studies.learned_start import pays_after
-from pipelines.studies.levels import ALL
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import CONSTANT, Cell
+from pipelines.studies.noise_cells import ALL, CONSTANT, Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, interval, mean_and_spread
 from pipelines.studies.runner import How
@@ -61,7 +60,7 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
             part.matrix(),
             part.measured(),
             part.costs(),
-            part.reconstructions(),
+            Section("Reconstructions", pictures=Reconstructions(study, device).pictures()),
             part.reproduction(),
         ],
     )
@@ -87,7 +86,7 @@ def times(ratio: float) -> str:
     return "as much" if f"{ratio:.2g}" == "1" else f"{ratio:.2g} times as much"
 
 
-def _listed(levels: tuple[float, ...], separator: str = ", ") -> str:
+def _listed(levels: Sequence[float], separator: str = ", ") -> str:
     return separator.join(f"{level:g}" for level in levels)
 
 
@@ -180,8 +179,8 @@ class _Part:
         if part.told == 1:
             said.append(method.why)
         if len(method.weights) > 1:
-            notes = {seeds[0].note.split(",")[0] for seeds in self.rows[part.name]}
-            said.append(f"{'; '.join(sorted(notes))}: chosen on validation samples")
+            weights = {row.weight for row, *_ in self.rows[part.name] if row.weight is not None}
+            said.append(f"weight {_listed(sorted(weights))}: chosen on validation samples")
         if method.missed is not None and part.told == 1:
             said.append(f"its model misses known data by {method.missed():.2g} of their deviation")
         return ". ".join(f"{one[0].upper()}{one[1:]}" for one in said)
@@ -211,7 +210,7 @@ class _Part:
                 seconds, solves = f"{row.inference_seconds:.2g}", f"{row.solves:.0f}"
                 paid = ""
                 if method.corrected:
-                    number = pays_after(study, replace(method, at=level), how)
+                    number = study.pays_after(replace(method, at=level), how)
                     paid = f"{number:.3g}" if math.isfinite(number) else "never"
                 table.append((method.name, f"{level:g}", error, seconds, solves, paid))
         header = (
@@ -309,12 +308,6 @@ class _Part:
         text = StringIO()
         writer(text, lineterminator="\n").writerows(lines)
         return text.getvalue()
-
-    def reconstructions(self) -> Section:
-        rows = {name: [seeds[0] for seeds in found] for name, found in self.rows.items()}
-        return Section(
-            "Reconstructions", pictures=Reconstructions(self.study, rows, self.device).pictures()
-        )
 
     def reproduction(self) -> Section:
         study, experiment = self.study, self.study.experiment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,14 +27,15 @@ from pipelines.runs.folder import Holding
 from pipelines.runs.keys import experiment_key
 from pipelines.runs.predictions import kept_mean
 from pipelines.studies.inversions import KNOWN, TUNED_ON, Inversions, Observed
-from pipelines.studies.levels import (
+from pipelines.studies.noise_cells import (
+    CONSTANT,
+    Cell,
     Trained,
     check_classical,
     check_kinds,
     check_levels,
     key,
 )
-from pipelines.studies.noise_cells import CONSTANT, Cell
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study, StudyTraining, content
@@ -252,14 +254,6 @@ class NoiseStudy(Study[Cell]):
 
     # the matrix
 
-    @property
-    def solved(self) -> int:
-        """Samples that a training and the choice of its epoch need."""
-        data, count = self.experiment.data, len(self.source.streamed("train"))
-        if data.stream is not None:
-            count = (data.epoch_samples or count) * self.experiment.training.epochs
-        return count + len(self.source.streamed("validation"))
-
     @cached_property
     def source(self) -> Source:
         return Source(self.store, self.experiment)
@@ -323,21 +317,17 @@ class NoiseStudy(Study[Cell]):
 
     def _inverted(self, part: Cell, device: torch.device) -> Row:
         """Of a classical method, or of its steps after a model, on the first test samples."""
-        data, chosen = self.data(part), ""
+        data, weight, seconds = self.data(part), None, 0.0
         if isinstance(part.method, str):
             weight = self.weight(part)
-            found, chosen = (
-                self.inversions.invert(part.method, weight, data),
-                f"weight {weight:g}, ",
-            )
-            seconds = 0.0
+            found = self.inversions.invert(part.method, weight, data)
         else:
             answers = self.answered(part, device)
             found = self.inversions.correct(data, answers)
             seconds = self.training(part).seconds(self.test_pairs_of(part), device)
         row = self._scored(part, found.fields(self.truth.shape[1]), found.estimates)
-        row.note = f"{chosen}first {len(found)} test samples"
-        row.inference_seconds, row.solves = seconds + found.seconds, found.solves
+        row.weight, row.solves = weight, found.solves
+        row.inference_seconds = seconds + found.seconds
         row.solve_seconds = self.inversions.solve_seconds
         return row
 
@@ -355,6 +345,38 @@ class NoiseStudy(Study[Cell]):
             Reconstructed(found, self.truth[:count], self.values, misfits, estimates, cells)
         )
         return Row(errors=scores.pop("errors"), scores=scores)
+
+    # what it costs
+
+    @property
+    def solved(self) -> int:
+        """Samples that a training and the choice of its epoch need."""
+        data, count = self.experiment.data, len(self.source.streamed("train"))
+        if data.stream is not None:
+            count = (data.epoch_samples or count) * self.experiment.training.epochs
+        return count + len(self.source.streamed("validation"))
+
+    def pays_after(self, part: Cell, how: How) -> float:
+        """Number of inversions after which a corrected model has paid; infinite if it never does.
+
+        N = (T_training + samples t_solve) / (t_alone - t_started)
+
+        with the seconds t_solve of the recipe's solver for one of the samples that the training and
+        the choice of its epoch need, and those of an inversion alone and from the model's answer,
+        that answer included.
+
+        Args:
+            part: The corrected model at a test level.
+            how: Reads the rows, and makes those that are damaged.
+        """
+        assert self.inversions.corrector is not None
+        alone = self.row(Cell(self.inversions.corrector, at=part.at), how)
+        started = self.row(part, how)
+        training = self.training(replace(part, corrected=False))
+        spent = sum(epoch.seconds for epoch in training.finished() or ())
+        spent += self.solved * started.solve_seconds
+        saved = alone.inference_seconds - started.inference_seconds
+        return spent / saved if saved > 0 else math.inf
 
 
 def _from_text(declared: str, *rest: Any) -> NoiseStudy:

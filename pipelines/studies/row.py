@@ -32,6 +32,7 @@ class Row(BaseModel):
         means: Mean of the errors on every grid, where the operator can.
         measures: Mean on the training grid by other measures.
         refused: Why it cannot, by grid.
+        weight: The weight with which a classical inversion regularises; None of other methods.
         solves: Systems of equations that a classical inversion solved for a sample, in the mean.
         solve_seconds: Processor time of the recipe's solver for a sample.
         training_seconds: Evaluations on the selection samples included.
@@ -41,7 +42,6 @@ class Row(BaseModel):
             wall time on a GPU.
         step_seconds, step_bytes, step_flops: `pipelines.studies.cost.Cost`, measured alone.
         failed: Why there are no errors; empty where there are.
-        note: What a reader should know, such as a parameter that was chosen.
         provenance: Software and hardware.
     """
 
@@ -60,6 +60,7 @@ class Row(BaseModel):
     means: dict[int, float] = {}
     measures: dict[str, float] = {}
     refused: dict[int, str] = {}
+    weight: float | None = None
     solves: float = 0.0
     solve_seconds: float = 0.0
     training_seconds: float = 0.0
@@ -69,7 +70,6 @@ class Row(BaseModel):
     step_bytes: int = 0
     step_flops: int = 0
     failed: str = ""
-    note: str = ""
     provenance: dict[str, Any] = {}
 
     @property

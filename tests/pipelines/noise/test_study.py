@@ -14,7 +14,6 @@ from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
 from pipelines.reports.noise_report import write_noise_report
-from pipelines.studies.learned_start import pays_after
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import MEASURES
 from pipelines.studies.row import Row, mean_and_spread
@@ -107,7 +106,8 @@ def test_mean_and_spread():
 def test_total_variation_beats_the_constant(finished):
     classical = finished.row(Cell("total variation", at=0.0), HOW)
     constant = finished.row(Cell("constant", at=0.0), HOW)
-    assert re.fullmatch(r"weight (0\.03|0\.3|3), first 2 test samples", classical.note)
+    assert classical.weight in (0.03, 0.3, 3.0)
+    assert (len(classical.errors), constant.weight) == (2, None)
     assert np.mean(classical.errors) < 0.5 * np.mean(constant.errors[:2])
 
 
@@ -144,8 +144,7 @@ def test_the_noise_explains_the_misfit_of_the_truth(finished):
     assert min(inversions.misfits(data, [a / 2 for a in inversions.truth[:2]])) > 5  # u doubles
     assert inversions.misfits(finished.data(Cell(MAP, at=0.0)), inversions.truth[:2]) is None
     row = finished.row(part, HOW)
-    weight = float(row.note.split()[1].rstrip(","))
-    estimates = inversions.invert(MAP, weight, data).estimates
+    estimates = inversions.invert(MAP, row.weight, data).estimates
     again = inversions.misfits(data, [estimate.a for estimate in estimates])
     assert row.scores["misfit"] == pytest.approx(again)
     assert "misfit" not in finished.row(replace(part, at=0.0), HOW).scores
@@ -187,9 +186,9 @@ def test_the_learned_start_pays_by_what_it_cost(finished, monkeypatch):
     monkeypatch.setattr(type(finished), "row", row)
     epochs = [type("Epoch", (), {"seconds": 2.0})] * 2
     monkeypatch.setattr("pipelines.studies.runner.StudyTraining.finished", lambda _: epochs)
-    assert pays_after(finished, part, HOW) == pytest.approx((4 + 16 * 0.25) / 0.3)
+    assert finished.pays_after(part, HOW) == pytest.approx((4 + 16 * 0.25) / 0.3)
     seconds[part] = 0.6
-    assert pays_after(finished, part, HOW) == np.inf
+    assert finished.pays_after(part, HOW) == np.inf
 
 
 # kinds of noise, sensors, cells
@@ -269,6 +268,9 @@ def test_the_report_shows_matrix_measures_and_reconstructions(finished):
                   "trained at all levels, told 3 times it"):  # fmt: skip
         assert words in page
     assert "trained at 0.1, told" not in page
+    chosen = {finished.row(Cell("total variation", at=at), HOW).weight for at in (0.0, 0.1)}
+    said = f"eight {', '.join(f'{weight:g}' for weight in sorted(chosen))}: chosen on validation"
+    assert said in page
     assert open_sealed(finished.store).said.fingerprint in page
     text = (finished.folder / "report.md").read_text()
     best = re.findall(r"smallest mean error at test level [^(]*\(([^)]*)", text)
