@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped
 from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
-from pipelines import cli
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
 from pipelines.runs.predict import predict
 from pipelines.runs.run import checked_operator, evaluate, evaluate_run, train
+from tests.pipelines.command import Outcome
 from tests.pipelines.conftest import CPU, SMALL, SMALL_DARCY
 from tests.pipelines.test_data import assert_same_inputs, by_target, read_as, stopping
 
@@ -187,42 +187,32 @@ def test_a_checkpoint_is_told_the_level_that_is_asked_for(url: str, trained: Pat
     assert found[0].errors != evaluate(best, url, CPU, level=0.01).errors
 
 
-def test_predictions_take_the_level(url: str, trained: Path, tmp_path: Path) -> None:
-    def values(name: str, **asked: float) -> np.ndarray:
-        found = predict(trained / "best.safetensors", url, tmp_path / name, CPU, **asked)
-        return xr.open_zarr(found.out)["a"].values
-
-    true, wrong = values("true", level=0.0), values("wrong", level=0.0, told=0.1)
-    assert np.isfinite(true).all()
-    assert not np.array_equal(true, wrong)
-    assert np.array_equal(true, values("again", level=0.0, told=0.0))
-
-
-def test_predictions_say_their_noise_and_what_was_told(
-    experiment: Experiment, url: str, trained: Path, tmp_path: Path
+def test_predictions_take_the_level_and_say_what_was_told(
+    url: str, trained: Path, tmp_path: Path
 ) -> None:
-    def said(name: str, **asked: float) -> dict[str, Any]:
+    def predicted(name: str, **asked: float) -> xr.Dataset:
         found = predict(trained / "best.safetensors", url, tmp_path / name, CPU, **asked)
-        return xr.open_zarr(found.out).attrs
+        return xr.open_zarr(found.out).load()
 
-    as_trained, asked = said("trained"), said("asked", level=0.05, told=0.1)
-    assert as_trained["noise"] == {"kind": "ensemble", "level": [0.0, 0.1], "seed": 0,
-                                   "fresh": True}  # fmt: skip
-    assert "told" not in as_trained
-    assert (asked["noise"]["level"], asked["told"]) == (0.05, 0.1)
-    assert asked["experiment"]["noise"]["level"] == [0.0, 0.1]
+    true, wrong = predicted("true", level=0.0), predicted("wrong", level=0.0, told=0.1)
+    again, as_trained = predicted("again", level=0.0, told=0.0), predicted("trained")
+    assert np.isfinite(true.a).all()
+    assert not np.array_equal(true.a, wrong.a)
+    assert np.array_equal(true.a, again.a)
+    assert as_trained.attrs["noise"] == {"kind": "ensemble", "level": [0.0, 0.1], "seed": 0,
+                                         "fresh": True}  # fmt: skip
+    assert "told" not in as_trained.attrs
+    assert (wrong.attrs["noise"]["level"], wrong.attrs["told"]) == (0.0, 0.1)
+    assert wrong.attrs["experiment"]["noise"]["level"] == [0.0, 0.1]
 
 
 def test_scores_say_their_noise_and_what_was_told(
-    url: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, trained: Path, pdegen: Callable[..., Outcome]
 ) -> None:
-    out = tmp_path / "scores.json"
-    words = [str(trained / "best.safetensors"), "--data", url, "--noise", "0.05", "--told", "0.1"]
-    monkeypatch.setattr(sys, "argv", ["pdegen", "evaluate", *words, "--out", str(out)])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    kept = json.loads(out.read_text())
-    assert (end.value.code, kept["noise"], kept["told"]) == (0, 0.05, 0.1)
+    outcome = pdegen("evaluate", trained / "best.safetensors", "--data", url, "--noise", "0.05",
+                     "--told", "0.1", "--out", "scores.json")  # fmt: skip
+    kept = json.loads(Path("scores.json").read_text())
+    assert (outcome.status, kept["noise"], kept["told"]) == (0, 0.05, 0.1)
 
 
 def test_a_run_is_evaluated_and_reported(experiment: Experiment, url: str, trained: Path) -> None:
