@@ -48,6 +48,7 @@ def test_temperature_is_bounded_below_and_belongs_to_the_point():
     with torch.no_grad():
         attention.offset.fill_(-5.0)
         cold = attention.weights(x)
+        torch.testing.assert_close(cold, (attention.slices(x) / 0.01).softmax(-1))
         attention.offset.fill_(-50.0)
         assert torch.equal(attention.weights(x), cold)
         attention.offset.fill_(1.0)
