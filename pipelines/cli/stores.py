@@ -300,7 +300,7 @@ def verify_command(
 def verified(
     store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
 ) -> "Verification":
-    from pdegen.making.verify import repair as mended
+    from pdegen.making.repair import repair as mended
     from pdegen.making.verify import verify
 
     report, started = Reporter(f"verifying {store}, shards"), time.monotonic()

@@ -11,7 +11,8 @@ import zarr
 
 from operators.data import DataError, open_pairs
 from pdegen.making.generate import generate
-from pdegen.making.verify import repair, verify
+from pdegen.making.repair import repair
+from pdegen.making.verify import verify
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError

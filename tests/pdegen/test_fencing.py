@@ -15,10 +15,10 @@ import pytest
 import xarray as xr
 
 from operators.data import DataError, open_pairs, read_pairs
-from pdegen.making import verify as verification
+from pdegen.making import repair as repairing
 from pdegen.making.generate import generate
 from pdegen.making.job import RecipeJob
-from pdegen.making.verify import repair
+from pdegen.making.repair import repair
 from pdegen.store import lock
 from pdegen.store.format import BEGUN
 from pdegen.store.lock import LockedError
@@ -433,7 +433,7 @@ def test_a_store_with_other_splits_is_not_resumed_and_says_so(small, tmp_path):
 
 
 def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
-    path, made_again = Path(store.url) / "u/c/1/0", verification._made_again
+    path, made_again = Path(store.url) / "u/c/1/0", repairing._made_again
     path.write_bytes(b"")
     other = replace(lock.Holder.here("another"), kernel="elsewhere")
 
@@ -442,7 +442,7 @@ def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
         return made_again(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(verification, "_made_again", taken)
+        patch.setattr(repairing, "_made_again", taken)
         with pytest.raises(LockedError, match="was taken over by"):
             repair(store.url)
     assert path.read_bytes() == b""

@@ -22,7 +22,8 @@ from pdegen.making.contents import layout
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
 from pdegen.making.job import RecipeJob
-from pdegen.making.verify import repair, verify
+from pdegen.making.repair import repair
+from pdegen.making.verify import verify
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.store.arrays import MetadataError
 from pdegen.store.description import parse

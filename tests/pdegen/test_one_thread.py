@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
 from pdegen.making.job import RecipeJob
-from pdegen.making.verify import repair, verify
+from pdegen.making.repair import repair
+from pdegen.making.verify import verify
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import CorrelatedNoise, NoiseModel

@@ -16,7 +16,8 @@ from operators.data import read_pairs
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
 from pdegen.making.job import RecipeJob
-from pdegen.making.verify import repair, verify
+from pdegen.making.repair import repair
+from pdegen.making.verify import verify
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError

@@ -15,7 +15,7 @@ import pytest
 from operators.data import read_pairs
 from pdegen.making.generate import generate
 from pdegen.making.job import RecipeJob
-from pdegen.making.verify import repair
+from pdegen.making.repair import repair
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects, UrlError
 from tests.daemons import moto

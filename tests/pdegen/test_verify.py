@@ -13,7 +13,8 @@ from pdegen.equations.base import SampleError
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
 from pdegen.making.job import RecipeJob
-from pdegen.making.verify import repair, verify
+from pdegen.making.repair import repair
+from pdegen.making.verify import verify
 from pdegen.schema import SchemaError
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.reading import StoreError
