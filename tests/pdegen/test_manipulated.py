@@ -1,4 +1,6 @@
-"""Stores of every equation in time whose targets were changed are noticed without the solver.
+"""Stores whose targets were changed are noticed without the solver.
+
+The equations in time have one component in 1-D, two in 2-D, and one in 2-D.
 
 What cannot be noticed is a symmetry of the equation and of the law: input and targets that are
 shifted, reflected or transposed together are another sound sample.
@@ -13,29 +15,17 @@ from pdegen.recipe import load_recipe
 from tests.pdegen.test_law import findings
 
 SAMPLES = 8
-FLOW = {"solver.resolution": 96, "dt": 0.05, "times": [0.5, 1.0, 1.5, 2.0]}
-FORMS = {  # overrides under which eight samples are solved within seconds
-    "advection": {"problem.resolution": 128, "modes": 63},
-    "allen-cahn": {"dt": 0.2, "problem.resolution": 32, "problem.solver.resolution": 64,
-                   "diffusion": 0.02, "times": [1.0, 2.0, 3.0, 4.0]},
-    "burgers-2d": {"dt": 0.02, "problem.resolution": 32, "problem.solver.resolution": 96,
-                   "diffusion": 0.02},
+FORMS = {  # overrides under which eight samples are solved within a second
     "burgers-trajectory": {"problem.resolution": 128, "modes": 255, "solver.resolution": 512},
-    "fisher-kpp": {},
     "gray-scott": {"dt": 4.0, "problem.resolution": 32, "problem.solver.resolution": 64,
                    "length": 0.35, "times": [50.0, 100.0, 150.0], "tolerance": 0.01},
-    "heat": {},
-    "inviscid-burgers-quick": {},
     "kdv": {"dt": 0.004, "problem.solver.resolution": 256, "times": [0.2, 0.4, 0.6, 0.8]},
     "kuramoto-sivashinsky": {"dt": 0.1, "tolerance": 1e-3},
-    "ns-1e-3": FLOW,
-    "ns-1e-4": {**FLOW, "problem.resolution": 32, "modes": 31},
-    "ns-1e-5": {**FLOW, "problem.resolution": 32, "modes": 31, "tolerance": 0.1, "certified": 1.0},
-    "ns-quick": {"times": [1.0, 2.0, 3.0, 4.0]},
-    "pulses-quick": {},
+    "ns-1e-3": {"solver.resolution": 96, "dt": 0.05, "times": [0.5, 1.0, 1.5, 2.0]},
     "swift-hohenberg": {"dt": 0.2, "problem.resolution": 32, "problem.solver.resolution": 64,
                         "length": 20.0, "modes": 5, "times": [2.0, 4.0, 6.0, 8.0]},
 }  # fmt: skip
+THREE = ("burgers-trajectory", "gray-scott", "ns-1e-3")
 
 
 @cache
@@ -122,20 +112,20 @@ def noticed(name, change):
     return None if values is None else findings(problem(name).law(), values)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", THREE)
 def test_what_was_not_changed_passes(name, seed):
     assert findings(problem(name).law(), stored(name, seed)) == []
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", THREE)
 def test_what_was_changed_is_noticed(name, change):
     found = noticed(name, change)
     assert found is None or any(one.variable == "u" for one in found)
 
 
-@pytest.mark.parametrize("name", [name for name in FORMS if name != "pulses-quick"])
+@pytest.mark.parametrize("name", THREE)
 def test_errors_of_zero_are_noticed(name):
     """What is computed in time has an error, of rounding at least."""
     values = stored(name)
