@@ -30,8 +30,9 @@ from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import line_of
 from pipelines.reports.fields import Look
 from pipelines.reports.profile_report import write_profile_report
+from pipelines.reports.samples import predictions_in_panels
 from pipelines.reports.sheets import Functions
-from pipelines.reports.study_charts import curves, predictions_in_panels
+from pipelines.reports.study_charts import curves
 from pipelines.reports.wording import scientific
 from pipelines.runs.baselines import MEAN
 from pipelines.runs.reproduction import toml
