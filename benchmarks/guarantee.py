@@ -31,7 +31,7 @@ from pdegen.equations.darcy.error_bound import ErrorBound
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pipelines.declared.experiment import load_experiment
-from pipelines.runs.run import train
+from pipelines.runs.training import train
 
 N = 43
 _FRESH = 10**6  # the first sample that is predicted

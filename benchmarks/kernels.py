@@ -25,12 +25,12 @@ from benchmarks.smoke import OPERATORS, POINTS
 from benchmarks.training import functions
 from operators.data import Batch
 from operators.norms import RelativeL2
-from operators.training.fit import adam
+from operators.training.settings import adam
 from operators.training.step import Step
 from operators.transforms import Normalizer, Predictor
 from pipelines.declared.experiment import load_experiment
 from pipelines.declared.models import parse_model
-from pipelines.runs.run import checked_operator
+from pipelines.runs.checks import checked_operator
 from pipelines.studies.steps import random_pairs
 
 EXPERIMENTS = ("burgers-gt-8192", "burgers-gt-512-best", "burgers-quick", "darcy-gt-141-43")

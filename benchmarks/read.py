@@ -14,7 +14,7 @@ import torch
 import zarr
 
 from benchmarks.timing import Say, interleaved, ratio, rounded
-from operators.data import StreamedPairs, open_pairs
+from operators.data import Samples, open_pairs
 from pdegen.domains import CellGrid
 from pdegen.making.contents import provenance
 from pdegen.store.layout import Layout
@@ -63,13 +63,13 @@ class Reading:
                 clock=clock_of(device),
             )
             seconds["one by one"] = [s * self.samples / self.alone for s in seconds["one by one"]]
-            size = pairs.nbytes / 1e6
+            size = pairs.reader.nbytes / 1e6
             return {
                 "cells": f"{self.cells} x {self.cells}",
                 "samples": self.samples,
                 "batch": self.batch,
                 "MB": rounded(size),
-                "shards shuffled together": pairs.window,
+                "shards shuffled together": pairs.reader.window,
                 **{f"{name}, MB/s": rounded(size / median(s)) for name, s in seconds.items()},
                 "speed of an epoch / Zarr alone": ratio(seconds, "Zarr alone", "an epoch"),
                 "speed of an epoch / one by one": ratio(seconds, "one by one", "an epoch"),
@@ -111,7 +111,7 @@ class Reading:
             for name in _NAMES:
                 np.asarray(group[name][start : start + self.shard])  # pyright: ignore
 
-    def an_epoch(self, pairs: StreamedPairs) -> None:
+    def an_epoch(self, pairs: Samples) -> None:
         """All batches in random order."""
         with closing(pairs.batches(seed=0, epoch=0, batch=self.batch)) as batches:
             assert sum(len(batch) for batch in batches) == self.samples // self.batch * self.batch

@@ -27,7 +27,7 @@ import h5py
 import numpy as np
 from google_crc32c import value as crc32c
 
-from operators.data import StreamedPairs, open_pairs
+from operators.data import Samples, open_pairs
 from operators.training.memory import keep_memory
 from pdegen.making.contents import layout
 from pdegen.recipe import Recipe, load_recipe
@@ -133,7 +133,7 @@ def _with_h5py(store: Store, folder: str, samples: int) -> dict[str, Callable[[]
     }  # fmt: skip
 
 
-def _epoch(pairs: StreamedPairs) -> Callable[[], object]:
+def _epoch(pairs: Samples) -> Callable[[], object]:
     def read() -> None:
         with closing(pairs.batches(seed=0, epoch=0, batch=_BATCH)) as batches:
             for _ in batches:
@@ -142,7 +142,7 @@ def _epoch(pairs: StreamedPairs) -> Callable[[], object]:
     return read
 
 
-def _first(pairs: StreamedPairs) -> Callable[[], object]:
+def _first(pairs: Samples) -> Callable[[], object]:
     def read() -> None:
         sound().clear()
         _epoch(pairs)()
@@ -150,14 +150,14 @@ def _first(pairs: StreamedPairs) -> Callable[[], object]:
     return read
 
 
-def _parts(store: Store, pairs: StreamedPairs) -> dict[str, Callable[[], object]]:
+def _parts(store: Store, pairs: Samples) -> dict[str, Callable[[], object]]:
     """What an epoch is made of, on the objects of all shards."""
     keys = [store.key(name, shard) for name in ("a", "u") for shard in range(store.shards)]
     paths = [Path(store.url) / key for key in keys]
     whole = [path.read_bytes() for path in paths]
-    shards = [(variable.shards, shard) for variable in (pairs.a, pairs.u)
+    shards = [(variable.shards, shard) for variable in (pairs.reader.a, pairs.reader.u)
               for shard in range(store.shards)]  # fmt: skip
-    outs = np.ones((len(pairs) // _BATCH * _BATCH, *pairs.a.shape), np.float32)
+    outs = np.ones((len(pairs) // _BATCH * _BATCH, *pairs.reader.a.shape), np.float32)
     order = np.random.default_rng(0).permutation(len(outs))
 
     def decompress(checked: bool) -> None:

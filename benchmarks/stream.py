@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from benchmarks.timing import Say, rounded
-from operators.data import Batch
+from operators.data import Batch, Samples
 from operators.training.step import Acceleration
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.runs.stream import SolvedPairs, solved_pairs
+from pipelines.runs.stream import solved_pairs
 from pipelines.studies.cost import Clock, clock_of
 from pipelines.studies.steps import Steps
 
@@ -89,11 +89,11 @@ class Streaming:
             "solving alone, ms a step": rounded(
                 1e3 * _solving(pairs, case.batch, clock) / case.steps
             ),
-            "solving threads": pairs.threads,
+            "solving threads": pairs.reader.threads,
         }
 
 
-def _training(pairs: SolvedPairs, steps: Steps, batch: int, clock: Clock) -> tuple[float, float]:
+def _training(pairs: Samples, steps: Steps, batch: int, clock: Clock) -> tuple[float, float]:
     """Seconds of an epoch, and those of them that the host spent waiting for samples."""
     waited, start = 0.0, clock()
     with closing(pairs.batches(0, 0, batch)) as batches:
@@ -114,7 +114,7 @@ def _stepping(batches: Sequence[Batch], steps: Steps, clock: Clock) -> float:
     return clock() - start
 
 
-def _solving(pairs: SolvedPairs, batch: int, clock: Clock) -> float:
+def _solving(pairs: Samples, batch: int, clock: Clock) -> float:
     """Seconds of the same epoch without training."""
     start = clock()
     with closing(pairs.batches(0, 1, batch)) as batches:

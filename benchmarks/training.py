@@ -18,8 +18,8 @@ from operators.data import Batch
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, WeightedH1
-from operators.training.fit import adam
 from operators.training.memory import keep_memory
+from operators.training.settings import adam
 from operators.training.step import Loss, Step
 from operators.transforms import Normalizer, Predictor
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer

@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 from benchmarks.extras import needed
 from benchmarks.history import show
 from benchmarks.timing import interleaved, ratio, rounded
-from operators.data import Batch, StreamedPairs, open_pairs
+from operators.data import Batch, Samples, open_pairs
 from operators.training.memory import keep_memory
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
@@ -77,12 +77,12 @@ def write_well(path: Path, store: Store) -> None:
                 frames[block, frame] = np.asarray(store.values(name)[block])
 
 
-def epoch(pairs: StreamedPairs) -> Iterator[Batch]:
+def epoch(pairs: Samples) -> Iterator[Batch]:
     with closing(pairs.batches(seed=0, epoch=0, batch=BATCH)) as batches:
         yield from batches
 
 
-def first_epoch(pairs: StreamedPairs) -> Iterator[Batch]:
+def first_epoch(pairs: Samples) -> Iterator[Batch]:
     sound().clear()
     yield from epoch(pairs)
 
@@ -138,7 +138,7 @@ def compared(samples: int, rounds: int) -> dict[str, Any]:
             "samples": samples,
             "points": pairs.a.shape[:-1],
             "MB delivered": {
-                "epoch": rounded(pairs.nbytes / 1e6),
+                "epoch": rounded(pairs.reader.nbytes / 1e6),
                 **{f"WellDataset, {k}": megabytes(loader) for k, loader in loaders.items()},
             },
             "MB stored": {

@@ -14,7 +14,9 @@ from pdegen.store.objects import Objects
 from pdegen.store.reading import StoreError
 from pipelines.declared.experiment import Experiment, asked_for
 from pipelines.reports.report import write_report
-from pipelines.runs import run as runs
+from pipelines.runs import training as runs
+from pipelines.runs.checks import check_device
+from pipelines.runs.evaluation import evaluate_run
 
 Place = str | PathLike[str]
 
@@ -38,13 +40,13 @@ def train(
         out: Folder of the run; by default runs/NAME.
         overrides: Other values at dotted keys of the experiment, such as {"training.epochs": 2}.
         device: "cpu" or "cuda".
-        options: resume, overwrite, acceleration, on_epoch, ...: see `pipelines.runs.run.train`.
+        options: Of `pipelines.runs.training.train`, such as resume, overwrite or acceleration.
 
     Raises:
-        SchemaError, RunError, DataError, ...: See `pipelines.runs.run.train`.
+        SchemaError, RunError, DataError, ...: See `pipelines.runs.training.train`.
     """
     declared, store, folder = _asked(experiment, data, model, out, overrides)
-    runs.train(declared, store, folder, runs.check_device(device), **options)
+    runs.train(declared, store, folder, check_device(device), **options)
     return folder / f"{declared.training.reported[0]}.safetensors"
 
 
@@ -70,9 +72,9 @@ def run(
     declared, store, folder = _asked(experiment, data, None, out, overrides)
     if faults := verify(store).faults:
         raise StoreError(f"{store}: {faults[0]}")
-    place = runs.check_device(device)
+    place = check_device(device)
     runs.train(declared, store, folder, place, **options)
-    runs.evaluate_run(declared, store, folder, place)
+    evaluate_run(declared, store, folder, place)
     return write_report(folder, store, place)
 
 

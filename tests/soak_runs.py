@@ -139,10 +139,10 @@ def do(action: Callable[[], None], prepare: Callable[[], None] = lambda: None) -
 
     def still() -> None:
         import operators.training.fit
-        import pipelines.runs.run
+        import pipelines.runs.evaluation
 
         clock = SimpleNamespace(monotonic=lambda: 0.0, perf_counter=lambda: 0.0)
-        operators.training.fit.time = pipelines.runs.run.time = clock  # type: ignore[assignment]
+        operators.training.fit.time = pipelines.runs.evaluation.time = clock  # type: ignore[assignment]
         prepare()
         action()
 

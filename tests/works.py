@@ -109,7 +109,7 @@ def import_all() -> None:
     import importlib
 
     for name in (
-        "torch", "pipelines.cli", "pipelines.runs.run", "pipelines.reports.report",
+        "torch", "pipelines.cli", "pipelines.runs.training", "pipelines.reports.report",
         "pipelines.reports.pictures", "pipelines.runs.data", "pdegen.making.generate",
         "pdegen.making.derived", "pdegen.making.verify", "xarray", "pdegen.foreign.importing",
         "pdegen.foreign.exporting", "pdegen.foreign.declaration", "operators.training.fit",

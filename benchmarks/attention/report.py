@@ -121,7 +121,7 @@ def _named(run: FinishedRun) -> str:
     """Of what the eigenfunctions are, in words."""
     name = _weight(run)
     of = "−Δ" if name is None else f"−∇·({name}∇)"
-    if run.pairs.periodic:
+    if run.pairs.grid == "periodic":
         return f"{of} on the period"
     return f"{of} with {'zero values' if _walls(run) == 'dirichlet' else 'no flux'} at the walls"
 
@@ -145,7 +145,7 @@ def _eigenfunctions(
         values = run.pairs.a[i, ..., 0].double().numpy()
         a = interpn([grid.x for grid in whole.grids], values, place.points)
     # of a square those up to here are all of their eigenvalues
-    k = min(9 if run.pairs.periodic else 8, place.points.size // place.dim // 2)
+    k = min(9 if run.pairs.grid == "periodic" else 8, place.points.size // place.dim // 2)
     values, u = SturmLiouville(lines, a).eigenfunctions(k)
     return values, u.reshape(-1, k)
 

@@ -1,12 +1,14 @@
 """Sealed store -> functions to learn from, on a device."""
 
 from operators.data.batch import Batch, Channel
+from operators.data.in_time import AtTime, Block, InTime, Rollout
 from operators.data.opening import BUFFER_BYTES, open_pairs, read_pairs
-from operators.data.pairs import Pairs, Passes, Samples
+from operators.data.reading import Perturbation, Reader, Resident
+from operators.data.samples import Samples
 from operators.data.store import DataError
-from operators.data.streaming import StreamedPairs
-from operators.data.task import AtTime, Block, InTime, Map, Rollout, Task, TaskError
-from operators.data.variables import Subsample, allowed_resolutions, averaging_weights
+from operators.data.streaming import Streamed
+from operators.data.subsample import Subsample, allowed_resolutions, averaging_weights
+from operators.data.task import Map, Task, TaskError
 
 __all__ = [
     "BUFFER_BYTES",
@@ -17,11 +19,12 @@ __all__ = [
     "DataError",
     "InTime",
     "Map",
-    "Pairs",
-    "Passes",
+    "Perturbation",
+    "Reader",
+    "Resident",
     "Rollout",
     "Samples",
-    "StreamedPairs",
+    "Streamed",
     "Subsample",
     "Task",
     "TaskError",

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from operators.data.batch import Batch
 
 if TYPE_CHECKING:
-    from operators.data.pairs import Samples
+    from operators.data.samples import Samples
 
 
 class Epochs(IterableDataset[Batch]):

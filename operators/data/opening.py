@@ -10,16 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from operators.data.pairs import Pairs, quadrature
+from operators.data.samples import Samples, quadrature
 from operators.data.store import DataError, opened
-from operators.data.streaming import StreamedPairs, shards_within
-from operators.data.variables import (
-    Resolution,
-    Stacked,
-    StoredVariable,
-    Subsample,
-    array_of,
-)
+from operators.data.streaming import Streamed, shards_within
+from operators.data.subsample import Resolution, Subsample
+from operators.data.variables import Stacked, StoredVariable, array_of
 from pdegen.domains import Box, Domain
 from pdegen.store.reading import Store, StoreError
 
@@ -36,7 +31,8 @@ def open_pairs(
     target_resolution: Resolution | None = None,
     level: float | None = None,
     buffer: int = BUFFER_BYTES,
-) -> StreamedPairs:
+    weighted: bool = True,
+) -> Samples:
     """Inputs and targets of some samples, to be read in pieces; no values are read yet.
 
     Samples that the store names as skipped are left out.
@@ -58,6 +54,7 @@ def open_pairs(
             By default it is taken at the same points as the input.
         level: Which level of a store with several noise levels.
         buffer: Bytes of shards that are shuffled together; at least one shard is.
+        weighted: Whether points of meshes and clouds have quadrature weights, or all count alike.
 
     Raises:
         DataError: If the store is absent, unfinished, of another kind or breaks the format, the
@@ -97,18 +94,27 @@ def open_pairs(
     kept = Subsample.of(domain, resolution, target_resolution, url, lines)
     a, u, own = a.reduced(kept.input), u.reduced(kept.target), _own(store, domain, kept)
     first = domain.shape[0] if resolution is None else resolution
-    return StreamedPairs(
-        a=a,
-        u=u,
-        own=own,
+    window = shards_within(buffer, a, u, *own.values())
+    shared = weighted and kept.y is None and "weight" not in own
+    if not weighted:
+        own.pop("weight", None)
+    return Samples(
+        reader=Streamed(
+            url=url,
+            a=a,
+            u=u,
+            own=own,
+            samples=samples,
+            domain=kept.domain,
+            window=window,
+            weighted=weighted,
+        ),
         x=kept.x,
         y=kept.y,
-        samples=samples,
         domain=kept.domain,
-        weight=None if kept.y is not None or "weight" in own else quadrature(kept.domain),
+        weight=quadrature(kept.domain) if shared else None,
         input_channels=a.channels,
         target_channels=u.channels,
-        window=shards_within(buffer, a, u, *own.values()),
         near=said.physics.near,
         source={
             "url": url,
@@ -187,8 +193,8 @@ def read_pairs(
     split: str | tuple[int, int],
     resolution: Resolution | None = None,
     **options: Any,
-) -> Pairs:
-    """As `open_pairs`, which has the other options, with all values in memory.
+) -> Samples:
+    """Read a split into memory. Other arguments are those of `open_pairs`.
 
     Raises:
         DataError: As there, or if the data are damaged or missing.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,44 +22,44 @@ from jaxtyping import Float
 from torch import Tensor
 
 from operators.data.batch import Batch
-from operators.data.pairs import Blocks, Pairs, Samples, check_rank
+from operators.data.reading import Blocks, Perturbation, Reader, Resident, Rows
 from operators.data.store import DataError
 from operators.data.variables import Stacked
 from operators.seeds import generator
 from pdegen.domains import Cloud, Domain
 
 Piece = range  # places of samples of one shard, among all
-Alteration = Callable[[np.ndarray, Sequence[int], int | None], np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamedPairs(Samples):
-    """Input and target functions that stay in their store, and are read again in every epoch.
+class Streamed(Reader):
+    """Values that stay in their store, and are read again in every epoch.
 
     It can be pickled and sent to processes however they are started: files are opened where it is
     iterated. Its threads run while an iterator is open; they end with it, and what goes wrong in
     them is raised by it.
 
     Args:
+        url: The store.
         a, u: The variables of inputs and targets.
         own: What else differs by sample, by the name of its field in `Batch`: "x" and "parameters"
             as they are there, "weight" with one channel, and "mask" as the number of points.
+        domain: Where the inputs live.
         window: Shards that are shuffled together. Memory has two such windows: one is used while
             the next is read.
         threads: How many shards are read at once.
-        altered: What happens to inputs: (values, places of the samples among all, epoch) ->
-            values on the same points, such as with noise. The epoch is None outside training.
-        added: Channels that `altered` puts after those of the inputs.
+        noise: Of the inputs.
         weighted: Whether points that differ by sample have quadrature weights.
     """
 
+    url: str
     a: Stacked
     u: Stacked
+    domain: Domain
     window: int
     own: Mapping[str, Stacked] = field(default_factory=dict[str, Stacked])
     threads: int = 4
-    altered: Alteration | None = None
-    added: int = 0
+    noise: Perturbation | None = None
     weighted: bool = True
 
     @property
@@ -67,12 +67,12 @@ class StreamedPairs(Samples):
         return self._shape(self.a)[-1], self.u.shape[-1]
 
     def _shape(self, entry: Stacked) -> tuple[int, ...]:
-        """Of one sample of an entry, with the channels that are added to inputs."""
+        """Shape of one sample of an entry, with the channels that the noise adds to inputs."""
         *grid, channels = entry.shape
-        return (*grid, channels + self.added * (entry is self.a))
+        added = self.noise.channels if self.noise is not None and entry is self.a else 0
+        return (*grid, channels + added)
 
-    @property
-    def reading(self) -> str:
+    def __str__(self) -> str:
         return f"streamed, {min(self.window, len(self._shards))} shards shuffled together"
 
     @property
@@ -88,37 +88,33 @@ class StreamedPairs(Samples):
     def _entries(self) -> dict[str, Stacked]:
         return {"a": self.a, "u": self.u, **self.own}
 
-    def to(self, device: torch.device | str) -> StreamedPairs:
-        return replace(self, **self._on(device))
+    def to(self, device: torch.device | str) -> Streamed:
+        return replace(self, device=torch.device(device))
 
-    def alike(self) -> StreamedPairs:
-        """The same without quadrature weights: all points count alike."""
-        own = {name: entry for name, entry in self.own.items() if name != "weight"}
-        return replace(self, own=own, weight=None, weighted=False)
+    def rows(self, rows: Rows) -> Streamed:
+        return replace(self, samples=self.samples[rows])
 
-    def resident(self) -> Pairs:
-        """All of them in memory.
+    def disturbed(self, noise: Perturbation) -> Streamed:
+        return replace(self, noise=noise)
 
-        Raises:
-            DataError: If the data cannot be read, or are too large.
-        """
+    def resident(self) -> Resident:
+        if self.noise is not None and self.noise.fresh:
+            return replace(self, noise=None).resident().disturbed(self.noise)
         try:
             shapes = [(len(self), *self._shape(v)) for v in self._entries.values()]
             values = [np.empty(shape, np.float32) for shape in shapes]
         except MemoryError:
             raise DataError(
-                f"{self.source['url']}: {len(self)} samples need {self.nbytes:,} bytes, more than "
+                f"{self.url}: {len(self)} samples need {self.nbytes:,} bytes, more than "
                 "the memory: stream them"
             ) from None
         for _ in self._read([self._shards], self._entries.values(), None, [values]):
             pass
         all = self._batch(*(torch.as_tensor(v).to(self.device) for v in values))
-        return Pairs(**self.shared, a=all.a, u=all.u, own=all.own)
+        return Resident(a=all.a, u=all.u, own=all.own, samples=self.samples, device=self.device)
 
     def one(self, place: int) -> Batch:
-        altered = self.altered
-        moved = None if altered is None else partial(_at, altered, place)
-        return next(replace(self, samples=self.samples[place : place + 1], altered=moved).parts(1))
+        return next(self.rows(slice(place, place + 1)).parts(1))
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
         windows = self._grouped(self._shards)
@@ -128,18 +124,12 @@ class StreamedPairs(Samples):
                     rows = slice(start, start + batch)
                     yield self._batch(*(self._sent(v[rows].copy()) for v in values))
 
-    @property
-    def inputs(self) -> Iterable[Tensor]:
-        return Blocks(partial(self.values_of, self.a))
-
-    @property
-    def targets(self) -> Iterable[Tensor]:
-        return Blocks(partial(self.values_of, self.u))
+    def values(self, which: Literal["a", "u"]) -> Iterable[Tensor]:
+        return Blocks(partial(self._values, self._entries[which]))
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
     ) -> Generator[Batch, None, None]:
-        check_rank(rank, ranks)
         windows = list(enumerate(self._grouped(self._shuffled(seed, epoch, rank, ranks))))
         left, skipped = len(self) // ranks // batch - first, first * batch
         while left > 0 and skipped >= (size := sum(map(len, windows[0][1]))):
@@ -168,7 +158,7 @@ class StreamedPairs(Samples):
                         if left == 0:
                             return
 
-    def values_of(self, entry: Stacked) -> Iterator[Float[Tensor, "block *grid c"]]:
+    def _values(self, entry: Stacked) -> Iterator[Float[Tensor, "block *grid c"]]:
         """All values of an entry, in blocks that are overwritten by those after the next."""
         windows = self._grouped(self._shards)
         with closing(self._windows(windows, (entry,), None)) as loaded:
@@ -247,13 +237,13 @@ class StreamedPairs(Samples):
         epoch: int | None,
         out: np.ndarray,
     ) -> None:
-        samples, altered = self.samples[piece.start : piece.stop], self.altered
-        if entry is not self.a or altered is None:
+        samples, noise = self.samples[piece.start : piece.stop], self.noise
+        if entry is not self.a or noise is None:
             entry.read(samples, out)
             return
-        values = np.empty((len(samples), *entry.shape), np.float32) if self.added else out
+        values = np.empty((len(samples), *entry.shape), np.float32) if noise.channels else out
         entry.read(samples, values)
-        out[...] = altered(values, piece, epoch)
+        out[...] = noise(values, samples.tolist(), epoch)
 
     def _batch(self, a: Tensor, u: Tensor, *values: Tensor) -> Batch:
         """A batch of what was read of all entries."""
@@ -282,13 +272,6 @@ def by_sample(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, 
     weights = np.stack([domain.at(one).weights for one in x.cpu().double().numpy()])
     weights /= weights.mean(axis=tuple(range(1, weights.ndim)), keepdims=True)
     return {"weight": torch.as_tensor(weights.astype(np.float32)).to(x.device)}
-
-
-def _at(
-    altered: Alteration, first: int, values: np.ndarray, places: Sequence[int], epoch: int | None
-) -> np.ndarray:
-    """An alteration of samples that begin at another place."""
-    return altered(values, [first + place for place in places], epoch)
 
 
 def shards_within(size: int, *entries: Stacked) -> int:

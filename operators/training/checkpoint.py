@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import logging
 import pickle
 import re
 from collections.abc import Callable, Mapping
@@ -23,8 +22,8 @@ from torch import Tensor
 
 from operators.base import Operator
 from operators.boundary import Boundary
-from operators.data import Map, Samples
-from operators.data.task import described
+from operators.data import Samples
+from operators.data.in_time import described
 from operators.training.files import FileError, read, read_json, write
 from operators.transforms import Extent, Normalizer, Predictor
 
@@ -32,11 +31,9 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"  # of a model folder
 MODEL_FORMAT = "pdegen model 1"
 _KEY = "operators"
 FORMAT_VERSION = 2
-_UNCHECKED = 1  # the version before checkpoints had a digest
 _BLANK = b"0" * 64  # in the place of a digest, where it is computed
 _DIGEST = re.compile(rb'"operators":"\{\\"sha256\\": \\"([0-9a-f]{64})\\"')
 _STATE = re.compile(rb"pdegen training state 2, SHA-256 ([0-9a-f]{64})\n")
-_log = logging.getLogger(__name__)
 
 
 class CheckpointError(FileError):
@@ -101,8 +98,6 @@ def load_checkpoint(
 ) -> tuple[Predictor, dict[str, Any]]:
     """Read a predictor in evaluation mode, and its description.
 
-    A checkpoint of format version 1 has no digest: it is loaded, and a warning is logged.
-
     Args:
         path: The file.
         build: Makes the operator from the description's "operator". It is called twice: first
@@ -116,10 +111,15 @@ def load_checkpoint(
 
     def made() -> Predictor:
         operator = build(header["operator"])
-        task = described(header["task"]) if "task" in header else Map()
-        said = header.get("extent")  # none in earlier versions, which gave points as they are
-        extent = None if said is None else Extent(*map(tuple, said))
-        return Predictor(operator, input, target, _boundary(header, operator), task, extent)
+        boundary, extent = header["boundary"], header["extent"]
+        return Predictor(
+            operator,
+            input,
+            target,
+            None if boundary is None else Boundary.described(boundary),
+            described(header["task"]),
+            None if extent is None else Extent(*map(tuple, extent)),
+        )
 
     try:
         input, target = (Normalizer.from_state(tensors, name) for name in ("input", "target"))
@@ -132,14 +132,6 @@ def load_checkpoint(
         raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None
     predictor.load_state_dict(tensors)
     return predictor.eval(), header
-
-
-def _boundary(header: dict[str, Any], operator: Operator) -> Boundary | None:
-    """What is known on the boundary; earlier versions say whether u vanishes on all ends."""
-    if header.get("vanishes", False):
-        return Boundary((0.0,) * operator.out_channels, (True,) * operator.dim)
-    described = header.get("boundary")
-    return None if described is None else Boundary.described(described)
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:
@@ -165,14 +157,12 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         version = header["format_version"]
     except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged, or is not a checkpoint: {error}") from None
-    if version not in (FORMAT_VERSION, _UNCHECKED):
+    if version != FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format version {version}, this version reads {FORMAT_VERSION}"
         )
-    if found is None and version != _UNCHECKED:
-        raise CheckpointError(f"{path} is damaged: it has no SHA-256")
     if found is None:
-        _warn(path)
+        raise CheckpointError(f"{path} is damaged: it has no SHA-256")
     return tensors, header
 
 
@@ -246,21 +236,16 @@ def _write_state(path: Path, state: dict[str, Any]) -> None:
 def load_state(path: Path, device: torch.device) -> dict[str, Any]:
     """Read a training state; only tensors and plain values are unpickled.
 
-    A state without a digest, of an earlier version, is loaded, and a warning is logged.
-
     Raises:
         CheckpointError: If it is damaged, or something else.
         OSError: If it is absent, or cannot be read.
     """
     data = _read(path)
     first = _STATE.match(data)
-    if first is not None:
-        data = data[first.end() :]
-        _check_digest(path, first[1], data)
-    elif data.startswith(b"PK"):  # an archive of torch.save
-        _warn(path)
-    else:
+    if first is None:
         raise CheckpointError(f"{path} is damaged, or no training state")
+    data = data[first.end() :]
+    _check_digest(path, first[1], data)
     try:
         state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except pickle.UnpicklingError as error:  # torch would advise to execute what is in it
@@ -287,7 +272,3 @@ def _check_digest(path: Path, digest: bytes, *parts: bytes) -> None:
         computed.update(part)
     if computed.hexdigest().encode() != digest:
         raise CheckpointError(f"{path} is damaged: it has not the SHA-256 that it was written with")
-
-
-def _warn(path: Path) -> None:
-    _log.warning("%s has no SHA-256, as files of earlier versions: it is not checked", path)

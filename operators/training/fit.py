@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from operators.data import Batch, Pairs, Samples
+from operators.data import Batch, Resident, Samples
 from operators.defined import mean_defined, undefined
 from operators.seeds import stream_seed
 from operators.training.checkpoint import (
@@ -30,17 +30,11 @@ from operators.training.evaluate import errors_of, scores
 from operators.training.files import DamagedError, read_lines, write_lines
 from operators.training.memory import is_out_of_memory, keep_memory
 from operators.training.ranks import ALONE, Ranks
+from operators.training.settings import Settings
 from operators.training.soap import SOAP
-from operators.training.step import AS_WRITTEN, Acceleration, Augmentation, Loss, Step
+from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.training.writer import Writer
 from operators.transforms import Predictor
-
-MakeOptimizer = Callable[[Iterable[nn.Parameter], float], torch.optim.Optimizer]
-
-
-def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    """Adam with its default constants, all parameters in one pass."""
-    return torch.optim.Adam(parameters, lr=lr, fused=True)
 
 
 class TrainingError(ArithmeticError):
@@ -51,81 +45,6 @@ class TrainingError(ArithmeticError):
 
 class Stopped(Exception):
     """Training was asked to stop; its state is saved."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to train.
-
-    Args:
-        loss: (prediction, target, input) -> scalar, in physical units.
-        epochs: Passes over the training samples.
-        batch: Samples in a step; the last incomplete batch of an epoch is dropped.
-        optimizer: Makes the optimizer from parameters and learning rate.
-        lr: Peak learning rate of the 1cycle schedule (Smith and Topin 2019): from lr/div by a
-            cosine up to lr and down to lr/(div final_div).
-        cycle_momentum: Let β₁ go 0.95 -> 0.85 -> 0.95 meanwhile, as published.
-        warmup: Share of the steps before the peak.
-        div, final_div: See `lr`.
-        clip: Largest norm of the gradient.
-        seed: Seed of order, augmentation and dropout: all are functions of (seed, step).
-        augment: Acts on each batch; None for none.
-        average: Decay of an exponential moving average of the weights, which is then what is
-            evaluated and saved; 0 for none.
-    """
-
-    loss: Loss
-    epochs: int = 100
-    batch: int = 8
-    optimizer: MakeOptimizer = adam
-    lr: float = 1e-3
-    cycle_momentum: bool = True
-    warmup: float = 0.3
-    div: float = 1e4
-    final_div: float = 1e4
-    clip: float = 0.999
-    seed: int = 0
-    augment: Augmentation | None = None
-    average: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 1:
-            raise ValueError(f"need epochs, batch >= 1, got {self.epochs}, {self.batch}")
-        if not (self.lr > 0 and 0 < self.warmup < 1 and self.clip > 0 and 0 <= self.average < 1):
-            raise ValueError(
-                "need lr > 0, 0 < warmup < 1, clip > 0, 0 <= average < 1, got "
-                f"{self.lr}, {self.warmup}, {self.clip}, {self.average}"
-            )
-
-    def steps(self, samples: int) -> int:
-        """Steps of a training on so many samples.
-
-        Raises:
-            ValueError: If there are none, or the schedule does not exist for them.
-        """
-        if self.batch > samples:
-            raise ValueError(f"batch {self.batch} is larger than the {samples} samples to train")
-        steps = samples // self.batch * self.epochs
-        if self.warmup * steps == 1:  # PyTorch divides by the length of the rise, steps - 1
-            raise ValueError(
-                f"warmup {self.warmup} is one of {steps} steps: the learning rate cannot rise "
-                "within one step, use another warmup or more epochs"
-            )
-        return steps
-
-    def schedule(
-        self, optimizer: torch.optim.Optimizer, steps: int
-    ) -> torch.optim.lr_scheduler.OneCycleLR:
-        """The learning rate over so many steps."""
-        return torch.optim.lr_scheduler.OneCycleLR(
-            optimizer,
-            self.lr,
-            total_steps=steps,
-            pct_start=self.warmup,
-            cycle_momentum=self.cycle_momentum,
-            div_factor=self.div,
-            final_div_factor=self.final_div,
-        )
 
 
 @dataclass(frozen=True)
@@ -188,56 +107,26 @@ def fit(
         ValueError: If a batch is larger than the data, or does not divide among the processes.
         DataError: If the data cannot be read.
     """
-    total_steps = settings.steps(len(train))
+    settings.steps(len(train))  # refuses impossible ones
     if settings.batch % ranks.count:
         raise ValueError(f"batch {settings.batch} does not divide among {ranks.count} processes")
     if train.device.type == "cpu":
         keep_memory()
-    steps_per_epoch, own_batch = len(train) // settings.batch, settings.batch // ranks.count
-    optimizer = settings.optimizer(predictor.parameters(), settings.lr)
-    schedule = settings.schedule(optimizer, total_steps)
-    averaged = deepcopy(predictor) if settings.average else predictor
-    step, total, seconds, history = 0, torch.zeros((), device=train.device), 0.0, []
-    declared = json.dumps([description.get(k) for k in ("operator", "experiment")], sort_keys=True)
+    state = _State(predictor, settings, train, description)
     if resume:
-        saved = load_state(folder / "state.pt", train.device)
-        if saved.get("of", declared) != declared:
-            raise CheckpointError(f"{folder / 'state.pt'} is of another training")
-        try:
-            predictor.load_state_dict(saved["predictor"])
-            averaged.load_state_dict(saved["averaged"])
-            optimizer.load_state_dict(saved["optimizer"])
-            schedule.load_state_dict(saved["schedule"])
-            step, total, seconds = saved["step"], saved["total"], saved["seconds"]
-            history = [Epoch(**epoch) for epoch in saved["history"]]
-        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{folder / 'state.pt'} is of another model: {error}") from None
-        for name in ("best", "last") if history else ():
-            path = folder / f"{name}.safetensors"
-            if _is_of_another(check_checkpoint(path), description):
-                raise CheckpointError(f"{path} is of another training")
-        if ranks.first and history:  # the state was written before the history
-            _write_history(folder, history)
-            on_saved(list(history))
-
+        state.load(folder, description)
+        if ranks.first and state.history:  # the state was written before the history
+            _write_history(folder, state.history)
+            on_saved(list(state.history))
     ranks.same(predictor)
     gradient = Step(
         predictor, train.x, train.y, settings.loss, settings.clip, settings.augment, acceleration,
         ranks, train.weight,
     )  # fmt: skip
-    if isinstance(optimizer, SOAP):
-        optimizer.graphed = acceleration.graphed
-
-    def saving() -> Callable[[], None]:
-        state = {
-            "predictor": predictor.state_dict(), "averaged": averaged.state_dict(),
-            "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
-            "step": step, "total": ranks.mean(total), "seconds": seconds + time.monotonic() - start,
-            "history": [vars(epoch) for epoch in history], "of": declared,
-        }  # fmt: skip
-        return saving_state(folder / "state.pt", state)
-
-    start, start_step = time.monotonic(), step
+    if isinstance(state.optimizer, SOAP):
+        state.optimizer.graphed = acceleration.graphed
+    steps_per_epoch, own_batch = len(train) // settings.batch, settings.batch // ranks.count
+    state.start, start_step = time.monotonic(), state.step
     predictor.train()
     with Writer() as writer:
 
@@ -245,73 +134,157 @@ def fit(
             if ranks.first:
                 writer(*jobs)
 
-        for epoch in range(len(history), settings.epochs):
-            first = step - epoch * steps_per_epoch
+        for epoch in range(len(state.history), settings.epochs):
+            first = state.step - epoch * steps_per_epoch
             own = train.batches(settings.seed, epoch, own_batch, first, ranks.rank, ranks.count)
             with closing(own) as batches:
                 for batch in batches:
                     # of dropout and augmentation
-                    key = (settings.seed, 1, step, *([ranks.rank] if ranks.count > 1 else []))
-                    loss = None
-                    try:
-                        loss = gradient(batch, stream_seed(*key))
-                        optimizer.step()
-                    except torch.linalg.LinAlgError as error:  # pyright: ignore[reportPrivateImportUsage]
-                        if _is_finite(predictor):
-                            raise
-                        raise TrainingError(
-                            f"the gradient is not finite in epoch {epoch + 1}: "
-                            f"{_why_not_finite(train)}"
-                        ) from error
-                    except RuntimeError as error:
-                        if not is_out_of_memory(error):
-                            raise
-                    if loss is None:  # by now the error has let go of what it held in memory
-                        raise _too_large(gradient, batch)
-                    if step == start_step:
+                    key = (settings.seed, 1, state.step, *([ranks.rank] if ranks.count > 1 else []))
+                    state.count(_stepped(state, gradient, batch, stream_seed(*key), train))
+                    if state.step == start_step + 1:
                         on_start(str(gradient))
-                    schedule.step()
-                    step += 1
-                    if averaged is not predictor:
-                        decay = min(settings.average, (1 + step) / (10 + step))
-                        _average(averaged, predictor, decay)
-                    total += loss
                     if ranks.any(stop()):
-                        write(saving())
+                        write(state.saving(folder, ranks))
                         writer.join()
-                        raise Stopped(f"stopped in epoch {epoch + 1}, after step {step}")
-            mean_loss = float(ranks.mean(total)) / steps_per_epoch
+                        raise Stopped(f"stopped in epoch {epoch + 1}, after step {state.step}")
+            mean_loss = float(ranks.mean(state.total)) / steps_per_epoch
             if not math.isfinite(mean_loss):
                 raise TrainingError(
                     f"the loss is not finite in epoch {epoch + 1}: {_why_not_finite(train)}"
                 )
-            errors = scores(averaged, selection)
-            score = mean_defined(errors)
-            if not math.isfinite(score):
-                raise TrainingError(
-                    f"the mean error of the selection samples is not finite in epoch {epoch + 1}: "
-                    "use a smaller lr; earlier epochs are kept"
-                )
-            best = not history or score < min(e.score for e in history)
-            lr = float(schedule.get_last_lr()[0])
-            now = time.monotonic()
-            history.append(Epoch(epoch + 1, mean_loss, score, lr, seconds + now - start))
-            seconds, start = 0.0, now  # of this epoch, those before a stop among them
-            total = torch.zeros_like(total)
-            described = {**description, "epoch": epoch + 1, "selection_score": score}
-            if left := undefined(selection.samples.tolist(), errors.tolist()):
-                described["selection_left_out"] = left
+            errors = scores(state.averaged, selection)
+            best = state.end_epoch(mean_loss, errors)
+            left = undefined(selection.samples.tolist(), errors.tolist())
             write(
-                *(
-                    saving_checkpoint(folder / f"{name}.safetensors", averaged, described)
-                    for name in (("best", "last") if best else ("last",))
-                ),
-                saving(),
-                partial(_write_history, folder, list(history)),
-                partial(on_saved, list(history)),
+                *_checkpoints(state, folder, description, best, left),
+                state.saving(folder, ranks),
+                partial(_write_history, folder, list(state.history)),
+                partial(on_saved, list(state.history)),
             )
-            on_epoch(history[-1])
-    return history
+            on_epoch(state.history[-1])
+    return state.history
+
+
+class _State:
+    """What changes in a training, and is kept in state.pt.
+
+    Args:
+        predictor, settings, train: As of `fit`.
+        description: Of the training: its operator and its experiment tell it from another one.
+    """
+
+    def __init__(
+        self, predictor: Predictor, settings: Settings, train: Samples, description: dict[str, Any]
+    ) -> None:
+        self.predictor, self.average = predictor, settings.average
+        self.averaged = deepcopy(predictor) if settings.average else predictor
+        self.optimizer = settings.optimizer(predictor.parameters(), settings.lr)
+        self.schedule = settings.schedule(self.optimizer, settings.steps(len(train)))
+        self.step, self.total = 0, torch.zeros((), device=train.device)  # of the losses of an epoch
+        self.seconds, self.start = 0.0, time.monotonic()  # of the epoch before a stop; since when
+        self.history: list[Epoch] = []
+        said = [description.get(key) for key in ("operator", "experiment")]
+        self.of = json.dumps(said, sort_keys=True)
+
+    def load(self, folder: Path, description: dict[str, Any]) -> None:
+        """Go on from what is saved.
+
+        Raises:
+            CheckpointError: If it is of another training.
+        """
+        path = folder / "state.pt"
+        saved = load_state(path, self.total.device)
+        if saved.get("of") != self.of:
+            raise CheckpointError(f"{path} is of another training")
+        try:
+            self.predictor.load_state_dict(saved["predictor"])
+            self.averaged.load_state_dict(saved["averaged"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.schedule.load_state_dict(saved["schedule"])
+            self.step, self.total, self.seconds = saved["step"], saved["total"], saved["seconds"]
+            self.history = [Epoch(**epoch) for epoch in saved["history"]]
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{path} is of another model: {error}") from None
+        plain = json.loads(json.dumps(description))
+        for name in ("best", "last") if self.history else ():
+            path = folder / f"{name}.safetensors"
+            header = check_checkpoint(path)
+            if any(header.get(key) != plain[key] for key in plain):
+                raise CheckpointError(f"{path} is of another training")
+
+    def saving(self, folder: Path, ranks: Ranks) -> Callable[[], None]:
+        """What writes the present state, whenever it is called."""
+        state = {
+            "predictor": self.predictor.state_dict(), "averaged": self.averaged.state_dict(),
+            "optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(),
+            "step": self.step, "total": ranks.mean(self.total),
+            "seconds": self.seconds + time.monotonic() - self.start,
+            "history": [vars(epoch) for epoch in self.history], "of": self.of,
+        }  # fmt: skip
+        return saving_state(folder / "state.pt", state)
+
+    def count(self, loss: Tensor) -> None:
+        """Record a step whose weights are new."""
+        self.schedule.step()
+        self.step += 1
+        if self.averaged is not self.predictor:
+            decay = min(self.average, (1 + self.step) / (10 + self.step))
+            _average(self.averaged, self.predictor, decay)
+        self.total += loss
+
+    def end_epoch(self, loss: float, errors: Tensor) -> bool:
+        """Record an epoch by its mean loss and the errors of the selection samples; whether it is
+        the best so far.
+
+        Raises:
+            TrainingError: If the mean error is not finite.
+        """
+        epoch, score = len(self.history) + 1, mean_defined(errors)
+        if not math.isfinite(score):
+            raise TrainingError(
+                f"the mean error of the selection samples is not finite in epoch {epoch}: "
+                "use a smaller lr; earlier epochs are kept"
+            )
+        best = not self.history or score < min(e.score for e in self.history)
+        lr, now = float(self.schedule.get_last_lr()[0]), time.monotonic()
+        self.history.append(Epoch(epoch, loss, score, lr, self.seconds + now - self.start))
+        self.seconds, self.start = 0.0, now
+        self.total = torch.zeros_like(self.total)
+        return best
+
+
+def _checkpoints(
+    state: _State, folder: Path, description: dict[str, Any], best: bool, left: list[int]
+) -> list[Callable[[], None]]:
+    """What writes the checkpoints of an epoch, of whose selection samples some have no error."""
+    last = state.history[-1]
+    described = {**description, "epoch": last.epoch, "selection_score": last.score}
+    if left:
+        described["selection_left_out"] = left
+    return [
+        saving_checkpoint(folder / f"{name}.safetensors", state.averaged, described)
+        for name in (("best", "last") if best else ("last",))
+    ]
+
+
+def _stepped(state: _State, gradient: Step, batch: Batch, seed: int, train: Samples) -> Tensor:
+    """The loss of a batch, after a step down its gradient."""
+    try:
+        loss = gradient(batch, seed)
+        state.optimizer.step()
+        return loss
+    except torch.linalg.LinAlgError as error:  # pyright: ignore[reportPrivateImportUsage]
+        if _is_finite(state.predictor):
+            raise
+        raise TrainingError(
+            f"the gradient is not finite in epoch {len(state.history) + 1}: "
+            f"{_why_not_finite(train)}"
+        ) from error
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    raise _too_large(gradient, batch)  # by now the error has let go of what it held in memory
 
 
 def _is_finite(predictor: nn.Module) -> bool:
@@ -323,19 +296,13 @@ def _is_finite(predictor: nn.Module) -> bool:
 def _why_not_finite(train: Samples) -> str:
     """What to say of a loss that is not finite."""
     zero = list[int]()
-    if isinstance(train, Pairs):
+    if isinstance(train.reader, Resident) and train.examples is None:
         empty = errors_of(torch.zeros_like(train.u), train.all, train)[:, 0]
         zero = undefined(train.samples.tolist(), empty.tolist())
     if zero:
         named = ", ".join(map(str, zero[:3])) + (", ..." if len(zero) > 3 else "")
         return f"the target is 0 in training samples, and no loss is relative to it: {named}"
     return "use a smaller lr; of targets in time that are 0 at first, task.skip leaves these out"
-
-
-def _is_of_another(header: dict[str, Any], description: dict[str, Any]) -> bool:
-    """Whether a checkpoint says another thing of its training; earlier versions say less."""
-    plain = json.loads(json.dumps(description))
-    return any(header.get(key, plain[key]) != plain[key] for key in plain)
 
 
 @torch.no_grad()

@@ -38,8 +38,8 @@ def compare_command(
     seed alone are one row. Runs that were evaluated on other samples are compared by scores alone.
     """
     from pipelines.reports.comparison_report import write_comparison
+    from pipelines.runs.checks import check_device
     from pipelines.runs.comparison import read_comparison
-    from pipelines.runs.run import check_device
 
     found = read_comparison(runs, out, check_device(device), data, overwrite)
     say(write_comparison(found, out, overwrite))

@@ -102,7 +102,7 @@ def _changed(experiment: Any, data: str | None, stream: str | None, set_: list[s
 
 def _made(experiment: Any, device: str) -> str:
     """The default store of an experiment, generated if absent; the experiment is checked first."""
-    from pipelines.runs.run import check_device
+    from pipelines.runs.checks import check_device
     from pipelines.runs.stream import check_data
 
     check_data(experiment, check_device(device))
@@ -125,12 +125,9 @@ def _train(
     from operators.training.step import Acceleration
     from pdegen.recipe import default_store
     from pipelines.reports.wording import how_read
-    from pipelines.runs.run import (
-        check_device,
-        check_memory,
-        check_place,
-        train,
-    )
+    from pipelines.runs.checks import check_device, check_memory
+    from pipelines.runs.run_folder import check_place
+    from pipelines.runs.training import train
 
     report = Reporter(f"training {experiment.name}, epochs")
     total, started = experiment.training.epochs, time.monotonic()
@@ -198,8 +195,9 @@ def evaluate_command(
 ) -> None:
     """Print the relative L2 error of a checkpoint over the samples of a split."""
     from operators.training.files import write
+    from pipelines.runs.checks import check_device
+    from pipelines.runs.evaluation import evaluate
     from pipelines.runs.folder import check_out
-    from pipelines.runs.run import check_device, evaluate
 
     if out is not None:
         check_out(out, ("checkpoint", "epoch", "split", "resolution", "samples", "mean"))
@@ -239,8 +237,8 @@ def predict_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Write the predictions of a checkpoint on a split, as a Zarr group that xarray opens."""
+    from pipelines.runs.checks import check_device
     from pipelines.runs.predict import predict
-    from pipelines.runs.run import check_device
 
     place = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
     found = predict(
@@ -294,7 +292,8 @@ def run_command(
 
     from pipelines.declared.experiment import load_experiment
     from pipelines.reports.report import write_report
-    from pipelines.runs.run import check_device, evaluate_run
+    from pipelines.runs.checks import check_device
+    from pipelines.runs.evaluation import evaluate_run
     from pipelines.runs.tracked import track_results
     from pipelines.tracking.following import trackers
 
@@ -326,7 +325,7 @@ def report_command(
 ) -> None:
     """Write report.html and report.md of a finished run."""
     from pipelines.reports.report import write_report
+    from pipelines.runs.checks import check_device
     from pipelines.runs.finished import store_of_run
-    from pipelines.runs.run import check_device
 
     say(write_report(folder, data or store_of_run(folder), check_device(device)))

@@ -53,7 +53,7 @@ class Launch:
 
     @property
     def place(self) -> "torch.device":
-        from pipelines.runs.run import check_device
+        from pipelines.runs.checks import check_device
 
         return check_device(self.device)
 
@@ -106,7 +106,9 @@ class Launch:
         experiments = {name: dataset.load() for name, dataset in benchmark.datasets.items()}
         absent = [name for name in experiments if name not in given]
         dims = {
-            name: check_data(one, place) if name in absent else Source(given[name], one).dim
+            name: check_data(one, place)
+            if name in absent
+            else Source(given[name], one).stored("test").dim
             for name, one in experiments.items()
         }
         check_cases(benchmark, dims, wanted)

@@ -13,7 +13,7 @@ from torch import Tensor
 from operators.data import Samples
 from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1
 from operators.symmetries import CircleSymmetries, SquareSymmetries
-from operators.training.fit import MakeOptimizer, adam
+from operators.training.settings import MakeOptimizer, adam
 from operators.training.soap import SOAP
 from operators.training.step import Augmentation, Loss
 from operators.transforms import Normalizer
@@ -83,7 +83,7 @@ LossSpec = Annotated[L2Loss | L1Loss | H1Loss | WeightedH1Loss, Field(discrimina
 
 
 class AdamOptimizer(Strict):
-    """Adam, with the published cycle of its momentum (`operators.training.fit.adam`)."""
+    """Adam, with the published cycle of its momentum (`operators.training.settings.adam`)."""
 
     name: Literal["adam"]
 

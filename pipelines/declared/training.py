@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from operators.training.fit import Settings
+from operators.training.settings import Settings
 from pdegen.schema import Count, Positive, Strict
 from pipelines.declared.registry import AdamOptimizer, LossSpec, OptimizerSpec, Symmetries
 from pipelines.declared.tasks import without
@@ -15,7 +15,7 @@ Protocol = Literal["validation", "published"]
 
 
 class Training(Strict):
-    """How to train. See `operators.training.fit.Settings`.
+    """How to train. See `operators.training.settings.Settings`.
 
     Args:
         protocol: "validation" chooses the epoch on the validation split and reads the test split

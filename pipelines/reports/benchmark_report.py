@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from operators.data import Pairs
+from operators.data import Samples
 from operators.defined import defined, left_out, rising, undefined
 from operators.training.files import write
 from operators.transforms import Predictor
@@ -208,7 +208,7 @@ class _Part:
         training = experiment.training.model_dump(mode="json", exclude_none=True)
         training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
         inputs, targets = map(listed, experiment.variables)
-        grid = points(data.resolution, self.run.source(self.dataset).streamed("test").domain)
+        grid = points(data.resolution, self.run.source(self.dataset).stored("test").domain)
         return [
             *of_data(store, f"{inputs} → {targets} on {grid} points"),
             ("Trained on", part_of(data.samples, stop - start)),
@@ -295,7 +295,7 @@ class _Part:
         first = next((own[0] for own in self.found.values()), None)
         if first is None or len(defined(first.errors)) == len(first.errors):
             return []
-        numbers = self.run.source(self.dataset).streamed("test").samples.tolist()
+        numbers = self.run.source(self.dataset).stored("test").samples.tolist()
         return undefined(numbers, first.errors)
 
     def _differences(self) -> Table:
@@ -360,11 +360,10 @@ class _Part:
 
     def _sample(self) -> list[Picture]:
         """Predictions of one test sample, and on a line how each depends on the input."""
-        every = self.run.source(self.dataset).noisy("test")
+        every = self.run.source(self.dataset).samples("test").resident()
         order = rising(next(iter(self.found.values()))[0].errors)
         number = order[len(order) // 2]
-        first = slice(number, number + 1)
-        one = replace(every, a=every.a[first], u=every.u[first], samples=every.samples[first])
+        one = every.rows(slice(number, number + 1))
         store = open_sealed(self.run.stores[self.dataset])
         truth = functions_of(Tested(self.experiment, store, one))[1]
         predicted, matrices = {}, {}
@@ -392,7 +391,7 @@ def _named(row: Row) -> str:
     return ", ".join(filter(None, words))
 
 
-def _jacobian(predictor: Predictor, pairs: Pairs) -> np.ndarray:
+def _jacobian(predictor: Predictor, pairs: Samples) -> np.ndarray:
     """∂u(y)/∂a(x) of the first channels at a sample on a line, [y, x]; at 128 points y or fewer."""
     a = pairs.a.clone().requires_grad_(True)
     u = predictor(a, pairs.points, pairs.y)[0, :, 0]

@@ -25,7 +25,7 @@ from pipelines.reports.noise_pictures import Reconstructions
 from pipelines.reports.studies import Facts, of_data, reproduction
 from pipelines.reports.wording import part_of, settings
 from pipelines.runs import reproduction as again
-from pipelines.runs.run import provenance
+from pipelines.runs.evaluation import provenance
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import ALL, CONSTANT, Cell
 from pipelines.studies.noise_measures import MEASURES
@@ -170,7 +170,7 @@ class _Part:
     @property
     def _power(self) -> str:
         """Of the dimension, on numbers of points of an axis."""
-        return "" if self.study.source.dim == 1 else "²"
+        return "" if self.study.source.samples("test", noise=None).dim == 1 else "²"
 
     def _classical(self, part: Cell) -> str:
         """Why one would take a method, its weights, and how far its model is from the data."""

@@ -15,7 +15,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from operators.data import Channel, Pairs
+from operators.data import Channel, Samples
 from pdegen.domains import NAMES, Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError, open_sealed
@@ -132,12 +132,12 @@ class Tested:
 
     experiment: Experiment
     store: Store
-    pairs: Pairs
+    pairs: Samples
 
 
 def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
     """Inputs and targets of the test samples of a run, as the model sees them."""
-    pairs, data, own = run.pairs, run.experiment.data, run.pairs.own
+    pairs, data, own = run.pairs, run.experiment.data, run.pairs.all.own
     mask = own.get("mask")
     counts = None if mask is None else mask.sum(dim=1).numpy()
 

@@ -60,7 +60,7 @@ def section(run: FinishedRun) -> Section:
     )]  # fmt: skip
     found[0] = _live(run, found[0], None if shape else inputs, one)
     found += _bodies(run, truth, predicted, samples.ranked(errors))
-    if truth.domain.dim == 1 and run.pairs.periodic:
+    if truth.domain.dim == 1 and run.pairs.grid == "periodic":
         found.append(_spectrum(run))
     elif truth.domain.dim > 1 and not truth.domain.moves:
         found.append(_where(run, truth, predicted - truth.values))
@@ -137,7 +137,7 @@ def _in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[
         "Relative L² error at each time: the mean over the test samples, and the range of nine "
         "in ten of them; beside it predictions that do not learn.", half=True,
     )]  # fmt: skip
-    if truth.domain.dim > 1 and run.pairs.periodic and run.pairs.y is None:
+    if truth.domain.dim > 1 and run.pairs.grid == "periodic" and run.pairs.y is None:
         found.append(picture(
             trajectories.spectrum(truth, predicted, last), "spectrum",
             f"Power at t = {last:g} in each shell of wave numbers, Σ |û(k)|² over k − ½ ≤ |k| < "

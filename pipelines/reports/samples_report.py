@@ -104,7 +104,7 @@ class _Part:
         splits = open_sealed(store).said.splits
         validation, test = (splits[key][1] - splits[key][0] for key in ("validation", "test"))
         own = model.model_dump(mode="json", exclude_defaults=True)
-        grid = points(data.resolution, self.run.source(name).dim)
+        grid = points(data.resolution, self.run.source(name).samples("test", noise=None).dim)
         steps = f"{training.batch} samples a step, evaluated {training.epochs} times"
         same = f"{validation:,} validation and {test:,} test samples of one store"
         facts: Facts = [

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from pdegen.sampling.levels import Levels
 from pipelines.declared.registry import InputNoise
-from pipelines.runs.stream import APART
+
+Numbers = Callable[[Sequence[int]], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -21,89 +20,32 @@ class Disturbance:
     Args:
         noise: Which.
         deviation: σ(x) of the inputs.
+        numbers: Numbers of samples -> their numbers in the random stream.
         scale: By which the operator is told the level; None for one that does not take it.
         told: The level that it is told; None for the truth.
+        fresh: Whether each epoch of training has noise of its own.
     """
 
     noise: InputNoise
     deviation: np.ndarray
+    numbers: Numbers
     scale: Levels | None = None
     told: float | None = None
+    fresh: bool = False
 
     @property
     def channels(self) -> int:
-        """That come after those of the inputs."""
         return 0 if self.scale is None else 1
 
-    def __call__(self, a: np.ndarray, numbers: Sequence[int], epoch: int) -> np.ndarray:
-        """Inputs with the noise of these numbers in the random stream."""
-        noise, model = self.noise, self.noise.build()
-        levels = None if noise.levels is None else noise.levels.drawn(noise.seed, numbers, epoch)
-        noisy = model.add(a[..., 0], noise.seed, numbers, self.deviation, epoch, levels)[..., None]
+    def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
+        noise, model, numbers = self.noise, self.noise.build(), self.numbers(samples)
+        number = 0 if epoch is None or not self.fresh else epoch + 1
+        levels = None if noise.levels is None else noise.levels.drawn(noise.seed, numbers, number)
+        noisy = model.add(a[..., 0], noise.seed, numbers, self.deviation, number, levels)[..., None]
         if self.scale is None:
             return noisy
         known = model.level if levels is None else levels
         return _beside(noisy, self.scale.told(known if self.told is None else self.told))
-
-
-@dataclass(frozen=True)
-class Noisy:
-    """Inputs with noise, as a function of their places among the samples and of the epoch.
-
-    Args:
-        added: Which noise.
-        numbers: What each sample has for a number in the random stream.
-    """
-
-    added: Disturbance
-    numbers: tuple[int, ...]
-
-    def __call__(self, a: np.ndarray, places: Sequence[int], epoch: int | None) -> np.ndarray:
-        """Noisy inputs; epoch None has the frozen noise, and all have it unless it is fresh."""
-        numbers = [self.numbers[place] for place in places]
-        number = 0 if epoch is None or not self.added.noise.fresh else epoch + 1
-        return self.added(a, numbers, number)
-
-    def of_all(self, a: torch.Tensor, epoch: int | None) -> torch.Tensor:
-        """The same of all samples."""
-        return torch.from_numpy(self(a.numpy(), range(len(a)), epoch))
-
-
-class Ahead:
-    """The inputs of an epoch, whose successor is made in a thread while the epoch is learned.
-
-    Args:
-        of: The inputs of an epoch, a function of its number alone.
-    """
-
-    def __init__(self, of: Callable[[int], torch.Tensor]) -> None:
-        self.of = of
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="inputs")
-        self._next: tuple[int, Future[torch.Tensor]] | None = None
-
-    def __call__(self, epoch: int) -> torch.Tensor:
-        waiting, self._next = self._next, None
-        ready = waiting is not None and waiting[0] == epoch
-        found = waiting[1].result() if waiting is not None and ready else self.of(epoch)
-        self._next = epoch + 1, self._thread.submit(self.of, epoch + 1)
-        return found
-
-
-@dataclass(frozen=True)
-class NoisyStream:
-    """Inputs of a stream with noise, as a function of the numbers of the samples.
-
-    Args:
-        added: Which noise; a number comes once, so it is fresh in any case.
-    """
-
-    added: Disturbance
-
-    def __call__(self, a: np.ndarray, samples: range) -> np.ndarray:
-        start = samples.start // APART * APART
-        # of the whole stream, as if it were a set: one kind of noise goes by places in a set
-        numbers = self.added.noise.build().numbers(range(start, start + APART))
-        return self.added(a, numbers[samples.start - start : samples.stop - start], 0)
 
 
 @dataclass(frozen=True)
@@ -117,9 +59,49 @@ class Quiet:
 
     scale: Levels
     told: float
+    channels = 1
+    fresh = False
 
-    def __call__(self, a: np.ndarray, places: Sequence[int], epoch: int | None) -> np.ndarray:
+    def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
         return _beside(a, self.scale.told(self.told))
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """The number of each of some samples in the random stream.
+
+    Args:
+        by_sample: It, by the number of the sample in the store.
+    """
+
+    by_sample: dict[int, int]
+
+    @classmethod
+    def of(cls, noise: InputNoise, samples: Sequence[int]) -> InOrder:
+        """Numbers of the samples of a split, as the kind of noise counts them."""
+        return cls(dict(zip(samples, noise.build().numbers(samples), strict=True)))
+
+    def __call__(self, samples: Sequence[int]) -> list[int]:
+        return [self.by_sample[sample] for sample in samples]
+
+
+@dataclass(frozen=True)
+class InStream:
+    """The numbers of the samples of a stream in the random stream: those of one training, of which
+    there are so many, are counted as a split.
+
+    Args:
+        noise: Of the inputs.
+        apart: Numbers of samples that each training has for itself.
+    """
+
+    noise: InputNoise
+    apart: int
+
+    def __call__(self, samples: Sequence[int]) -> Sequence[int]:
+        start = samples[0] // self.apart * self.apart
+        numbers = self.noise.build().numbers(range(start, start + self.apart))
+        return numbers[samples[0] - start : samples[-1] + 1 - start]
 
 
 def _beside(a: np.ndarray, told: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, Field, ValidationError
 
-from operators.data import Pairs
+from operators.data import Samples
 from operators.registry import build_operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
 from operators.training.evaluate import errors_of, predictions
@@ -60,7 +60,7 @@ class FinishedRun:
     scores: Scores
     history: list[Epoch]
     store: Store
-    pairs: Pairs
+    pairs: Samples
     prediction: torch.Tensor
     mean: torch.Tensor
     predictor: Callable[[], Predictor]
@@ -236,7 +236,7 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
     store = open_sealed(url)
     if store.said.content != scores.data.get("content"):
         raise ReportError(f"{url} holds other data than {path} was evaluated on: give its store")
-    pairs = Source(url, experiment).noisy("test")
+    pairs = Source(url, experiment).samples("test").resident()
 
     def predictor() -> Predictor:
         return load_checkpoint(checkpoint, build_operator)[0]

@@ -19,15 +19,16 @@ from torch import Tensor
 from zarr.errors import ZarrUserWarning
 
 from operators.data import Batch, Channel, Samples
+from operators.training.checkpoint import CheckpointError
 from operators.training.evaluate import errors
 from pdegen.domains import Box
 from pdegen.foreign.replacing import replacing
 from pdegen.owned import note_all
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.data import Source
+from pipelines.runs.evaluation import opened, provenance
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.guaranteed import Guaranteed
-from pipelines.runs.run import CheckpointError, opened, provenance
 
 FORMAT = "pdegen-predictions"
 _ZARR = re.compile(r"zarr\.json|[^/]+/(zarr\.json|c(/\d+)*)")  # names of a Zarr group's files

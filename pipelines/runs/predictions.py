@@ -58,7 +58,7 @@ def kept_mean(folder: Path, source: Source) -> Tensor:
         source: Of the training samples, which are read where no mean, or another, is kept.
     """
     identity = {"made_from": target_key(source.experiment, source.url)}
-    return _kept(folder / MEAN, identity, lambda: mean_target(source.asked("train")))
+    return _kept(folder / MEAN, identity, lambda: mean_target(source.samples("train", noise=None)))
 
 
 def mean_target(pairs: Samples) -> Float[Tensor, "*grid c"]:

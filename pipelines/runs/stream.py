@@ -10,21 +10,23 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from operators.data import Batch, Map, Samples, Subsample
-from operators.data.pairs import Blocks, check_rank, quadrature
-from operators.data.variables import Reduction, Values
+from operators.data import Batch, Map, Perturbation, Reader, Samples, Subsample
+from operators.data.reading import Blocks, Rows, values_in
+from operators.data.samples import quadrature
+from operators.data.subsample import Reduction, Values
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -37,8 +39,6 @@ _BLOCK = 8  # samples that a thread solves at a time, at least a batch
 _BLOCK_ON_DEVICE = 256  # many at a time: a device is fast where its arrays are large
 _POINTS_ON_DEVICE = 2**23  # but no more: an epoch begins by waiting for its first block
 _THREADS = 8
-Alteration = Callable[[np.ndarray, range], np.ndarray]
-Solved = tuple[Batch, torch.Event | None]
 
 
 def first_number(seed: int) -> int:
@@ -47,67 +47,66 @@ def first_number(seed: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SolvedPairs(Samples):
+class SolvedAhead(Reader):
     """Input and target functions of a recipe, solved ahead by threads while they are asked for.
 
     Its epochs are those of a training set that has no end. `samples`, and with it `parts`,
-    `inputs`, `targets` and `first`, are those of the first epoch; they are solved anew each time.
+    `values` and `one`, are those of the first epoch; they are solved anew each time.
+
     Where `on` is a CUDA device, one thread samples and solves on a stream of the device of its
-    own, beside the training, and only `altered` visits the host. Threads run while
+    own, beside the training, and only the noise visits the host. Threads run while
     an iterator is open; they end with it, and what goes wrong in them is raised by it.
 
     Args:
         recipe: What is sampled and solved.
         kept: What is kept of the points of its output grid.
+        a, u: Names of the variables of inputs and of targets.
         on: The device of PyTorch that solves, such as "cuda"; None is NumPy, whose samples have
             the bits of a store of the recipe.
         threads: How many solve at a time.
         block: Samples that are solved at a time, but at least a batch.
-        altered: What happens to inputs: (values, numbers of the samples) -> values on the same
-            points, such as with noise.
-        added: Channels that `altered` puts after those of the inputs.
+        noise: Of the inputs.
     """
 
     recipe: Recipe
     kept: Subsample
+    a: tuple[str, ...]
+    u: tuple[str, ...]
     on: str | None = None
     threads: int = 1
     block: int = _BLOCK
-    altered: Alteration | None = None
-    added: int = 0
+    noise: Perturbation | None = None
 
     @property
     def channels(self) -> tuple[int, int]:
+        axes = len(self.kept.domain.axes)
         a, u = (
-            sum(math.prod(self._row(name)[: -len(self.domain.axes)]) for name in names_of(wanted))
-            for wanted in (self.source["input"], self.source["target"])
+            sum(math.prod(_variable(self.recipe, name).shape[:-axes]) for name in names)
+            for names in (self.a, self.u)
         )
-        return a + self.added, u
+        return a + (0 if self.noise is None else self.noise.channels), u
 
-    def _row(self, name: str) -> tuple[int, ...]:
-        return _variable(self.recipe, name).shape
-
-    @property
-    def reading(self) -> str:
+    def __str__(self) -> str:
         return f"solved as they are needed, {len(self):,} new ones an epoch"
 
-    def to(self, device: torch.device | str) -> SolvedPairs:
-        return replace(self, **self._on(device))
+    def to(self, device: torch.device | str) -> SolvedAhead:
+        return replace(self, device=torch.device(device))
+
+    def rows(self, rows: Rows) -> SolvedAhead:
+        return replace(self, samples=self.samples[rows])
+
+    def disturbed(self, noise: Perturbation) -> SolvedAhead:
+        return replace(self, noise=noise)
 
     def one(self, place: int) -> Batch:
-        return next(replace(self, samples=self.samples[place : place + 1]).parts(1))
+        return next(self.rows(slice(place, place + 1)).parts(1))
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
         with closing(self._solved(self._first_epoch(batch))) as solved:
             yield from solved
 
-    @property
-    def inputs(self) -> Iterable[Tensor]:
-        return Blocks(partial(self._values, "a", self.block))
-
-    @property
-    def targets(self) -> Iterable[Tensor]:
-        return Blocks(partial(self._values, "u", self.block))
+    def values(self, which: Literal["a", "u"]) -> Iterable[Tensor]:
+        return Blocks(partial(values_in, self.parts, which, self.block))
 
     def batches(
         self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
@@ -117,7 +116,6 @@ class SolvedPairs(Samples):
         Each rank has a run of numbers without gaps, so that several batches are one block. Blocks
         are cut alike wherever the epoch begins: their size may show in the last digits on a device.
         """
-        check_rank(rank, ranks)
         share = len(self) // ranks
         count, together = share // batch, max(1, self.block // batch)
         start = first_number(seed) + epoch * len(self) + rank * share
@@ -137,7 +135,7 @@ class SolvedPairs(Samples):
         """The functions of each block, in order; those after it are in work or done meanwhile."""
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="solving")
         cuda = _beside(self.on) if torch.device(self.on or "cpu").type == "cuda" else None
-        ahead: deque[Future[Solved]] = deque()
+        ahead: deque[Future[tuple[Batch, torch.Event | None]]] = deque()
         try:
             for numbers in blocks:
                 ahead.append(pool.submit(self._solve, numbers, cuda))
@@ -148,7 +146,9 @@ class SolvedPairs(Samples):
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _solve(self, numbers: range, cuda: torch.cuda.Stream | None) -> Solved:
+    def _solve(
+        self, numbers: range, cuda: torch.cuda.Stream | None
+    ) -> tuple[Batch, torch.Event | None]:
         """In a thread."""
         if cuda is None:
             with one_thread():
@@ -157,7 +157,7 @@ class SolvedPairs(Samples):
             functions = self._functions(numbers)
             return functions, cuda.record_event()
 
-    def _received(self, future: Future[Solved]) -> Batch:
+    def _received(self, future: Future[tuple[Batch, torch.Event | None]]) -> Batch:
         batch, done = future.result()
         if done is not None:
             current = torch.cuda.current_stream(self.device)
@@ -168,11 +168,11 @@ class SolvedPairs(Samples):
 
     def _functions(self, numbers: range) -> Batch:
         values = self.recipe.problem.solve(self.recipe.seed, numbers, self.on)
-        a = self._function(values, "input", self.kept.input)
-        u = self._function(values, "target", self.kept.target)
-        if self.altered is not None:
-            altered = self.altered(a.cpu().numpy(), numbers)
-            a = torch.from_numpy(altered).to(a.device)
+        a = self._function(values, self.a, self.kept.input)
+        u = self._function(values, self.u, self.kept.target)
+        if self.noise is not None:
+            noisy = self.noise(a.cpu().numpy(), numbers, None)
+            a = torch.from_numpy(noisy).to(a.device)
         own = [torch.as_tensor(values[name]).reshape(len(a), -1).float().to(a.device)
                for name in self._parameters]  # fmt: skip
         return Batch(a, u, parameters=torch.cat(own, dim=1) if own else None)
@@ -184,16 +184,16 @@ class SolvedPairs(Samples):
         return [v.name for v in found if v.attributes.get("role") == "parameter"]
 
     def _function(
-        self, values: Mapping[str, Values], which: str, reduction: Reduction
+        self, values: Mapping[str, Values], names: Sequence[str], reduction: Reduction
     ) -> Float[Tensor, "block *grid c"]:
-        """All inputs or all targets side by side."""
+        """Some functions side by side."""
 
         def function(name: str) -> Tensor:
             v = torch.as_tensor(reduction(values[name])).float()
-            first = v.ndim - len(self.domain.axes)
+            first = v.ndim - len(self.kept.domain.axes)
             return v.reshape(len(v), -1, *v.shape[first:]).movedim(1, -1)
 
-        found = [function(name) for name in names_of(self.source[which])]
+        found = [function(name) for name in names]
         return (found[0] if len(found) == 1 else torch.cat(found, dim=-1)).contiguous()
 
 
@@ -226,7 +226,7 @@ def _variable(recipe: Recipe, name: str) -> Variable:
     return functions[name]
 
 
-def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> SolvedPairs:
+def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> Samples:
     """The stream of an experiment; nothing is solved yet.
 
     Args:
@@ -253,14 +253,17 @@ def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> 
             f"{pairs.source['url']}: it has 2^32 samples for a training, got {training.epochs} "
             f"epochs of {samples}"
         )
+    reader = pairs.reader
     if on is None:
-        return replace(pairs, threads=min(_THREADS, len(os.sched_getaffinity(0))))
-    points = sum(math.prod(pairs._row(name)) for name in names_of(pairs.source["target"]))
+        reader = replace(reader, threads=min(_THREADS, len(os.sched_getaffinity(0))))
+        return replace(pairs, reader=reader)
+    targets = names_of(pairs.source["target"])
+    points = sum(math.prod(_variable(recipe, name).shape) for name in targets)
     block = max(1, min(_BLOCK_ON_DEVICE, _POINTS_ON_DEVICE // points))
-    return replace(pairs, on=on, block=block).to(device)
+    return replace(pairs, reader=replace(reader, on=on, block=block)).to(device)
 
 
-def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> SolvedPairs:
+def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> Samples:
     """What an experiment learns, of the samples of a recipe; solved by NumPy."""
     data, seed = experiment.data, experiment.training.seed
     input, target = experiment.variables
@@ -281,15 +284,19 @@ def _pairs(recipe: Recipe, experiment: Experiment, samples: int, where: str) -> 
         "target_resolution": data.target_resolution, "epoch_samples": samples,
     }  # fmt: skip
     numbers = first_number(seed) + np.arange(samples)
-    return SolvedPairs(
+    return Samples(
+        reader=SolvedAhead(
+            samples=numbers,
+            recipe=recipe,
+            kept=kept,
+            a=tuple(names_of(input)),
+            u=tuple(names_of(target)),
+        ),
         x=kept.x,
         y=kept.y,
-        samples=numbers,
         domain=kept.domain,
         weight=None if kept.y is not None else quadrature(kept.domain),
         source=source,
-        recipe=recipe,
-        kept=kept,
     )
 
 

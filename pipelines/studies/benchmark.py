@@ -22,18 +22,13 @@ from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark, Case
 from pipelines.declared.slugs import slug
 from pipelines.runs.baselines import TRIVIAL
+from pipelines.runs.checks import check_training
 from pipelines.runs.data import Source
+from pipelines.runs.evaluation import evaluate_run, provenance, scored, trivial_scores
 from pipelines.runs.folder import Holding, RunError
 from pipelines.runs.keys import experiment_key
 from pipelines.runs.label_error import label_error
 from pipelines.runs.measures import measures_of
-from pipelines.runs.run import (
-    check_training,
-    evaluate_run,
-    provenance,
-    scored,
-    trivial_scores,
-)
 from pipelines.runs.score import Score
 from pipelines.studies.cases import cases_on, nothing_left
 from pipelines.studies.cost import step_cost, step_seconds
@@ -74,7 +69,9 @@ class BenchmarkRun(Study[Seeded]):
     @cached_property
     def cases(self) -> list[Case]:
         """Operators on the datasets that they are for."""
-        dims = {dataset: self.source(dataset).dim for dataset in self.benchmark.datasets}
+        dims = {
+            dataset: self.source(dataset).stored("test").dim for dataset in self.benchmark.datasets
+        }
         return cases_on(self.benchmark, dims)
 
     def source(self, dataset: str) -> Source:
@@ -254,7 +251,7 @@ class BenchmarkRun(Study[Seeded]):
         experiment = self.benchmark.experiment(case, 0, chosen)
         source = Source(self.stores[case.dataset], experiment)
         for resolution in experiment.resolutions:
-            source.streamed("test", resolution)
+            source.stored("test", resolution)
         try:
             self._check_measure(case, source)
             check_training(experiment, source, device)
@@ -263,7 +260,10 @@ class BenchmarkRun(Study[Seeded]):
 
     def _check_measure(self, case: Case, source: Source) -> None:
         """Raise SchemaError for a measure that the data of a dataset do not have."""
-        pairs, measure = source.asked("test"), self.benchmark.datasets[case.dataset].measure
+        pairs, measure = (
+            source.samples("test", noise=None),
+            self.benchmark.datasets[case.dataset].measure,
+        )
         first = pairs.first()
         known = ["l2", *measures_of(first.u, first, pairs, source.task)]
         if measure not in known:
@@ -299,9 +299,17 @@ class BenchmarkRun(Study[Seeded]):
         memory is short of measuring them."""
         training, case = self.training_of(row), row_case(row)
         row.tuning_seconds = self._tuning_seconds(case, row.chosen)  # older rows have none
-        some = Source(training.store, training.experiment).some("test", SOME).to(device)
+        some = (
+            Source(training.store, training.experiment)
+            .samples("test", noise=None)
+            .rows(slice(SOME))
+            .resident()
+            .to(device)
+        )
         predictor = training.predictor(device)
-        pairs = Source(training.store, training.experiment).training(device)
+        pairs = Source(training.store, training.experiment).samples(
+            "train", "training", device=device
+        )
         batch = next(pairs.parts(training.experiment.training.batch))
         how, threads = Acceleration.chosen(device), torch.get_num_threads()
         torch.set_num_threads(row.provenance["threads"])
@@ -344,7 +352,7 @@ def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.dev
     row.parameters, row.training_seconds = summary["parameters"], summary["training_seconds"]
     predictor, source = training.predictor(device), Source(store, experiment)
     for resolution in (n for n in experiment.resolutions if n != grid):
-        pairs = source.tested("test", device, resolution)
+        pairs = source.samples("test", resolution=resolution, device=device)
         try:
             score = scored(predictor, pairs, source.task)
             row.means[resolution] = over_defined(mean, score.measured(measure))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from operators.data import Pairs, averaging_weights
+from operators.data import Samples, averaging_weights
 from operators.defined import mean_defined
 from operators.norms import relative_error
 from pdegen.equations.base import Problem
@@ -91,8 +91,8 @@ class Inversions:
     @cached_property
     def setting(self) -> Setting:
         """The points of the data, and training samples."""
-        count = min(KNOWN, len(self.source.streamed("train")))
-        known = self._on_cells({"data.samples": count}).clean("train")
+        count = min(KNOWN, len(self.source.stored("train")))
+        known = self._on_cells({"data.samples": count}).samples("train", noise=None).resident()
         x = known.points.flatten(1, -2)[:, 0, 0] if known.dim > 1 else known.points[:, 0]
         a, u = (values[..., 0].double().numpy() for values in (known.u, known.a))
         return Setting(x.double().numpy(), a, u, self._seen(u.shape[1:]))
@@ -116,7 +116,7 @@ class Inversions:
     @cached_property
     def truth(self) -> Float[np.ndarray, "samples n n"]:
         """Targets of the test samples on the cells of the methods."""
-        return self._on_cells({}).clean("test").u[..., 0].double().numpy()
+        return self._on_cells({}).samples("test", noise=None).resident().u[..., 0].double().numpy()
 
     @property
     def _problem(self) -> Problem:
@@ -152,7 +152,7 @@ class Inversions:
         offered = (name for name, m in self.methods.items() if m.correction is not None)
         return next(offered, None)
 
-    def data(self, pairs: Pairs, noise: InputNoise, told: float, samples: int) -> Observed:
+    def data(self, pairs: Samples, noise: InputNoise, told: float, samples: int) -> Observed:
         """Of the first samples.
 
         Args:

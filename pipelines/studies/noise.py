@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from operators.data import Pairs
+from operators.data import Samples
 from operators.training.files import read
 from pdegen.inverse.setting import Estimate
 from pdegen.schema import SchemaError
@@ -170,7 +170,7 @@ class NoiseStudy(Study[Cell]):
     # what the runner asks
 
     def check(self, device: torch.device) -> None:
-        self.source.clean("test")
+        self.source.samples("test", noise=None).resident()
         _ = self.inversions.methods  # refuses an unknown one, and where there is none
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
@@ -258,14 +258,14 @@ class NoiseStudy(Study[Cell]):
     def source(self) -> Source:
         return Source(self.store, self.experiment)
 
-    def test_pairs(self, level: float) -> Pairs:
+    def test_pairs(self, level: float) -> Samples:
         """The test samples with frozen noise of a level."""
-        return self.source.noisy("test", noise=self.tested(level))
+        return self.source.samples("test", noise=self.tested(level)).resident()
 
     @cached_property
     def truth(self) -> np.ndarray:
         """The coefficients of the test samples on the target's cells."""
-        return self.source.clean("test").u[..., 0].double().numpy()
+        return self.source.samples("test", noise=None).resident().u[..., 0].double().numpy()
 
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
         """What a model makes of noisy test samples, shape (samples, *cells)."""
@@ -277,14 +277,18 @@ class NoiseStudy(Study[Cell]):
         found = training.predicted(self.test_pairs_of(cell), device, training.folder / place, noise)
         return found[..., 0].double().numpy()
 
-    def test_pairs_of(self, cell: Cell) -> Pairs:
+    def test_pairs_of(self, cell: Cell) -> Samples:
         """The test samples as a model takes them: with what it is told of the level, if it is."""
         assert cell.at is not None
         experiment, told = self.training(cell).experiment, None
         if cell.told != 1:
             told = cell.told * cell.at
         noise = self.tested(cell.at)
-        return Source(self.store, experiment, at=cell.at, told=told).noisy("test", noise=noise)
+        return (
+            Source(self.store, experiment, at=cell.at, told=told)
+            .samples("test", noise=noise)
+            .resident()
+        )
 
     def _constant(self) -> np.ndarray:
         """The mean coefficient of the training samples, whatever the data."""
@@ -306,7 +310,7 @@ class NoiseStudy(Study[Cell]):
         assert isinstance(part.method, str)
         assert part.at is not None
         noise = self.noise(part.at)
-        validation = self.source.noisy("validation", noise=noise)
+        validation = self.source.samples("validation", noise=noise).resident()
         data = self.inversions.data(validation, noise, part.told, TUNED_ON)
         known = validation.u[:TUNED_ON, ..., 0].double().numpy()
         return self.inversions.weight(part.method, data, known)
@@ -351,10 +355,10 @@ class NoiseStudy(Study[Cell]):
     @property
     def solved(self) -> int:
         """Samples that a training and the choice of its epoch need."""
-        data, count = self.experiment.data, len(self.source.streamed("train"))
+        data, count = self.experiment.data, len(self.source.stored("train"))
         if data.stream is not None:
             count = (data.epoch_samples or count) * self.experiment.training.epochs
-        return count + len(self.source.streamed("validation"))
+        return count + len(self.source.stored("validation"))
 
     def pays_after(self, part: Cell, how: How) -> float:
         """Number of inversions after which a corrected model has paid; infinite if it never does.

@@ -15,8 +15,8 @@ from operators.registry import build_operator
 from operators.training.memory import is_out_of_memory
 from pdegen.schema import SchemaError
 from pipelines.declared.profile import Profile
+from pipelines.runs.evaluation import provenance
 from pipelines.runs.folder import Holding
-from pipelines.runs.run import provenance
 from pipelines.studies.cost import step_cost
 from pipelines.studies.row import Row
 from pipelines.studies.runner import How, Study

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -16,7 +16,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from operators.data import Pairs
+from operators.data import Samples
 from operators.registry import build_operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint, load_checkpoint
 from operators.training.evaluate import predictions
@@ -37,7 +37,7 @@ from pipelines.declared.experiment import Experiment
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.keys import experiment_key
 from pipelines.runs.predictions import kept_predictions
-from pipelines.runs.run import train_part
+from pipelines.runs.training import train_part
 from pipelines.studies.cost import clock_of
 from pipelines.studies.processes import LOCAL, Processes
 from pipelines.studies.row import Row
@@ -102,7 +102,7 @@ class StudyTraining:
         return load_checkpoint(self.checkpoint, build_operator)[0].to(device)
 
     def predicted(
-        self, pairs: Pairs, device: torch.device, folder: Path | None = None, noise: str = ""
+        self, pairs: Samples, device: torch.device, folder: Path | None = None, noise: str = ""
     ) -> Tensor:
         """Predictions (samples, *grid, c) of test samples: those that the run, or another folder,
         keeps; see `kept_predictions`."""
@@ -112,11 +112,10 @@ class StudyTraining:
 
         return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict, noise)
 
-    def seconds(self, pairs: Pairs, device: torch.device) -> float:
+    def seconds(self, pairs: Samples, device: torch.device) -> float:
         """Seconds of a prediction, in a batch of a few samples: processor time, or wall time until
         a GPU has finished."""
-        few = replace(pairs, a=pairs.a[:_FEW], u=pairs.u[:_FEW], samples=pairs.samples[:_FEW])
-        predictor, few = self.predictor(device), few.to(device)
+        predictor, few = self.predictor(device), pairs.rows(slice(_FEW)).to(device)
         predictions(predictor, few)  # prepares
         now = time.process_time if device.type == "cpu" else clock_of(device)
         start = now()

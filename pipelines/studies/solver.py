@@ -6,7 +6,6 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from pydantic import BaseModel
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator, make_interp_spline
 from scipy.signal import resample
 
-from operators.data import Pairs
+from operators.data import Samples
 from operators.defined import mean_defined
 from operators.training.evaluate import errors_of
 from pdegen.domains import Box, Cloud, Domain
@@ -150,7 +149,7 @@ def solver_cost(
     """
     recipe = recipe_of(source.url, coarser)
     assert recipe is not None
-    labels = source.some("train", SAMPLES)
+    labels = source.samples("train", noise=None).rows(slice(SAMPLES)).resident()
     solves = [Solve(seconds=_seconds(recipe))]
     for overrides in coarser:
         changed = recipe.with_overrides(overrides)
@@ -188,7 +187,7 @@ def _seconds(recipe: Recipe) -> float:
     return seconds / len(few)
 
 
-def _distance(source: Source, labels: Pairs, recipe: Recipe, measure: str) -> float:
+def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> float:
     """Mean error of coarse solutions of the samples of some labels."""
     count = 1 + int(labels.samples.max())  # those that the store skipped among them
     sizes = {"splits.train": count, "splits.validation": 1, "splits.test": 1}
@@ -198,7 +197,7 @@ def _distance(source: Source, labels: Pairs, recipe: Recipe, measure: str) -> fl
         experiment, stored = source.experiment, Source(url, source.experiment).stored_resolution
         data = experiment.data.model_copy(update={"resolution": stored, "samples": None})
         there = Source(url, experiment.model_copy(update={"data": data}))
-        coarse = there.some("train", count)
+        coarse = there.samples("train", noise=None).rows(slice(count)).resident()
     coarse, count = _rows(coarse, np.isin(coarse.samples, labels.samples)), len(labels)
     assert coarse.samples.tolist() == labels.samples.tolist()
     found = list[float]()
@@ -211,19 +210,18 @@ def _distance(source: Source, labels: Pairs, recipe: Recipe, measure: str) -> fl
     return min(found)
 
 
-def _rows(pairs: Pairs, kept: Bool[np.ndarray, " samples"]) -> Pairs:
+def _rows(pairs: Samples, kept: Bool[np.ndarray, " samples"]) -> Samples:
     """Some of the samples."""
-    rows = torch.from_numpy(kept)
-    own = {name: values[rows] for name, values in pairs.own.items()}
-    samples = pairs.samples[kept]
-    return replace(pairs, a=pairs.a[rows], u=pairs.u[rows], samples=samples, own=own)
+    return pairs.rows(kept)
 
 
-def _at_labels(coarse: Pairs, labels: Pairs, i: int, order: int) -> Float[np.ndarray, "*grid c"]:
+def _at_labels(
+    coarse: Samples, labels: Samples, i: int, order: int
+) -> Float[np.ndarray, "*grid c"]:
     """A coarse solution at the points of its label, interpolated over the indices of a mesh."""
     u, domain, other = coarse.u[i].double().numpy(), coarse.domain, labels.domain
     if isinstance(domain, Cloud):
-        x, y = (np.asarray(pairs.own["x"][i], float) for pairs in (coarse, labels))
+        x, y = (np.asarray(pairs.all.own["x"][i], float) for pairs in (coarse, labels))
         at, nearest = LinearNDInterpolator(x, u)(y), NearestNDInterpolator(x, u)(y)
         return np.where(np.isfinite(at), at, nearest)
     for axis in range(len(domain.shape)):

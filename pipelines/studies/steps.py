@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from operators.data import Batch, Pairs, Samples
-from operators.data.pairs import quadrature
+from operators.data import Batch, Samples
+from operators.data.samples import quadrature
 from operators.training.memory import keep_memory
 from operators.training.soap import SOAP
 from operators.training.step import Acceleration, Step
@@ -18,13 +18,13 @@ from pdegen.domains import Box
 from pdegen.store.arrays import LEADING
 from pdegen.store.variables import Variable
 from pipelines.declared.experiment import Experiment
-from pipelines.runs.run import checked_operator
+from pipelines.runs.checks import checked_operator
 from pipelines.studies.cost import peak_bytes
 
 _STEPS = 10**6  # of a schedule that never gets far: what a step costs does not depend on it
 
 
-def random_pairs(experiment: Experiment, device: torch.device) -> Pairs:
+def random_pairs(experiment: Experiment, device: torch.device) -> Samples:
     """Two batches of random functions a, 1 to 2, and u, on the domain of an experiment's recipe.
 
     A box has the resolution of the experiment along its first axis, and along others in proportion.
@@ -40,7 +40,7 @@ def random_pairs(experiment: Experiment, device: torch.device) -> Pairs:
     shape = (count, *domain.shape)
     moves = {"x": torch.rand(*shape, domain.dim), "weight": torch.ones(shape)}
     own = moves if domain.moves else {}
-    return Pairs(
+    return Samples.of(
         x=None if own else torch.tensor(domain.points, dtype=torch.float32), y=None,
         samples=np.arange(count), domain=domain, source={"url": "random functions"},
         a=torch.rand(*shape, channels[data.input]) + 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ import operators
 import pdegen
 import pipelines
 from operators import Batch, CheckpointError
-from operators.data import Passes
 from operators.training.checkpoint import saving_checkpoint
 from operators.transforms import Normalizer, Predictor
 from pdegen.schema import SchemaError
@@ -55,7 +55,7 @@ def test_importing_it_imports_no_library() -> None:
 
 def test_pairs_are_a_dataset_wherever_their_values_are(store: str) -> None:
     streamed, resident = operators.open_pairs(store, "train"), operators.read_pairs(store, "train")
-    for pairs in (streamed, resident, Passes.of(resident, 40)):
+    for pairs in (streamed, resident, replace(resident, length=40)):
         assert isinstance(pairs, Dataset)
         for place in (0, 7, len(resident) - 1):
             torch.testing.assert_close(pairs[place]["a"], resident.a[place], rtol=0, atol=0)
@@ -65,16 +65,6 @@ def test_pairs_are_a_dataset_wherever_their_values_are(store: str) -> None:
     assert torch.equal(streamed[-1]["u"], resident.u[-1])
     with pytest.raises(IndexError, match="12 samples, asked for number 12"):
         streamed[12]
-
-
-def test_alterations_know_the_place_of_a_sample(store: str) -> None:
-    from dataclasses import replace
-
-    def by_place(a: np.ndarray, places: object, epoch: int | None) -> np.ndarray:
-        return np.zeros_like(a) + np.asarray(places).reshape(-1, 1, 1)
-
-    pairs = replace(operators.open_pairs(store, "train"), altered=by_place)
-    assert [float(pairs[place]["a"][0]) for place in (0, 3, 9)] == [0, 3, 9]
 
 
 def test_a_loader_shuffles_each_epoch_anew_or_keeps_the_order(store: str) -> None:

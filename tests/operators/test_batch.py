@@ -8,12 +8,13 @@ import torch
 
 from operators.base import Operator
 from operators.boundary import Boundary
-from operators.data import Channel, DataError, Pairs, Passes
-from operators.data.pairs import quadrature
+from operators.data import Channel, DataError, Samples
+from operators.data.samples import quadrature
 from operators.norms import RelativeL1, RelativeL2, relative_error, relative_l2
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.evaluate import errors, predictions, scores
-from operators.training.fit import Settings, fit
+from operators.training.fit import fit
+from operators.training.settings import Settings
 from operators.training.step import AS_WRITTEN, Step
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box, Cloud, Curvilinear, NodalGrid, PeriodicGrid
@@ -48,7 +49,7 @@ def clouds(channels=(1, 1), padding=0.0):
     a, u, x = (torch.randn(6, 7, c, generator=draw) for c in (*channels, 2))
     mask = torch.arange(7) < torch.tensor(COUNTS)[:, None]
     a, u, x = (torch.where(mask[..., None], v, padding) for v in (a, u, x))
-    return Pairs(
+    return Samples.of(
         a=a, u=u, x=None, y=None, samples=np.arange(6), domain=Cloud((7,), 2),
         source={"url": "here"}, own={"x": x, "mask": mask},
     )  # fmt: skip
@@ -62,7 +63,7 @@ def meshes():
     domain = Curvilinear((4, 5), 2)
     weight = torch.from_numpy(np.stack([domain.at(v.double().numpy()).weights for v in x])).float()
     a, u = torch.randn(2, 6, 4, 5, 1, generator=draw)
-    return Pairs(
+    return Samples.of(
         a=a, u=u, x=None, y=None, samples=np.arange(6), domain=domain, source={"url": "here"},
         own={"x": x, "weight": weight},
     )  # fmt: skip
@@ -72,11 +73,14 @@ def one_by_one(pairs, count=None):
     """The samples alone, each without its padding."""
     for i, n in enumerate(COUNTS):
         keep = slice(0, n)
-        own = {name: v[i : i + 1, keep] for name, v in pairs.own.items() if name != "mask"}
-        yield replace(
-            pairs, a=pairs.a[i : i + 1, keep], u=pairs.u[i : i + 1, keep], own=own,
-            domain=Cloud((n,), 2), samples=pairs.samples[i : i + 1],
-        )  # fmt: skip
+        own = {name: v[i : i + 1, keep] for name, v in pairs.all.own.items() if name != "mask"}
+        alone = pairs.read_with(
+            a=pairs.a[i : i + 1, keep],
+            u=pairs.u[i : i + 1, keep],
+            own=own,
+            samples=pairs.samples[i : i + 1],
+        )
+        yield replace(alone, domain=Cloud((n,), 2))
 
 
 def test_channels_have_names():
@@ -86,11 +90,11 @@ def test_channels_have_names():
 
 def test_batches_have_what_differs_by_sample():
     pairs = clouds()
-    for samples in (pairs, Passes.of(pairs, 12)):
+    for samples in (pairs, replace(pairs, length=12)):
         for batch in samples.batches(0, 0, 2):
             rows = [int((pairs.u == u).flatten(1).all(1).nonzero()[0]) for u in batch.u]
-            assert torch.equal(batch.x, pairs.own["x"][rows])
-            assert torch.equal(batch.mask, pairs.own["mask"][rows])
+            assert torch.equal(batch.x, pairs.all.x[rows])
+            assert torch.equal(batch.mask, pairs.all.mask[rows])
         assert samples.masked
         assert [len(part) for part in samples.parts(4)] == [4, 2]
         assert samples.first().x.shape == (1, 7, 2)
@@ -131,7 +135,7 @@ def test_weights_of_a_shared_mesh_are_those_of_its_cells():
     assert weight is not None
     assert float(weight.mean()) == pytest.approx(1)
     assert weight[1, 2] == pytest.approx(4 * float(weight[0, 0]))
-    pairs = replace(meshes(), own={}, x=torch.rand(4, 5, 2), weight=torch.rand(4, 5))
+    pairs = replace(meshes().read_with(own={}), x=torch.rand(4, 5, 2), weight=torch.rand(4, 5))
     found = scores(predictor(), pairs)
     p = predictions(predictor(), pairs)
     expected = relative_error(p.double(), pairs.u.double(), pairs.weight.double())

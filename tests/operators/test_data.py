@@ -22,7 +22,6 @@ def test_pairs_are_the_stored_values_batch_first_channels_last(store):
     assert np.array_equal(pairs.a[:, :, 0], a[:32])
     assert np.array_equal(pairs.u[:, :, 0], u[:32])
     assert np.array_equal(pairs.x[:, 0], x.astype(np.float32))
-    assert pairs.periodic
     assert pairs.grid == "periodic"
     assert pairs.samples.tolist() == list(range(32))
 
@@ -50,7 +49,6 @@ def test_on_a_square_the_axes_of_arrays_are_those_of_coordinates(plane_store, pl
     assert pairs.y is None
     assert pairs.target_points is pairs.x
     assert pairs.grid == "cell"
-    assert not pairs.periodic
 
 
 def test_a_generated_darcy_store_is_read_with_x_before_y(darcy_store):

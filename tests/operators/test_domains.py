@@ -8,7 +8,7 @@ import pytest
 import torch
 import xarray as xr
 
-from operators.data import DataError, Pairs, open_pairs
+from operators.data import DataError, Samples, open_pairs
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, NodalGrid, PeriodicGrid
 from pdegen.making.contents import provenance
 from pdegen.store.layout import Layout
@@ -57,7 +57,7 @@ def random(variable: Variable) -> np.ndarray:
     return RNG.standard_normal((SAMPLES, *variable.shape)).astype(variable.dtype)
 
 
-def both(url, split="train", *arguments, **options) -> Pairs:
+def both(url, split="train", *arguments, **options) -> Samples:
     """The samples in memory, after their batches were compared with those that are streamed."""
     streamed = open_pairs(url, split, *arguments, **options)
     resident = streamed.resident()
@@ -198,11 +198,11 @@ def test_a_mesh_of_each_sample_is_read_with_its_weights(tmp_path):
     url = sealed(tmp_path, domain, values, [a, u, *geometry(domain)])
     pairs = both(url)
     assert pairs.x is None
-    assert np.array_equal(pairs.own["x"], own[:7].astype(np.float32))
+    assert np.array_equal(pairs.all.own["x"], own[:7].astype(np.float32))
     weight = domain.at(own[3]).weights
-    np.testing.assert_allclose(pairs.own["weight"][3], weight / weight.mean(), rtol=1e-5)
+    np.testing.assert_allclose(pairs.all.own["weight"][3], weight / weight.mean(), rtol=1e-5)
     coarse = both(url, "train", (3, 3))
-    assert np.array_equal(coarse.own["x"], own[:7, ::2, ::4].astype(np.float32))
+    assert np.array_equal(coarse.all.own["x"], own[:7, ::2, ::4].astype(np.float32))
 
 
 def test_clouds_of_fewer_points_have_a_mask_and_parameters(tmp_path):
@@ -219,12 +219,12 @@ def test_clouds_of_fewer_points_have_a_mask_and_parameters(tmp_path):
     variables = [a, u, *geometry(domain), count, speed, load]
     pairs = both(sealed(tmp_path, domain, values, variables))
     assert pairs.x is None
-    assert pairs.own["x"].shape == (7, 20, 3)
-    assert pairs.own["mask"].sum(1).tolist() == values["count"][:7].tolist()
-    assert pairs.own["mask"][0].tolist() == [True] * 9 + [False] * 11
-    assert "weight" not in pairs.own  # points count alike
+    assert pairs.all.own["x"].shape == (7, 20, 3)
+    assert pairs.all.own["mask"].sum(1).tolist() == values["count"][:7].tolist()
+    assert pairs.all.own["mask"][0].tolist() == [True] * 9 + [False] * 11
+    assert "weight" not in pairs.all.own  # points count alike
     expected = np.column_stack([values["speed"], values["load"]])[:7].astype(np.float32)
-    assert np.array_equal(pairs.own["parameters"], expected)
+    assert np.array_equal(pairs.all.own["parameters"], expected)
     with pytest.raises(DataError, match="10 is no subsample of the 20 cloud points"):
         open_pairs(str(tmp_path / "store.zarr"), "train", 10)
 
@@ -250,7 +250,7 @@ def test_weights_that_a_store_has_by_sample_come_with_its_batches(tmp_path):
     values = {v.name: random(v) for v in (a, u, weight, *geometry(domain))}
     values["w"] = np.abs(values["w"]) + 0.1
     pairs = both(sealed(tmp_path, domain, values, [a, u, weight, *geometry(domain)]))
-    assert np.array_equal(pairs.own["weight"], values["w"][:7].astype(np.float32))
+    assert np.array_equal(pairs.all.own["weight"], values["w"][:7].astype(np.float32))
 
 
 def test_weights_of_points_are_not_those_of_averages_over_cells(tmp_path):
@@ -262,7 +262,7 @@ def test_weights_of_points_are_not_those_of_averages_over_cells(tmp_path):
         sealed(tmp_path, domain, values, [a, u, weight]), "train", target_resolution=4
     ).resident()
     assert pairs.u.shape == (7, 4, 1)
-    assert "weight" not in pairs.own
+    assert "weight" not in pairs.all.own
 
 
 def test_several_variables_are_channels_side_by_side(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data import Map, Pairs
+from operators.data import Map, Samples
 from operators.models.galerkin import GalerkinTransformer
 from operators.nn.attention import FOURIER, GALERKIN, SOFTMAX
 from operators.norms import RelativeL2
@@ -142,7 +142,7 @@ def pairs(weights=True, own=True):
     """Six samples on a cloud, with weights of their own, shared ones, or none."""
     a, x, weight = (v.float() for v in cloud(batch=6))
     told = {"weight": weight} if own and weights else {}
-    return Pairs(
+    return Samples.of(
         x=None if own else x[0], y=None, samples=np.arange(6), domain=Cloud((20,), 2),
         source={"url": "s.zarr"}, a=a, u=a.square() + 1, weight=weight[0] if weights else None,
         own={"x": x, **told} if own else {},
@@ -154,7 +154,7 @@ def test_training_and_evaluation_give_the_weights(own):
     model, data = small(dim=2).float(), pairs(own=own)
     data = replace(data, weight=None) if own else data
     predictor = Predictor(model, Normalizer.identity(1), Normalizer.identity(1), task=Map())
-    x, weight = (data.own["x"], data.own["weight"]) if own else (data.x, data.weight)
+    x, weight = (data.all.own["x"], data.all.own["weight"]) if own else (data.x, data.weight)
     with torch.no_grad():
         expected = model(data.a, x, weight=weight)
     torch.testing.assert_close(predictions(predictor, data, 4), expected, rtol=1e-5, atol=1e-6)

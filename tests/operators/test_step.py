@@ -17,8 +17,9 @@ from operators.nn import spectral
 from operators.norms import RelativeH1
 from operators.symmetries import CircleSymmetries
 from operators.training import step as step_module
-from operators.training.fit import Settings, TrainingError, fit
+from operators.training.fit import TrainingError, fit
 from operators.training.recording import Watch
+from operators.training.settings import Settings
 from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step
 from operators.transforms import Normalizer, Predictor
 
@@ -372,6 +373,13 @@ def test_a_compiler_that_fails_is_said_and_the_step_goes_on(monkeypatch, when, g
 
 
 @pytest.mark.usefixtures("unchecked")
+def test_every_way_that_is_left_is_noted():
+    step = Step(small(), torch.zeros(32, 1), None, RelativeH1(0.1), 0.999, None, AS_WRITTEN)
+    for way, what in (("compiled", "not compiled"), ("graphed", "no CUDA graph")):
+        step._leave(way, what, "a reason")
+    assert step.note == "not compiled: a reason; no CUDA graph: a reason"
+
+
 def test_compiling_leaves_no_trace(monkeypatch):
     """Statistics of batches and random numbers are those of the step as written."""
     monkeypatch.setattr(torch, "compile", lambda f, **kw: f)
@@ -443,14 +451,15 @@ import resource, sys, torch
 from pathlib import Path
 from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1
-from operators.data.pairs import Pairs
-from operators.training.fit import Settings, TrainingError, fit
+from operators.data import Samples
+from operators.training.fit import TrainingError, fit
+from operators.training.settings import Settings
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
 import numpy as np
 n = 1024
 a = torch.randn(1024, n, 1)
-pairs = Pairs(a=a, u=a, x=torch.arange(n)[:, None] / n, y=None, samples=np.arange(1024),
+pairs = Samples.of(a=a, u=a, x=torch.arange(n)[:, None] / n, y=None, samples=np.arange(1024),
               domain=Box.periodic(n), source={})
 predictor = Predictor(GalerkinTransformer(), Normalizer.identity(1), Normalizer.identity(1))
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

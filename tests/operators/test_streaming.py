@@ -6,7 +6,6 @@ import pickle
 import shutil
 import threading
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -14,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data import DataError, StreamedPairs, open_pairs, read_pairs
+from operators.data import DataError, Streamed, open_pairs, read_pairs
 from operators.data.variables import StoredVariable
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import WeightedH1
 from operators.symmetries import SquareSymmetries
 from operators.training.evaluate import predictions, scores
-from operators.training.fit import Settings, Stopped, fit
+from operators.training.fit import Stopped, fit
+from operators.training.settings import Settings
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import CellGrid
 from pdegen.store import decoding, shards
@@ -58,7 +58,7 @@ def gaps(laid_out):
 
 
 def streamed(url, window=3, **changes):
-    return replace(open_pairs(url, "train"), window=window, **changes)
+    return open_pairs(url, "train").read_with(window=window, **changes)
 
 
 def seen(batches):
@@ -314,29 +314,32 @@ def test_reads_an_object_store(url):
 # what is made of the values
 
 
-def squared(values, places, epoch):
-    """An alteration that tells its arguments: a + 1000 place, and a million in epoch 2."""
-    shift = 1e6 * (epoch == 2) + 1000 * np.array(places, dtype=np.float32)
-    return values + shift[:, None, None, None].astype(np.float32)
+class Shifted:
+    """A noise that tells its arguments: a + 1000 sample, and a million in epoch 2."""
+
+    channels, fresh = 0, True
+
+    def __call__(self, values, samples, epoch):
+        shift = 1e6 * (epoch == 2) + 1000 * np.array(samples, dtype=np.float32)
+        return values + shift[:, None, None, None].astype(np.float32)
 
 
-def test_inputs_are_altered_by_place_and_epoch(gaps):
-    pairs = streamed(gaps, altered=squared)
-    numbers = pairs.samples
-    for epoch, shift in ((1, 0), (2, 1_000_000)):
-        for batch in pairs.batches(0, epoch, 4):
-            a, u = batch.a, batch.u
-            number = u[:, 0, 0, 0].numpy() - 1000
-            place = np.searchsorted(numbers, number)
-            assert np.array_equal(a[:, 2, 2, 0], number + 1000 * place + shift)
-    blocks = torch.cat([block.clone() for block in pairs.inputs])
-    assert np.array_equal(blocks[:, 0, 0, 0], numbers + 1000 * np.arange(36))
+def test_noise_of_inputs_is_a_function_of_sample_and_epoch(gaps):
+    streams = streamed(gaps).disturbed(Shifted())
+    for pairs in (streams, streams.resident(), read_pairs(gaps, "train").disturbed(Shifted())):
+        for epoch, shift in ((1, 0), (2, 1_000_000)):
+            for batch in pairs.batches(0, epoch, 4):
+                number = batch.u[:, 0, 0, 0].numpy() - 1000
+                assert np.array_equal(batch.a[:, 2, 2, 0], 1001 * number + shift)
+        blocks = torch.cat([block.clone().reshape(-1, 5, 5, 1) for block in pairs.inputs])
+        assert np.array_equal(blocks[:, 0, 0, 0], 1001 * pairs.samples)
+        assert pairs.one(7).a[0, 0, 0, 0] == 1001 * pairs.samples[7]
 
 
 def test_normalisers_of_blocks_are_those_of_all_samples(plane_store):
     resident = read_pairs(plane_store, "train", 7, input="u", target="a", target_resolution=5)
     blocks = open_pairs(plane_store, "train", 7, input="u", target="a", target_resolution=5)
-    blocks = replace(blocks, window=1)
+    blocks = blocks.read_with(window=1)
     for whole, parts, x in (
         (resident.inputs, blocks.inputs, resident.x),
         (resident.targets, blocks.targets, resident.target_points),
@@ -370,7 +373,7 @@ def predictor(pairs):
 
 def test_scores_and_predictions_are_those_of_resident_samples(plane_store):
     resident = read_pairs(plane_store, "test", 7)
-    pairs = replace(open_pairs(plane_store, "test", 7), window=2)
+    pairs = open_pairs(plane_store, "test", 7).read_with(window=2)
     model = predictor(resident)
     # matrix products of another number of rows round differently in float32
     torch.testing.assert_close(
@@ -382,8 +385,8 @@ def test_scores_and_predictions_are_those_of_resident_samples(plane_store):
 
 @pytest.mark.parametrize("step", [1, 3, 4])  # the first step, the end of an epoch, inside one
 def test_training_that_was_stopped_ends_with_the_same_bits(plane_store, tmp_path, step):
-    pairs = replace(open_pairs(plane_store, "train", 7), window=1)
-    test = replace(open_pairs(plane_store, "test", 7), window=2)
+    pairs = open_pairs(plane_store, "train", 7).read_with(window=1)
+    test = open_pairs(plane_store, "test", 7).read_with(window=2)
     settings = Settings(loss=WeightedH1(), epochs=2, batch=4, augment=SquareSymmetries())
 
     def run(name, **options):
@@ -425,5 +428,5 @@ def test_shards_are_read_in_groups_of_bounded_size(plane_store, monkeypatch):
     pairs = read_pairs(plane_store, "train")
     assert torch.equal(pairs.a, whole.a)
     assert torch.equal(pairs.u, whole.u)
-    assert isinstance(open_pairs(plane_store, "train"), StreamedPairs)
+    assert isinstance(open_pairs(plane_store, "train").reader, Streamed)
     assert max(sizes) <= 700 + 13 * 13 * 4 * 5

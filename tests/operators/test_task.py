@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from operators.base import Operator
-from operators.data import AtTime, Block, Channel, Map, Pairs, Passes, Rollout, TaskError
-from operators.data import task as task_module
+from operators.data import AtTime, Block, Channel, Map, Rollout, Samples, TaskError
+from operators.data import examples as examples_module
 from operators.norms import RelativeL2, relative_l2
 from operators.training.checkpoint import check_fit, load_checkpoint, saving_checkpoint
 from operators.training.evaluate import errors, predictions, scores
-from operators.training.fit import Settings, Stopped, fit
+from operators.training.fit import Stopped, fit
+from operators.training.settings import Settings
 from operators.training.step import AS_WRITTEN, Step
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box, Cloud
@@ -50,7 +51,7 @@ def trajectories(**changes):
         "domain": Box.nodal(POINTS), "source": {"url": "here", "target": "w"},
         "target_channels": names, "own": {"parameters": torch.arange(SAMPLES)[:, None] / 10},
     }  # fmt: skip
-    return Pairs(**{**content, **changes})
+    return Samples.of(**{**content, **changes})
 
 
 def smooth(frames=FRAMES):
@@ -80,7 +81,7 @@ def test_a_map_is_the_samples_themselves_and_parameters_are_further_channels():
     assert torch.equal(found.a[3, :, 1], torch.full((POINTS,), 0.3))
     assert Map(parameters=True).training(pairs).first().a.shape == (1, POINTS, 2)
     with pytest.raises(TaskError, match="here: the samples have no parameters"):
-        Map(parameters=True).tested(replace(pairs, own={}))
+        Map(parameters=True).tested(pairs.read_with(own={}))
 
 
 @pytest.mark.parametrize(("history", "steps"), [(1, 1), (2, 1), (2, 3), (1, 5)])
@@ -110,7 +111,7 @@ def test_an_epoch_has_every_window_of_every_trajectory_once(history, steps):
 @pytest.mark.parametrize("pool", [1, 2**11, 2**28])
 @pytest.mark.parametrize("batch", [1, 3, 4])
 def test_batches_can_begin_anywhere_and_are_shared_by_ranks(monkeypatch, pool, batch):
-    monkeypatch.setattr(task_module, "_POOL", pool)
+    monkeypatch.setattr(examples_module, "_POOL", pool)
     found = Rollout(history=2).training(trajectories())
     whole = [keys([one]) for one in found.batches(3, 1, batch)]
     assert len(whole) == len(found) // batch
@@ -127,12 +128,12 @@ def test_batches_can_begin_anywhere_and_are_shared_by_ranks(monkeypatch, pool, b
 def test_windows_of_few_samples_at_a_time_are_all_of_them(monkeypatch):
     found = Rollout(history=2).training(trajectories())
     together = set(keys(found.batches(0, 0, 1)))
-    monkeypatch.setattr(task_module, "_POOL", 1)  # one trajectory after another
+    monkeypatch.setattr(examples_module, "_POOL", 1)  # one trajectory after another
     assert set(keys(found.batches(0, 0, 1))) == together
 
 
 def test_every_pool_of_every_epoch_is_shuffled_on_its_own(monkeypatch):
-    monkeypatch.setattr(task_module, "_POOL", 1)  # one trajectory after another
+    monkeypatch.setattr(examples_module, "_POOL", 1)  # one trajectory after another
     found = Rollout(history=2).training(trajectories())
 
     def orders(seed, epoch):
@@ -161,7 +162,6 @@ def test_static_inputs_and_parameters_stand_beside_the_frames():
 def test_a_trajectory_is_evaluated_from_its_first_frames():
     pairs, task = trajectories(), Rollout(history=2)
     found = task.tested(pairs)
-    assert isinstance(found, Pairs)
     assert torch.equal(found.a, pairs.u[..., :4])
     assert torch.equal(found.u, pairs.u[..., 4:])
     assert [c.name for c in found.target_channels[:2]] == ["p, t = 0.2", "q, t = 0.2"]
@@ -249,7 +249,7 @@ def test_noise_is_on_the_frames_of_training_steps_alone_and_follows_the_seed():
 )
 def test_training_is_resumed_to_the_same_bits_and_learns(tmp_path, task):
     pairs = smooth()
-    pairs = replace(pairs, a=pairs.u[..., :2])
+    pairs = pairs.read_with(a=pairs.u[..., :2])
     train, test = task.training(pairs), task.tested(pairs)
     settings = Settings(loss=RelativeL2(), epochs=4, batch=8, lr=0.05)
 
@@ -342,10 +342,11 @@ def test_normalisers_see_one_step_alone():
 def test_masks_and_points_of_windows_are_those_of_their_sample():
     pairs = trajectories()
     x, mask = torch.rand(SAMPLES, POINTS, 2), torch.rand(SAMPLES, POINTS) < 0.7
-    pairs = replace(pairs, x=None, domain=Cloud((POINTS,), 2), own={"x": x, "mask": mask})
+    pairs = pairs.read_with(own={"x": x, "mask": mask})
+    pairs = replace(pairs, x=None, domain=Cloud((POINTS,), 2))
     found = Rollout(history=2).training(pairs)
     assert found.masked
-    for samples in (found, Passes.of(found, 2 * len(found))):
+    for samples in (found, replace(found, length=2 * len(found))):
         for batch in samples.batches(0, 0, 3):
             i = batch.a[:, 0, 0].floor().long()
             assert torch.equal(batch.x, x[i])
@@ -398,7 +399,7 @@ def test_times_of_one_variable_after_another_are_refused():
 
 def test_normalisers_of_several_passes_see_one_step():
     examples = Rollout(steps=2).training(trajectories())
-    passes = Passes.of(examples, 10)
+    passes = replace(examples, length=10)
     found, expected = (torch.cat(list(p.one_step.targets)) for p in (passes, examples))
     assert found.shape[-1] == 2
     assert torch.equal(found, expected)
@@ -412,8 +413,8 @@ def test_a_part_is_as_large_as_asked_where_samples_have_several_examples():
 
 def test_all_samples_are_evaluated_however_few_are_shuffled_together(monkeypatch):
     pairs = trajectories()
-    monkeypatch.setattr(task_module, "_POOL", 3 * pairs.first().nbytes)
-    examples = task_module.Examples.of(Rollout(), pairs, 0)
+    monkeypatch.setattr(examples_module, "_POOL", 3 * pairs.first().nbytes)
+    examples = examples_module.Examples(Rollout(), pairs, 0)
     assert len(examples) == sum(map(len, examples.parts(2))) == SAMPLES
 
 

@@ -23,7 +23,8 @@ from operators.training.checkpoint import (
     saving_checkpoint,
 )
 from operators.training.evaluate import predictions, scores
-from operators.training.fit import Settings, Stopped, TrainingError, fit, read_history
+from operators.training.fit import Stopped, TrainingError, fit, read_history
+from operators.training.settings import Settings
 from operators.training.soap import SOAP
 from operators.transforms import (
     Normalizer,
@@ -140,10 +141,9 @@ def test_the_selection_score_is_the_mean_over_samples_not_over_batches(train_pai
     """53 samples, which no evaluation in batches of 2 to 52 divides evenly."""
     rows = torch.arange(53) % 7
     size = torch.where(torch.arange(53) < 50, 1.0, 30.0)[:, None, None]
-    selection = replace(
-        train_pairs, a=train_pairs.a[rows] * size, u=train_pairs.u[rows],
-        samples=torch.arange(53).numpy(),
-    )  # fmt: skip
+    selection = train_pairs.read_with(
+        a=train_pairs.a[rows] * size, u=train_pairs.u[rows], samples=torch.arange(53).numpy()
+    )
     settings = Settings(loss=RelativeL2(), epochs=1, batch=8)
     (epoch,) = fit(predictor(), train_pairs, selection, settings, tmp_path, {"operator": {}})
     model, _ = load_checkpoint(tmp_path / "last.safetensors", build)
@@ -336,7 +336,7 @@ def test_a_state_of_another_model_is_refused(train_pairs, test_pairs, tmp_path):
 def renewed(train_pairs):
     """Inputs with noise that is a function of the epoch."""
 
-    def inputs(epoch):
+    def inputs(epoch, device):
         generator = torch.Generator().manual_seed(epoch)
         return train_pairs.a + 0.1 * torch.randn(train_pairs.a.shape, generator=generator)
 
@@ -345,7 +345,7 @@ def renewed(train_pairs):
 
 def test_resumes_with_renewed_inputs_to_the_same_bits(train_pairs, test_pairs, tmp_path):
     settings = replace(SETTINGS, epochs=2)
-    pairs = replace(train_pairs, renewed=renewed(train_pairs))
+    pairs = train_pairs.read_with(renewed=renewed(train_pairs))
 
     def run(name, **options):
         return fit(
@@ -364,7 +364,7 @@ def test_resumes_with_renewed_inputs_to_the_same_bits(train_pairs, test_pairs, t
 def test_renewed_inputs_are_asked_for_once_an_epoch_and_used(train_pairs, test_pairs, tmp_path):
     asked, seen = [], []
 
-    def inputs(epoch):
+    def inputs(epoch, device):
         asked.append(epoch)
         return torch.full_like(train_pairs.a, float(epoch))
 
@@ -373,7 +373,7 @@ def test_renewed_inputs_are_asked_for_once_an_epoch_and_used(train_pairs, test_p
         return RelativeL2()(p, u, a)
 
     settings = Settings(loss=loss, epochs=2, batch=16)
-    pairs = replace(train_pairs, renewed=inputs)
+    pairs = train_pairs.read_with(renewed=inputs)
     fit(predictor(), pairs, test_pairs, settings, tmp_path, {"operator": {}})
     assert asked == [0, 1]
     assert seen == [[0.0], [0.0], [1.0], [1.0]]
@@ -381,7 +381,7 @@ def test_renewed_inputs_are_asked_for_once_an_epoch_and_used(train_pairs, test_p
 
 def test_the_loss_has_the_input_that_belongs_to_the_target(train_pairs, test_pairs, tmp_path):
     """In physical units, in the order of the batch, and moved by the same symmetry."""
-    pairs = replace(train_pairs, u=2 * train_pairs.a)
+    pairs = train_pairs.read_with(u=2 * train_pairs.a)
 
     def loss(p, u, a):
         assert torch.equal(u, 2 * a)

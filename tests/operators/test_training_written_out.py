@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from operators.base import Operator
-from operators.data import Channel, Pairs
+from operators.data import Channel, Samples
 from operators.norms import RelativeL1
 from operators.training.checkpoint import load_state
-from operators.training.fit import Settings, fit
+from operators.training.fit import fit
+from operators.training.settings import Settings
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
 
@@ -45,7 +46,7 @@ def evaluated(terms, a):
 def samples(seed):
     torch.manual_seed(seed)
     a = torch.randn(SAMPLES, POINTS, 1, dtype=torch.float64)
-    return Pairs(
+    return Samples.of(
         a=a, u=0.3 * a**3 + a.abs() + 0.5, x=torch.linspace(0, 1, POINTS)[:, None].double(),
         y=None, samples=np.arange(SAMPLES), domain=Box.nodal(POINTS),
         source={"url": "here", "target": "u"}, target_channels=(Channel("u"),), own={},

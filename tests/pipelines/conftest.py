@@ -14,7 +14,8 @@ from pipelines.declared.experiment import load_experiment
 from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.report import write_report
 from pipelines.runs.comparison import read_comparison
-from pipelines.runs.run import evaluate_run, train
+from pipelines.runs.evaluation import evaluate_run
+from pipelines.runs.training import train
 from tests.once import once
 from tests.pipelines.command import Outcome, call, everything
 

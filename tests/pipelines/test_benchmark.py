@@ -35,8 +35,9 @@ from pipelines.reports.sheets import Functions
 from pipelines.reports.study_charts import curves
 from pipelines.reports.wording import scientific
 from pipelines.runs.baselines import MEAN
+from pipelines.runs.evaluation import evaluate
+from pipelines.runs.folder import RunError
 from pipelines.runs.reproduction import toml
-from pipelines.runs.run import RunError, evaluate
 from pipelines.studies import benchmark as module
 from pipelines.studies import profile as profile_module
 from pipelines.studies import runner

@@ -17,7 +17,7 @@ from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.checking import missing
 from pdegen.store.reading import Store
 from pipelines.cli import stores
-from pipelines.runs import run as run_module
+from pipelines.runs import evaluation, run_folder
 from tests.pipelines.command import SMALL, history, quietly
 from tests.stores import faults, objects_of, with_attributes
 
@@ -464,7 +464,7 @@ def test_a_disk_without_room_for_a_training_is_refused_before_it_starts(refused,
 
 
 def test_a_disk_that_fills_up_ends_a_training_in_one_line(pdegen, made, disk, monkeypatch):
-    monkeypatch.setattr(run_module, "check_room", lambda *asked: None)  # others fill it afterwards
+    monkeypatch.setattr(run_folder, "check_room", lambda *asked: None)  # others fill it afterwards
     words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, "--out", disk / "run"]
     (disk / "others").write_bytes(bytes(200 * 1024))
     outcome = pdegen(*words)
@@ -548,7 +548,7 @@ def test_a_bug_is_not_passed_off_as_a_wrong_request(pdegen, made, monkeypatch):
     def bug(*arguments, **options):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(run_module, "evaluate", bug)
+    monkeypatch.setattr(evaluation, "evaluate", bug)
     outcome = pdegen("evaluate", made / "run/best.safetensors", "--data", made / "store.zarr")
     assert outcome.status == 1
     assert outcome.err[0].startswith("Traceback")

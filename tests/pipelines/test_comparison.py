@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,6 +47,25 @@ def table(page: Page, first: str) -> list[list[str]]:
         (k for k in range(at, len(page.rows)) if len(page.rows[k]) != width), len(page.rows)
     )  # fmt: skip
     return page.rows[at:end]
+
+
+def of_samples(content: str, grid: int, lr: float) -> FinishedRun:
+    """As much of a run as a comparison looks at, evaluated on one grid of one store."""
+    score = SimpleNamespace(checkpoint="best", resolution=grid, samples=(4, 5))
+    source = {"content": content, "target": "u", "target_resolution": None}
+    dumped = {"training": {"seed": 0, "lr": lr}}
+    return SimpleNamespace(  # type: ignore[return-value]
+        main=score, checkpoint="best",
+        scores=SimpleNamespace(results=[score], data={"content": content}),
+        pairs=SimpleNamespace(source=source, target_channels=()),
+        experiment=SimpleNamespace(model_dump=lambda **_: dumped),
+    )  # fmt: skip
+
+
+def test_a_run_on_other_samples_neither_is_compared_nor_chooses_the_grid() -> None:
+    runs = (of_samples("a", 16, 0.1), of_samples("b", 32, 0.2), of_samples("a", 16, 0.3))
+    found = together({Path(f"runs/{k}"): run for k, run in enumerate(runs)})
+    assert [variant.comparable for variant in found.variants] == [True, False, True]
 
 
 def numbers(words: list[str]) -> list[float]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from operators.boundary import Boundary
-from operators.data import Pairs, Samples, StreamedPairs
+from operators.data import Reader, Resident, Streamed
 from operators.training.fit import Stopped
 from pdegen.domains import Box
 from pdegen.making.generate import generate
@@ -23,9 +23,12 @@ from pdegen.store.reading import Store
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.runs import data
 from pipelines.runs.baselines import MEAN, compared
+from pipelines.runs.checks import boundary_of
 from pipelines.runs.data import Source, free_memory
+from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.finished import read_finished
-from pipelines.runs.run import RunError, evaluate, evaluate_run, train
+from pipelines.runs.folder import RunError
+from pipelines.runs.training import train
 from tests.pipelines.conftest import CPU, SMALL_DARCY
 from tests.stores import resealed, with_attributes
 
@@ -67,14 +70,16 @@ def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(
 ) -> None:
     noise = {"noise.fresh": fresh, "noise.kind": kind}
     resident, streamed = (
-        Source(url, read_as(experiment, reading, **noise)).training(CPU)
+        Source(url, read_as(experiment, reading, **noise)).samples("train", "training", device=CPU)
         for reading in ("resident", "streamed")
     )
-    assert isinstance(resident, Pairs)
-    assert isinstance(streamed, StreamedPairs)
+    assert isinstance(resident.reader, Resident)
+    assert isinstance(streamed.reader, Streamed)
     epochs = []
     for epoch in (0, 1):
-        found = [by_target(p.batches(0, epoch, 1)) for p in (resident, replace(streamed, window=2))]
+        found = [
+            by_target(p.batches(0, epoch, 1)) for p in (resident, streamed.read_with(window=2))
+        ]
         assert len(found[0]) == 16
         assert_same_inputs(*found)
         epochs += found[:1]
@@ -91,14 +96,16 @@ def test_tested_samples_have_frozen_noise_in_memory_and_streamed(
     experiment: Experiment, url: str
 ) -> None:
     resident, streamed = (
-        Source(url, read_as(experiment, reading)).tested("test", CPU, 7)
+        Source(url, read_as(experiment, reading)).samples("test", resolution=7, device=CPU)
         for reading in ("resident", "streamed")
     )
-    assert [type(v) for v in (resident, streamed)] == [Pairs, StreamedPairs]
+    assert [type(v.reader) for v in (resident, streamed)] == [Resident, Streamed]
     assert resident.source == streamed.source
     assert_same_inputs(by_target(resident.parts(3)), by_target(streamed.parts(3)))
-    clean = Source(url, experiment).clean("test", 7)
-    assert not torch.equal(clean.a, Source(url, experiment).noisy("test", 7).a)
+    clean = Source(url, experiment).samples("test", noise=None, resolution=7).resident()
+    assert not torch.equal(
+        clean.a, Source(url, experiment).samples("test", resolution=7).resident().a
+    )
 
 
 def test_noise_has_the_number_of_the_sample_where_others_were_skipped(
@@ -110,7 +117,7 @@ def test_noise_has_the_number_of_the_sample_where_others_were_skipped(
     for reading in ("resident", "streamed"):
         wanted = read_as(experiment, reading, **noise)
         whole, gaps = (
-            by_target(Source(place, wanted).tested("validation", CPU).parts(2))
+            by_target(Source(place, wanted).samples("validation", device=CPU).parts(2))
             for place in (url, with_gaps)
         )
         assert (len(whole), len(gaps)) == (4, 2)
@@ -123,25 +130,27 @@ def test_noise_is_refused_for_several_channels(trajectories: str) -> None:
     )
     for reading in ("resident", "streamed"):
         with pytest.raises(SchemaError, match=r"noise is for inputs of one channel, u of .* has 3"):
-            Source(trajectories, read_as(experiment.at_level(0.1), reading)).training(CPU)
+            Source(trajectories, read_as(experiment.at_level(0.1), reading)).samples(
+                "train", "training", device=CPU
+            )
 
 
-@pytest.mark.parametrize(("share", "kind"), [(7, Pairs), (5, StreamedPairs)])
+@pytest.mark.parametrize(("share", "kind"), [(7, Resident), (5, Streamed)])
 def test_what_fits_is_in_memory(
     experiment: Experiment,
     url: str,
     monkeypatch: pytest.MonkeyPatch,
     share: int,
-    kind: type[Samples],
+    kind: type[Reader],
 ) -> None:
     """Three copies of noisy samples in half of the memory."""
     source = Source(url, experiment)
-    need = source.streamed("train").nbytes
+    need = source.stored("train").reader.nbytes
     assert need == 16 * 4 * (13**2 + 5**2)
     monkeypatch.setattr(data, "free_memory", lambda device: share * need)
-    assert type(source.training(CPU)) is kind
-    chosen = Source(url, read_as(experiment, "resident")).training(CPU)
-    assert type(chosen) is Pairs
+    assert type(source.samples("train", "training", device=CPU).reader) is kind
+    chosen = Source(url, read_as(experiment, "resident")).samples("train", "training", device=CPU)
+    assert type(chosen.reader) is Resident
 
 
 def test_a_limit_of_the_control_group_counts(
@@ -158,7 +167,7 @@ def test_a_limit_of_the_control_group_counts(
 def small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two shards are shuffled together."""
     original = data.open_pairs
-    monkeypatch.setattr(data, "open_pairs", lambda *a, **w: replace(original(*a, **w), window=2))
+    monkeypatch.setattr(data, "open_pairs", lambda *a, **w: original(*a, **w).read_with(window=2))
 
 
 def stopping(step: int) -> Callable[[], bool]:
@@ -213,7 +222,7 @@ def test_a_streamed_run_is_evaluated_and_compared_as_one_in_memory(
     errors = compared(run)
     model = errors[f"model ({run.checkpoint})"].errors
     np.testing.assert_allclose(model, score.errors, rtol=1e-5)  # another batch in float32
-    mean = Source(url, experiment).clean("train").u.double().mean(dim=0)
+    mean = Source(url, experiment).samples("train", noise=None).resident().u.double().mean(dim=0)
     truth = run.pairs.u.double()
     expected = (truth - mean).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
     np.testing.assert_allclose(errors[MEAN].errors, expected, rtol=1e-12)
@@ -236,7 +245,7 @@ def test_a_score_names_the_samples_that_were_skipped(
 def test_values_on_the_boundary_are_those_that_the_store_says(url: str, tmp_path: Path) -> None:
     """Whatever a variable is called; a store of an earlier version has those of its recipe."""
     forward = load_experiment("darcy-quick").with_overrides(SMALL_DARCY)
-    cells = Source(url, forward).streamed("train")
+    cells = Source(url, forward).stored("train")
     nodal = replace(cells, domain=Box.nodal(*cells.domain.shape))
 
     def boundary(name: str, **changed: Any) -> Boundary | None:
@@ -245,11 +254,11 @@ def test_values_on_the_boundary_are_those_that_the_store_says(url: str, tmp_path
         content["attributes"].pop("physics", None)
         content["attributes"] |= changed
         (place / "zarr.json").write_text(json.dumps(content, indent=2))
-        return Source(str(resealed(Store(str(place))).url), forward).boundary(nodal)
+        return boundary_of(Source(str(resealed(Store(str(place))).url), forward), nodal)
 
     zero = Boundary((0.0,), (True, True))
-    assert Source(url, forward).boundary(cells) is None
-    assert Source(url, forward).boundary(nodal) == zero
+    assert boundary_of(Source(url, forward), cells) is None
+    assert boundary_of(Source(url, forward), nodal) == zero
     assert boundary("before.zarr") == zero
     assert boundary("free.zarr", recipe={"name": "somebody's"}) is None
     said = boundary("said.zarr", physics={"boundary": {"u": 2.5}}, recipe={"name": "somebody's"})

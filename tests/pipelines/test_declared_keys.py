@@ -12,7 +12,7 @@ import torch
 
 from operators.norms import RelativeH1, WeightedH1
 from operators.symmetries import CircleSymmetries
-from operators.training.fit import Settings
+from operators.training.settings import Settings
 from operators.training.soap import SOAP
 from pdegen.recipe import Recipe
 from pipelines.declared.benchmark import Benchmark

@@ -23,8 +23,9 @@ from pipelines.declared.physics import functions_in
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
+from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.reproduction import toml
-from pipelines.runs.run import evaluate_run, train
+from pipelines.runs.training import train
 from tests.pipelines.command import call, quietly
 from tests.pipelines.conftest import CPU
 from tests.stores import resealed, with_attributes
@@ -147,7 +148,7 @@ def test_quadrature_is_recorded_and_needs_weights(sheets, tmp_path):
     predictor, said = load_checkpoint(tmp_path / "run" / "last.safetensors", build_operator)
     assert said["operator"]["model"]["quadrature"]
     assert predictor.operator.weights
-    pairs = Source(sheets, declared).asked("test")
+    pairs = Source(sheets, declared).samples("test", noise=None)
     all = next(pairs.parts(len(pairs)))
     # in several blocks
     a, x, weight = (v.repeat_interleave(20, 0) for v in (all.a, all.x, all.weight))
@@ -172,7 +173,10 @@ def test_cells_say_which_node_is_which(sheets, tmp_path):
     path = tmp_path / "run" / "last.safetensors"
     predictor, _ = load_checkpoint(path, build_operator)
     source = Source(sheets, declared)
-    learnt, test = source.clean("train"), source.asked("test")
+    learnt, test = (
+        source.samples("train", noise=None).resident(),
+        source.samples("test", noise=None),
+    )
     for normal, values in ((predictor.input, learnt.a), (predictor.target, learnt.u)):
         std = values.double().std(0, correction=0)
         eps = 1e-3 * std.square().mean(0).sqrt()

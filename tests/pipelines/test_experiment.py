@@ -4,7 +4,7 @@ import pytest
 
 from operators.data import allowed_resolutions
 from operators.registry import build_operator
-from operators.training.fit import adam
+from operators.training.settings import adam
 from operators.training.soap import SOAP
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment, load_experiment

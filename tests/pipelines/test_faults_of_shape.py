@@ -13,7 +13,7 @@ import pytest
 import torch
 from scipy.spatial import Delaunay
 
-from operators.data import DataError, Pairs
+from operators.data import DataError, Samples
 from operators.data.variables import StoredVariable
 from operators.norms import relative_l2
 from operators.training.files import read_json
@@ -29,14 +29,10 @@ from pipelines.declared.registry import Normalization
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
 from pipelines.runs.baselines import MEAN, TRIVIAL
+from pipelines.runs.checks import check_resolutions, checked_operator
 from pipelines.runs.data import Source
-from pipelines.runs.run import (
-    check_resolutions,
-    checked_operator,
-    evaluate_run,
-    train,
-    trivial_scores,
-)
+from pipelines.runs.evaluation import evaluate_run, trivial_scores
+from pipelines.runs.training import train
 from pipelines.studies.steps import Steps, random_pairs
 from tests.pipelines.conftest import SMALL
 from tests.pipelines.shapes import a_store
@@ -170,7 +166,7 @@ def test_numbers_of_a_sample_are_not_its_domain(tmp_path: Path) -> None:
     content = Experiment.on_store(url, "fno").model_dump(mode="json")
     content["task"] = {"kind": "map", "parameters": True}
     experiment = Experiment.parse(content, "parameters")
-    assert Source(url, experiment).training(CPU).channels == (4, 1)
+    assert Source(url, experiment).samples("train", "training", device=CPU).channels == (4, 1)
     content["training"]["symmetries"] = {"reflection": True}
     with pytest.raises(SchemaError, match="the sign of all inputs, parameters among them"):
         Experiment.parse(content, "parameters")
@@ -192,7 +188,10 @@ def test_the_baseline_of_a_mesh_has_its_weights(tmp_path: Path) -> None:
     url = a_store(str(tmp_path / "data.zarr"), Curvilinear.of(mesh()))
     experiment = Experiment.on_store(url, "pit")
     source = Source(url, experiment)
-    test, mean = source.clean("test"), source.clean("train").u.double().mean(dim=0)
+    test, mean = (
+        source.samples("test", noise=None).resident(),
+        source.samples("train", noise=None).resident().u.double().mean(dim=0),
+    )
     assert test.weight is not None
     u, weight = test.u.double(), test.weight.double()[..., None]
     squares = [(weight * v.square()).flatten(1).sum(dim=1) for v in (mean - u, u)]
@@ -218,7 +217,7 @@ def test_a_measured_step_has_the_weights_of_the_points(moving: bool, tmp_path: P
     own = {"positions": STRETCHED} if moving else {}
     url = a_store(str(tmp_path / "data.zarr"), ring, **own)
     experiment = weighted_experiment(url)
-    pairs = Source(url, experiment).training(CPU)
+    pairs = Source(url, experiment).samples("train", "training", device=CPU)
     torch.manual_seed(0)
     steps, batch = Steps(experiment, pairs, AS_WRITTEN), next(pairs.parts(4))
     weight = pairs.weight if batch.weight is None else batch.weight
@@ -246,7 +245,7 @@ def test_random_functions_to_measure_a_step_have_weights(moving: bool) -> None:
     pairs = random_pairs(experiment, CPU)
     if moving:
         assert pairs.weight is None
-        assert torch.equal(pairs.own["weight"], torch.ones(4, 6, 8))
+        assert torch.equal(pairs.all.own["weight"], torch.ones(4, 6, 8))
     else:
         assert pairs.weight is not None
         exact = torch.tensor(ring.weights / ring.weights.mean(), dtype=torch.float32)
@@ -259,7 +258,7 @@ def test_other_resolutions_are_checked_with_the_weights_of_their_points(
     url = a_store(str(tmp_path / "data.zarr"), Curvilinear.of(mesh()))
     experiment = weighted_experiment(url)
     source = Source(url, experiment)
-    pairs = source.clean("train")
+    pairs = source.samples("train", noise=None).resident()
     operator = checked_operator(experiment, pairs)
     predictor = Predictor(operator, *experiment.normalization.of(pairs))
     seen: list[Any] = []
@@ -268,7 +267,7 @@ def test_other_resolutions_are_checked_with_the_weights_of_their_points(
     )
     check_resolutions(experiment, source, predictor)
     (weight,) = seen
-    assert torch.equal(weight, source.clean("test").weight)
+    assert torch.equal(weight, source.samples("test", noise=None).resident().weight)
 
 
 BY_NODE = dict.fromkeys(("normalization.input", "normalization.target"), "pointwise")
@@ -323,7 +322,7 @@ def test_another_resolution_of_a_mesh_is_refused_before_training(
 
 def test_targets_at_points_of_their_own_have_no_nodes() -> None:
     ring, places = Curvilinear((6, 8), 2), torch.rand(4, 6, 8, 2)
-    pairs = Pairs(
+    pairs = Samples.of(
         x=None, y=None, samples=np.arange(4), domain=ring, source={"url": "rings"},
         a=torch.rand(4, 6, 8, 1), u=torch.rand(4, 6, 8, 1), own={"x": places, "y": places / 2},
     )  # fmt: skip

@@ -17,8 +17,9 @@ from pipelines.declared.benchmark import load_benchmark
 from pipelines.declared.experiment import load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.runs.data import Source
+from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.measures import NORMS
-from pipelines.runs.run import evaluate_run, train
+from pipelines.runs.training import train
 from pipelines.studies.benchmark import BenchmarkRun
 from tests.pipelines.command import call, quietly
 
@@ -123,9 +124,9 @@ def test_a_model_is_scored_by_area_over_the_points_and_near_the_body(trained):
         pairs = read_pairs(store, "test", found["resolution"], input=["x", "y"])
         kept = load_file(run / "predictions.safetensors")
         p = next(v for v in kept.values() if v.numel() == pairs.u.numel()).reshape(pairs.u.shape)
-        (x, y), alike = pairs.own["x"].unbind(-1), torch.ones_like(pairs.u[..., 0])
+        (x, y), alike = pairs.all.own["x"].unbind(-1), torch.ones_like(pairs.u[..., 0])
         near = (x >= -0.5) & (x <= 1.5) & (y >= -0.5) & (y <= 0.5)
-        weights = {"area": pairs.own["weight"], "points": alike, "near": near.float()}
+        weights = {"area": pairs.all.own["weight"], "points": alike, "near": near.float()}
         squares = {
             key: [(w[..., None] * v**2).sum((1, 2, 3)) for v in (p - pairs.u, pairs.u)]
             for key, w in weights.items()
@@ -143,12 +144,17 @@ def test_all_points_count_alike_in_training_where_asked_for(ours):
     assert experiment.training.weights == "points"
     for weights, weighted in (("points", False), ("area", True)):
         source = Source(ours["airfoil"], experiment.with_overrides({"weights": weights}))
-        for pairs in (source.training(CPU), source.selection(CPU)):
+        for pairs in (
+            source.samples("train", "training", device=CPU),
+            source.samples("validation", "selection", device=CPU),
+        ):
             assert (pairs.first().weight is not None) == weighted
         streamed = source.experiment.with_overrides({"data.reading": "streamed"})
-        (first, *_) = Source(ours["airfoil"], streamed).training(CPU).parts(2)
+        (first, *_) = (
+            Source(ours["airfoil"], streamed).samples("train", "training", device=CPU).parts(2)
+        )
         assert (first.weight is not None) == weighted
-        assert source.tested("test", CPU).first().weight is not None
+        assert source.samples("test", device=CPU).first().weight is not None
 
 
 def test_runs_from_before_points_could_count_alike_are_found_again(ours):

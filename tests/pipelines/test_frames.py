@@ -34,10 +34,11 @@ from pipelines.reports.report import write_report
 from pipelines.reports.sheets import Functions
 from pipelines.reports.trajectories import frames, playing, shells, spectrum
 from pipelines.runs.data import Source
+from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.measures import NORMS, measures_of
 from pipelines.runs.reproduction import toml
-from pipelines.runs.run import evaluate, evaluate_run, train
 from pipelines.runs.score import Score
+from pipelines.runs.training import train
 from pipelines.studies.benchmark import BenchmarkRun
 from tests.once import once
 from tests.pdegen.foreign.files import mat73
@@ -110,7 +111,7 @@ def relative(p: torch.Tensor, u: torch.Tensor, order: int = 2) -> np.ndarray:
 
 def test_a_rollout_is_scored_by_step_as_a_block_and_in_l1(made: Path, store: str) -> None:
     main, _ = scores_of(made / "rollout")
-    tested = Source(store, declared()).clean("test")
+    tested = Source(store, declared()).samples("test", noise=None).resident()
     predicted = evaluate(made / "rollout/best.safetensors", store, CPU)
     assert predicted.measures == main.measures
     assert main.measures.keys() & NORMS.keys() == {"l1", "block", "steps"}
@@ -130,12 +131,12 @@ def test_a_rollout_is_scored_by_step_as_a_block_and_in_l1(made: Path, store: str
 def test_the_identity_and_the_mean_stand_beside_every_step(made: Path, store: str) -> None:
     _, trivial = scores_of(made / "rollout")
     assert trivial.keys() == {"identity", "mean"}
-    whole = Source(store, declared()).streamed("test").resident().u
+    whole = Source(store, declared()).stored("test").resident().u
     last, asked = whole[..., 1:2], whole[..., 2:]
     for k, error in enumerate(trivial["identity"].channels.values()):
         step = asked[..., k : k + 1]
         assert error == pytest.approx(relative(last, step).mean(), rel=1e-5)
-    train_ = Source(store, declared()).streamed("train").resident().u[..., 2:]
+    train_ = Source(store, declared()).stored("train").resident().u[..., 2:]
     mean = train_.double().mean(dim=0).expand_as(asked)
     np.testing.assert_allclose(trivial["mean"].errors, relative(mean, asked), rtol=1e-5)
 
@@ -143,12 +144,17 @@ def test_the_identity_and_the_mean_stand_beside_every_step(made: Path, store: st
 def test_unseen_times_are_scored_apart_and_choose_no_epoch(made: Path, store: str) -> None:
     main, trivial = scores_of(made / "time")
     source = Source(store, at_a_time())
-    assert [c.time for c in source.selection(CPU).target_channels] == TIMES[2:5]
-    tested = source.clean("test")
+    assert [
+        c.time for c in source.samples("validation", "selection", device=CPU).target_channels
+    ] == TIMES[2:5]
+    tested = source.samples("test", noise=None).resident()
     assert [c.time for c in tested.target_channels] == TIMES[2:]
-    assert source.training(CPU).channels == (3, 1)
-    assert len(source.training(CPU)) == 8 * 3
-    seen = {round(float(b.a[0, 0, 0, -1]), 6) for b in source.training(CPU).batches(0, 0, 1)}
+    assert source.samples("train", "training", device=CPU).channels == (3, 1)
+    assert len(source.samples("train", "training", device=CPU)) == 8 * 3
+    seen = {
+        round(float(b.a[0, 0, 0, -1]), 6)
+        for b in source.samples("train", "training", device=CPU).batches(0, 0, 1)
+    }
     assert seen == set(TIMES[2:5])
     wrong = tested.u * torch.tensor([1.0, 1.0, 1.1, 1.3])
     found = measures_of(wrong, tested.all, tested, source.task)
@@ -185,7 +191,7 @@ def test_frames_at_once_are_scored_and_reported_as_those_of_a_rollout(
     main, trivial = scores_of(tmp_path / "run")
     assert list(main.channels) == [f"u, t = {t:g}" for t in TIMES[2:]]
     assert main.measures["block"] == main.errors
-    tested = Source(store, experiment).clean("test")
+    tested = Source(store, experiment).samples("test", noise=None).resident()
     assert tested.channels == (2, 4)
     last = tested.a[..., 1:].expand_as(tested.u)
     np.testing.assert_allclose(trivial["identity"].errors, relative(last, tested.u), rtol=1e-5)
@@ -204,7 +210,7 @@ def test_a_map_to_a_later_time_has_its_initial_state_for_an_identity(tmp_path: P
     train(experiment, url, tmp_path / "run", CPU)
     evaluate_run(experiment, url, tmp_path / "run", CPU)
     _, trivial = scores_of(tmp_path / "run")
-    pairs = Source(url, experiment).clean("test")
+    pairs = Source(url, experiment).samples("test", noise=None).resident()
     np.testing.assert_allclose(trivial["identity"].errors, relative(pairs.a, pairs.u), rtol=1e-5)
 
 
@@ -436,7 +442,7 @@ def test_operators_are_given_points_of_an_interval_in_parts_of_it(tmp_path: Path
     train(content, url, tmp_path / "run", CPU)
     predictor, _ = load_checkpoint(tmp_path / "run/best.safetensors", build_operator)
     assert predictor.extent == Extent((-5.0,), (10.0,))
-    pairs = Source(url, content).clean("test")
+    pairs = Source(url, content).samples("test", noise=None).resident()
     unit = (torch.arange(32)[:, None] + 0.5) / 32
     torch.testing.assert_close(pairs.points / 10 + 0.5, unit)
     found = predictor(pairs.a, pairs.points)

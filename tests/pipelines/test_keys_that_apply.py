@@ -19,6 +19,7 @@ from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark
 from pipelines.declared.experiment import Experiment
 from pipelines.declared.keys import keys_of
+from pipelines.runs.checks import check_applies, check_symmetries
 from pipelines.runs.data import Source
 from pipelines.studies.samples import samples_study
 from tests.pipelines.command import Outcome
@@ -191,10 +192,13 @@ def digest(*tensors: Any) -> str:
 def built(experiment: Experiment, url: str) -> dict[str, Any]:
     """All that a training and an evaluation begin with."""
     source = Source(url, experiment)
-    pairs, selection = source.training(CPU), source.selection(CPU)
+    pairs, selection = (
+        source.samples("train", "training", device=CPU),
+        source.samples("validation", "selection", device=CPU),
+    )
     settings, task = experiment.training.settings(), source.task
-    source.check_symmetries(settings.augment)
-    source.check_applies()
+    check_symmetries(source, settings.augment)
+    check_applies(source)
     weight = torch.nn.Parameter(torch.eye(3) + 0.1)
     optimizer = settings.optimizer([weight], settings.lr)
     schedule = settings.schedule(optimizer, settings.steps(len(pairs)))
@@ -206,7 +210,9 @@ def built(experiment: Experiment, url: str) -> dict[str, Any]:
         schedule.step()
     batches = [batch for epoch in (0, 1) for batch in pairs.batches(seed, epoch, settings.batch)]
     normalizers = experiment.normalization.of(pairs)
-    tested = [source.asked("test", n).first() for n in experiment.resolutions]
+    tested = [
+        source.samples("test", noise=None, resolution=n).first() for n in experiment.resolutions
+    ]
     return {
         "batches": [digest(b.a, b.u) for b in batches],
         "weights": (digest(pairs.weight), pairs.channels),

@@ -21,8 +21,9 @@ from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.report import write_report
 from pipelines.runs.comparison import read_comparison
+from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.measures import measures_of
-from pipelines.runs.run import evaluate_run, train
+from pipelines.runs.training import train
 from pipelines.studies.benchmark import BenchmarkRun
 
 CPU = torch.device("cpu")

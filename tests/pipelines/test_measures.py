@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data import Pairs
+from operators.data import Samples
 from pdegen.domains import Box, Cloud, Domain
 from pipelines.runs.measures import BANDS, MEASURES, measures_of
 
 ALWAYS = {"l1", "max", "mean", "energy"}
 
 
-def pairs_on(domain: Domain, u: torch.Tensor, a: torch.Tensor | None = None) -> Pairs:
+def pairs_on(domain: Domain, u: torch.Tensor, a: torch.Tensor | None = None) -> Samples:
     points = torch.from_numpy(domain.points)
     a = torch.zeros_like(u) if a is None else a
-    return Pairs(
+    return Samples.of(
         a=a, u=u, x=points, y=None, samples=np.arange(len(u)), domain=domain, source={}
     )  # fmt: skip
 
 
-def measured(pairs: Pairs, p: torch.Tensor) -> dict[str, torch.Tensor]:
+def measured(pairs: Samples, p: torch.Tensor) -> dict[str, torch.Tensor]:
     return measures_of(p, pairs.all, pairs)
 
 
@@ -169,7 +169,7 @@ def test_nothing_is_relative_to_zero() -> None:
 
 def test_a_cloud_has_what_needs_no_grid() -> None:
     u = torch.rand(2, 9, 1)
-    cloud = Pairs(
+    cloud = Samples.of(
         a=u, u=u, x=None, y=None, samples=np.arange(2), domain=Cloud((9,), 2), source={},
         own={"x": torch.rand(2, 9, 2)},
     )  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 import torch
 import xarray as xr
 
-from operators.data import Pairs, StreamedPairs
+from operators.data import Resident, Streamed
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped
@@ -21,8 +21,9 @@ from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
+from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.predict import predict
-from pipelines.runs.run import checked_operator, evaluate, evaluate_run, train
+from pipelines.runs.training import train
 from tests.pipelines.command import Outcome
 from tests.pipelines.conftest import CPU, SMALL, SMALL_DARCY
 from tests.pipelines.test_data import assert_same_inputs, by_target, read_as, stopping
@@ -73,11 +74,13 @@ def test_each_sample_is_told_the_level_of_its_noise(
     experiment: Experiment, url: str, reading: str
 ) -> None:
     source = Source(url, read_as(experiment, reading))
-    pairs = source.training(CPU)
-    assert type(pairs) is (Pairs if reading == "resident" else StreamedPairs)
+    pairs = source.samples("train", "training", device=CPU)
+    assert type(pairs.reader) is (Resident if reading == "resident" else Streamed)
     assert pairs.channels == (2, 1)
-    clean = by_target(Source(url, plain(experiment)).training(CPU).parts(16))
-    sigma = torch.from_numpy(source.deviation(source.streamed("train")))
+    clean = by_target(
+        Source(url, plain(experiment)).samples("train", "training", device=CPU).parts(16)
+    )
+    sigma = torch.from_numpy(source.deviation(source.stored("train")))
     seen = list[float]()
     for epoch in (0, 1):
         for target, a in by_target(pairs.batches(0, epoch, 4)).items():
@@ -98,7 +101,10 @@ def test_levels_are_the_same_in_memory_and_streamed(
     resident, streamed = (
         Source(url, read_as(experiment, reading, **changes)) for reading in ("resident", "streamed")
     )
-    one, other = resident.training(CPU), streamed.training(CPU)
+    one, other = (
+        resident.samples("train", "training", device=CPU),
+        streamed.samples("train", "training", device=CPU),
+    )
     for epoch in (0, 1):
         assert_same_inputs(
             by_target(one.batches(0, epoch, 4)), by_target(other.batches(0, epoch, 4))
@@ -107,7 +113,7 @@ def test_levels_are_the_same_in_memory_and_streamed(
     kept = [by_target(one.batches(0, epoch, 4)) for epoch in (0, 1)]
     same = all(torch.equal(kept[0][key], kept[1][key]) for key in kept[0])
     assert same == ("noise.fresh" in changes)
-    first, second = (source.tested("test", CPU) for source in (resident, streamed))
+    first, second = (source.samples("test", device=CPU) for source in (resident, streamed))
     assert_same_inputs(by_target(first.parts(4)), by_target(second.parts(4)))
     torch.testing.assert_close(other.one(2).a, next(other.parts(16)).a[2:3], rtol=0, atol=0)
 
@@ -115,9 +121,12 @@ def test_levels_are_the_same_in_memory_and_streamed(
 def test_validation_has_frozen_levels_that_differ_by_sample(
     experiment: Experiment, url: str
 ) -> None:
-    first, again = (Source(url, experiment).selection(CPU).first().a for _ in range(2))
+    first, again = (
+        Source(url, experiment).samples("validation", "selection", device=CPU).first().a
+        for _ in range(2)
+    )
     assert torch.equal(first, again)
-    levels = told(Source(url, experiment).noisy("validation").a)
+    levels = told(Source(url, experiment).samples("validation").resident().a)
     assert len(levels.unique()) == len(levels) == 4
 
 
@@ -126,38 +135,24 @@ def test_tested_at_a_level_all_samples_have_and_know_it(
     experiment: Experiment, url: str, level: float
 ) -> None:
     """Also beyond the range. The noise has the bits of a model that is not told."""
-    found = Source(url, experiment, at=level).noisy("test").a
-    alone = Source(url, experiment.at_level(level)).noisy("test").a
+    found = Source(url, experiment, at=level).samples("test").resident().a
+    alone = Source(url, experiment.at_level(level)).samples("test").resident().a
     assert torch.equal(found[..., :1], alone)
     np.testing.assert_allclose(told(found), np.sqrt(level / 0.1), rtol=1e-7)
 
 
 def test_samples_without_noise_are_told_so(experiment: Experiment, url: str) -> None:
     source = Source(url, experiment)
-    clean = source.clean("test").a
-    assert torch.equal(clean[..., :1], Source(url, plain(experiment)).clean("test").a)
+    clean = source.samples("test", noise=None).resident().a
+    assert torch.equal(
+        clean[..., :1], Source(url, plain(experiment)).samples("test", noise=None).resident().a
+    )
     assert not told(clean).any()
-    assert torch.equal(source.asked("test").first().a, clean[:1])
-    assert torch.equal(source.some("test", 2).a, clean[:2])
+    assert torch.equal(source.samples("test", noise=None).first().a, clean[:1])
+    assert torch.equal(source.samples("test", noise=None).rows(slice(2)).resident().a, clean[:2])
 
 
 # training and commands
-
-
-def test_training_begins_with_the_operator_that_is_not_told(
-    experiment: Experiment, url: str
-) -> None:
-    """The weights of one level, random numbers and all; none of the level counts yet."""
-    source = Source(url, experiment)
-    pairs = source.training(CPU)
-    told = checked_operator(experiment, pairs)
-    untold = checked_operator(plain(experiment), Source(url, plain(experiment)).training(CPU))
-    a = pairs.first().a
-    assert a[..., 1].all()
-    u, same = untold(a[..., :1], pairs.x, pairs.y), told(a, pairs.x, pairs.y)
-    torch.testing.assert_close(u, same, rtol=1e-5, atol=1e-6)  # float32
-    other = torch.cat([a[..., :1], -3 * a[..., 1:]], -1)
-    assert torch.equal(told(other, pairs.x, pairs.y), same)
 
 
 def test_training_learns_what_the_level_changes(url: str, trained: Path) -> None:

@@ -11,7 +11,7 @@ from operators.training.files import write, write_json
 from pipelines.reports.document import Report
 from pipelines.runs.comparison import COMPARISON
 from pipelines.runs.folder import Holding, RunError
-from pipelines.runs.run import train
+from pipelines.runs.training import train
 from tests.pipelines.test_run_files import experiment
 
 HELD = [COMPARISON, *(Holding(word, f"{word}.json") for word in ("study", "profile", "benchmark"))]

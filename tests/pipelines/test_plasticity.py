@@ -13,8 +13,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from operators.data import Map
-from operators.data.pairs import Pairs
+from operators.data import Map, Samples
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
@@ -25,9 +24,10 @@ from pipelines.reports.pictures import functions, near_of, plot_store
 from pipelines.reports.report import write_report
 from pipelines.reports.sheets import Above
 from pipelines.runs.data import Source
+from pipelines.runs.evaluation import evaluate_run, scored
 from pipelines.runs.measures import measures_of
-from pipelines.runs.run import evaluate_run, scored, train
 from pipelines.runs.score import Score
+from pipelines.runs.training import train
 from tests.once import once
 from tests.pipelines.conftest import CPU
 from tests.stores import with_attributes
@@ -67,7 +67,7 @@ def store(made: Path) -> str:
 class Scaled(torch.nn.Module):
     """Predicts the true displacements times a factor."""
 
-    def __init__(self, pairs: Pairs, by: float) -> None:
+    def __init__(self, pairs: Samples, by: float) -> None:
         super().__init__()
         self.values = by * pairs.u
 
@@ -82,12 +82,12 @@ def test_frames_after_the_first_are_learned_and_scored_by_frame(made: Path, stor
     assert [*score.channels][:2] == ["x, t = 0.1", "y, t = 0.1"]
     found = [*score.errors, *score.steps.values(), *score.channels.values()]
     assert all(math.isfinite(error) for error in found)
-    seen = Source(store, declared()).training(CPU)
+    seen = Source(store, declared()).samples("train", "training", device=CPU)
     assert (len(seen), seen.channels) == (4 * 3, (2, 2))
 
 
 def test_displacements_are_scored_alone_and_with_positions(store: str) -> None:
-    tested = Source(store, declared()).clean("test")
+    tested = Source(store, declared()).samples("test", noise=None).resident()
     found = measures_of(1.1 * tested.u, tested.all, tested, declared().learned)
     u = tested.u.double().numpy().reshape(2, 21, 7, 3, 2)
     x = np.stack(np.meshgrid(np.linspace(0, 50, 21), np.linspace(0, 15, 7), indexing="ij"), -1)
@@ -104,7 +104,7 @@ def test_displacements_are_scored_alone_and_with_positions(store: str) -> None:
 
 def test_times_that_training_sees_are_counted_after_those_that_are_skipped(store: str) -> None:
     some = declared().with_overrides({"task.frames": 3})
-    tested = Source(store, some).clean("test")
+    tested = Source(store, some).samples("test", noise=None).resident()
     by = torch.tensor([1.1, 1.2, 1.5]).repeat_interleave(2)
     found = measures_of(by * tested.u, tested.all, tested, some.learned)
     assert (found["seen"] > 0.1).all()
@@ -113,7 +113,11 @@ def test_times_that_training_sees_are_counted_after_those_that_are_skipped(store
 
 
 def test_a_frame_at_rest_has_no_relative_error_and_breaks_no_mean(store: str) -> None:
-    whole = Source(store, declared().with_overrides({"task.skip": 0})).clean("test")
+    whole = (
+        Source(store, declared().with_overrides({"task.skip": 0}))
+        .samples("test", noise=None)
+        .resident()
+    )
     assert not whole.u[..., :2].any()
     score = scored(Scaled(whole, 1.1), whole, Map())
     assert list(score.steps) == LATER

@@ -11,7 +11,8 @@ from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import load_experiment
-from pipelines.runs.run import evaluate, train
+from pipelines.runs.evaluation import evaluate
+from pipelines.runs.training import train
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")

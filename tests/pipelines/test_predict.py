@@ -113,7 +113,7 @@ def test_another_folder_is_not_replaced(store, tmp_path, capsys, monkeypatch):
 def test_several_targets_are_variables_of_their_own():
     grid = torch.arange(4)[:, None] / 4
     pairs = dataclasses.replace(
-        operators.data.Pairs(
+        operators.data.Samples.of(
             a=torch.zeros(3, 4, 1), u=torch.zeros(3, 4, 4), x=grid, y=None, samples=np.arange(3),
             domain=Box.periodic(4), source={"target": ["u", "v"]},
         ),

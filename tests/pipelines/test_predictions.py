@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from operators.data import Samples
+from operators.data import Samples, open_pairs
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.evaluate import predictions
 from pipelines.reports.report import write_report
+from pipelines.runs import data
 from pipelines.runs import finished as reading
 from pipelines.runs.data import Source
 from pipelines.runs.finished import read_finished
@@ -34,33 +36,32 @@ def test_a_report_predicts_nothing_and_reads_no_training_sample(
 ) -> None:
     run, store = copy
     before = (run / "report.html").read_text("utf-8")
-    streamed = Source.streamed
 
     def refused(*_: object) -> None:
         raise AssertionError
 
-    def other_than_train(self: Source, split: str, resolution: int | None = None) -> Samples:
+    def other_than_train(url: str, split: str, *rest: Any, **options: Any) -> Samples:
         assert split != "train"
-        return streamed(self, split, resolution)
+        return open_pairs(url, split, *rest, **options)
 
     monkeypatch.setattr(reading, "predictions", refused)
-    monkeypatch.setattr(Source, "streamed", other_than_train)
+    monkeypatch.setattr(data, "open_pairs", other_than_train)
     assert write_report(run, store, CPU).read_text("utf-8") == before
 
 
 def test_what_is_kept_is_what_the_checkpoint_predicts(finished: tuple[Path, str]) -> None:
     run, store = finished
     experiment = read_finished(run, store, CPU).experiment
-    pairs = Source(store, experiment).noisy("test")
+    pairs = Source(store, experiment).samples("test").resident()
     predictor, _ = load_checkpoint(run / "best.safetensors", build_operator)
     torch.testing.assert_close(
         load_file(run / PREDICTIONS)["values"], predictions(predictor, pairs), rtol=0, atol=0
     )
-    train = Source(store, experiment).clean("train")
+    train = Source(store, experiment).samples("train", noise=None).resident()
     torch.testing.assert_close(
         load_file(run / MEAN)["values"], train.u.double().mean(dim=0), rtol=1e-14, atol=1e-14
     )
-    streamed = Source(store, experiment).streamed("train")
+    streamed = Source(store, experiment).stored("train")
     torch.testing.assert_close(mean_target(streamed), mean_target(train), rtol=1e-14, atol=1e-14)
 
 
@@ -110,7 +111,11 @@ def test_predictions_of_other_noise_or_samples_are_not_taken(
 
     kept_predictions(tmp_path, checkpoint, pairs, make(1.0))
     of_test = kept_predictions(tmp_path, checkpoint, pairs, make(2.0))
-    other = Source(store, read_finished(run, store, CPU).experiment).clean("validation")
+    other = (
+        Source(store, read_finished(run, store, CPU).experiment)
+        .samples("validation", noise=None)
+        .resident()
+    )
     of_validation = kept_predictions(tmp_path, checkpoint, other, make(3.0))
     assert float(of_test.max()) == 1.0
     assert float(of_validation.max()) == 3.0

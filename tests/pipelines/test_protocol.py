@@ -13,8 +13,9 @@ import xarray as xr
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from pipelines.declared.experiment import load_experiment
-from pipelines.runs.run import evaluate, train
+from pipelines.runs.evaluation import evaluate
 from pipelines.runs.score import Score
+from pipelines.runs.training import train
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from operators.data.variables import averaging_weights
+from operators.data.subsample import averaging_weights
 from operators.models.galerkin import GalerkinTransformer
 from pdegen.domains import CellGrid
 from pdegen.sampling.gaussian import SquareGaussianField

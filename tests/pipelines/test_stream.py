@@ -15,7 +15,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from operators.data import Batch, Pairs, Passes, read_pairs
+from operators.data import Batch, Samples, read_pairs
 from operators.training.fit import Stopped
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.problem import Burgers
@@ -25,8 +25,10 @@ from pdegen.numerics.failure import SolveError
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source
-from pipelines.runs.run import evaluate, train
-from pipelines.runs.stream import SolvedPairs, first_number, solved_pairs
+from pipelines.runs.evaluation import evaluate
+from pipelines.runs.keys import experiment_key
+from pipelines.runs.stream import SolvedAhead, first_number, solved_pairs
+from pipelines.runs.training import train
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, DARCY_DATA, DATA, SMALL, SMALL_DARCY
 
@@ -59,8 +61,8 @@ def inverse_store(inverse: Experiment, tmp_path_factory: pytest.TempPathFactory)
     return generate(inverse.data.load_recipe(), str(place), workers=1).url
 
 
-def of(experiment: Experiment, samples: int = 24, **changes: Any) -> SolvedPairs:
-    return replace(solved_pairs(experiment, samples, CPU), **changes)
+def of(experiment: Experiment, samples: int = 24, **changes: Any) -> Samples:
+    return solved_pairs(experiment, samples, CPU).read_with(**changes)
 
 
 def keys(batches: Iterable[Batch]) -> list[list[bytes]]:
@@ -116,10 +118,10 @@ def test_functions_are_those_that_a_store_of_the_samples_gives(
     assert (solved.y is None) == (stored.y is None) == (target is None)
     assert torch.equal(solved.target_points, stored.target_points)
     assert (solved.grid, solved.channels) == (stored.grid, stored.channels)
-    solved = replace(solved, samples=np.arange(24))  # those of the store
+    solved = solved.read_with(samples=np.arange(24))  # those of the store
     for one, other in ((solved.inputs, stored.a), (solved.targets, stored.u)):
         assert torch.equal(torch.cat(list(one)), other)
-    on_device = replace(solved, on="cpu")
+    on_device = solved.read_with(on="cpu")
     # other solver, same problem: up to its tolerance of 1e-8, in float32
     torch.testing.assert_close(torch.cat(list(on_device.inputs)), stored.a, rtol=1e-5, atol=1e-8)
     torch.testing.assert_close(torch.cat(list(on_device.targets)), stored.u)
@@ -130,7 +132,7 @@ def test_times_are_channels(trajectories: str) -> None:
     experiment = Experiment.on_store(trajectories, "galerkin-transformer").with_overrides(
         {**STREAM, "data.stream.overrides.times": [0.05, 0.1, 0.15]}
     )
-    solved = replace(of(experiment), samples=np.arange(24))
+    solved = of(experiment).read_with(samples=np.arange(24))
     assert solved.channels == (1, 3)
     stored = read_pairs(trajectories, (0, 24))
     assert torch.equal(torch.cat(list(solved.targets)), stored.u)
@@ -211,8 +213,8 @@ def test_noise_is_that_of_the_store_and_new_for_every_sample(
     inverse: Experiment, inverse_store: str
 ) -> None:
     source, clean = Source(inverse_store, inverse), of(inverse, samples=16)
-    noisy = source.training(CPU)
-    assert isinstance(noisy, SolvedPairs)
+    noisy = source.samples("train", "training", device=CPU)
+    assert isinstance(noisy.reader, SolvedAhead)
     assert len(noisy) == 16  # as many as the training split
     sigma = source.deviation(noisy)
     drawn = []
@@ -236,7 +238,9 @@ def test_published_noise_goes_by_the_place_in_the_stream(
 ) -> None:
     published = inverse.with_overrides({"noise.kind": "published"})
     source, clean = Source(inverse_store, published), of(inverse, samples=16)
-    a, b = (next(p.batches(0, 1, 8)).a for p in (source.training(CPU), clean))
+    a, b = (
+        next(p.batches(0, 1, 8)).a for p in (source.samples("train", "training", device=CPU), clean)
+    )
     sigma, model = source.deviation(clean), published.noise and published.noise.build()
     assert model
     assert published.noise
@@ -248,9 +252,9 @@ def test_samples_of_a_stream_are_told_the_level_of_their_noise(
     inverse: Experiment, inverse_store: str
 ) -> None:
     source = Source(inverse_store, inverse.with_overrides({"noise.level": [0.0, 0.1]}))
-    noisy, clean = source.training(CPU), of(inverse, samples=16)
+    noisy, clean = source.samples("train", "training", device=CPU), of(inverse, samples=16)
     assert noisy.channels == (2, 1)
-    sigma, told = source.deviation(source.streamed("train")), list[float]()
+    sigma, told = source.deviation(source.stored("train")), list[float]()
     for one, other in zip(noisy.batches(0, 1, 8), clean.batches(0, 1, 8), strict=True):
         noise = (one.a[..., 0] - other.a[..., 0]).double().numpy() / sigma
         s = one.a[:, 0, 0, 1].double().numpy()
@@ -296,7 +300,9 @@ def test_what_was_streamed_is_recorded_and_evaluated(
     assert declared["data"]["selection"]["content"]
     assert declared["reading"] == "solved as they are needed, 24 new ones an epoch"
     score = evaluate(tmp_path / "run/best.safetensors", store, CPU, split="test")
-    assert len(score.errors) == len(Source(store, experiment).clean("test"))
+    assert len(score.errors) == len(
+        Source(store, experiment).samples("test", noise=None).resident()
+    )
 
 
 def test_a_run_of_another_stream_is_not_resumed(
@@ -314,13 +320,13 @@ def test_a_run_of_another_stream_is_not_resumed(
 def test_a_subset_is_the_first_training_samples(store: str) -> None:
     experiment = load_experiment("burgers-quick").with_overrides({**SMALL, "data.samples": 5})
     source = Source(store, experiment)
-    assert source.training(CPU).samples.tolist() == [0, 1, 2, 3, 4]
-    assert len(source.clean("test")) == len(
-        Source(store, load_experiment("burgers-quick")).streamed("test", 16)
+    assert source.samples("train", "training", device=CPU).samples.tolist() == [0, 1, 2, 3, 4]
+    assert len(source.samples("test", noise=None).resident()) == len(
+        Source(store, load_experiment("burgers-quick")).stored("test", 16)
     )
     wanted = experiment.with_overrides({"data.samples": 50})
     with pytest.raises(SchemaError, match=r"data.samples: .* has 20, got 50"):
-        Source(store, wanted).training(CPU)
+        Source(store, wanted).samples("train", "training", device=CPU)
 
 
 def test_noise_of_tests_does_not_depend_on_the_subset(
@@ -330,7 +336,7 @@ def test_noise_of_tests_does_not_depend_on_the_subset(
         {**SMALL_DARCY, "data.target_resolution": 5, "noise.level": 0.1}
     )
     experiments = (stored, stored.with_overrides({"data.samples": 8}), inverse)
-    whole, *others = (Source(inverse_store, e).noisy("test").a for e in experiments)
+    whole, *others = (Source(inverse_store, e).samples("test").resident().a for e in experiments)
     assert all(torch.equal(whole, other) for other in others)
 
 
@@ -341,10 +347,12 @@ def test_epochs_of_any_length_go_on_where_the_one_before_ended(
 ) -> None:
     changes = {**SMALL, "data.reading": reading, "training.batch": 3}
     experiment = load_experiment("burgers-quick").with_overrides(changes)
-    passes = Source(store, experiment.with_overrides({"data.epoch_samples": length})).training(CPU)
-    assert isinstance(passes, Passes)
+    passes = Source(store, experiment.with_overrides({"data.epoch_samples": length})).samples(
+        "train", "training", device=CPU
+    )
+    assert passes.length
     assert len(passes) == length
-    pairs = Source(store, experiment).training(CPU)
+    pairs = Source(store, experiment).samples("train", "training", device=CPU)
     assert len(pairs) % 3  # the last samples of a pass are left out
     wanted = [key for number in range(12) for key in keys(pairs.batches(0, number, 3))]
     found = [keys(passes.batches(0, epoch, 3)) for epoch in range(3)]
@@ -357,10 +365,9 @@ def test_epochs_of_any_length_go_on_where_the_one_before_ended(
 
 def test_passes_are_the_samples_that_they_are_of(store: str) -> None:
     experiment = load_experiment("burgers-quick").with_overrides({**SMALL, "data.epoch_samples": 8})
-    passes = Source(store, experiment).training(CPU).to("cpu")
-    assert isinstance(passes, Passes)
-    pairs = passes.pairs
-    assert isinstance(pairs, Pairs)
+    passes = Source(store, experiment).samples("train", "training", device=CPU).to("cpu")
+    assert passes.length
+    pairs = replace(passes, length=None)
     assert torch.equal(passes.inputs, pairs.a)  # type: ignore[arg-type]
     assert torch.equal(passes.targets, pairs.u)  # type: ignore[arg-type]
     assert passes.channels == (1, 1)
@@ -381,7 +388,21 @@ def test_training_in_short_epochs_is_resumed_to_the_same_bits(store: str, tmp_pa
     assert history(tmp_path / "run") == history(tmp_path / "whole")
     best = tmp_path / "run/best.safetensors"
     predictor_scores = evaluate(best, store, CPU).errors
-    assert len(predictor_scores) == len(Source(store, experiment).clean("test"))
+    assert len(predictor_scores) == len(
+        Source(store, experiment).samples("test", noise=None).resident()
+    )
+
+
+def test_what_is_kept_of_another_stream_is_stale(
+    experiment: Experiment, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a file of the same name holds another recipe."""
+    stream = experiment.data.stream
+    assert stream is not None
+    key, other = experiment_key(experiment, store), stream.load_recipe().with_overrides({"seed": 7})
+    assert experiment_key(experiment, store) == key
+    monkeypatch.setattr(type(stream), "load_recipe", lambda self: other)
+    assert experiment_key(experiment, store) != key
 
 
 # what is refused
@@ -439,7 +460,7 @@ def test_a_solver_that_cannot_use_the_device_is_refused(inverse: Experiment) -> 
 def test_samples_are_solved_on_one_thread(
     inverse: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem, seen = type(solved_pairs(inverse, 4, CPU).recipe.problem), list[int]()
+    problem, seen = type(inverse.data.load_recipe().problem), list[int]()
     solve = problem.solve
 
     def watched(*args: Any) -> Any:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from operators.data import Pairs, Samples
+from operators.data import Samples
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped, read_history
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment
 from pipelines.runs.data import Source
-from pipelines.runs.run import evaluate, evaluate_run, train
-from pipelines.runs.stream import SolvedPairs
+from pipelines.runs.evaluation import evaluate, evaluate_run
+from pipelines.runs.stream import SolvedAhead
+from pipelines.runs.training import train
 from tests.pipelines.conftest import CPU
 from tests.pipelines.test_stream import STREAM
 
@@ -58,16 +58,16 @@ def test_resident_and_streamed_samples_give_the_same_examples(trajectories: str,
         Source(trajectories, declared(trajectories, kind, reading=reading))
         for reading in ("resident", "streamed")
     )
-    train = [source.training(CPU) for source in (resident, streamed)]
+    train = [source.samples("train", "training", device=CPU) for source in (resident, streamed)]
     assert train[0].channels == train[1].channels == CHANNELS[kind]
     assert examples(train[0]) == examples(train[1])
     epochs = [sorted(examples(pairs, 1)) for pairs in train]
     assert epochs[0] == epochs[1]
     assert len(set(epochs[0])) == len(train[0]) == len(train[1])
-    tested = [source.tested("test", CPU) for source in (resident, streamed)]
-    assert isinstance(tested[0], Pairs)
+    tested = [source.samples("test", device=CPU) for source in (resident, streamed)]
+    assert isinstance(tested[0], Samples)
     assert examples(tested[0]) == examples(tested[1])
-    assert len(tested[0]) == len(resident.streamed("test"))
+    assert len(tested[0]) == len(resident.stored("test"))
 
 
 @pytest.mark.parametrize("kind", TASKS)
@@ -75,12 +75,12 @@ def test_solved_samples_give_the_examples_of_the_stored_ones(trajectories: str, 
     overrides = {**STREAM, "data.stream.overrides.times": [0.05, 0.1, 0.15]}
     experiment = declared(trajectories, kind).with_overrides(overrides)
     source = Source(trajectories, experiment)
-    train = source.training(CPU)
-    stored = source.streamed("train")
-    solved = source._solved(CPU)
-    assert isinstance(solved, SolvedPairs)
+    train = source.samples("train", "training", device=CPU)
+    stored = source.stored("train")
+    solved = source._solved(stored, CPU)
+    assert isinstance(solved.reader, SolvedAhead)
     learned = experiment.learned
-    same = learned.training(replace(solved, samples=stored.samples))
+    same = learned.training(solved.read_with(samples=stored.samples))
     assert examples(same) == examples(learned.training(stored))
     epochs = [sorted(examples(train, epoch)) for epoch in (0, 0, 1)]
     assert epochs[0] == epochs[1]
@@ -104,7 +104,7 @@ def test_a_task_is_trained_resumed_and_evaluated_by_step(
             for n in ("whole", "run")]  # fmt: skip
     assert all(torch.equal(bits[0][name], bits[1][name]) for name in bits[0])
     (score,) = evaluate_run(experiment, trajectories, tmp_path / "run", CPU)["results"]
-    times = Source(trajectories, experiment).streamed("test").target_channels
+    times = Source(trajectories, experiment).stored("test").target_channels
     steps = [c.name for c in times][0 if kind == "time" else 1 :]
     assert list(score["channels"]) == steps
     kept = json.loads((tmp_path / "run/scores.json").read_text())["results"][0]

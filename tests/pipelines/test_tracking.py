@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from operators.training import fit as fitting
+from operators.training.files import read_json
 from operators.training.fit import read_history
 from pipelines.declared.experiment import load_experiment
-from pipelines.runs import run as runs
+from pipelines.runs import training as runs
 from pipelines.runs.tracked import track_results
 from pipelines.tracking import mlflow
 from pipelines.tracking.following import trackers
@@ -209,7 +210,7 @@ def test_a_run_that_is_replaced_is_another_one(store, words, tmp_path):
 def test_mlflow_has_the_experiment_the_digests_the_scores_and_the_report(finished, words, tmp_path):
     run, store = finished
     folder = shutil.copytree(run, tmp_path / "run")
-    scores = runs.read_json(folder / "scores.json")
+    scores = read_json(folder / "scores.json")
     for _ in range(2):  # no step twice
         results = scores["results"]
         track_results(trackers(words), folder, store, results, scores["provenance"])

@@ -11,7 +11,8 @@ from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import load_experiment
-from pipelines.runs.run import RunError, train
+from pipelines.runs.folder import RunError
+from pipelines.runs.training import train
 from tests.pipelines.conftest import SMALL
 
 CPU = torch.device("cpu")

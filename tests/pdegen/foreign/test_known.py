@@ -334,8 +334,8 @@ def test_unit_cells_have_the_roles_of_the_recipe(tmp_path):
     assert store.attributes["domain"] == Cloud((36,), 2).attributes()
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])
-    np.testing.assert_array_equal(pairs.own["x"], pairs.inputs)
-    assert pairs.own["parameters"].shape == (8, 52)
+    np.testing.assert_array_equal(pairs.all.own["x"], pairs.inputs)
+    assert pairs.all.own["parameters"].shape == (8, 52)
 
 
 def test_unit_cells_are_known_without_radius_and_numbers(tmp_path):
@@ -381,7 +381,7 @@ def test_pipes_have_the_roles_of_the_recipe(tmp_path):
     assert store.attributes["domain"] == Curvilinear((17, 9), 2).attributes()
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])
-    np.testing.assert_array_equal(pairs.own["x"], pairs.inputs)
+    np.testing.assert_array_equal(pairs.all.own["x"], pairs.inputs)
     assert pairs.u.shape[:3] == (3, 17, 9)
 
 
@@ -496,7 +496,7 @@ def test_sections_have_the_roles_of_the_recipe(tmp_path):
     assert (physics.drawing, physics.near) == (problem.physics().drawing, problem.physics().near)
     assert faults(store) == []
     pairs = read_pairs(store.url, "train", input=["x", "y"])
-    np.testing.assert_array_equal(pairs.own["x"], pairs.inputs)
+    np.testing.assert_array_equal(pairs.all.own["x"], pairs.inputs)
 
 
 def test_splits_of_sections_are_the_published_ones_with_a_validation(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from operators.training.fit import Stopped
 from pipelines.declared.experiment import Experiment
 from pipelines.reports.noise_report import write_noise_report
-from pipelines.runs.run import RunError
+from pipelines.runs.folder import RunError
 from pipelines.studies import runner
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell

@@ -76,17 +76,17 @@ def test_trainings_differ_by_seed_and_level(finished):
 
 
 def test_test_noise_is_the_same_for_every_model_and_not_that_of_training(finished):
-    clean = finished.source.clean("test").a
+    clean = finished.source.samples("test", noise=None).resident().a
     xi = (finished.test_pairs(0.1).a - clean) / 0.1
     half = (finished.test_pairs(0.05).a - clean) / 0.05  # the same noise scaled
     assert torch.allclose(half, xi, atol=1e-6 * float(clean.std()) / 0.05)
-    train = finished.source.noisy("train", noise=finished.noise(0.1))
-    xi_train = (train.a - finished.source.clean("train").a) / 0.1
+    train = finished.source.samples("train", noise=finished.noise(0.1)).resident()
+    xi_train = (train.a - finished.source.samples("train", noise=None).resident().a) / 0.1
     assert not torch.allclose(xi_train[: len(xi)], xi, rtol=0.1)
 
 
 def test_the_constant_is_the_mean_of_the_training_targets(finished):
-    mean = float(finished.source.clean("train").u.double().mean())
+    mean = float(finished.source.samples("train", noise=None).resident().u.double().mean())
     for level in finished.test_levels:
         row = finished.row(Cell("constant", at=level), HOW)
         assert row.errors == pytest.approx(relative_errors(mean, finished.truth))
@@ -201,7 +201,10 @@ def test_other_noise_than_all_are_told(experiment, store, tmp_path):
     write_noise_report(study, CPU)
     same, part = replace(study, test_kind=None), Cell(MAP, at=0.1)
     assert np.array_equal(study.data(part).deviation, same.data(part).deviation)
-    eta = study.data(part).values - study.source.clean("test").a[:1, ..., 0].double().numpy()
+    eta = (
+        study.data(part).values
+        - study.source.samples("test", noise=None).resident().a[:1, ..., 0].double().numpy()
+    )
     next_to = np.mean(eta[:, 1:] * eta[:, :-1]) / np.mean(eta**2)
     assert next_to > 0.5  # independent noise has 0
     trained = json.loads((study.training(Cell(0.1)).folder / "run.json").read_text())
@@ -222,7 +225,7 @@ def test_every_kind_of_noise_is_inverted(experiment, store, tmp_path, kind):
     overrides |= {"noise.fraction": 0.5} if kind == "sensors" else {}
     study = a_study(experiment.with_overrides(overrides), store, tmp_path / "s", (level,), (level,))
     data, constant = study.data(Cell(MAP, at=level)), study.truth.mean()
-    clean = study.source.clean("test").a[:2, ..., 0].double().numpy()
+    clean = study.source.samples("test", noise=None).resident().a[:2, ..., 0].double().numpy()
     seen = study.inversions.setting.seen
     assert (seen is not None) == (kind == "sensors")
     if seen is not None:

@@ -1,0 +1,93 @@
+"""How to train: the loss, the optimizer, and its schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from operators.training.step import Augmentation, Loss
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter], float], torch.optim.Optimizer]
+
+
+def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """Adam with its default constants, all parameters in one pass."""
+    return torch.optim.Adam(parameters, lr=lr, fused=True)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    Args:
+        loss: (prediction, target, input) -> scalar, in physical units.
+        epochs: Passes over the training samples.
+        batch: Samples in a step; the last incomplete batch of an epoch is dropped.
+        optimizer: Makes the optimizer from parameters and learning rate.
+        lr: Peak learning rate of the 1cycle schedule (Smith and Topin 2019): from lr/div by a
+            cosine up to lr and down to lr/(div final_div).
+        cycle_momentum: Let β₁ go 0.95 -> 0.85 -> 0.95 meanwhile, as published.
+        warmup: Share of the steps before the peak.
+        div, final_div: See `lr`.
+        clip: Largest norm of the gradient.
+        seed: Seed of order, augmentation and dropout: all are functions of (seed, step).
+        augment: Acts on each batch; None for none.
+        average: Decay of an exponential moving average of the weights, which is then what is
+            evaluated and saved; 0 for none.
+    """
+
+    loss: Loss
+    epochs: int = 100
+    batch: int = 8
+    optimizer: MakeOptimizer = adam
+    lr: float = 1e-3
+    cycle_momentum: bool = True
+    warmup: float = 0.3
+    div: float = 1e4
+    final_div: float = 1e4
+    clip: float = 0.999
+    seed: int = 0
+    augment: Augmentation | None = None
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1:
+            raise ValueError(f"need epochs, batch >= 1, got {self.epochs}, {self.batch}")
+        if not (self.lr > 0 and 0 < self.warmup < 1 and self.clip > 0 and 0 <= self.average < 1):
+            raise ValueError(
+                "need lr > 0, 0 < warmup < 1, clip > 0, 0 <= average < 1, got "
+                f"{self.lr}, {self.warmup}, {self.clip}, {self.average}"
+            )
+
+    def steps(self, samples: int) -> int:
+        """Steps of a training on so many samples.
+
+        Raises:
+            ValueError: If there are none, or the schedule does not exist for them.
+        """
+        if self.batch > samples:
+            raise ValueError(f"batch {self.batch} is larger than the {samples} samples to train")
+        steps = samples // self.batch * self.epochs
+        if self.warmup * steps == 1:  # PyTorch divides by the length of the rise, steps - 1
+            raise ValueError(
+                f"warmup {self.warmup} is one of {steps} steps: the learning rate cannot rise "
+                "within one step, use another warmup or more epochs"
+            )
+        return steps
+
+    def schedule(
+        self, optimizer: torch.optim.Optimizer, steps: int
+    ) -> torch.optim.lr_scheduler.OneCycleLR:
+        """The learning rate over so many steps."""
+        return torch.optim.lr_scheduler.OneCycleLR(
+            optimizer,
+            self.lr,
+            total_steps=steps,
+            pct_start=self.warmup,
+            cycle_momentum=self.cycle_momentum,
+            div_factor=self.div,
+            final_div_factor=self.final_div,
+        )

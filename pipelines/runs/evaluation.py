@@ -1,0 +1,192 @@
+"""Scores of checkpoints on a split of a store, and of a whole run."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import pdegen
+from operators.data import Batch, Samples, Task
+from operators.registry import build_operator
+from operators.training.checkpoint import (
+    CONFIG,
+    CheckpointError,
+    check_fit,
+    load_checkpoint,
+    model_file,
+)
+from operators.training.evaluate import errors_of, scores
+from operators.training.files import read_json, write_json
+from operators.training.fit import read_history
+from operators.transforms import Predictor
+from pdegen.software import here, processor, versions
+from pdegen.store.reading import open_sealed
+from pipelines.declared.experiment import Experiment
+from pipelines.runs.baselines import trivial
+from pipelines.runs.checks import operator_description
+from pipelines.runs.data import Source
+from pipelines.runs.measures import measures_of
+from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions
+from pipelines.runs.score import Score, channel_parts
+
+
+def opened(
+    checkpoint: Path, store: str, device: torch.device, split: str, resolution: int | None,
+    level: float | None, told: float | None = None,
+) -> tuple[Predictor, dict[str, Any], Samples]:  # fmt: skip
+    """The predictor of a checkpoint, its description, and the samples to evaluate it on.
+
+    Raises:
+        CheckpointError, DataError, SchemaError: See `evaluate`.
+    """
+    if (checkpoint / CONFIG).is_file():
+        checkpoint = model_file(checkpoint)
+    if checkpoint.is_dir():
+        there = [path for path in (checkpoint / f"{name}.safetensors" for name in ("best", "last"))
+                 if path.is_file()]  # fmt: skip
+        hint = f"name its checkpoint, {there[0]}" if there else "it has no checkpoint"
+        raise CheckpointError(f"{checkpoint} is a folder: {hint}")
+    predictor, description = load_checkpoint(checkpoint, build_operator)
+    absent = {"experiment", "epoch"} - description.keys()
+    if absent:
+        raise CheckpointError(f"{checkpoint} is not of an experiment: it has no {min(absent)}")
+    experiment = Experiment.parse(description["experiment"], str(checkpoint))
+    source = Source(store, experiment, at=level, told=told)
+    pairs = source.samples(split, resolution=resolution or source.stored_resolution, device=device)
+    check_fit(predictor, pairs)
+    return predictor, description, pairs
+
+
+def evaluate(
+    checkpoint: Path,
+    store: str,
+    device: torch.device,
+    *,
+    split: str = "test",
+    resolution: int | None = None,
+    level: float | None = None,
+    told: float | None = None,
+    keep_in: Path | None = None,
+) -> Score:
+    """Scores of a checkpoint on a split of a store, at the noise level of its experiment or
+    another; predictions are kept in the folder `keep_in`, unless they are too large.
+
+    An operator that takes the level is told the true one, or `told`.
+
+    Raises:
+        SchemaError: If a level is impossible, or told to an operator that does not take it.
+        CheckpointError: If it is none, or of data with other channels.
+        DataError: If the store cannot be read as asked.
+    """
+    predictor, description, pairs = opened(
+        checkpoint, store, device, split, resolution, level, told
+    )
+    found: list[Tensor] = []
+
+    def keep(p: Tensor) -> None:
+        if keep_in is not None and len(pairs) * p[0].nbytes <= KEPT_BYTES:
+            found.append(p.cpu())
+
+    try:
+        score = scored(predictor.to(device), pairs, predictor.task, keep)
+    except ValueError as error:  # such as a grid too coarse for the modes
+        raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
+    if keep_in is not None and found:
+        kept_predictions(keep_in, checkpoint, pairs, lambda: torch.cat(found))
+    return replace(score, checkpoint=checkpoint.stem, epoch=description["epoch"], split=split)
+
+
+def scored(
+    predictor: nn.Module,
+    pairs: Samples,
+    task: Task,
+    keep: Callable[[Tensor], None] = lambda p: None,
+) -> Score:
+    """Scores of what predicts; `keep` is given all predictions."""
+    parts, found = channel_parts(pairs.target_channels), dict[str, list[Tensor]]()
+
+    def measure(p: Tensor, batch: Batch) -> None:
+        keep(p)
+        of_parts = {
+            f"of {what}": errors_of(p, batch, pairs, parts=len(names))
+            for what, names in parts.items()
+        }
+        for what, errors in (of_parts | measures_of(p, batch, pairs, task)).items():
+            found.setdefault(what, []).append(errors.cpu())
+
+    start = time.perf_counter()
+    errors = scores(predictor, pairs, keep=measure)
+    seconds, every = time.perf_counter() - start, {k: torch.cat(v) for k, v in found.items()}
+    means = {what: every.pop(f"of {what}").nanmean(dim=0).tolist() for what in parts}
+    return Score(
+        checkpoint="", epoch=0, split="test", resolution=pairs.source["resolution"],
+        samples=tuple(pairs.samples.tolist()), errors=tuple(errors.tolist()), seconds=seconds,
+        measures={name: tuple(values.tolist()) for name, values in every.items()},
+        **{
+            what: {name: v for name, v in zip(names, means[what], strict=True) if not isnan(v)}
+            for what, names in parts.items()
+        },
+    )  # fmt: skip
+
+
+def trivial_scores(
+    experiment: Experiment, store: str, folder: Path, device: torch.device
+) -> list[Score]:
+    """Scores on the test split, at the resolution of training, of what does not learn."""
+    source = Source(store, experiment)
+    pairs = source.samples("test", device=device)
+    mean = kept_mean(folder, source).to(device)
+    return [
+        replace(scored(predictor, pairs, source.task), checkpoint=name)
+        for name, predictor in trivial(experiment, open_sealed(store), pairs, mean).items()
+    ]
+
+
+def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
+    """Scores of the reported checkpoints on the test split at all resolutions, in scores.json."""
+    grid, (first, *_) = experiment.data.resolution, experiment.training.reported
+    results = [
+        evaluate(
+            folder / f"{name}.safetensors", store, device, resolution=resolution,
+            keep_in=folder if (name, resolution) == (first, grid) else None,
+        ).summary()
+        for name in experiment.training.reported
+        for resolution in experiment.resolutions
+    ]  # fmt: skip
+    pairs = Source(store, experiment).samples("test", noise=None)
+    history = read_history(folder)
+    summary = {
+        "experiment": experiment.model_dump(mode="json"),
+        "protocol": experiment.training.protocol,
+        "data": pairs.source,
+        "reading": read_json(folder / "run.json")["reading"],
+        "parameters": build_operator(operator_description(experiment, pairs)).parameter_count,
+        "training_seconds": sum(epoch.seconds for epoch in history),
+        "provenance": provenance(device),
+        "results": results,
+        "trivial": [s.summary() for s in trivial_scores(experiment, store, folder, device)],
+    }
+    write_json(folder / "scores.json", summary)
+    return summary
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Software and hardware of a run."""
+    name = torch.cuda.get_device_name() if device.type == "cuda" else processor()
+    return {
+        "pdegen": pdegen.__version__,
+        "python": platform.python_version(),
+        **versions("torch", "numpy", "zarr"),
+        **(versions("triton") if device.type == "cuda" else {}),
+        **here(),
+        "device": f"{device.type} ({name})",
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,210 @@
+"""Train an experiment on a store, in the folder of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+
+from operators.base import Operator
+from operators.data import Samples
+from operators.training.checkpoint import CheckpointError
+from operators.training.files import BusyError, held
+from operators.training.fit import Epoch, fit
+from operators.training.ranks import ALONE, Ranks
+from operators.training.start import StartError, start_from
+from operators.training.step import Acceleration
+from operators.transforms import Extent, Predictor
+from pdegen.owned import note_part
+from pdegen.schema import SchemaError
+from pipelines.declared.experiment import Experiment
+from pipelines.runs.checks import (
+    boundary_of,
+    check_applies,
+    check_resolutions,
+    check_scores,
+    check_symmetries,
+    checked_operator,
+    operator_description,
+)
+from pipelines.runs.data import Source
+from pipelines.runs.evaluation import provenance
+from pipelines.runs.folder import InUseError, RunError, check_folder
+from pipelines.runs.predictions import kept_mean
+from pipelines.runs.run_folder import (
+    check_place,
+    check_run_room,
+    claim_run,
+    declared_in,
+    in_use,
+    remove_run,
+)
+from pipelines.runs.tracked import Saved, tracked
+from pipelines.tracking.following import Following
+from pipelines.tracking.tracker import Tracker
+
+
+def train(
+    experiment: Experiment,
+    store: str,
+    folder: Path,
+    device: torch.device,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    acceleration: Acceleration | None = None,
+    ranks: Ranks = ALONE,
+    on_reading: Callable[[str], None] = lambda reading: None,
+    on_start: Callable[[str], None] = lambda how: None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    stop: Callable[[], bool] = lambda: False,
+    track: Sequence[Tracker] = (),
+) -> list[Epoch]:
+    """Train an experiment on a store; leaves its checkpoints and history in the folder.
+
+    Args:
+        experiment, store, folder, device: What to train, on what, where to, and by what.
+        resume, overwrite: Go on with what is in the folder, or replace it.
+        on_reading: Called once with how the training samples are read.
+        acceleration: How steps are run; by default what is fastest on the device.
+        ranks, on_start, on_epoch, stop: As of `operators.training.fit.fit`.
+        track: Where else the epochs are to be seen; history.csv has them always.
+
+    Raises:
+        RunError: If the folder holds a run already, or another one than is to be resumed.
+        DataError: If the store cannot be read as asked.
+        SchemaError: If the model or the batch does not fit the data; nothing is written.
+    """
+    acceleration = acceleration or Acceleration.chosen(device)
+    source = Source(store, _as_before(experiment, folder) if resume else experiment)
+    pairs = source.samples("train", "training", device=device)
+    selection = source.samples(experiment.training.selection_split, "selection", device=device)
+    settings = experiment.training.settings()
+    if settings.batch % ranks.count:
+        raise SchemaError(
+            f"batch {settings.batch} does not divide among the {ranks.count} processes"
+        )
+    declared = _declaration(experiment, pairs, selection, acceleration, ranks)
+    operator = checked_operator(experiment, pairs)
+    if experiment.training.start is not None:
+        declared["start"] = _started(operator, experiment.training.start)
+    check_symmetries(source, settings.augment)
+    if not resume:  # one that is continued began when nothing was said of it
+        check_applies(source)
+    check_scores(source)
+    predictor = _predictor(experiment, source, pairs, operator).to(device)
+    check_resolutions(experiment, source, predictor)
+    try:
+        predictor.adapt(pairs)
+    except ValueError as error:
+        raise SchemaError(f"model {experiment.model.name}: {error}") from None
+    model = operator_description(experiment, pairs)
+    description = {"operator": model, **declared, "parameters": operator.parameter_count}
+    if ranks.first:  # which alone writes
+        check_place(folder, resume, overwrite)
+        check_run_room(folder, predictor, settings)
+    try:
+        with held(folder) if ranks.first else nullcontext():
+            begun = ranks.first and claim_run(folder, declared, store, resume, overwrite)
+            resume = ranks.any(begun)
+            if ranks.first and experiment.data.stream is None:
+                kept_mean(folder, source)
+            on_reading(pairs.reading)
+            following = None
+            if ranks.first and track:
+                run = tracked(folder, declared, store, provenance(device))
+                following = Following(track, run)
+            with Saved(folder, following) as on_saved:
+                return fit(
+                    predictor, pairs, selection, settings, folder, description,
+                    resume=resume, acceleration=acceleration, ranks=ranks, on_start=on_start,
+                    on_epoch=on_epoch, on_saved=on_saved, stop=stop,
+                )  # fmt: skip
+    except BusyError as error:
+        raise in_use(error) from None
+    except CheckpointError as error:
+        raise RunError(f"{error}: train again by --overwrite") from None
+
+
+def _declaration(
+    experiment: Experiment,
+    pairs: Samples,
+    selection: Samples,
+    acceleration: Acceleration,
+    ranks: Ranks,
+) -> dict[str, object]:
+    """What run.json says of a training: one that is resumed must be of the same."""
+    data = _identity(pairs)
+    if experiment.data.stream is not None:
+        data["selection"] = _identity(selection)
+    return {
+        "experiment": experiment.model_dump(mode="json"),
+        "data": data,
+        "reading": pairs.reading,
+        "precision": acceleration.precision,
+        "compiled": "tuned" if acceleration.tuned else acceleration.compiled,
+        "processes": ranks.count,
+    }
+
+
+def _identity(pairs: Samples) -> dict[str, object]:
+    """What the data are, wherever they lie."""
+    return {key: value for key, value in pairs.source.items() if key != "url"}
+
+
+def _started(operator: Operator, start: str) -> dict[str, object]:
+    """What a run records of the weights that its operator starts from."""
+    if "://" in start:
+        raise SchemaError(f"training.start: {start} is a URL: a file of this machine is needed")
+    try:
+        return start_from(operator, Path(start))
+    except StartError as error:
+        raise SchemaError(f"training.start: {error}") from None
+
+
+def _predictor(
+    experiment: Experiment, source: Source, pairs: Samples, operator: Operator
+) -> Predictor:
+    """The operator between the normalisers of its training samples."""
+    input, target = experiment.normalization.of(pairs)
+    boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)
+    return Predictor(operator, input, target, boundary, source.task, extent)
+
+
+def train_part(
+    experiment: Experiment, store: str, folder: Path, device: torch.device,
+    on_epoch: Callable[[Epoch], None], stop: Callable[[], bool],
+) -> list[Epoch]:  # fmt: skip
+    """`train` of a part of a study. An unfinished training is resumed; a damaged one, or one of
+    another declaration, is replaced.
+
+    Raises:
+        RunError: If the folder cannot be written to, or another process trains in it.
+    """
+    check_folder(folder)
+    if folder.exists() and not (folder / "run.json").exists():  # killed while it was removed
+        remove_run(folder)
+    note_part(folder)
+    resume = (folder / "state.pt").exists()
+    try:
+        return train(experiment, store, folder, device, resume=resume, overwrite=not resume,
+                     on_epoch=on_epoch, stop=stop)  # fmt: skip
+    except InUseError:
+        raise
+    except RunError:
+        if not resume:
+            raise
+    remove_run(folder)
+    return train(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
+
+
+def _as_before(experiment: Experiment, folder: Path) -> Experiment:
+    """The experiment read as a run to resume was: what memory is free now must not change it."""
+    if experiment.data.stream is not None or not (folder / "run.json").exists():
+        return experiment
+    reading = declared_in(folder).get("reading")
+    if not isinstance(reading, str):
+        return experiment
+    return experiment.with_overrides({"data.reading": reading.split(",")[0]})
