@@ -17,9 +17,6 @@ from tests import checked
 LONG = {
     "pdegen/domains.py": "three kinds of domains and their grids, which know each other",
     "pdegen/making/engines.py": "every scheduler has the same few calls; a reader compares them",
-    "pdegen/equations/darcy/problem.py": "the tables of a recipe, then what the equation offers",
-    "pdegen/equations/darcy/fenicsx/client.py": "the client's half of one protocol",
-    "pdegen/equations/darcy/inversion.py:inversions": "the methods of one table, one after another",
     "pdegen/equations/plasticity/kernels.py:element_forces": "one pass over elements and memory",
     "pdegen/foreign/declared.py:declared": "one check after another of one declaration",
     "pdegen/store/variables.py:positions": "a third of it says what each domain needs",

@@ -73,35 +73,36 @@ def test_median_and_worst_are_printed(darcy, predicted, pdegen, monkeypatch):
 # refusals
 
 
-def test_other_grids_are_refused(darcy, refused):
-    run, store = darcy
-    line = refused("predict", run / "best.safetensors", "--data", store, "--out", "p.zarr",
-                   "--bound", "--resolution", "7")  # fmt: skip
-    assert "bounds are at the resolution 13 of the store, got 7" in line
-
-
-def test_equations_that_offer_nothing_are_refused(finished, refused):
-    run, store = finished
-    line = refused(
-        "predict", run / "best.safetensors", "--data", store, "--out", "p.zarr", "--bound"
-    )
-    assert "burgers offers no bound of errors" in line
-
-
-def test_inverse_runs_are_refused(inverse, refused):
-    run, store = inverse
-    line = refused(
-        "predict", run / "last.safetensors", "--data", store, "--out", "p.zarr", "--bound"
-    )
-    assert "darcy bounds the error of u predicted from a, got a from u" in line
-
-
-def test_other_solvers_are_refused(darcy, refused, tmp_path):
-    url = str(tmp_path / "s.zarr")
-    generate(SMALL.with_overrides({"solver.method": "published-splines"}), url, workers=1)
-    run, _ = darcy
-    line = refused("predict", run / "best.safetensors", "--data", url, "--out", "p.zarr", "--bound")
-    assert "finite-volume with harmonic faces, got published-splines" in line
+@pytest.mark.parametrize(
+    ("trained", "data", "words", "message"),
+    [
+        (
+            "darcy",
+            None,
+            ["--resolution", "7"],
+            "bounds are at the resolution 13 of the store, got 7",
+        ),
+        ("finished", None, [], "burgers offers no bound of errors"),
+        ("inverse", None, [], "darcy bounds the error of u predicted from a, got a from u"),
+        ("darcy", "splines", [], "finite-volume with harmonic faces, got published-splines"),
+        ("darcy", "noisy", [], "level"),
+    ],
+)
+def test_what_cannot_be_bounded_is_refused(
+    request, refused, tmp_path, trained, data, words, message
+):
+    run, store = request.getfixturevalue(trained)
+    name = "last" if trained == "inverse" else "best"
+    if data == "splines":
+        recipe = SMALL.with_overrides({"solver.method": "published-splines"})
+        store = generate(recipe, str(tmp_path / "s.zarr"), workers=1).url
+    elif data == "noisy":
+        out = tmp_path / "n.zarr"
+        quietly("noise", store, "--variable", "a", "--levels", "0,0.1", "--out", out)
+        store = out
+    line = refused("predict", run / f"{name}.safetensors", "--data", store, "--out", "p.zarr",
+                   "--bound", *words)  # fmt: skip
+    assert message in line
 
 
 @pytest.mark.parametrize(
@@ -113,11 +114,3 @@ def test_other_discrete_equations_offer_nothing(overrides, message):
     problem = SMALL.with_overrides({"refinement": 1}).with_overrides(overrides).problem
     with pytest.raises(SchemaError, match=message):
         problem.guarantee(("a",), "u")
-
-
-def test_noisy_coefficients_are_refused(darcy, refused, tmp_path):
-    run, store = darcy
-    quietly("noise", store, "--variable", "a", "--levels", "0,0.1", "--out", tmp_path / "n.zarr")
-    line = refused("predict", run / "best.safetensors", "--data", tmp_path / "n.zarr", "--out",
-                   "p.zarr", "--bound")  # fmt: skip
-    assert "level" in line

@@ -35,7 +35,7 @@ def study(store, tmp_path_factory):
         {**MODEL, "data.overrides": DATA}
     )
     folder = tmp_path_factory.mktemp("study") / "s"
-    found = NoiseStudy(experiment, store, folder, (0.1,), (0.0, 0.1), 1, inverted=4)
+    found = NoiseStudy(experiment, store, folder, (0.1,), (0.0, 0.1), 1, inverted=2)
     found.run(CPU)
     write_noise_report(found, CPU)
     return found
@@ -55,7 +55,7 @@ def test_errors_and_coverage_are_those_of_the_estimates(study):
     part = Cell("maximum a posteriori", at=0.1)
     row = study.row(part, How(CPU))
     found = study.inversions.invert(part.method, 1.0, study.data(part)).estimates
-    for i, (estimate, truth) in enumerate(zip(found, study.truth, strict=True)):
+    for i, (estimate, truth) in enumerate(zip(found, study.truth[:2], strict=True)):
         off = estimate.a - truth
         assert row.errors[i] == pytest.approx(np.linalg.norm(off) / np.linalg.norm(truth))
         inside = np.mean(abs(off) <= 1.6448536 * estimate.deviation)
