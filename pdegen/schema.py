@@ -9,6 +9,7 @@ import re
 import reprlib
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, cast, get_args
 
@@ -97,14 +98,11 @@ class Strict(BaseModel):
     @classmethod
     def keys(cls, content: Mapping[str, Any] | None = None) -> list[str]:
         """All dotted keys; those of a content have no other kinds of things than it declares."""
-        return list(dict.fromkeys(_keys(cls, content)))
+        return list(known_keys(cls) if content is None else dict.fromkeys(_keys(cls, content)))
 
     @classmethod
     def full_key(
-        cls,
-        key: str,
-        preferred: Collection[str] = (),
-        content: Mapping[str, Any] | None = None,
+        cls, key: str, preferred: Collection[str] = (), content: Mapping[str, Any] | None = None
     ) -> str:
         """The dotted key that `key` ends: the one nearest the top, of several a preferred one; or
         the name of a table at the top, whose value is all of it.
@@ -127,7 +125,7 @@ class Strict(BaseModel):
         if not matches:
             raise SchemaError(_unknown_key(key, "", known, cls.keys(content)))
         if len(matches) > 1:
-            raise SchemaError(f"key {key!r} is ambiguous: {either(matches)}")
+            raise SchemaError(f"key {key!r} is ambiguous: {' or '.join(matches)}")
         return matches[0]
 
     def own_key(self, key: str, given: Mapping[str, Any]) -> str:
@@ -211,11 +209,6 @@ def _leaves(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def either(words: list[str]) -> str:
-    """Words joined by "or"."""
-    return " or ".join(words)
-
-
 def near(word: str, known: list[str], lists: str = "") -> str:
     """What may have been meant by an unknown word; `lists` lists them where they are many.
 
@@ -226,7 +219,7 @@ def near(word: str, known: list[str], lists: str = "") -> str:
     """
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     if close:
-        return f"did you mean {either(close)}?"
+        return f"did you mean {' or '.join(close)}?"
     return f"to list what is known: {lists}" if lists else f"known: {', '.join(known)}"
 
 
@@ -274,6 +267,12 @@ def _kinds(model: type[Strict], path: list[str]) -> list[type[Strict]]:
         fields = [m.model_fields[name] for m in models if name in m.model_fields]
         models = [one for field in fields for one in models_in(field.annotation)]
     return models if len(models) > 1 else []
+
+
+@cache
+def known_keys(model: type[Strict]) -> tuple[str, ...]:
+    """All dotted keys of a declaration. The cache is cleared where an equation is registered."""
+    return tuple(dict.fromkeys(_keys(model)))
 
 
 def _keys(model: type[Strict], content: object = None) -> Iterator[str]:
@@ -373,9 +372,9 @@ def _unknown_key(path: str, tag: str, known: list[str], offered: list[str]) -> s
     last = {k.rsplit(".", 1)[-1]: k for k in reversed(offered)}
     close = difflib.get_close_matches(path.rsplit(".", 1)[-1], list(last), 3, 0.5)
     lists = "pdegen keys" if len(offered) > _LINE else ""
-    hint = (
-        f"did you mean {either([last[c] for c in close])}?" if close else near(path, offered, lists)
-    )
+    hint = near(path, offered, lists)
+    if close:
+        hint = f"did you mean {' or '.join(last[c] for c in close)}?"
     return f"unknown key {brief(path)}: {hint}"
 
 

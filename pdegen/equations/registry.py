@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
 
 from pdegen.reasons import reason
-from pdegen.schema import SchemaError, brief, explained
+from pdegen.schema import SchemaError, brief, explained, known_keys
 
 if TYPE_CHECKING:
     from pdegen.equations.base import Problem
@@ -64,6 +64,7 @@ def equation(problem: _P) -> _P:
             where = f"comes from {source.path}" if source else "is known already"
             raise SchemaError(f"the equation {word} {where}: choose another name")
         _registered[word] = problem
+        known_keys.cache_clear()  # recipes may have the keys of the equation from now on
     return problem
 
 

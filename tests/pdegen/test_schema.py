@@ -8,7 +8,6 @@ from pdegen.schema import (
     Positive,
     SchemaError,
     Strict,
-    either,
     near,
     parse_override,
 )
@@ -241,4 +240,3 @@ def test_an_override_without_a_key_or_a_value_is_refused(text):
 def test_near_words_are_offered_and_else_all():
     assert near("colour", ["color", "size"]) == "did you mean color?"
     assert near("xyz", ["color", "size"]) == "known: color, size"
-    assert either(["a", "b", "c"]) == "a or b or c"
