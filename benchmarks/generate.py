@@ -108,7 +108,7 @@ class Generation:
             "pair": _pairs(u0),
             "draw": lambda: law(solver.grid, seed, numbers, on),
             "solve": lambda: solver.solve(u0, times),
-            "draw and solve": lambda: problem.solve(seed, numbers, on),
+            "draw and solve": lambda: problem.solve_in_blocks(seed, numbers, on),
         }
         seconds = interleaved(jobs, self.rounds, clock=_clock(on))
         each = {name: [s / len(numbers) for s in times] for name, times in seconds.items()}
@@ -133,7 +133,7 @@ class Generation:
         n = problem.resolution
 
         def whole() -> object:
-            return problem.solve(seed, numbers, on)
+            return problem.solve_in_blocks(seed, numbers, on)
 
         figures: dict[str, Any] = {"cells": f"{n} x {n}", "samples at a time": len(numbers)}
         if on is None:
@@ -179,7 +179,7 @@ class Generation:
             for _ in blocks:
                 solve_chain((1 * matrix for _ in range(n)), ends, middle)
 
-        jobs = {"draw and solve": lambda: problem.solve(seed, numbers, on),
+        jobs = {"draw and solve": lambda: problem.solve_in_blocks(seed, numbers, on),
                 "elimination": elimination}  # fmt: skip
         seconds = interleaved(jobs, min(self.rounds, 5), clock=_clock(on))
         each = {
@@ -202,7 +202,7 @@ class Generation:
         problem: Any = self.darcy.problem
         solver = problem.solver.build(problem.resolution)
         numbers = range(min(self.darcy_samples, samples_at_once(problem.needed)))
-        a = problem.solve(self.darcy.seed, numbers, on)["a"].double()
+        a = problem.solve_in_blocks(self.darcy.seed, numbers, on)["a"].double()
         jobs = {
             name: partial(replace(solver, fft=fft), a)
             for name, fft in {"products": False, "FFT": True}.items()
@@ -262,7 +262,7 @@ class Generation:
         return lambda: generate(recipe, url, on, workers=WORKERS, overwrite=True)
 
     def _solved(self, samples: int, on: str | None) -> Callable[[], object]:
-        return lambda: self.darcy.problem.solve(self.darcy.seed, range(samples), on)
+        return lambda: self.darcy.problem.solve_in_blocks(self.darcy.seed, range(samples), on)
 
     def peaks(self) -> dict[str, float]:
         """Of processes that make so many samples of Burgers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from threading import Lock
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import psutil
+from array_api_compat import array_namespace
 from jaxtyping import Float
 
 from pdegen.domains import Domain
@@ -17,7 +19,8 @@ from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.registry import loaded, restored, source_of, word_of
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
-from pdegen.numerics.device import Array, to_numpy, torch
+from pdegen.numerics.device import Array, samples_at_once, to_numpy, torch
+from pdegen.numerics.failure import SolveError
 from pdegen.numerics.one_thread import one_thread
 from pdegen.schema import Count, SchemaError, Strict
 from pdegen.software import versions
@@ -138,24 +141,55 @@ class Problem(Strict):
         """The values of these samples for each variable; sample i depends on (seed, i) alone.
 
         Args:
-            seed, samples: Which samples.
+            seed, samples: Which samples; never more than `at_once`.
             device: A device of PyTorch to sample and solve on, such as "cuda", where the values
                 then are; None is NumPy. They agree up to the solver's tolerance.
 
         Raises:
+            SolveError, SampleError: If a sample cannot be solved or is not finite: by its place in
+                `samples`, or by its number.
+        """
+
+    @property
+    def at_once(self) -> int:
+        """Samples that NumPy solves together: bounds the float64 arrays beside the shard itself."""
+        return sys.maxsize
+
+    def solve_in_blocks(
+        self, seed: int, samples: range, device: str | None = None
+    ) -> dict[str, Array]:
+        """The values of any number of samples, by `solve`, so many at a time as memory allows.
+
+        Raises:
             SampleError: If a sample cannot be solved or is not finite.
         """
+        size = self.at_once if device is None else samples_at_once(self.needed)
+        values = dict[str, Array]()
+        for start in range(0, len(samples), size):
+            block = samples[start : start + size]
+            try:
+                part = self.solve(seed, block, device)
+            except SolveError as failure:
+                raise SampleError(block[failure.row], failure.reason) from failure
+            if len(block) == len(samples):
+                return part
+            for name, array in part.items():
+                if name not in values:
+                    shape, xp = (len(samples), *array.shape[1:]), array_namespace(array)
+                    values[name] = xp.empty(shape, dtype=array.dtype, device=array.device)
+                values[name][start : start + size] = array
+        return values
 
     def compute(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, np.ndarray]:
-        """The values of `solve` as NumPy arrays; the same bits whatever number of threads the
-        environment asks for."""
+        """The values of `solve_in_blocks` as NumPy arrays; the same bits whatever number of threads
+        the environment asks for."""
         if device is None:
             with one_thread():
-                return self.solve(seed, samples)
+                return self.solve_in_blocks(seed, samples)
         with _on_device:
-            values = self.solve(seed, samples, device)
+            values = self.solve_in_blocks(seed, samples, device)
         return {name: to_numpy(value) for name, value in values.items()}
 
     @property
@@ -175,13 +209,19 @@ class Problem(Strict):
         """
         raise NotImplementedError
 
+    @property
+    def compiled(self) -> bool:
+        """Whether Numba compiles what solves with NumPy."""
+        return False
+
     def software(self, device: str | None = None) -> dict[str, str]:
         """Names and versions of the packages that compute its samples, beside NumPy.
 
         Args:
             device: The device of PyTorch that solves; None is NumPy.
         """
-        return versions("scipy", *(() if device is None else ("torch",)))
+        by_device = ("torch",) if device is not None else ("numba",) if self.compiled else ()
+        return versions("scipy", *by_device)
 
     @abstractmethod
     def law(self) -> Law:

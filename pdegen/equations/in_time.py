@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, Field
 
+from pdegen.numerics.device import Array
 from pdegen.schema import NonNegative, Positive, brief
 
 _STEPS = 10**7  # of a trajectory with the largest step: an hour on the smallest grids
@@ -23,6 +24,11 @@ def _increasing(times: tuple[float, ...]) -> tuple[float, ...]:
 _List = (Field(min_length=1, strict=False), AfterValidator(_increasing))
 Times = Annotated[tuple[Positive, ...], *_List]
 TimesFromStart = Annotated[tuple[NonNegative, ...], *_List]
+
+
+def of_times(u: Array) -> Array:
+    """Values (batch, times, ...) as a store has them: a single time has no axis."""
+    return u[:, 0] if u.shape[1] == 1 else u
 
 
 def check_divides(resolution: int, solving: int) -> None:

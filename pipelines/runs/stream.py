@@ -167,7 +167,7 @@ class SolvedAhead(Reader):
         return batch.to(self.device)
 
     def _functions(self, numbers: range) -> Batch:
-        values = self.recipe.problem.solve(self.recipe.seed, numbers, self.on)
+        values = self.recipe.problem.solve_in_blocks(self.recipe.seed, numbers, self.on)
         a = self._function(values, self.a, self.kept.input)
         u = self._function(values, self.u, self.kept.target)
         if self.noise is not None:

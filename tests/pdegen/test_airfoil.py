@@ -10,11 +10,12 @@ from scipy.sparse import bsr_array
 from pdegen.equations.airfoil.grid import c_grid, displacement
 from pdegen.equations.airfoil.mesh import Mesh, topology
 from pdegen.equations.airfoil.problem import UniformDesign, stated_error
-from pdegen.equations.airfoil.solver import Airfoil, Euler, FlowError, coarser, moved
+from pdegen.equations.airfoil.solver import Airfoil, Euler, coarser, moved
 from pdegen.equations.airfoil.stream import FarStream
 from pdegen.equations.base import SampleError
 from pdegen.making.generate import generate
 from pdegen.making.job import RecipeJob
+from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.oracles import ringleb
@@ -253,12 +254,12 @@ def test_nodes_have_the_values_between_cells():
 
 
 def test_what_is_not_steady_is_an_error():
-    with pytest.raises(FlowError, match=r"is not steady: its residual is .* after 120 steps"):
+    with pytest.raises(SolveError, match=r"is not steady: its residual is .* after 120 steps"):
         Airfoil(SECTION, FarStream(0.8)).solve(44)  # ten layers of cells do not carry it
 
 
 def test_a_section_whose_sides_cross_is_an_error():
-    with pytest.raises(FlowError, match="the sides of the section cross"):
+    with pytest.raises(SolveError, match="the sides of the section cross"):
         Airfoil(CROSSING, FarStream(0.8)).euler(88)
 
 
@@ -443,6 +444,6 @@ def test_a_device_is_refused(tmp_path):
 def stands(section):
     try:
         section.euler(44)
-    except FlowError:
+    except SolveError:
         return False
     return True

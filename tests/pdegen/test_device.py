@@ -112,7 +112,7 @@ def test_recipes_agree(name):
 def test_the_values_are_where_they_were_made():
     for name in ("burgers-r10", "darcy-85"):
         problem = a_problem(name)
-        values, solved = problem.solve(0, range(3), "cpu"), problem.solve(0, range(3))
+        values, solved = problem.solve_in_blocks(0, range(3), "cpu"), problem.solve(0, range(3))
         for variable, value in problem.compute(0, range(3), "cpu").items():
             assert isinstance(values[variable], torch.Tensor)
             assert isinstance(solved[variable], np.ndarray)
@@ -213,14 +213,14 @@ class Waits(TorchDispatchMode):
 def test_a_block_of_burgers_waits_for_a_device_a_few_times(name):
     problem = a_problem(name)
     with Waits() as waits:
-        problem.solve(0, range(50), "cpu")
+        problem.solve_in_blocks(0, range(50), "cpu")
     assert 1 <= waits.count <= 5
 
 
 def test_a_block_of_darcy_waits_once_an_iteration():
     problem = a_problem("darcy-421")
     with Waits() as waits:
-        a = problem.solve(0, range(50), "cpu")["a"]
+        a = problem.solve_in_blocks(0, range(50), "cpu")["a"]
     iterations = int(FiniteVolume(CellGrid(21)).solve(a.double()).iterations.max())
     assert iterations + 1 <= waits.count <= iterations + 5
 

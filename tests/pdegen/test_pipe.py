@@ -318,7 +318,7 @@ def test_a_straight_pipe_has_no_error():
 
 def test_a_device_makes_the_same_labels_in_blocks(quick, monkeypatch):
     """In float64 to 1e-10; to one rounding what is stored in float32."""
-    monkeypatch.setattr("pdegen.equations.pipe.problem.samples_at_once", lambda values: 2)
+    monkeypatch.setattr("pdegen.equations.base.samples_at_once", lambda values: 2)
     problem, labels = quick
     for name, values in problem.compute(0, range(5), "cpu").items():
         assert values.dtype == labels[name].dtype
@@ -327,7 +327,7 @@ def test_a_device_makes_the_same_labels_in_blocks(quick, monkeypatch):
 
 
 def test_a_pipe_that_bends_too_far_is_named_in_a_block_of_a_device(monkeypatch):
-    monkeypatch.setattr("pdegen.equations.pipe.problem.samples_at_once", lambda values: 2)
+    monkeypatch.setattr("pdegen.equations.base.samples_at_once", lambda values: 2)
     recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33})
     problem = recipe.with_overrides({"heights": [-8.0, 8.0]}).problem
     said = list[str]()

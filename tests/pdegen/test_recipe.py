@@ -275,7 +275,8 @@ def test_a_recipe_survives_its_own_json(small):
 
 def test_another_kind_takes_away_the_keys_it_does_not_know():
     recipe = load_recipe("burgers-shock").with_overrides({"method": "cole-hopf"})
-    assert recipe.problem.solver.model_dump() == {"method": "cole-hopf", "resolution": 4096}
+    assert recipe.problem.solver.model_dump().keys() == {"method", "resolution", "largest_error"}
+    assert recipe.problem.solver.resolution == 4096
 
 
 def test_another_kind_still_asks_for_the_keys_it_needs():

@@ -175,9 +175,9 @@ def problem(**changes):
 
 
 def test_a_sample_is_a_function_of_its_number_alone():
-    both = problem().solve(3, range(4, 6))
+    both = problem().solve_in_blocks(3, range(4, 6))
     for row, number in enumerate((4, 5)):
-        alone = problem().solve(3, range(number, number + 1))
+        alone = problem().solve_in_blocks(3, range(number, number + 1))
         for name, values in both.items():
             assert np.array_equal(values[row], alone[name][0]), name
 
@@ -237,7 +237,7 @@ def test_flows_grow_as_the_published_ones(viscosity, case):
 
 
 def values(**changes):
-    return problem(**changes), problem(**changes).solve(0, range(40))
+    return problem(**changes), problem(**changes).solve_in_blocks(0, range(40))
 
 
 def findings(one, found):
@@ -269,7 +269,7 @@ def test_the_law_asks_for_no_certificate_where_the_flow_is_not_predictable():
 
 def test_a_sample_that_misses_the_tolerance_is_named():
     with pytest.raises(SampleError, match=r"sample 7: its error exceeds 1e-12 .*finer grid"):
-        problem(solver={"tolerance": 1e-12}).solve(0, range(7, 8))
+        problem(solver={"tolerance": 1e-12}).solve_in_blocks(0, range(7, 8))
 
 
 @pytest.mark.parametrize(

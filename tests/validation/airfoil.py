@@ -20,8 +20,9 @@ import time
 import numpy as np
 
 from pdegen.equations.airfoil.problem import stated_error
-from pdegen.equations.airfoil.solver import Airfoil, FlowError
+from pdegen.equations.airfoil.solver import Airfoil
 from pdegen.equations.airfoil.stream import FarStream
+from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
@@ -58,7 +59,7 @@ def designs(count: int) -> None:
         try:
             _, (_, solution) = Airfoil(design, problem.stream).solve_twice(problem.resolution)
             steps.append(solution.iterations)
-        except FlowError as error:
+        except SolveError as error:
             failed.append(sample)
             print(f"sample {sample}: {error}", flush=True)
         seconds.append(time.process_time() - start)
@@ -79,7 +80,7 @@ def errors(first: int, last: int, resolution: int = 220, file: str = "") -> None
             coarse, own = section.solve_twice(resolution)
             finer = Airfoil(design, problem.stream, 1e-5)  # a step less, which is much on this grid
             flows = coarse, own, finer.solve(2 * resolution, own)
-        except FlowError as error:
+        except SolveError as error:
             print(f"sample {sample}: {error}", flush=True)
             continue
         other, u, finer = (mach_number(*flow) for flow in flows)

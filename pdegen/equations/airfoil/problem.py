@@ -11,15 +11,14 @@ from pydantic import Field
 from pdegen.domains import Curvilinear
 from pdegen.equations.airfoil.grid import BASE, OUTWARD
 from pdegen.equations.airfoil.law import airfoil_law
-from pdegen.equations.airfoil.solver import Airfoil, FlowError
+from pdegen.equations.airfoil.solver import Airfoil
 from pdegen.equations.airfoil.stream import FarStream
-from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.base import Problem
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
 from pdegen.sampling.uniform import Finite, uniforms
 from pdegen.schema import Count, Strict
-from pdegen.software import versions
 from pdegen.store.format import Along, Drawing, Physics
 from pdegen.store.variables import Variable, function, geometry, scalar
 
@@ -102,6 +101,7 @@ class Sections(Problem):
     """
 
     algorithm: ClassVar[int] = 3  # the vortex of the lift outside; the error by Richardson
+
     equation: Literal["airfoil"]
     mach: Annotated[float, Field(ge=0.1, le=0.9)]
     angle: Annotated[Finite, Field(ge=-5, le=5)] = 0.0
@@ -196,15 +196,7 @@ class Sections(Problem):
         return int(300 * n * m * np.log2(n * m))
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
-        parts = list[dict[str, np.ndarray]]()
-        for sample, design in zip(samples, self.design.build(seed, samples), strict=True):
-            try:
-                parts.append(self._solved(design))
-            except FlowError as failure:
-                raise SampleError(sample, str(failure)) from failure
-        return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-
-    def _solved(self, design: Float[np.ndarray, "8"]) -> dict[str, np.ndarray]:
+        (design,) = self.design.build(seed, samples)
         section = Airfoil(design, self.stream, self.solver.tolerance)
         (coarse, start), (euler, solution) = section.solve_twice(self.resolution)
         q = euler.mesh.at_nodes(solution.q)
@@ -220,19 +212,25 @@ class Sections(Problem):
             "y": points[..., 1],
             "weight": self.domain.at(points).weights,
         }
-        return {
+        values = {
             **{name: values.astype(np.float32) for name, values in fields.items()},
             "design": design,
-            "drag": np.array(drag),
-            "lift": np.array(lift),
-            "error": np.array(stated_error(u, other)),
-            "residual": np.array(solution.residual),
-            "iterations": np.array(solution.iterations),
-            "status": np.array(0),
+            "drag": drag,
+            "lift": lift,
+            "error": stated_error(u, other),
+            "residual": solution.residual,
+            "iterations": solution.iterations,
+            "status": 0,
         }
+        return {name: np.array([value]) for name, value in values.items()}
 
-    def software(self, device: str | None = None) -> dict[str, str]:
-        return super().software(device) | versions("numba")
+    @property
+    def compiled(self) -> bool:
+        return True
+
+    @property
+    def at_once(self) -> int:
+        return 1
 
     def law(self) -> Law:
         return airfoil_law(self.stream, self.resolution, self.design.places, self.solver.tolerance)

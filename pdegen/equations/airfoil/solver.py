@@ -15,6 +15,7 @@ from jaxtyping import Float
 from pdegen.equations.airfoil.grid import BASE, OUTWARD, SIDE, WAKE, c_grid
 from pdegen.equations.airfoil.mesh import Mesh, topology
 from pdegen.equations.airfoil.stream import FarStream
+from pdegen.numerics.failure import SolveError
 
 _START, _NEAR, _HIGHEST = 20.0, 50.0, 1e9  # numbers of Courant, the second near a solution
 _CHANGE, _TURN = 0.3, 0.4  # of densities, relative, and of velocities, that a step may bring
@@ -22,10 +23,6 @@ _SLOWEST = 0.05  # of h: what is left beside the kinetic energy
 _GROWTH, _CLOSE = (2, 10), 0.1  # of numbers of Courant, before and after the residual is below
 _HALVINGS = 6
 _INEXACT, _SWEEPS = 1e-3, 6  # of linear systems, relative, and sweeps of refinement
-
-
-class FlowError(ArithmeticError):
-    """A flow that cannot be computed; one line says why."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,7 @@ class Euler:
             courant: Number of Courant of the first step.
 
         Raises:
-            FlowError: If the residual does not fall to the tolerance.
+            SolveError: If the residual does not fall to the tolerance.
         """
         unit = float(np.linalg.norm(self.residual(self.undisturbed)))
         q = start
@@ -178,9 +175,10 @@ class Euler:
                 courant = min(courant * float(growth), _HIGHEST)
             elif length < 0.1:
                 courant /= 2
-        raise FlowError(
+        raise SolveError(
+            0,
             f"the flow is not steady: its residual is {norm:.2g} after {most} steps, at most "
-            f"{tolerance:g} is allowed"
+            f"{tolerance:g} is allowed",
         )
 
     @staticmethod
@@ -244,18 +242,18 @@ class Airfoil:
         """The scheme on `resolution` cells around the section.
 
         Raises:
-            FlowError: If the sides of the section cross, or the grid folds.
+            SolveError: If the sides of the section cross, or the grid folds.
         """
         points = self.points(resolution)
         step = resolution // (BASE // 10)
         nose, side = resolution // 2, SIDE // 10 * step
         upper, lower = points[nose - side : nose, 0, 1], points[nose + side : nose : -1, 0, 1]
         if (upper[1:] <= lower[1:]).any():
-            raise FlowError("the sides of the section cross")
+            raise SolveError(0, "the sides of the section cross")
         top = topology(resolution, OUTWARD // 10 * step, WAKE // 10 * step)
         mesh = Mesh(top, points)
         if not (mesh.areas > 0).all():
-            raise FlowError(f"the grid of {resolution} cells folds")
+            raise SolveError(0, f"the grid of {resolution} cells folds")
         return Euler(mesh, self.stream)
 
     def solve(
@@ -268,11 +266,11 @@ class Airfoil:
             near: A flow on another grid, to begin with.
 
         Raises:
-            FlowError: If there is no such grid, or no steady flow is found.
+            SolveError: If there is no such grid, or no steady flow is found.
         """
         euler = self.euler(resolution)
         if near is not None:
-            with suppress(FlowError):
+            with suppress(SolveError):
                 return euler, euler.solve(moved(*near, euler.mesh), self.tolerance, courant=_NEAR)
         return euler, euler.solve(euler.undisturbed, self.tolerance)
 
@@ -280,11 +278,11 @@ class Airfoil:
         """The flows on `coarser(resolution)` and on `resolution` cells.
 
         Raises:
-            FlowError: As `solve`.
+            SolveError: As `solve`.
         """
         try:
             coarse = self.solve(coarser(resolution))
-        except FlowError:  # the finer grid may be easier, and a good start
+        except SolveError:  # the finer grid may be easier, and a good start
             fine = self.solve(resolution)
             return self.solve(coarser(resolution), fine), fine
         return coarse, self.solve(resolution, coarse)

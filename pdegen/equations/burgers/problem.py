@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 from jaxtyping import Float
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from pdegen.domains import Box, PeriodicGrid
-from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.base import Problem
 from pdegen.equations.burgers.law import burgers_law
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
-from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps
+from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps, of_times
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
-from pdegen.numerics.device import Array, empty, first, samples_at_once
+from pdegen.numerics.device import Array, first
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.interpolant import interpolated
 from pdegen.sampling.gaussian import PeriodicGaussianField
@@ -37,11 +32,9 @@ from pdegen.schema import (
     Size,
     Strict,
 )
-from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
-_BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _ARRAYS, _ARRAYS_A_TIME = 20, 4  # that a device holds at most for a sample, each of n float64
 
 
@@ -83,14 +76,6 @@ class ColeHopfMethod(Strict):
     method: Literal["cole-hopf"]
     resolution: Count
     largest_error: Positive = ColeHopf.tolerance
-
-    @model_serializer(mode="wrap")
-    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Recipes without this key keep the fingerprint that they had before there was one."""
-        words = content(self)
-        if self.largest_error == ColeHopf.tolerance:
-            del words["largest_error"]
-        return words
 
     def build(self, viscosity: float) -> ColeHopf:
         return ColeHopf(PeriodicGrid(self.resolution), viscosity, self.largest_error)
@@ -211,26 +196,25 @@ class Burgers(Problem):
         then taken at the points of the output grid."""
         field, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
         stride = solver.grid.stride_to(PeriodicGrid(self.resolution))
-        times = list(self.times)
-        a = empty((len(samples), self.resolution), np.float32, device)
-        u = empty((len(samples), len(times), self.resolution), np.float32, device)
-        error = empty((len(samples),), np.float64, device)
-        xp = array_namespace(a)
-        size = _BLOCK if device is None else samples_at_once(self.needed)
-        for start in range(0, len(samples), size):
-            block = slice(start, start + size)
-            u0 = field(solver.grid, seed, samples[block], device)
-            try:
-                solution = solver.solve(u0, times)
-            except SolveError as failure:
-                raise SampleError(samples[start + failure.row], failure.reason) from failure
-            row = first(~xp.isfinite(xp.sum(u0, axis=1) + xp.sum(solution.u, axis=(1, 2))))
-            if row is not None:
-                raise SampleError(samples[start + row], "the solution is not finite")
-            a[block] = xp.astype(u0[:, ::stride], xp.float32)
-            u[block] = xp.astype(solution.u[:, :, ::stride], xp.float32)
-            error[block] = solution.error
-        return {"a": a, "u": u[:, 0] if len(times) == 1 else u, "error": error}
+        u0 = field(solver.grid, seed, samples, device)
+        solution = solver.solve(u0, list(self.times))
+        xp = array_namespace(u0)
+        row = first(~xp.isfinite(xp.sum(u0, axis=1) + xp.sum(solution.u, axis=(1, 2))))
+        if row is not None:
+            raise SolveError(row, "the solution is not finite")
+        return {
+            "a": xp.astype(u0[:, ::stride], xp.float32),
+            "u": of_times(xp.astype(solution.u[:, :, ::stride], xp.float32)),
+            "error": solution.error,
+        }
+
+    @property
+    def at_once(self) -> int:
+        return 16
+
+    @property
+    def compiled(self) -> bool:
+        return isinstance(self.solver, ETDRK4Method)
 
     @property
     def input_modes(self) -> int:
@@ -239,12 +223,7 @@ class Burgers(Problem):
     def of_interpolant(self, a: np.ndarray) -> np.ndarray:
         _, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
         u = solver.solve(interpolated(a, self.solver.resolution), list(self.times)).u
-        u = u[:, :, :: solver.grid.stride_to(PeriodicGrid(self.resolution))]
-        return u[:, 0] if len(self.times) == 1 else u
-
-    def software(self, device: str | None = None) -> dict[str, str]:
-        compiled = device is None and isinstance(self.solver, ETDRK4Method)
-        return super().software(device) | (versions("numba") if compiled else {})
+        return of_times(u[:, :, :: solver.grid.stride_to(PeriodicGrid(self.resolution))])
 
     def law(self) -> Law:
         solver, grid = self.solver.build(self.viscosity), PeriodicGrid(self.resolution)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from pdegen.domains import Box, CellGrid
-from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.base import Problem
 from pdegen.equations.darcy.fenicsx import client
 from pdegen.equations.darcy.law import darcy_law
 from pdegen.equations.darcy.methods import (
@@ -25,7 +25,7 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.inverse.setting import ClassicalMethod, Forward, Setting
 from pdegen.law.check import Law
-from pdegen.numerics.device import Array, empty, first, samples_at_once
+from pdegen.numerics.device import Array, first
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import SquareGaussianField
@@ -38,7 +38,6 @@ if TYPE_CHECKING:  # solvers are imported where they are built: their compiler t
     from pdegen.equations.darcy.finite_volume import FiniteVolume
     from pdegen.equations.guarantee import Guarantee
 
-_BLOCK = 4  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _ARRAYS, _SAMPLING = 20, 12  # that a device holds at most for a sample, of n² and modes² float64
 _REFERENCE = 3  # the reference solution has cells finer by this factor; odd, so centres coincide
 
@@ -235,26 +234,19 @@ class Darcy(Problem):
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         field, coefficient, solver = _built(self)  # pyright: ignore[reportArgumentType]: frozen
-        factor = self.solver.refinement
-        shape = (len(samples), self.resolution, self.resolution)
-        a, u = empty(shape, np.float32, device), empty(shape, np.float32, device)
-        residual = empty(shape[:1], np.float64, device)
-        xp = array_namespace(a)
-        size = _BLOCK if device is None else samples_at_once(self.needed)
-        for start in range(0, len(samples), size):
-            block = slice(start, start + size)
-            sampled = coefficient(field(self.grid, seed, samples[block], device))
-            a[block] = xp.astype(sampled, xp.float32)
-            try:  # what is stored is what is solved
-                solution = refined(solver, factor, a[block], self.source)
-            except SolveError as failure:
-                raise SampleError(samples[start + failure.row], failure.reason) from failure
-            u[block] = xp.astype(solution.u, xp.float32)
-            residual[block] = solution.residual
+        sampled = coefficient(field(self.grid, seed, samples, device))
+        xp = array_namespace(sampled)
+        a = xp.astype(sampled, xp.float32)  # what is stored is what is solved
+        solution = refined(solver, self.solver.refinement, a, self.source)
+        u = xp.astype(solution.u, xp.float32)
         row = first(~xp.isfinite(xp.sum(u, axis=(1, 2))))
         if row is not None:
-            raise SampleError(samples[row], "u is not finite")
-        return {"a": a, "u": u, "residual": residual}
+            raise SolveError(row, "u is not finite")
+        return {"a": a, "u": u, "residual": solution.residual}
+
+    @property
+    def at_once(self) -> int:
+        return 4
 
     def software(self, device: str | None = None) -> dict[str, str]:
         """Labels are compared to finite volumes, which Numba compiles."""

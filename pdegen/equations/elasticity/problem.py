@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from pdegen.domains import Cloud
-from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.base import Problem
 from pdegen.equations.elasticity.law import elasticity_law
 from pdegen.equations.elasticity.material import Hooke, Material, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import Places, Rings
@@ -26,7 +26,6 @@ from pdegen.store.variables import Variable, function, geometry, scalar
 
 ANGLES = np.linspace(0, 2 * np.pi, 42)  # at which published files have the radius
 _ACROSS = 12  # elements around the void over those across
-_BLOCK = 4  # samples solved at a time
 _MOST_ERROR = 0.5  # of u, relative: beyond it a label says nothing
 
 # of moduli and loads, so that displacements are numbers of float32
@@ -228,17 +227,14 @@ class Elasticity(Problem):
         """The matrices of the elements, and of the columns, of the mesh that checks."""
         times = 2 * self.refinement
         around, across = times * self.rings.around, times * self.rings.across
-        return _BLOCK * around * (3000 * across + 4 * (3 * (4 * across + 2)) ** 2)
+        return self.at_once * around * (3000 * across + 4 * (3 * (4 * across + 2)) ** 2)
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
-        theta = self.void.build().theta(seed, samples)
-        parts = list[dict[str, np.ndarray]]()
-        for start in range(0, len(samples), _BLOCK):
-            try:
-                parts.append(self.labels(theta[start : start + _BLOCK]))
-            except SolveError as failure:
-                raise SampleError(samples[start + failure.row], failure.reason) from failure
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return self.labels(self.void.build().theta(seed, samples))
+
+    @property
+    def at_once(self) -> int:
+        return 4
 
     def labels(self, theta: Float[np.ndarray, "batch 2K"]) -> dict[str, np.ndarray]:
         """The values of samples that have these numbers.

@@ -8,22 +8,19 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from pdegen.domains import Box, CellGrid, PeriodicGrid
-from pdegen.equations.base import Problem, SampleError
-from pdegen.equations.in_time import Times
+from pdegen.equations.base import Problem
+from pdegen.equations.in_time import Times, of_times
 from pdegen.equations.inviscid_burgers.law import inviscid_burgers_law
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
-from pdegen.numerics.failure import SolveError
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
 from pdegen.schema import Coefficient, Count, Positive, Size, Strict, near
-from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
 if TYPE_CHECKING:  # it is imported where it is built: its compiler takes a while
     from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple
 
-_BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _BOUNDARIES = ("periodic", "outflow")
 
 
@@ -157,22 +154,22 @@ class InviscidBurgers(Problem):
         field, n = self.initial.build(), self.resolution
         solver = self.solver.build(n, self.boundary)
         theta = field.normals(seed, samples)
-        a = np.empty((len(samples), n), np.float32)
-        u = np.empty((len(samples), len(self.times), n), np.float32)
-        error = np.empty(len(samples))
-        for start in range(0, len(samples), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            u0 = field.coefficients(theta[block])
-            try:
-                solution = solver.solve(u0, self.times)
-            except SolveError as failure:
-                raise SampleError(samples[start + failure.row], failure.reason) from failure
-            a[block], u[block], error[block] = averages(u0, n), *solution
-        u = u[:, 0] if len(self.times) == 1 else u
-        return {"a": a, "u": u, "theta": theta, "error": error}
+        u0 = field.coefficients(theta)
+        u, error = solver.solve(u0, self.times)
+        return {
+            "a": averages(u0, n).astype(np.float32),
+            "u": of_times(u.astype(np.float32)),
+            "theta": theta,
+            "error": error,
+        }
 
-    def software(self, device: str | None = None) -> dict[str, str]:
-        return super().software(device) | versions("numba")
+    @property
+    def compiled(self) -> bool:
+        return True
+
+    @property
+    def at_once(self) -> int:
+        return 16
 
     def law(self) -> Law:
         periodic = self.boundary == "periodic"

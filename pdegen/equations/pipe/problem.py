@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from pdegen.domains import Curvilinear
-from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.base import Problem
 from pdegen.equations.latex import with_value
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
@@ -18,7 +18,7 @@ from pdegen.equations.pipe.law import pipe_law
 from pdegen.equations.pipe.solver import RATE, Pipe
 from pdegen.equations.registry import equation
 from pdegen.law.check import Law
-from pdegen.numerics.device import Array, constant, empty, first, samples_at_once
+from pdegen.numerics.device import Array, constant, empty, first
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.uniform import Range, placed, uniforms
 from pdegen.schema import Count, Strict
@@ -158,21 +158,14 @@ class BentPipe(Problem):
         n = self.elements
         return 2 * n * 45 * n**2 + 2000 * n**2
 
-    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
-        z = uniforms(seed, samples, len(self.centre.names))
-        size = 1 if device is None else samples_at_once(self.needed)
-        parts = list[dict[str, Array]]()
-        for start in range(0, len(samples), size):
-            try:
-                parts.append(self._solved(z[start : start + size], device))
-            except SolveError as failure:
-                raise SampleError(samples[start + failure.row], failure.reason) from failure
-        xp = array_namespace(parts[0]["u"])
-        return {name: xp.concat([part[name] for part in parts]) for name in parts[0]}
+    @property
+    def at_once(self) -> int:
+        return 1
 
-    def _solved(self, z: Float[np.ndarray, "batch 9"], device: str | None) -> dict[str, Array]:
+    def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """Solved on a mesh half as fine first, to start from there; one step of Newton's method
         on a mesh that is twice as fine along the pipe shows the error."""
+        z = uniforms(seed, samples, len(self.centre.names))
         line, n, nu = self.centre.build(z), self.elements, self.viscosity
         like = empty((1,), np.float64, device)
         xp = array_namespace(like)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from pdegen.domains import Box, NodalGrid
-from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.base import Problem
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.law import MOST_ERROR, plasticity_law
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
@@ -18,7 +18,6 @@ from pdegen.law.check import Law
 from pdegen.numerics.failure import SolveError
 from pdegen.sampling.uniform import Range, uniforms
 from pdegen.schema import Count, NonNegative, Strict, Tolerance
-from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -296,54 +295,49 @@ class Plasticity(Problem):
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
         z = uniforms(seed, samples, self.die.points)
         pieces, forging = self.die.pieces(z, self.length), self.forging
-        coarser = forging.coarser()
         spline, x = self.die.build(self.length), self._block.nodes[0, :, 0]
         over = self.height + spline.values(pieces, x)
         drifts, tolerance = self.drift == "kept", self.solver.imbalance
-        parts = list[dict[str, np.ndarray | float]]()
-        for sample, die in zip(samples, pieces, strict=True):
-            try:
-                frames = forging(die)
-                drifting, resting = forging.estimates(frames, coarser(die))
-            except SolveError as failure:
-                raise SampleError(sample, failure.reason) from failure
-            if not frames.imbalance <= tolerance:
-                raise SampleError(
-                    sample,
-                    f"energy is out of balance by {frames.imbalance:.2g} of the work, at most "
-                    f"{tolerance:g} is allowed: use a smaller solver.share",
-                )
-            error = drifting if drifts else resting
-            if not error <= MOST_ERROR:
-                raise SampleError(
-                    sample,
-                    f"u is off by {error:.2g}, at most {MOST_ERROR:g} is allowed: the elements are "
-                    "too large for the die",
-                )
-            u = (frames.u if drifts else centred(frames)).astype(np.float32)
-            parts.append(
-                {
-                    "u": u,
-                    "drift": frames.drift,
-                    "work": frames.work,
-                    "plastic": frames.plastic,
-                    "error": error,
-                    "error_at_rest": resting,
-                    "residual": frames.imbalance,
-                    "iterations": frames.steps,
-                }
+        frames = forging(pieces[0])
+        drifting, resting = forging.estimates(frames, forging.coarser()(pieces[0]))
+        if not frames.imbalance <= tolerance:
+            raise SolveError(
+                0,
+                f"energy is out of balance by {frames.imbalance:.2g} of the work, at most "
+                f"{tolerance:g} is allowed: use a smaller solver.share",
             )
-        found = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-        shape = (len(samples), *self.domain.shape)
+        error = drifting if drifts else resting
+        if not error <= MOST_ERROR:
+            raise SolveError(
+                0,
+                f"u is off by {error:.2g}, at most {MOST_ERROR:g} is allowed: the elements are "
+                "too large for the die",
+            )
+        values = {
+            "u": (frames.u if drifts else centred(frames)).astype(np.float32),
+            "drift": frames.drift,
+            "work": frames.work,
+            "plastic": frames.plastic,
+            "error": error,
+            "error_at_rest": resting,
+            "residual": frames.imbalance,
+            "iterations": frames.steps,
+            "status": 0,
+        }
+        shape = (1, *self.domain.shape)
         return {
             "a": np.broadcast_to(over[..., None], shape).astype(np.float32),
             "z": z,
-            "status": np.zeros(len(samples), np.int64),
-            **found,
+            **{name: np.array([value]) for name, value in values.items()},
         }
 
-    def software(self, device: str | None = None) -> dict[str, str]:
-        return super().software(device) | versions("numba")
+    @property
+    def compiled(self) -> bool:
+        return True
+
+    @property
+    def at_once(self) -> int:
+        return 1
 
     def law(self) -> Law:
         return plasticity_law(

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
-from pdegen.equations.in_time import Times
+from pdegen.equations.in_time import Times, of_times
 from pdegen.equations.latex import with_value
 from pdegen.equations.pulses.law import pulses_law
 from pdegen.equations.pulses.solver import Pulse, Transport
@@ -128,8 +128,7 @@ class Pulses(Problem):
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
         z = uniforms(seed, samples, 3)
         pulse, transport = self.initial.build(z), Transport(self.resolution, self.speed)
-        u = np.stack([transport(pulse, t) for t in self.times], axis=1)
-        u = u[:, 0] if len(self.times) == 1 else u
+        u = of_times(np.stack([transport(pulse, t) for t in self.times], axis=1))
         a = pulse.averages(self.resolution)
         return {"a": a.astype(np.float32), "u": u.astype(np.float32), "z": z}
 

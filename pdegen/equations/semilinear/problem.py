@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 from pydantic import BeforeValidator, Field, model_validator
 
 from pdegen.domains import Box, PeriodicGrid
-from pdegen.equations.base import Problem, SampleError
+from pdegen.equations.base import Problem
 from pdegen.equations.in_time import TimesFromStart, check_divides, check_steps
 from pdegen.equations.latex import number as latex_number
 from pdegen.equations.registry import equation
@@ -30,13 +30,11 @@ from pdegen.equations.semilinear.law import Evolution, solved_checks
 from pdegen.equations.semilinear.solver import Numbers, Terms
 from pdegen.equations.semilinear.written import latex, plain
 from pdegen.law.check import Law
-from pdegen.numerics.device import Array, empty, samples_at_once
-from pdegen.numerics.failure import SolveError
+from pdegen.numerics.device import Array
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
-from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
@@ -348,35 +346,29 @@ class SemilinearProblem(Problem):
         torus, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
         stride, count = self.solver.resolution // self.resolution, len(self.components)
         every = (..., *[slice(None, None, stride)] * self.dimension)
+        u0 = self.initial.values(torus, count, seed, samples, device)
+        finer = None
+        if isinstance(self.initial, Bounded):  # no Fourier sum
+            of_finer = self.initial.values(torus.finer, count, seed, samples, device)
+            finer = torus.finer.to_modes(of_finer)
+        found = solver.solve(torus.to_modes(u0), list(self.times), finer=finer)
+        xp = array_namespace(u0)
+        values = {"a": u0, "u": torus.to_points(found.v)}
+        shapes = {v.name: (len(samples), *v.shape) for v in self.variables()}  # without axes of 1
         store = {
-            variable.name: empty((len(samples), *variable.shape), np.dtype(variable.dtype), device)
-            for variable in self.variables()
+            name: xp.reshape(xp.astype(array[every], xp.float32), shapes[name])
+            for name, array in values.items()
         }
-        xp = array_namespace(store["a"])
-        at_once = max(1, _VALUES // self.needed)
-        size = at_once if device is None else samples_at_once(self.needed)
-        for start in range(0, len(samples), size):
-            block = slice(start, start + size)
-            u0 = self.initial.values(torus, count, seed, samples[block], device)
-            finer = None
-            if isinstance(self.initial, Bounded):  # no Fourier sum
-                of_finer = self.initial.values(torus.finer, count, seed, samples[block], device)
-                finer = torus.finer.to_modes(of_finer)
-            try:
-                found = solver.solve(torus.to_modes(u0), list(self.times), finer=finer)
-            except SolveError as failure:
-                raise SampleError(samples[start + failure.row], failure.reason) from failure
-            for name, values in (("a", u0), ("u", torus.to_points(found.v))):
-                values = xp.astype(values[every], xp.float32)
-                store[name][block] = xp.reshape(values, store[name][block].shape)
-            store["error"][block] = xp.max(found.error, axis=1)
-            if "step" in store:
-                store["step"][block] = found.step
-        return store
+        store["error"] = xp.max(found.error, axis=1)
+        return store if self.terms.diagonal else store | {"step": found.step}
 
-    def software(self, device: str | None = None) -> dict[str, str]:
-        compiled = device is None and not self.terms.diagonal
-        return super().software(device) | (versions("numba") if compiled else {})
+    @property
+    def at_once(self) -> int:
+        return max(1, _VALUES // self.needed)
+
+    @property
+    def compiled(self) -> bool:
+        return not self.terms.diagonal
 
     def law(self) -> Law:
         grids, count = self._grids(self.resolution), len(self.components)

@@ -9,20 +9,18 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 
 from pdegen.domains import Box, CellGrid
-from pdegen.equations.base import Problem, SampleError
-from pdegen.equations.in_time import Times
+from pdegen.equations.base import Problem
+from pdegen.equations.in_time import Times, of_times
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.equations.shock_tube.law import shock_tube_law
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
 from pdegen.law.check import Law
-from pdegen.numerics.failure import SolveError
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
-_BLOCK = 16  # samples computed at a time: bounds the float64 arrays beside the shard itself
 _CHANNELS = ("rho", "m", "E")
 _FASTEST = 1e3  # over the speed of sound: leaves digits for the pressure in float32
 _CROSSED = 2**20  # intervals, at most, by gas or sound at t = 0
@@ -194,17 +192,19 @@ class ShockTubes(Problem):
         (grid,) = self.domain.grids
         tube = ShockTube(CellGrid(grid.n, grid.length, grid.start), Gas(self.gamma))
         z = uniforms(seed, samples, 6)
-        fields = np.empty((len(samples), len(self.times) + 1, 3, grid.n), np.float32)
-        residual, iterations = np.empty(len(z)), np.empty(len(z), np.int64)
-        for start in range(0, len(samples), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            try:
-                star, fields[block] = tube.solve(*self.initial.build(z[block]), [0, *self.times])
-            except SolveError as failure:
-                raise SampleError(samples[start + failure.row], failure.reason) from failure
-            residual[block], iterations[block] = star.residual, star.iterations
-        u = fields[:, 1] if len(self.times) == 1 else fields[:, 1:]
-        return {"a": fields[:, 0], "u": u, "z": z, "residual": residual, "iterations": iterations}
+        star, fields = tube.solve(*self.initial.build(z), [0, *self.times])
+        fields = fields.astype(np.float32)
+        return {
+            "a": fields[:, 0],
+            "u": of_times(fields[:, 1:]),
+            "z": z,
+            "residual": star.residual,
+            "iterations": star.iterations,
+        }
+
+    @property
+    def at_once(self) -> int:
+        return 16
 
     def law(self) -> Law:
         (grid,) = self.domain.grids

@@ -11,26 +11,24 @@ from array_api_compat import array_namespace
 from pydantic import Field, model_validator
 
 from pdegen.domains import Box, PeriodicGrid
-from pdegen.equations.base import Problem, SampleError
-from pdegen.equations.in_time import Times, check_steps
+from pdegen.equations.base import Problem
+from pdegen.equations.in_time import Times, check_steps, of_times
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.equations.vorticity.law import Certified, vorticity_law
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.law.check import Law
 from pdegen.law.follows import Evolved
-from pdegen.numerics.device import Array, empty, first, samples_at_once
+from pdegen.numerics.device import Array, empty, first
 from pdegen.numerics.failure import SolveError
 from pdegen.numerics.interpolant import interpolated
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
 from pdegen.sampling.torus import TorusGaussianField
 from pdegen.schema import Coefficient, Count, InverseLength, Positive, Size, Strict, Tolerance
-from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.variables import Coordinate, Variable, function, scalar, times
 
-_BLOCK = 8  # samples computed at a time
 _SLOWEST = 256  # wave vectors up to this one hold nearly all of the speed
 _BUDGET = 1e-3  # of energy and enstrophy, relative: integrals by Simpson's rule with the time step
 
@@ -232,35 +230,32 @@ class Vorticity(Problem):
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """Fields and solutions are computed on the solver's grid, then restricted."""
         field, flow, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
-        n, count = self.resolution, len(self.times)
-        a = empty((len(samples), n, n), np.float32, device)
-        u = empty((len(samples), count, n, n), np.float32, device)
-        error, work = (empty((len(samples), count), np.float64, device) for _ in range(2))
-        budget, step = (empty((len(samples),), np.float64, device) for _ in range(2))
-        size = _BLOCK if device is None else samples_at_once(self.needed)
-        for start in range(0, len(samples), size):
-            block = slice(start, start + size)
-            w0 = field.coefficients(flow.torus, seed, samples[block], device)
-            try:
-                found = solver.solve(w0[:, None], self.times, self.certified)
-            except SolveError as failure:
-                raise SampleError(samples[start + failure.row], failure.reason) from failure
-            a[block] = self._restricted(flow.torus, w0)
-            u[block] = self._restricted(flow.torus, found.v[:, :, 0])
-            error[block], step[block] = found.error, found.step
-            work[block] = found.integrals[:, :, 0]
-            violation = _violation(flow, w0[:, None, None], found.v, found.integrals)
-            row = first(~(violation <= _BUDGET))
-            if row is not None:
-                raise SampleError(
-                    samples[start + row],
-                    f"its budgets of energy and enstrophy are off by {float(violation[row]):.2g}, "
-                    f"at most {_BUDGET:g} is allowed: use a smaller dt",
-                )
-            budget[block] = violation
-        if count == 1:
-            u, error, work = u[:, 0], error[:, 0], work[:, 0]
-        return {"a": a, "u": u, "error": error, "work": work, "budget": budget, "step": step}
+        w0 = field.coefficients(flow.torus, seed, samples, device)
+        found = solver.solve(w0[:, None], self.times, self.certified)
+        violation = _violation(flow, w0[:, None, None], found.v, found.integrals)
+        row = first(~(violation <= _BUDGET))
+        if row is not None:
+            raise SolveError(
+                row,
+                f"its budgets of energy and enstrophy are off by {float(violation[row]):.2g}, "
+                f"at most {_BUDGET:g} is allowed: use a smaller dt",
+            )
+        return {
+            "a": self._restricted(flow.torus, w0),
+            "u": of_times(self._restricted(flow.torus, found.v[:, :, 0])),
+            "error": of_times(found.error),
+            "work": of_times(found.integrals[:, :, 0]),
+            "budget": violation,
+            "step": found.step,
+        }
+
+    @property
+    def compiled(self) -> bool:
+        return True
+
+    @property
+    def at_once(self) -> int:
+        return 8
 
     def _restricted(self, torus: Torus, w: Array) -> Array:
         """The values at the output points, in float32."""
@@ -279,12 +274,7 @@ class Vorticity(Problem):
         _, flow, solver = _built(self, None)  # pyright: ignore[reportArgumentType]: frozen
         w0 = flow.torus.to_modes(interpolated(a, self.solver.resolution, 2))
         found = solver.solve(w0[:, None], self.times, self.certified)
-        u = self._restricted(flow.torus, found.v[:, :, 0])
-        return u[:, 0] if len(self.times) == 1 else u
-
-    def software(self, device: str | None = None) -> dict[str, str]:
-        compiled = device is None
-        return super().software(device) | (versions("numba") if compiled else {})
+        return of_times(self._restricted(flow.torus, found.v[:, :, 0]))
 
     def law(self) -> Law:
         stride, n = self.restriction == "stride", self.resolution
