@@ -13,7 +13,7 @@ from operators.data import DataError, open_pairs
 from pdegen.making.generate import generate
 from pdegen.making.repair import repair
 from pdegen.making.verify import verify
-from pdegen.recipe import Recipe, load_recipe
+from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError
 
@@ -69,11 +69,6 @@ def test_none_is_the_plain_values_and_zstd_is_smaller(small: Recipe, tmp_path: P
 def test_another_codec_is_another_store(coded: Store, small: Recipe, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="was made from another recipe"):
         generate(small, str(copy_of(coded, tmp_path)), resume=True)
-
-
-def test_fingerprints_of_recipes_that_name_no_codec_stay() -> None:
-    fingerprint = "aecef38cca2d8d975b5cda91763efbe5b66d34f96febcb2386e633e0dc55327c"
-    assert load_recipe("burgers-quick").fingerprint == fingerprint  # stores of it are named so
 
 
 def test_an_unknown_codec_is_refused(small: Recipe) -> None:

@@ -45,6 +45,14 @@ def test_a_pair_is_at_fault_beyond_its_limit_and_not_before():
         assert len(findings(law(told), changed)) == count
 
 
+@pytest.mark.parametrize(("error", "count"), [((1e-9, 1e-3), 0), ((1e-3, 1e-9), 2)])
+def test_a_pair_is_allowed_the_error_of_its_later_frame(error, count):
+    values = grown([0.5, 1.0], 1)
+    values["u"][0, 1] *= 1.002
+    values["error"] = np.array([error])
+    assert len(findings(law(evolved([0.5, 1.0], tolerance=1e-3)), values)) == count
+
+
 def test_what_runs_differ_by_is_allowed_four_times():
     """e^(1/2) in steps of which twice as many change it by a known number."""
     (check, _) = evolved([1.0]).checks()

@@ -267,6 +267,13 @@ def test_the_law_asks_for_no_certificate_where_the_flow_is_not_predictable():
     assert findings(one, found)
 
 
+def test_the_sample_that_violates_a_budget_is_named(monkeypatch):
+    violation = np.array([1e-4, 2e-3, 3e-3])
+    monkeypatch.setattr("pdegen.equations.vorticity.problem._violation", lambda *_: violation)
+    with pytest.raises(SampleError, match=r"sample 6: its budgets .* are off by 0\.002"):
+        problem().compute(0, range(5, 8))
+
+
 def test_a_sample_that_misses_the_tolerance_is_named():
     with pytest.raises(SampleError, match=r"sample 7: its error exceeds 1e-12 .*finer grid"):
         problem(solver={"tolerance": 1e-12}).solve_in_blocks(0, range(7, 8))
