@@ -31,7 +31,6 @@ def is_name(text: str) -> bool:
 
 
 def _named(text: str) -> str:
-    """Letters, digits, spaces and _ . , + = - alone."""
     if not is_name(text):
         raise ValueError(
             "a name begins with a letter or a digit, and has letters, digits, spaces and "
@@ -386,15 +385,15 @@ def _without_tags(
     path, models, tag = list[str](), [model], ""
     for part in map(str, location):
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
+        tagged = [
+            m
+            for m in models
+            if any(part in get_args(f.annotation) for f in m.model_fields.values())
+        ]
         if fields:
             models = [one for field in fields for one in models_in(field.annotation)]
-        elif any(part in get_args(f.annotation) for m in models for f in m.model_fields.values()):
-            tag = part
-            models = [
-                m
-                for m in models
-                if any(part in get_args(f.annotation) for f in m.model_fields.values())
-            ]
+        elif tagged:
+            tag, models = part, tagged
             continue
         path.append(part)
     return ".".join(path), tag, models

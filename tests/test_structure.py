@@ -15,7 +15,6 @@ from tests import checked
 
 # what is longer than 400 lines, or 60 of a function, and why it stays
 LONG = {
-    "pdegen/domains.py": "three kinds of domains and their grids, which know each other",
     "pdegen/making/engines.py": "every scheduler has the same few calls; a reader compares them",
     "pdegen/equations/plasticity/kernels.py:element_forces": "one pass over elements and memory",
     "pdegen/foreign/declared.py:declared": "one check after another of one declaration",

@@ -1,0 +1,27 @@
+"""Domains: where functions live. Points, quadrature weights, boundary, spacing, cells.
+
+A box is a product of one-dimensional grids. A curvilinear mesh has the positions x[i, j], and a
+cloud has points without an order. The positions of both may differ from sample to sample: then the
+domain holds none, and a store has them in variables of the role `geometry`.
+"""
+
+from pdegen.domains.box import Box
+from pdegen.domains.described import from_attributes
+from pdegen.domains.domain import NAMES, Domain
+from pdegen.domains.grids import GRIDS, CellGrid, DomainError, Grid, NodalGrid, PeriodicGrid
+from pdegen.domains.meshes import Cloud, Curvilinear
+
+__all__ = [
+    "GRIDS",
+    "NAMES",
+    "Box",
+    "CellGrid",
+    "Cloud",
+    "Curvilinear",
+    "Domain",
+    "DomainError",
+    "Grid",
+    "NodalGrid",
+    "PeriodicGrid",
+    "from_attributes",
+]

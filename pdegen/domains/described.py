@@ -1,0 +1,58 @@
+"""Domains from the attributes that a store has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from pdegen.domains.box import Box
+from pdegen.domains.domain import Domain
+from pdegen.domains.grids import GRIDS, DomainError
+from pdegen.domains.meshes import Cloud, Curvilinear
+
+
+def from_attributes(
+    content: Mapping[str, Any],
+    positions: Float[np.ndarray, "*shape dim"] | None = None,
+    cells: Int[np.ndarray, "cells corners"] | None = None,
+    edge: Bool[np.ndarray, " *shape"] | None = None,
+) -> Domain:
+    """The domain that `Domain.attributes` has described.
+
+    Args:
+        content: The attributes.
+        positions, cells, edge: The arrays that a store holds beside them.
+
+    Raises:
+        DomainError: If they describe none.
+    """
+    try:
+        kind = content["kind"]
+        if kind == "box":
+            grids = [
+                GRIDS[axis["grid"]](axis["n"], axis["length"], axis["start"])
+                for axis in content["axes"]
+            ]
+            domain: Domain = Box(tuple(grids))
+            names = [axis["name"] for axis in content["axes"]]
+        else:
+            size, names = tuple(content["shape"]), content["axes"]
+            if kind == "curvilinear":
+                closed = tuple(content.get("closed", ()))
+                domain = Curvilinear(size, content["dim"], positions, closed)
+            elif kind == "cloud":
+                domain = Cloud(size, content["dim"], positions, cells, edge)
+            else:
+                raise DomainError(f"unknown kind of domain {kind!r}: box, curvilinear, cloud")
+            if domain.moves is not content["moves"]:
+                raise DomainError("positions are of the domain or of each sample")
+    except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
+        raise DomainError(f"the attributes of the domain are damaged: {error!r}") from None
+    except ValueError as error:
+        raise DomainError(str(error)) from None
+    if tuple(names) != domain.axes:
+        raise DomainError(f"axes of a {kind} are {', '.join(domain.axes)}, got {names}")
+    return domain

@@ -1,0 +1,170 @@
+"""Equally spaced points of an interval: periodic, of cells, or of nodes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+
+class DomainError(ValueError):
+    """Attributes or positions that describe no domain; one line."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Equally spaced points of an interval.
+
+    Args:
+        n: Number of points.
+        length: Of the interval.
+        start: Its lower end.
+
+    Raises:
+        ValueError: If there are too few points, or the interval has no length.
+    """
+
+    n: int
+    length: float = 1.0
+    start: float = 0.0
+
+    kind: ClassVar[str]
+    least: ClassVar[int] = 1  # points
+    few: ClassVar[str] = "a grid has at least one point"
+    offset: ClassVar[float] = 0  # spacings h from the lower end to the first point
+    beyond: ClassVar[int] = 0  # points more than the length has spacings h
+
+    def __post_init__(self) -> None:
+        if self.n < self.least:
+            raise ValueError(f"{self.few}, got {self.n}")
+        if not (0 < self.length < math.inf and math.isfinite(self.start)):
+            raise ValueError(
+                f"an interval has a positive, finite length, got {self.length} from {self.start}"
+            )
+
+    @property
+    def intervals(self) -> int:
+        """Spacings h that the length has."""
+        return self.n - self.beyond
+
+    @cached_property
+    def x(self) -> Float[np.ndarray, " n"]:
+        """The points."""
+        unit = (np.arange(self.n) + self.offset) / self.intervals
+        return unit if (self.start, self.length) == (0, 1) else self.start + self.length * unit
+
+    @property
+    def spacing(self) -> float:
+        """h, which is also the weight of an inner point in a quadrature."""
+        return self.length / self.intervals
+
+    @cached_property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """Quadrature weights; their sum is the length."""
+        return np.full(self.n, self.spacing)
+
+    @cached_property
+    def boundary(self) -> Bool[np.ndarray, " n"]:
+        """Which points lie on an end of the interval."""
+        return np.zeros(self.n, bool)
+
+    def every(self, stride: int) -> Grid:
+        """The grid of every r-th point.
+
+        >>> CellGrid(5).every(2).x
+        array([0.1, 0.5, 0.9])
+        """
+        if stride == 1:
+            return self
+        n, h = -(-self.n // stride), stride * self.spacing
+        kept = replace(self, n=n)
+        start = self.start + self.offset * self.spacing - self.offset * h
+        return replace(kept, start=start, length=kept.intervals * h)
+
+    @classmethod
+    def through(cls, x: Float[np.ndarray, " n"]) -> Grid:
+        """The grid that has these points.
+
+        Raises:
+            DomainError: If they are not equally spaced, up to rounding to float32.
+        """
+        n = len(x)
+        probe = cls(n)
+        if n == 1:
+            return cls(1, start=float(x[0]) - probe.offset)
+        h = float(x[-1] - x[0]) / (n - 1)
+        rounding = 4 * np.finfo(np.float32).eps * float(np.abs(x).max())
+        if not (0 < h < math.inf) or np.abs(np.diff(x) - h).max() > 1e-6 * h + rounding:
+            raise DomainError(f"the points of a {cls.kind} grid rise by equal steps")
+        start = float(x[0]) - probe.offset * h
+        length = probe.intervals * h
+        near = [abs(start) <= 1e-9 * length, abs(length - 1) <= 1e-9]
+        return cls(n, 1.0 if near[1] else length, 0.0 if near[0] else start)
+
+
+@dataclass(frozen=True)
+class PeriodicGrid(Grid):
+    """Points x_j = jL/n, j = 0 ... n-1, of a circle of length L; the end point is not repeated.
+
+    >>> PeriodicGrid(64).x[-1] == 63 / 64
+    np.True_
+    """
+
+    kind = "periodic"
+
+    def stride_to(self, coarse: PeriodicGrid) -> int:
+        """The stride s with coarse.x = x[::s].
+
+        Raises:
+            ValueError: If the coarse points are not among the fine ones.
+        """
+        if self.n % coarse.n:
+            raise ValueError(f"a grid of {coarse.n} points is not a part of one of {self.n}")
+        return self.n // coarse.n
+
+
+@dataclass(frozen=True)
+class CellGrid(Grid):
+    """Centres x_i = (i + 1/2)L/n, i = 0 ... n-1, of n equal cells of (0, L).
+
+    >>> CellGrid(64).x[0] == 1 / 128
+    np.True_
+    """
+
+    kind = "cell"
+    few = "a cell grid has at least one cell"
+    offset = 0.5
+
+
+@dataclass(frozen=True)
+class NodalGrid(Grid):
+    """Points x_i = iL/(n-1), i = 0 ... n-1, of [0, L], both ends included.
+
+    >>> NodalGrid(65).x[-1]
+    np.float64(1.0)
+    """
+
+    kind = "nodal"
+    least = 2
+    few = "a nodal grid has at least its two ends"
+    beyond = 1
+
+    @cached_property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """The trapezoidal rule: h inside, h/2 at the ends."""
+        weights = np.full(self.n, self.spacing)
+        weights[[0, -1]] /= 2
+        return weights
+
+    @cached_property
+    def boundary(self) -> Bool[np.ndarray, " n"]:
+        ends = np.zeros(self.n, bool)
+        ends[[0, -1]] = True
+        return ends
+
+
+GRIDS: dict[str, type[Grid]] = {g.kind: g for g in (PeriodicGrid, CellGrid, NodalGrid)}
