@@ -14,19 +14,14 @@ from pdegen.equations.airfoil.solver import Airfoil, Euler, coarser, moved
 from pdegen.equations.airfoil.stream import FarStream
 from pdegen.equations.base import SampleError
 from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.oracles import ringleb
 from tests.pdegen.test_law import findings
-from tests.stores import interrupted, objects_of
 
 SECTION = np.zeros(8)
 CROSSING = np.array([0.0, 0.2, 0.2, 0.0, 0.0, -0.2, -0.2, 0.0])
-SLOW = {"mach": 0.6}
-SMALL = {"samples": 4, "shard": 1, "train": 2, "validation": 1, "test": 1,
-         "mach": 0.3, "tolerance": 1e-4}  # fmt: skip
 DESIGNS = UniformDesign(law="uniform-design", amplitude=0.05).build(0, range(200))
 
 
@@ -134,9 +129,9 @@ def mach_number(euler, solution):
 
 
 def test_a_slow_flow_has_hardly_a_drag():
-    euler, solution = flow(0.3, resolution=220, tolerance=1e-6)
+    euler, solution = flow(0.3, tolerance=1e-6)
     drag, lift = euler.forces(solution.q)
-    assert abs(drag) < 5e-4  # it is 2.2e-4, and 5.2e-5 on 440 cells (tests/validation)
+    assert abs(drag) < 2e-3  # 2.2e-4 on 220 cells, and 5.2e-5 on 440 (tests/validation)
     assert abs(lift) < 1e-6
 
 
@@ -183,10 +178,10 @@ def test_a_mirrored_section_has_the_mirrored_flow():
 
 def test_a_flow_is_the_same_from_wherever_it_was_begun():
     section = Airfoil(SECTION, FarStream(0.6, 1.25), 1e-10)
-    coarse, (euler, solution) = section.solve_twice(176)
+    coarse, (euler, solution) = section.solve_twice(132)
     back = coarse[0].solve(moved(euler, solution, coarse[0].mesh), 1e-10)
     assert abs(back.q - coarse[1].q).max() < 1e-7
-    assert abs(section.solve(176)[1].q - solution.q).max() < 1e-7
+    assert abs(section.solve(132)[1].q - solution.q).max() < 1e-7
 
 
 @pytest.mark.parametrize(("mach", "angle", "gamma"), [(0.4, 3.0, 1.4), (0.7, -2.0, 1.67)])
@@ -268,9 +263,9 @@ def test_a_section_whose_sides_cross_is_an_error():
 
 @pytest.fixture(scope="module")
 def quick():
-    """Three slower flows of a small recipe, which are found sooner."""
-    problem = load_recipe("airfoil-quick").with_overrides(SLOW).problem
-    return problem, problem.compute(0, range(3))
+    """Two slower flows of a small recipe, which are found sooner."""
+    problem = load_recipe("airfoil-quick").with_overrides({"mach": 0.6}).problem
+    return problem, problem.compute(0, range(2))
 
 
 def test_the_recipe_is_the_published_one():
@@ -376,7 +371,7 @@ CHANGES = {
     "no density at a node": (
         lambda v: {"density": np.where(np.arange(41) == 3, -1, v["density"])},
         "density"),
-    "the same sample twice": (lambda v: {n: v[n][[0, 0, 2]] for n in v}, "design"),
+    "the same sample twice": (lambda v: {n: v[n][[0, 0]] for n in v}, "design"),
 }  # fmt: skip
 
 
@@ -420,19 +415,6 @@ def test_a_section_that_cannot_be_is_a_named_sample():
     crossing = next(k for k, side in enumerate(sides) if not stands(side))
     with pytest.raises(SampleError, match=f"sample {crossing}: the sides of the section cross"):
         problem.compute(0, range(crossing, crossing + 1))
-
-
-def test_resumed_is_the_same_bytes_as_uninterrupted(tmp_path, monkeypatch):
-    """Also where the first and the last sample have no flow."""
-    designs = np.stack([CROSSING, DESIGNS[0], DESIGNS[2], CROSSING])
-    monkeypatch.setattr(UniformDesign, "build", lambda self, seed, samples: designs[samples])
-    recipe = load_recipe("airfoil-quick").with_overrides(SMALL)
-    url, whole = str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr")
-    with interrupted(RecipeJob, sample=2):
-        generate(recipe, url, workers=1, skip_failed=True)
-    found = generate(recipe, url, workers=1, resume=True, skip_failed=True)
-    assert found.skipped == [0, 3]
-    assert objects_of(found) == objects_of(generate(recipe, whole, workers=1, skip_failed=True))
 
 
 def test_a_device_is_refused(tmp_path):

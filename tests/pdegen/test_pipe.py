@@ -143,12 +143,11 @@ FIGURES = {  # u at x = 5 and 10 in the middle; largest u; smallest and largest 
     ("A", 64): (0.2533449, 0.2508298, 0.272139, -0.15659, 0.15954),
     ("B", 16): (0.2311966, 0.2492305, 0.333422, -0.33968, 0.33952),
     ("B", 32): (0.2525696, 0.2466839, 0.317099, -0.32223, 0.32219),
-    ("B", 64): (0.2580690, 0.2460317, 0.317086, -0.32464, 0.32454),
     ("C", 16): (0.2488681, 0.2500603, 0.263162, -0.00497, 0.14483),
     ("C", 32): (0.2500166, 0.2500001, 0.262412, -0.00480, 0.14409),
 }
 SPREADS = {("A", 16): 1.8e-2, ("A", 32): 3.0e-3, ("A", 64): 4.5e-4, ("B", 16): 8.4e-2,
-           ("B", 32): 1.4e-2, ("B", 64): 1.2e-3, ("C", 16): 8.7e-3, ("C", 32): 8.5e-4}  # fmt: skip
+           ("B", 32): 1.4e-2, ("C", 16): 8.7e-3, ("C", 32): 8.5e-4}  # fmt: skip
 DIGITS = np.array([1e-7, 1e-7, 1e-6, 1e-5, 1e-5])
 
 
@@ -242,7 +241,7 @@ def test_the_sample_whose_matrix_is_singular_is_named(device):
 @pytest.fixture(scope="module")
 def quick():
     problem = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33}).problem
-    return problem, problem.compute(0, range(60))
+    return problem, problem.compute(0, range(24))
 
 
 def test_a_sample_is_made_again_from_its_numbers_and_alone(quick):
@@ -265,8 +264,9 @@ def test_labels_lie_on_their_pipes(quick):
     np.testing.assert_allclose(labels["y"][:, :, -1] - labels["y"][:, :, 0], 1.0, atol=1e-6)
     weights = problem.domain.at(np.stack([labels["x"][0], labels["y"][0]], axis=-1)).weights
     assert weights.sum() == pytest.approx(10.0, rel=1e-6)
-    assert centre.heights[:, 1:].std() == pytest.approx(1 / np.sqrt(3), rel=0.1)
-    assert centre.slopes.std() == pytest.approx(2 / np.sqrt(3), rel=0.1)
+    # of 96 heights and 120 slopes: a deviation of 0.05
+    assert centre.heights[:, 1:].std() == pytest.approx(1 / np.sqrt(3), rel=0.2)
+    assert centre.slopes.std() == pytest.approx(2 / np.sqrt(3), rel=0.2)
     assert abs(centre.heights).max() <= 1
     assert abs(centre.slopes).max() <= 2
 
@@ -341,7 +341,7 @@ def test_a_pipe_that_bends_too_far_is_named_in_a_block_of_a_device(monkeypatch):
 
 def test_stated_errors_are_true_ones():
     """Beside solutions twice as fine along the pipe and across."""
-    ratio = np.concatenate([stated / true for stated, true in errors(33, [*range(20)], steps=3)])
+    ratio = np.concatenate([stated / true for stated, true in errors(33, [*range(6)], steps=3)])
     np.testing.assert_array_less(abs(np.log(ratio)), np.log(1.5))
 
 

@@ -69,7 +69,7 @@ def test_a_flat_die_stretches_the_block_evenly(flat):
 # random dies
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_energy_is_in_balance(seed):
     frames = forged(seed)
     assert frames.imbalance < 2e-3
@@ -78,7 +78,7 @@ def test_energy_is_in_balance(seed):
     assert frames.viscous[-1] < 0.02 * frames.work[-1]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_the_block_is_between_the_floor_and_the_die(seed):
     frames, spline, nodes = forged(seed), Spline(50.0, 9), Billet(across=40, up=12).nodes
     assert not frames.u[:, 1, :, 0].any()

@@ -35,7 +35,9 @@ def test_a_flat_die_finds_the_same_force(calculix, tmp_path):
     assert forging(np.zeros((4, 4))).force[-1] == pytest.approx(expected, rel=3e-3)
 
 
-@pytest.mark.parametrize(("seed", "off"), [(0, 0.07), (1, 0.12)])
+@pytest.mark.parametrize(
+    ("seed", "off"), [pytest.param(0, 0.07, marks=pytest.mark.slow), (1, 0.12)]
+)
 def test_a_random_die_finds_the_same_block(calculix, tmp_path, seed, off):
     """After 1.5 mm. A static block, of quadratic elements, against a moving one: where the material
     flows without hardening, more than one motion has nearly the same force."""
