@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 
 from operators.training.files import read_json, read_lines, write_json, write_lines
 from pdegen.making.generate import generate
@@ -18,7 +17,7 @@ from pipelines.runs.baselines import MEAN
 from pipelines.studies import logged
 from pipelines.studies.benchmark import BenchmarkRun, row_case
 from pipelines.studies.logged import break_evens
-from pipelines.studies.solver import Solve, SolverCost, solver_cost
+from pipelines.studies.solver import Solve, SolverCost, _along, solver_cost
 from tests.pipelines.test_benchmark import CONTENT, CPU, SMALL
 
 RECIPE = {**SMALL, "problem.solver.resolution": 64}
@@ -67,14 +66,11 @@ def finished(tmp_path_factory):
     store = generate(
         load_recipe("burgers-quick").with_overrides(RECIPE), str(folder / "s.zarr")
     ).url
-    long = {"train": "splits.train", "validation": "splits.validation", "test": "splits.test",
-            "modes": "problem.initial.modes", "resolution": "problem.resolution"}  # fmt: skip
-    own = {f"data.overrides.{long.get(key, key)}": value for key, value in RECIPE.items()}
     overrides = {
         **CONTENT["datasets"]["burgers"]["overrides"],
+        **{f"data.overrides.{key}": value for key, value in RECIPE.items()},
         "resolutions": [16],
-        **own,
-        "training.epochs": 20,
+        "training.epochs": 10,
     }
     dataset = {"experiment": "benchmark-burgers-quick", "overrides": overrides, "coarser": COARSER}
     fno = {"FNO": {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}}
@@ -112,9 +108,8 @@ def test_the_table_has_the_break_even_of_its_own_numbers(finished):
 
 def test_a_command_finds_the_same_in_the_logs_of_the_runs(finished, pdegen, tmp_path):
     folder = shutil.copytree(finished.folder, tmp_path / "run")
-    (row,) = (
-        finished.rows()
-    )  # as a solver that takes longer than predictions, whatever this one does
+    (row,) = finished.rows()
+    # as a solver that takes longer than predictions, whatever this one does
     table = (folder / "table.csv").read_text("utf-8")
     slow = finished.solver("burgers").model_copy(update={"solves": [
         one.model_copy(update={"seconds": one.seconds + 10 * row.inference_seconds})
@@ -183,8 +178,6 @@ def test_a_folder_without_one_is_refused(refused, tmp_path):
 
 
 def test_clouds_and_meshes_are_interpolated_between_their_points():
-    from pipelines.studies.solver import _along
-
     x, y = np.linspace(0, 1, 9), np.linspace(0, 1, 33)
     cubic = _along(np.sin(x)[:, None], 0, x, y, 3, False)
     np.testing.assert_allclose(cubic[:, 0], np.sin(y), atol=1e-5)
@@ -195,4 +188,4 @@ def test_clouds_and_meshes_are_interpolated_between_their_points():
     np.testing.assert_allclose(back[:, 0], np.sin(2 * np.pi * circle), atol=1e-12)
     line = _along(circle[:, None] * 0 + 2.0, 0, circle, finer, 1, True)
     np.testing.assert_allclose(line, 2.0)
-    assert torch.from_numpy(line).shape == (32, 1)
+    assert line.shape == (32, 1)
