@@ -1,7 +1,6 @@
 """What is replaced is the old one or the new one, whatever ends the process."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -19,15 +18,6 @@ def folder_with(path, text):
 def half_written(path):
     path.write_text("ne")
     raise KeyboardInterrupt
-
-
-def test_a_killed_export_leaves_the_old_copy_or_the_new_one(root):
-    words = ["-m", "tests.soak_exports", "--kills", "22", "--seed", "3"]
-    outcome = subprocess.run(
-        [sys.executable, *words], cwd=root, capture_output=True, text=True, timeout=300
-    )
-    assert outcome.returncode == 0, outcome.stderr
-    assert "exports were killed" in outcome.stdout
 
 
 def test_a_file_is_replaced(tmp_path):

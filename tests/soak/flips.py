@@ -1,18 +1,14 @@
-"""Damaged bytes in stores: each is noticed, or harms nothing.
+"""Damaged bytes in stores and runs: each is noticed, or harms nothing.
 
-    python -m tests.soak_flips [--flips 300] [--seed 0]
-
-One bit of one byte of an object is flipped; or an object is emptied, removed, or has a folder in
-its place. In a sealed store `verify` must find it; each reader must fail or give the right values;
-`--resume` and `--repair` must give the right bytes or say that they cannot. In an unsealed store
-`--resume` must end with the bytes of an undisturbed job, or refuse in one line, and then
-`--overwrite` must.
+One bit of one byte of a file is flipped; or a file is emptied, removed, or has a folder in its
+place. In what is finished, `verify` must find it; each reader must fail in one line or give the
+right values; `--resume` and `--repair` must give the right bytes or say that they cannot. In what
+was interrupted, `--resume` must end with the bytes of an undisturbed job, or refuse in one line,
+and then `--overwrite` must.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import random
 import shutil
@@ -27,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from tests.forked import BUG, Ended, command, forked, tell
-from tests.stores import objects_of
-from tests.works import Work, import_all, patient_for_less, succeed, works
+from tests.soak.harms import Kills
+from tests.soak.works import State, Work, state_of, succeed, works
 
 DAMAGES = ("flipped", "emptied", "removed", "a folder in its place")
-_STORES = ("generate", "noise", "import")
+_WORKS = ("generate", "noise", "import", "run")
+_READ = (".safetensors", ".pt", "run.json", "history.jsonl", "scores.json")  # of runs, again
 _DRAWN = 5  # one damage of so many is tried with the slow readers as well
 
 Values = Mapping[str, Any]
@@ -42,7 +39,7 @@ class Silent:
     """Damage that somebody did not notice, or that cannot be mended.
 
     Args:
-        store: Which one.
+        store: Which work.
         key: The damaged object.
         damage: What was done to it.
         who: Who read it or went on with it.
@@ -113,7 +110,7 @@ def _streamed(url: str) -> Values:
             for k, batch in enumerate(batches) for name in "au"}  # fmt: skip
 
 
-def _level(url: str) -> dict[str, float]:
+def _level(url: str) -> dict[str, Any]:
     return {"level": 0.1} if "noise" in Path(url).name else {}
 
 
@@ -137,7 +134,7 @@ def _with_noise(url: str) -> Values:
 
     with tempfile.TemporaryDirectory() as name:
         noises = at_levels({"kind": "ensemble"}, [0.1])
-        return objects_of(add_noise(url, "u", noises, f"{name}/derived.zarr", workers=1))
+        return state_of(Path(add_noise(url, "u", noises, f"{name}/derived.zarr", workers=1).url))
 
 
 READERS: dict[str, Callable[[str], Values]] = {
@@ -146,6 +143,35 @@ READERS: dict[str, Callable[[str], Values]] = {
     "operators": _pairs,
     "operators, streamed": _streamed,
 }
+
+
+def _evaluated(url: str) -> Values:
+    store = Path(url).with_name("parent.zarr")
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name) / "scores.json"
+        _commanded("evaluate", f"{url}/best.safetensors", "--data", store, "--out", out)
+        return {"scores": out.read_bytes()}
+
+
+def _reported(url: str) -> Values:
+    _commanded("report", url)
+    return {name: Path(url, name).read_bytes() for name in ("report.html", "report.md")}
+
+
+class SaidError(Exception):
+    """A command refused in one line."""
+
+
+def _commanded(*words: object) -> None:
+    ended = forked(command(*words))
+    lines = [line for line in ended.said.splitlines() if line.startswith("pdegen: ")]
+    if ended.status == 2 and len(lines) == 1 and ended.refused:
+        raise SaidError(lines[0])
+    if ended.status:
+        raise RuntimeError(ended.why)
+
+
+RUNS: dict[str, Callable[[str], Values]] = {"evaluate": _evaluated, "report": _reported}
 SLOW: dict[str, Callable[[str], Values]] = {
     "export": _exported,
     "plot": _plotted,
@@ -189,21 +215,21 @@ def _explained(error: Exception) -> bool:
     """Whether the command line says it in one line."""
     from pipelines.cli import _status
 
-    return _status(error) is not None
+    return isinstance(error, SaidError) or _status(error) is not None
 
 
-class Sealed:
-    """A sealed store to be damaged, and what readers give of it.
+class Finished:
+    """What is to be damaged, and what readers give of it.
 
     Args:
         work: What makes it.
-        url: The store, which stays as it is.
+        url: Where it is, as it stays.
     """
 
     def __init__(self, work: Work, url: Path) -> None:
-        self.work, self.url, self.objects = work, url, objects_of(url)
+        self.work, self.url, self.objects = work, url, state_of(url)
         slow = SLOW if work.name != "noise" else {k: SLOW[k] for k in ("export", "plot")}
-        self.readers = {**READERS, **slow}
+        self.readers = {**READERS, **slow} if work.check else RUNS
         self.expected = {name: read(str(url)) for name, read in self.readers.items()}
 
     def tried(self, place: Path, key: str, damage: str, chance: random.Random,
@@ -215,36 +241,40 @@ class Sealed:
         def silent(who: str, what: str, fault: str = "silent") -> Silent:
             return Silent(self.work.name, key, done, who, what, fault)
 
-        from pdegen.making.verify import verify
+        if self.work.check:
+            from pdegen.making.verify import verify
 
-        try:
-            if not verify(str(place)).faults:
-                yield silent("verify", "finds nothing")
-        except Exception as error:
-            if not _explained(error):
-                yield silent("verify", repr(error), "traceback")
-        for who, read in self.readers.items():
-            if who in SLOW and not thorough:
-                continue
-            ours = "xarray" not in who
             try:
-                found = read(str(place))
+                if not verify(str(place)).faults:
+                    yield silent("verify", "finds nothing")
             except Exception as error:
-                if ours and not _explained(error):
-                    yield silent(who, repr(error), "traceback")
-                continue
-            expected = self.expected[who]
-            if not ours:  # asked for what is missing, xarray raises KeyError
-                expected = {name: value for name, value in expected.items() if name in found}
-            differs = different(found, expected)
-            if differs and (ours or not _nothing(found, expected)):
-                yield silent(who, f"other values of {differs}")
+                if not _explained(error):
+                    yield silent("verify", repr(error), "traceback")
+        for who, read in self.readers.items():
+            if who not in SLOW or thorough:
+                yield from self._read(place, who, read, silent)
         if thorough or damage != "flipped":
             yield from self._mended(place, silent)
         shutil.rmtree(place)
 
+    def _read(self, place: Path, who: str, read: Callable[[str], Values],
+              silent: Callable[..., Silent]) -> Iterator[Silent]:  # fmt: skip
+        """A reader fails, or gives the right values."""
+        ours, expected = "xarray" not in who, self.expected[who]
+        try:
+            found = read(str(place))
+        except Exception as error:
+            if ours and not _explained(error):
+                yield silent(who, repr(error), "traceback")
+            return
+        if not ours:  # asked for what is missing, xarray raises KeyError
+            expected = {name: value for name, value in expected.items() if name in found}
+        differs = different(found, expected)
+        if differs and (ours or not _nothing(found, expected)):
+            yield silent(who, f"other values of {differs}")
+
     def _mended(self, place: Path, silent: Callable[..., Silent]) -> Iterator[Silent]:
-        """Repair a copy of the damaged store, resume another, and overwrite a third."""
+        """Repair a copy of the damaged one, resume another, and overwrite a third."""
         ways: dict[str, Callable[[Path], Ended]] = {
             "--resume": lambda copy: forked(self.work.action(copy, "--resume")),
             "--overwrite": lambda copy: forked(self.work.action(copy, "--overwrite")),
@@ -255,7 +285,7 @@ class Sealed:
             copy = place.with_name(f"{place.name}-mended")
             shutil.copytree(place, copy)
             ended = way(copy)
-            if ended.status == 0 and (differs := different(objects_of(copy), self.objects)):
+            if ended.status == 0 and (differs := different(state_of(copy), self.objects)):
                 yield silent(who, f"succeeds, with other bytes of {differs}")
             elif ended.status == BUG or (ended.status != 0 and not ended.refused):
                 yield silent(who, ended.why, "traceback")
@@ -264,95 +294,85 @@ class Sealed:
             shutil.rmtree(copy)
 
 
-def interrupted(work: Work, url: Path, folder: Path) -> None:
-    """Begin a store, and kill its driver among its shards: its lock is left."""
-    from tests.soak_stores import killed_at
+@dataclass
+class Begun:
+    """What a killed job has left.
 
-    for write in (20, 10):  # an imported store has but one shard
+    Args:
+        work: The job.
+        url: Where it is, as it stays.
+        expected: What an undisturbed one makes.
+    """
 
-        def action(write: int = write) -> None:
-            killed_at(write, "before", folder / "note")
-            work.action(url)()
+    work: Work
+    url: Path
+    expected: State
 
-        ended = forked(action)
-        if ended.killed:
-            return
-        succeed(ended)
-        shutil.rmtree(url)
-    raise AssertionError(f"{work.name} writes too little")
+    def tried(self, place: Path, key: str, damage: str, chance: random.Random,
+              thorough: bool) -> Iterator[Silent]:  # fmt: skip
+        """Damage a copy and resume it."""
+        shutil.copytree(self.url, place)
+        done = damaged(place, key, damage, chance)
+        ended = forked(self.work.action(place, "--resume"))
 
+        def wrong(who: str, what: str, fault: str) -> Silent:
+            return Silent(f"{self.work.name}, interrupted", key, done, who, what, fault)
 
-def tried_unsealed(work: Work, url: Path, expected: Mapping[str, bytes], place: Path, key: str,
-                   damage: str, chance: random.Random) -> tuple[str, list[Silent]]:  # fmt: skip
-    """Damage a copy of an unsealed store and resume it; how that ended, and what is wrong."""
-    shutil.copytree(url, place)
-    done = damaged(place, key, damage, chance)
-    ended = forked(work.action(place, "--resume"))
-    how, found = "finished", list[Silent]()
-
-    def wrong(who: str, what: str, fault: str) -> None:
-        found.append(Silent(f"{work.name}, unsealed", key, done, who, what, fault))
-        tell(found[-1])
-
-    if ended.status == 0:
-        if differs := different(objects_of(place), expected):
-            wrong("--resume", f"succeeds, with other bytes of {differs}", "silent")
-        elif more := objects_of(place).keys() - expected.keys():
-            wrong("--resume", f"leaves {', '.join(sorted(more))}", "silent")
-    else:
-        how = "refused"
-        if not ended.refused:
-            wrong("--resume", ended.why, "traceback")
-        again = forked(work.action(place, "--overwrite", "--take-over"))
-        if again.status != 0 or different(objects_of(place), expected):
-            wrong("--overwrite", f"{again.why}, after {ended.why}", "unfinished")
-    shutil.rmtree(place)
-    return how, found
+        if ended.status == 0:
+            if differs := different(state_of(place), self.expected):
+                yield wrong("--resume", f"succeeds, with other bytes of {differs}", "silent")
+            elif more := state_of(place).keys() - self.expected.keys():
+                yield wrong("--resume", f"leaves {', '.join(sorted(more))}", "silent")
+        else:
+            if not ended.refused:
+                yield wrong("--resume", ended.why, "traceback")
+            options = ("--overwrite", "--take-over") if self.work.check else ("--overwrite",)
+            again = forked(self.work.action(place, *options))
+            if again.status != 0 or different(state_of(place), self.expected):
+                yield wrong("--overwrite", f"{again.why}, after {ended.why}", "unfinished")
+        shutil.rmtree(place)
 
 
-def soak(folder: Path, chance: random.Random, flips: int = 300) -> dict[str, Any]:
-    """So many flips in sealed stores, and in unsealed ones; the other damages of each object."""
-    import_all()
+def begun(work: Work, url: Path, expected: State, chance: random.Random) -> Begun:
+    """A job that is killed in the second half of its changes."""
+    url.parent.mkdir()
+    kills = Kills(url.parent.parent, chance)
+    moments = kills.count(work.action(url), url)
+    shutil.rmtree(url)
+    kills.killed(work.action(url), url, chance.randint(moments // 2, moments * 3 // 4), False)
+    return Begun(work, url, expected)
+
+
+def soak(folder: Path, chance: random.Random, flips: int) -> dict[str, Any]:
+    """So many flips in what is finished or begun, by turns, and the other damages of some files."""
     warnings.simplefilter("ignore")  # of xarray, on metadata that are damaged
     logging.disable()
-    patient_for_less()
-    jobs = works(folder)
-    sealed, unsealed = list[Sealed](), list[tuple[Work, Path, dict[str, bytes]]]()
-    for name in _STORES:
-        url = folder / f"sealed-{name}.zarr"
+    jobs, all_of = works(folder), list[Finished | Begun]()
+    for name in _WORKS:
+        url = folder / f"finished-{name}"
         succeed(forked(jobs[name].action(url)))
-        sealed.append(Sealed(jobs[name], url))
-        begun = folder / f"begun-{name}.zarr"
-        interrupted(jobs[name], begun, folder)
-        unsealed.append((jobs[name], begun, sealed[-1].objects))
+        finished = Finished(jobs[name], url)
+        all_of.append(finished)
+        all_of.append(begun(jobs[name], folder / f"{name}-begun" / name, finished.objects, chance))
     found, counts = list[Silent](), Counter[str]()
-    for number, store in enumerate(sealed):
-        keys = sorted(store.objects)
-        todo = [("flipped", chance.choice(keys)) for _ in range(-(-flips // len(sealed)))]
-        todo += [(damage, key) for damage in DAMAGES[1:] for key in _some(keys)]
+    for number, each in enumerate(all_of):
+        keys = sorted(k for k in state_of(each.url) if each.work.check or k.endswith(_READ))
+        todo = [("flipped", chance.choice(keys)) for _ in range(-(-flips // len(all_of)))]
+        others = [(damage, key) for damage in DAMAGES[1:] for key in _some(keys)]
+        todo += chance.sample(others, min(len(others), -(-flips // len(all_of))))
         for k, (damage, key) in enumerate(todo):
-            place = folder / f"{number}-{k}-{store.work.name}.zarr"
-            for each in store.tried(place, key, damage, chance, thorough=k % _DRAWN == 0):
-                found.append(each)
-                tell(each)
-            counts[f"sealed, {damage}"] += 1
-    for number, (work, url, expected) in enumerate(unsealed):
-        keys = sorted(objects_of(url))
-        todo = [("flipped", chance.choice(keys)) for _ in range(-(-flips // len(unsealed)))]
-        todo += [(damage, key) for damage in DAMAGES[1:] for key in _some(keys)]
-        for k, (damage, key) in enumerate(todo):
-            place = folder / f"unsealed-{number}-{k}-{work.name}.zarr"
-            how, wrong = tried_unsealed(work, url, expected, place, key, damage, chance)
-            found += wrong
-            counts[f"unsealed, {damage}, {how}"] += 1
+            place = folder / f"{number}-{k}-{each.work.name}"
+            for wrong in each.tried(place, key, damage, chance, thorough=k % _DRAWN == 0):
+                found.append(wrong)
+                tell(wrong)
+            counts[f"{each.work.name}, {type(each).__name__.lower()}, {damage}"] += 1
     kinds = Counter(each.fault for each in found)
     return {
-        "flips": sum(n for kind, n in counts.items() if "flipped" in kind),
-        "other damages": sum(n for kind, n in counts.items() if "flipped" not in kind),
-        "by kind": dict(sorted(counts.items())),
+        "harms": counts.total(),
         "silent": kinds["silent"],
         "unfinished": kinds["unfinished"],
         "tracebacks": kinds["traceback"],
+        "by kind": dict(sorted(counts.items())),
         "by reader": dict(Counter(f"{each.who}: {each.fault}" for each in found)),
     }
 
@@ -363,17 +383,3 @@ def _some(keys: list[str]) -> list[str]:
     for key in keys:
         kinds.setdefault("".join(c for c in key if not c.isdigit()), key)
     return list(kinds.values())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--flips", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        result = soak(Path(name), random.Random(options.seed), options.flips)
-    print(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main()
