@@ -60,8 +60,8 @@ def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
 def error_by_time(
     times: Sequence[float],
     errors: Mapping[str, np.ndarray],
-    beside: Mapping[str, np.ndarray] | None = None,
-    seen: float | None = None,
+    beside: Mapping[str, np.ndarray],
+    seen: float | None,
 ) -> Figure:
     """Mean relative L² error at each time, and the range of nine in ten samples.
 
@@ -69,7 +69,7 @@ def error_by_time(
         times: The times, or the steps of a rollout.
         errors: By component, shape (samples, times).
         beside: Mean errors of trivial predictors, shape (times).
-        seen: The last time that training sees, to be marked.
+        seen: The last time that training sees, to be marked where there is one.
     """
     figure = Figure(figsize=(HALF, 3.5))
     axes = figure.subplots()
@@ -89,7 +89,6 @@ def error_by_time(
             ms=3,
             label=name,
         )
-    beside = beside or {}
     for (name, error), dashes in zip(beside.items(), (":", "-."), strict=False):
         axes.plot(times, error, color=TRUTH, ls=dashes, lw=1.0, label=name)
     if seen is not None:
@@ -128,7 +127,7 @@ def error_by_grid(errors: Mapping[int, np.ndarray], trained: int) -> Figure:
 
 
 @styled
-def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None = None) -> Figure:
+def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None) -> Figure:
     """Mean |û(k)| of the target and of the error against the mode k >= 1, û = DFT(u)/n.
 
     Args:

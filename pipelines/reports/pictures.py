@@ -214,9 +214,7 @@ def _repeated(values: np.ndarray | None, times: int) -> np.ndarray | None:
     return None if values is None else np.repeat(values, times, axis=0)
 
 
-def _panels(
-    found: list[Functions], columns: list[str], title: str, noisy: int | None = None
-) -> Figure:
+def _panels(found: list[Functions], columns: list[str], title: str, noisy: int | None) -> Figure:
     """Inputs above targets, a column for each sample; one sample, or the noise levels of one,
     beside each other."""
     if noisy is not None:

@@ -168,9 +168,9 @@ def _written(low: float, high: float) -> list[str]:
     return [f"{round(end / (high - low), 6) * (high - low):.2g}" for end in (low, high)]
 
 
-def wrapped(panels: Sequence[_T], columns: int = 4) -> list[list[_T]]:
-    """Panels in rows of at most so many."""
-    return [list(panels[k : k + columns]) for k in range(0, len(panels), columns)]
+def wrapped(panels: Sequence[_T]) -> list[list[_T]]:
+    """Panels in rows of at most four."""
+    return [list(panels[k : k + 4]) for k in range(0, len(panels), 4)]
 
 
 @dataclass(frozen=True)

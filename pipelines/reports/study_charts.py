@@ -89,13 +89,12 @@ def curves(
 
 
 @styled
-def dots(means: Mapping[str, float], spreads: Sequence[float], x: str = MEAN_ERROR) -> Figure:
-    """A positive value for each name, the smallest one on top, with its spread.
+def dots(means: Mapping[str, float], spreads: Sequence[float]) -> Figure:
+    """A mean error for each name, the smallest one on top, with its spread.
 
     Args:
-        means: Name -> value.
-        spreads: Of the values, in their order.
-        x: What they are.
+        means: Name -> error.
+        spreads: Spreads of the errors, in their order.
     """
     order = np.argsort(list(means.values()))[::-1]
     names, values = list(means), np.array(list(means.values()))
@@ -109,7 +108,9 @@ def dots(means: Mapping[str, float], spreads: Sequence[float], x: str = MEAN_ERR
         )
     axes.set_yticks(range(len(names)), [names[i] for i in order])
     ends = values + np.nan_to_num(spreads)
-    axes.set(xlabel=x, xlim=(0, 1.12 * float(max(ends[np.isfinite(ends)], default=0.0)) or 1.0))
+    axes.set(
+        xlabel=MEAN_ERROR, xlim=(0, 1.12 * float(max(ends[np.isfinite(ends)], default=0.0)) or 1.0)
+    )
     return figure
 
 

@@ -40,6 +40,8 @@ def test_a_learning_curve_has_losses_scores_rates_and_the_best_epoch() -> None:
     axes, rate = charts.learning_curve(history, "h1", "validation split").axes
     assert drawn(axes, "training loss (h1)") == [[1, 2, 3], [0.9, 0.5, 0.1]]
     assert drawn(axes, "relative L² error, validation split") == [[1, 2, 3], [0.4, 0.2, 0.3]]
+    note = "best: 2.00e-1, epoch 2"
+    assert axes.lines[2].get_label() == note
     assert drawn(rate, "learning rate (right)") == [[1, 2, 3], [1e-4, 3e-4, 2e-4]]
     assert [list(v) for v in axes.lines[2].get_data()] == [[2], [0.2]]
 
@@ -102,6 +104,7 @@ def test_dots_have_values_and_spreads() -> None:
         for text, line in zip(axes.texts, axes.lines, strict=False)  # type: ignore[index]
     }
     assert found["0.4"] == 0.4
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["worse", "better"]
     (bar,) = [s for c in axes.containers for g in c.lines[2] for s in g.get_segments()]  # type: ignore[attr-defined]
     np.testing.assert_allclose(bar[:, 0], [0.05, 0.15])
 

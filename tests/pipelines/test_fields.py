@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, PeriodicGrid
-from pipelines.reports import charts, fields, samples, sheets
+from pipelines.reports import fields, samples, sheets
 from pipelines.reports.fields import Look
 from pipelines.reports.samples import Predicted
 from pipelines.reports.sheets import Functions
@@ -151,13 +150,7 @@ def test_predictions_on_any_domain_have_truth_and_prediction_on_one_scale(domain
     assert len({(axes.get_xlim(), axes.get_ylim()) for axes in panels}) == 1
 
 
-def test_the_errors_of_a_rollout_are_drawn_at_its_times() -> None:
-    errors = np.array([[0.1, 0.2, 0.4], [0.3, 0.4, 0.8]])
-    axes = charts.error_by_time([0.5, 1.0, 1.5], {"u": errors}).axes[0]
-    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[0.5, 0.2], [1.0, 0.3], [1.5, 0.6]])
-
-
-def test_a_picture_of_a_moving_mesh_has_the_points_of_each_sample(tmp_path: Path) -> None:
+def test_a_picture_of_a_moving_mesh_has_the_points_of_each_sample() -> None:
     points = ring().points
     positions = np.stack([points, 2 * points])
     mesh = Functions(

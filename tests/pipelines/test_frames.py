@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data import Channel, Rollout
+from operators.data import Rollout
 from operators.norms import relative_error
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
@@ -27,14 +27,14 @@ from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.declared.benchmark import Benchmark
 from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.reports import predictions
 from pipelines.reports.benchmark_report import write_benchmark_report
-from pipelines.reports.document import Picture
-from pipelines.reports.fields import Look
+from pipelines.reports.facts import facts
+from pipelines.reports.pictures import functions_of
 from pipelines.reports.report import write_report
-from pipelines.reports.sheets import Functions
-from pipelines.reports.trajectories import frames, playing, shells, spectrum
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate, evaluate_run
+from pipelines.runs.finished import read_finished
 from pipelines.runs.measures import NORMS, measures_of
 from pipelines.runs.reproduction import toml
 from pipelines.runs.score import Score
@@ -195,10 +195,11 @@ def test_frames_at_once_are_scored_and_reported_as_those_of_a_rollout(
     assert tested.channels == (2, 4)
     last = tested.a[..., 1:].expand_as(tested.u)
     np.testing.assert_allclose(trivial["identity"].errors, relative(last, tested.u), rtol=1e-5)
-    write_report(tmp_path / "run", store, CPU)
-    html = (tmp_path / "run/report.html").read_text("utf-8")
-    assert "the first 2 frames of w → all later ones at once" in html
-    assert (tmp_path / "run/pictures/error-by-time.svg").exists()
+    run = read_finished(tmp_path / "run", store, CPU)
+    learned = next(row[1] for row in facts(run) if row[0] == "Learned")
+    assert learned.startswith("the first 2 frames of w → all later ones at once")
+    drawn = predictions._in_time(run, functions_of(run)[1], run.prediction.numpy())
+    assert [one.name for one in drawn] == ["error-by-time", "spectrum"]
 
 
 def test_a_map_to_a_later_time_has_its_initial_state_for_an_identity(tmp_path: Path) -> None:
@@ -237,68 +238,6 @@ def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made: Path)
     assert "training sees t &lt;= 2.5" in (made / "time/pictures/error-by-time.svg").read_text()
     times = re.findall(r'data-label="t = ([^"]+)"', html)
     assert [float(time) for time in times] == [float(f"{time:g}") for time in TIMES[2:]]
-
-
-def trajectory(n: int, times: int, components: tuple[str, ...] = ("",)) -> Functions:
-    values = np.random.default_rng(0).normal(size=(1, n, n, times * len(components)))
-    channels = tuple(Channel("w", c, float(t)) for t in range(times) for c in components)
-    return Functions(Look("w", "diverging"), values, channels, Box.periodic(n, n))
-
-
-def test_frames_of_every_component_have_one_scale() -> None:
-    truth = trajectory(8, 7, ("u_x", "u_y"))
-    figure = frames(truth, truth.values + 3.0, 0)
-    drawn = [axes for axes in figure.axes if axes.images]
-    assert len(drawn) == 2 * 3 * 5
-    assert [axes.get_ylabel() for axes in drawn[::5]] == [
-        "truth u_x", "prediction p", "difference p − u_x",
-        "truth u_y", "prediction p", "difference p − u_y",
-    ]  # fmt: skip
-    limits = [image.get_clim() for axes in drawn[:15] for image in axes.images]
-    assert len(set(limits)) == 1
-    assert limits[0][1] >= truth.values[..., ::2].max() + 3.0  # of the predictions too
-    np.testing.assert_allclose(np.asarray(drawn[10].images[0].get_array()), 3.0)
-
-
-def test_frames_have_x_to_the_right_and_y_upwards() -> None:
-    values = np.zeros((1, 8, 8, 2))
-    values[0, -1, 0] = 1.0  # the last x, the first y
-    corner = replace(trajectory(8, 2), values=values)
-    image = next(axes.images[0] for axes in frames(corner, values, 0).axes if axes.images)
-    rows, columns = np.asarray(image.get_array()).nonzero()
-    assert (rows.tolist(), columns.tolist(), image.origin) == ([0], [7], "lower")
-
-
-def test_what_plays_is_bounded_and_keeps_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.reports.live.BYTES", 100_000)
-    noise = trajectory(100, 20)
-    live = playing(Picture("frames", "noise", "<svg/>"), noise, noise.values, 0).live
-    assert len(live) < 1.4 * 100_000  # base64 has four letters for three bytes
-    (milliseconds,) = re.findall(r'data-moving="(\d+)"', live)
-    shown = [float(t) for t in re.findall(r'data-label="t = ([^"]+)"', live)]
-    assert 1 < len(shown) < 20
-    assert int(milliseconds) == 200 * (shown[1] - shown[0])
-
-
-def test_the_power_of_a_wave_is_in_its_shell() -> None:
-    x = np.arange(24) / 24
-    wave = np.cos(2 * np.pi * (3 * x[:, None] + 4 * x))[None, ..., None]
-    k, power = shells(wave, (1.0, 1.0))
-    assert k[power.argmax()] == 5
-    np.testing.assert_allclose(power.sum(), np.mean(wave**2))
-
-
-def test_the_spectrum_of_a_long_box_is_over_waves_of_its_longer_side() -> None:
-    """8 x 2: a wave of 3 periods along x and 1 along y has |k| = √(3² + 4²) there."""
-    box = Box((PeriodicGrid(32, length=8.0), PeriodicGrid(32, length=2.0)))
-    x, y = (np.arange(32) / 32 for _ in range(2))
-    wave = np.cos(2 * np.pi * (3 * x[:, None] + y))[None, ..., None]
-    truth = Functions(Look("u"), wave, (Channel("u", "", 1.0),), box)
-    lines = spectrum(truth, 2 * wave, 1.0).axes[0].get_lines()
-    for line, power in zip(lines, (0.5, 2.0, 0.5), strict=True):
-        k, found = (np.asarray(values) for values in line.get_data())
-        assert k[found.argmax()] == 5
-        assert found.max() == pytest.approx(power)
 
 
 # refusals

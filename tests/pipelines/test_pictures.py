@@ -23,7 +23,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import StoreError, open_sealed
 from pdegen.store.writing import lay_out
-from pipelines.reports import charts, fields, figures, palette, pictures, samples, study_charts
+from pipelines.reports import charts, fields, figures, palette, pictures, samples
 from pipelines.reports.fields import Look
 from pipelines.reports.pictures import AFTERTHOUGHT, plot_store
 from pipelines.reports.samples import Predicted
@@ -190,8 +190,7 @@ def test_samples_on_the_square_are_drawn_coefficient_above_solution(
     assert "source = 1" in words
 
 
-@pytest.mark.parametrize("variable", ["a", "u"])
-@pytest.mark.parametrize("kind", ["darcy", "finished"])
+@pytest.mark.parametrize(("kind", "variable"), [("darcy", "a"), ("finished", "u")])
 def test_the_noise_levels_of_a_sample_are_drawn_side_by_side(
     kind: str, variable: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -218,19 +217,19 @@ def test_trajectories_are_drawn_against_time(
     assert "time t" in texts(out.read_text("utf-8"))
 
 
-def test_a_picture_is_the_same_file_each_time() -> None:
-    assert figures.svg(a_figure(), "p", "x") == figures.svg(a_figure(), "p", "x")
-
-
-@pytest.mark.parametrize("sample", [-1, 24])
-def test_a_sample_that_is_not_there_is_refused(store: str, tmp_path: Path, sample: int) -> None:
-    with pytest.raises(StoreError, match=f"samples 0 to 23, got {sample}"):
-        plot_store(store, sample, tmp_path / "sample.png")
-
-
-def test_an_unknown_format_is_refused(store: str, tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match=r"\.png, \.svg, \.pdf"):
-        plot_store(store, None, tmp_path / "sample.jpg")
+@pytest.mark.parametrize(
+    ("sample", "name", "error", "message"),
+    [
+        (-1, "sample.png", StoreError, "samples 0 to 23, got -1"),
+        (24, "sample.png", StoreError, "samples 0 to 23, got 24"),
+        (None, "sample.jpg", SchemaError, r"\.png, \.svg, \.pdf"),
+    ],
+)
+def test_samples_that_are_not_there_and_unknown_formats_are_refused(
+    store: str, tmp_path: Path, sample: int | None, name: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        plot_store(store, sample, tmp_path / name)
 
 
 def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
@@ -238,13 +237,6 @@ def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
     lay_out(url, layout(load_recipe("burgers-quick")))
     with pytest.raises(StoreError, match="not sealed"):
         plot_store(url, None, tmp_path / "sample.png")
-
-
-def test_the_learning_curve_says_what_was_watched() -> None:
-    history = [Epoch(e, loss=1 / e, score=0.5 / e, lr=1e-3, seconds=1.0) for e in (1, 2, 3)]
-    words = texts(figures.svg(charts.learning_curve(history, "h1", "validation split"), "c", "x"))
-    assert "validation split" in words
-    assert "best: 1.67e-1, epoch 3" in words
 
 
 def test_best_median_and_worst_are_those_of_the_errors() -> None:
@@ -311,12 +303,6 @@ def test_errors_of_each_grid_are_drawn_with_their_mean() -> None:
     np.testing.assert_allclose(mean.get_xydata(), [[16, 0.2], [32, 0.3]])
     assert [list(one.get_ydata()) for one in samples] == [[0.1, 0.3], [0.2, 0.4]]
     assert trained.get_xdata()[0] == 16
-
-
-def test_methods_at_one_level_are_dots_with_the_smallest_error_on_top() -> None:
-    axes = study_charts.dots({"worse": 0.4, "better": 0.1}, [0.0, 0.05]).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["worse", "better"]
-    assert [text.get_text() for text in axes.texts] == ["0.4", "0.1"]
 
 
 def test_the_site_has_the_palette_of_the_pictures() -> None:
