@@ -14,7 +14,8 @@ import pytest
 from scipy import stats
 
 from operators.training.files import write
-from pipelines.reports.comparison_report import _predicted, write_comparison
+from pipelines.reports import comparison_report
+from pipelines.reports.comparison_report import _learning_section, _predicted, write_comparison
 from pipelines.reports.wording import scientific
 from pipelines.runs.comparison import (
     Comparison,
@@ -25,8 +26,9 @@ from pipelines.runs.comparison import (
 )
 from pipelines.runs.comparison import compared as together
 from pipelines.runs.finished import FinishedRun
+from tests.pipelines.command import Outcome
 from tests.pipelines.conftest import CPU
-from tests.pipelines.test_report import Page
+from tests.pipelines.page import Page, stands_alone
 
 
 def compared(out: Path, *folders: Path) -> tuple[Comparison, Page]:
@@ -106,6 +108,30 @@ def test_differences_are_to_the_first_run_sample_by_sample(
     assert kept["run (2 seeds)"]["mean"] == pytest.approx((e - r).mean())
 
 
+def test_learning_curves_of_seeds_are_their_mean_and_range(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curves, calls = comparison_report.curves, []
+    monkeypatch.setattr(
+        comparison_report, "curves", lambda *a, **k: (calls.append((a, k)), curves(*a, **k))[1]
+    )
+    found = read_comparison([runs["deep"], runs["run"], runs["seeded"]], Path("nowhere"), CPU)
+    _learning_section(found)
+    one, other = (run.history for run in found.variants[1].runs)
+    a, b = (np.array([epoch.score for epoch in history]) for history in (one, other))
+    seconds = [np.cumsum([epoch.seconds for epoch in history]) for history in (one, other)]
+    for ((series, *_), options), places in zip(
+        calls, ([1, 2], np.mean(seconds, axis=0)), strict=True
+    ):
+        assert series["run (2 seeds)"][0] == pytest.approx(places)
+        assert series["run (2 seeds)"][1] == pytest.approx((a + b) / 2)
+        assert list(options["bands"]) == ["run (2 seeds)"]
+        low, high = options["bands"]["run (2 seeds)"]
+        assert low == pytest.approx(np.minimum(a, b))
+        assert high == pytest.approx(np.maximum(a, b))
+    assert not np.array_equal(a, b)
+
+
 def test_equal_errors_are_not_smaller() -> None:
     assert Difference.of([1.0, 2.0, 0.5], [1.0, 2.0, 3.0]).smaller == 1
 
@@ -134,14 +160,20 @@ def test_only_keys_that_differ_are_shown_side_by_side(three: Path) -> None:
     }  # fmt: skip
 
 
-def test_runs_that_differ_by_their_seed_alone_are_compared_with_each_other(
+def test_runs_of_other_seeds_alone_are_compared_and_drawn_whatever_they_are_called(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    found, page = compared(tmp_path / "out", runs["run"], runs["seeded"])
-    assert [variant.name for variant in found.variants] == ["run", "seeded"]
+    for name in ("run", "seeded"):
+        shutil.copytree(runs[name], tmp_path / f"runs/_{name}")  # no legend shows names like these
+    found, page = compared(tmp_path / "out", tmp_path / "runs/_run", tmp_path / "runs/_seeded")
+    assert [variant.name for variant in found.variants] == ["runs/_run", "runs/_seeded"]
     assert table(page, "key")[1:] == [["training.seed", "0", "1"]]
     assert "differ by their seed alone" in "".join(page.words)
-    assert table(page, "against run")[1][0] == "seeded"
+    assert table(page, "against runs/_run")[1][0] == "runs/_seeded"
+    for drawn in ("learning-by-epoch", "error-distributions", "same-samples"):
+        svg = (tmp_path / f"out/pictures/{drawn}.svg").read_text("utf-8")
+        assert "runs/_run" in svg
+        assert "runs/_seeded" in svg
 
 
 def test_predictions_are_those_of_the_run_that_is_named(runs: dict[str, Path]) -> None:
@@ -191,12 +223,7 @@ def found_of(*finished: FinishedRun) -> tuple[Variant, ...]:
 
 
 def test_the_page_needs_no_other_file(three: Path) -> None:
-    page = Page((three / "report.html").read_text("utf-8"))
-    loading = {"src", "srcset", "href", "xlink:href", "data", "poster", "action"}
-    links = [value or "" for name, value in page.attributes if name in loading]
-    assert all(link.startswith(("#", "data:image/png", "data:image/webp")) for link in links)
-    ids = [value for name, value in page.attributes if name == "id"]
-    assert len(ids) == len(set(ids))
+    stands_alone((three / "report.html").read_text("utf-8"))
 
 
 @pytest.mark.usefixtures("three")
@@ -225,20 +252,18 @@ def test_wrong_requests_are_refused_before_anything_is_written(
 
 
 def test_a_comparison_is_replaced_where_that_is_asked(
-    runs: dict[str, Path], pdegen: Callable[..., object], refused: Callable[..., str],
-    tmp_path: Path,
+    runs: dict[str, Path], three: Path, pdegen: Callable[..., Outcome],
+    refused: Callable[..., str], tmp_path: Path,
 ) -> None:  # fmt: skip
-    pdegen("compare", runs["run"], runs["deep"])
-    (tmp_path / "runs/compared").rename(tmp_path / "out")
-    words = ["compare", runs["run"], runs["deep"], "--out", "out"]
-    left = tmp_path / "out/pictures/left.svg"
+    out = shutil.copytree(three, tmp_path / "runs/compared")
+    words = ["compare", runs["run"], runs["deep"]]
+    left = out / "pictures/left.svg"
     write(left, b"of an earlier comparison")
-    assert "out holds a comparison: use --overwrite" in refused(*words)
-    outcome = pdegen("compare", runs["deep"], runs["run"], "--out", "out", "--overwrite")
-    assert (outcome.status, outcome.out) == (0, ["out/report.html"])  # pyright: ignore
-    assert (
-        json.loads((tmp_path / "out/comparison.json").read_text())["variants"][0]["name"] == "deep"
-    )
+    assert "runs/compared holds a comparison: use --overwrite" in refused(*words)
+    outcome = pdegen(*words, "--overwrite")
+    assert (outcome.status, outcome.out) == (0, ["runs/compared/report.html"])
+    variants = json.loads((out / "comparison.json").read_text())["variants"]
+    assert [one["name"] for one in variants] == ["run", "deep"]
     assert not left.exists()
 
 
@@ -252,19 +277,6 @@ def test_the_tab_key_offers_finished_runs(
     assert finished_runs("se") == ["seeded"]
     folder = str(runs["deep"].parent)
     assert finished_runs(f"{folder}/d") == [f"{folder}/deep"]
-
-
-def test_every_run_is_in_the_legends_whatever_its_folder_is_called(
-    runs: dict[str, Path], tmp_path: Path
-) -> None:
-    for name in ("run", "deep"):
-        shutil.copytree(runs[name], tmp_path / f"runs/_{name}")
-    found, _ = compared(tmp_path / "out", tmp_path / "runs/_run", tmp_path / "runs/_deep")
-    assert [variant.name for variant in found.variants] == ["runs/_run", "runs/_deep"]
-    for drawn in ("learning-by-epoch", "error-distributions", "same-samples"):
-        svg = (tmp_path / f"out/pictures/{drawn}.svg").read_text("utf-8")
-        assert "runs/_run" in svg
-        assert "runs/_deep" in svg
 
 
 def test_what_is_not_finite_is_null_in_the_file(three: Path, runs: dict[str, Path]) -> None:
