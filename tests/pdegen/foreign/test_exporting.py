@@ -103,10 +103,11 @@ class Mixed(Job):
         return ""
 
 
-@pytest.fixture(scope="module", params=["float32", "float64"])
-def mixed(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Functions of float32; errors of float64."""
     url = str(tmp_path_factory.mktemp("mixed") / "mixed.zarr")
-    return write(Mixed(request.param), url, Options(workers=1))
+    return write(Mixed("float32"), url, Options(workers=1))
 
 
 def assert_same(store, expected):
@@ -172,14 +173,15 @@ def test_a_recipe_and_its_noisy_store_come_back(finished, tmp_path, format):
         assert_same(import_files([file], str(tmp_path / f"back{k}.zarr")), parent)
 
 
+@pytest.mark.usefixtures("forked")
 def test_large_variables_are_written_for_matlab_7(mixed, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "_LARGEST_MAT5", 2**8)
     file = export(mixed.url, "mat", tmp_path / "out.mat")
     assert file.read_bytes()[:10] == b"MATLAB 7.3"
     with h5py.File(file) as content:
         np.testing.assert_array_equal(content["u"][...].T, value(mixed, "u"))
-        kind = "double" if value(mixed, "u").dtype == np.float64 else "single"
-        assert content["u"].attrs["MATLAB_class"] == kind.encode()
+        assert content["u"].attrs["MATLAB_class"] == b"single"
+        assert content["error"].attrs["MATLAB_class"] == b"double"
         assert content["c_bool"].attrs["MATLAB_class"] == b"logical"
         assert content["level"].shape == (1, 1)
     assert_same(imported(tmp_path, file), mixed)
@@ -280,7 +282,6 @@ def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_p
         lambda text: text["arrays"]["a"].update(dtype="object"),
         lambda text: text["attributes"].pop("splits"),
         lambda text: text["attributes"].update(splits={"train": [0, 99]}),
-        lambda text: text["attributes"].update(splits={"train": [0.0, 4.5]}),
         lambda text: text["attributes"].update(splits={"train": ["0", "4"]}),
         lambda text: text["attributes"].update(splits={"train": [0, 4, 6]}),
         lambda text: text["attributes"].update(skipped=[99]),

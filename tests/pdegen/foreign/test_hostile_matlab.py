@@ -23,6 +23,7 @@ from tests.pdegen.foreign.files import (
 )
 
 
+@pytest.mark.usefixtures("forked")
 def test_links_out_of_a_file_are_not_followed(tmp_path):
     hdf5(tmp_path / "secret.h5", PAIR)
     for link in (h5py.ExternalLink("secret.h5", "/p"), h5py.SoftLink("/q")):
@@ -32,6 +33,7 @@ def test_links_out_of_a_file_are_not_followed(tmp_path):
         refused(file, match="'p' is a link to elsewhere")
 
 
+@pytest.mark.usefixtures("forked")
 def test_data_in_other_files_are_not_read(tmp_path):
     (tmp_path / "secret").write_bytes(bytes(6 * 8 * 8))
     file = hdf5(tmp_path / "p.h5", {"q": PAIR["q"]})
@@ -40,6 +42,7 @@ def test_data_in_other_files_are_not_read(tmp_path):
     refused(file, match="p is stored in another file")
 
 
+@pytest.mark.usefixtures("forked")
 def test_virtual_datasets_are_not_read(tmp_path):
     secret = hdf5(tmp_path / "secret.h5", PAIR)
     file = hdf5(tmp_path / "p.h5", {"q": PAIR["q"]})
@@ -50,6 +53,7 @@ def test_virtual_datasets_are_not_read(tmp_path):
     refused(file, match="p is a virtual dataset")
 
 
+@pytest.mark.usefixtures("forked")
 def test_objects_in_hdf5_are_refused_by_name(tmp_path):
     file = hdf5(tmp_path / "p.h5", {"q": PAIR["q"]})
     with h5py.File(file, "r+") as content:
@@ -61,6 +65,7 @@ def test_objects_in_hdf5_are_refused_by_name(tmp_path):
     refused(file, match="p holds objects or texts")
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("options", [{}, {"chunks": (2**10, 2**10), "compression": "gzip"}])
 def test_an_absurd_shape_is_refused(tmp_path, options):
     with h5py.File(tmp_path / "p.h5", "w") as content:
@@ -76,12 +81,14 @@ def test_a_huge_chunk_is_refused(tmp_path):
     refused(tmp_path / "p.h5", match="chunks of 2,147,483,648 bytes")
 
 
+@pytest.mark.usefixtures("forked")
 def test_filters_that_would_load_a_plugin_are_refused(tmp_path):
     with h5py.File(tmp_path / "p.h5", "w") as content:
         content.create_dataset("p", (6, 8), "i4", chunks=(6, 8), scaleoffset=4)[...] = 1
     refused(tmp_path / "p.h5", match="p has the filter 6: gzip")
 
 
+@pytest.mark.usefixtures("forked")
 def test_groups_that_hold_each_other_end(tmp_path):
     with h5py.File(tmp_path / "p.h5", "w") as content:
         content.create_group("a/b")
@@ -92,8 +99,9 @@ def test_groups_that_hold_each_other_end(tmp_path):
     refused(tmp_path / "p.h5", match="no such depth or number")
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("write", [hdf5, mat73], ids=["hdf5", "mat73"])
-@pytest.mark.parametrize("keep", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("keep", [0.1, 0.9])
 def test_a_cut_off_hdf5_file_is_refused(tmp_path, write, keep):
     file = write(tmp_path / "p.h5", PAIR)
     data = file.read_bytes()
@@ -122,6 +130,7 @@ def mat5_of(path, *elements):
     return path
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_variable_that_claims_more_than_deflate_can_make_is_refused(tmp_path):
     element = packed_variable((2**15, 2**15), unpacked=2**10)
     refused(mat5_of(tmp_path / "p.mat", element), match="claims 1,073,741,824 bytes from")
@@ -157,13 +166,15 @@ def test_bombs_are_not_unpacked(tmp_path):
     assert all(int(kilobytes) < 48 * 1024 for kilobytes, _, _ in lines)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_variable_that_unpacks_to_less_is_refused(tmp_path):
     elements = [packed_variable((64, 64), 100, name) for name in (b"p", b"q")]
     refused(mat5_of(tmp_path / "p.mat", *elements), match="could not read bytes")
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("write", [mat5, mat5_compressed])
-@pytest.mark.parametrize("keep", [0.1, 0.3, 0.7, 0.99])
+@pytest.mark.parametrize("keep", [0.1, 0.99])
 def test_a_cut_off_matlab_file_is_refused(tmp_path, write, keep):
     file = write(tmp_path / "p.mat", PAIR)
     data = file.read_bytes()
@@ -186,6 +197,7 @@ def test_damaged_matlab_files_end_in_an_explained_error(tmp_path, write):
             import_files([file], str(tmp_path / "s.zarr"), BY_HAND, workers=1, overwrite=True)
 
 
+@pytest.mark.usefixtures("forked")
 def test_cells_structs_and_texts_are_named_with_what_they_are(tmp_path):
     cell = np.empty(2, object)
     cell[:] = [1, "a"]

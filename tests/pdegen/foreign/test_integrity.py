@@ -71,7 +71,7 @@ def files_of(path):
 
 @EVERY
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("flips", [24, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("flips", [12, pytest.param(600, marks=pytest.mark.slow)])
 def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(
     exported, mixed, tmp_path, format, flips
 ):
@@ -95,7 +95,7 @@ def test_a_cut_off_export_is_refused(exported, mixed, tmp_path, format):
     path = exported(format)
     for file in files_of(path):
         whole = file.read_bytes()
-        for keep in (0.1, 0.5, 0.9, 1 - 1e-9):
+        for keep in (0.5, 1 - 1e-9):
             file.write_bytes(whole[: int(keep * len(whole))])
             assert outcome(path, tmp_path, mixed)
         file.write_bytes(whole)
@@ -163,6 +163,7 @@ def test_edited_values_with_a_fresh_digest_of_them_alone_are_refused(exported, m
     assert "differs from its own digest" in outcome(folder, tmp_path, mixed)
 
 
+@pytest.mark.usefixtures("forked")
 def test_arrays_beside_those_of_the_export_are_refused(exported, mixed, tmp_path):
     folder = exported("npy")
     shutil.copy(folder / "a.npy", folder / "b.npy")
