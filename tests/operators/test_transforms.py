@@ -363,3 +363,9 @@ def test_symmetries_of_the_circle_refuse_other_domains():
     for domain in (Box.periodic(8, 8), Box.nodal(8), cloud):
         with pytest.raises(ValueError, match="shift and reflection need one periodic axis"):
             CircleSymmetries().check(domain)
+
+
+def test_the_unit_box_and_meshes_leave_points_as_they_are():
+    assert Extent.of(Box.periodic(8, 8)) is None
+    assert Extent.of(Cloud((3,), 2, np.zeros((3, 2)))) is None
+    assert Extent.of(Box((PeriodicGrid(4, 22.0),))) == Extent((0.0,), (22.0,))

@@ -19,7 +19,6 @@ from operators.norms import relative_error
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.transforms import Extent, Predictor
-from pdegen.domains import Box, Cloud, PeriodicGrid
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
 from pdegen.making.generate import generate
@@ -395,9 +394,3 @@ def test_operators_are_given_points_of_an_interval_in_parts_of_it(tmp_path: Path
     assert list(score["channels"]) == list(trivial["channels"]) == ["rho", "m", "E"]
     each = relative_error(found.double(), pairs.u.double(), order=1, parts=3).mean(dim=1)
     np.testing.assert_allclose(score["measures"]["l1"]["errors"], each.detach(), rtol=1e-4)
-
-
-def test_the_unit_box_and_meshes_leave_points_as_they_are() -> None:
-    assert Extent.of(Box.periodic(8, 8)) is None
-    assert Extent.of(Cloud((3,), 2, np.zeros((3, 2)))) is None
-    assert Extent.of(Box((PeriodicGrid(4, 22.0),))) == Extent((0.0,), (22.0,))
