@@ -274,7 +274,7 @@ def test_the_declaration_leads_to_the_same_experiment(
     run, _ = request.getfixturevalue(kind)
     file = tmp_path / "experiment.toml"
     words = page(run).words
-    assert "pdegen run experiment.toml" in [word.partition(" --data")[0] for word in words]
+    assert kind != "published" or "pdegen run experiment.toml" in words
     file.write_text(next(w for w in words if w.startswith("# experiment\n")), "utf-8")
     declared = json.loads((run / "run.json").read_text("utf-8"))["experiment"]
     assert load_experiment(str(file)).model_dump(mode="json") == declared
