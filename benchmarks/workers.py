@@ -29,8 +29,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pdegen.making.engines import _security, _tls, start_mpi
 from pdegen.making.generate import generate
+from pdegen.making.listening import certificates, tls_entries
+from pdegen.making.mpi import start_mpi
 from pdegen.recipe import load_recipe
 
 ENGINES = [
@@ -102,10 +103,10 @@ def scheduler_of(engine: str, workers: int) -> Iterator[str]:
     from dask import config
     from distributed import LocalCluster
 
-    security = _security()
+    security = certificates()
     with (
         tempfile.TemporaryDirectory() as folder,
-        config.set(_tls(security)),
+        config.set(tls_entries(security)),
         LocalCluster(
             n_workers=workers, threads_per_worker=1, host="127.0.0.1", security=security,
             dashboard_address="127.0.0.1:0", local_directory=folder,

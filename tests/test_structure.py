@@ -16,7 +16,6 @@ from tests import checked
 # what is longer than 400 lines, or 60 of a function, and why it stays
 LONG = {
     "pipelines/reports/samples.py:_on_a_line": "one picture, panel after panel",
-    "pdegen/making/engines.py": "every scheduler has the same few calls; a reader compares them",
     "pdegen/equations/plasticity/kernels.py:element_forces": "one pass over elements and memory",
     "pdegen/store/variables.py:positions": "a third of it says what each domain needs",
     "operators/data/opening.py:open_pairs": "half of it is what its arguments mean",

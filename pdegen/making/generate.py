@@ -13,9 +13,10 @@ import numpy as np
 
 from pdegen.equations.base import SampleError
 from pdegen.making import place
-from pdegen.making.engines import Pool, check, pool
+from pdegen.making.engines import check, pool
 from pdegen.making.job import Job, RecipeJob
 from pdegen.making.log import logged
+from pdegen.making.pools import Pool
 from pdegen.numerics.failure import WorkerError
 from pdegen.owned import store_around
 from pdegen.reasons import check_room

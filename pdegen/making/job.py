@@ -12,8 +12,8 @@ import numpy as np
 
 from pdegen.equations.registry import source_of
 from pdegen.making.contents import compute, layout, probe
-from pdegen.making.engines import Pool
 from pdegen.making.label_error import label_error
+from pdegen.making.pools import Pool
 from pdegen.making.sampled_inputs import sampled_inputs
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError

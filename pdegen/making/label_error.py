@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pdegen.equations.base import Problem, SampleError
-from pdegen.making.engines import Pool
+from pdegen.making.pools import Pool
 from pdegen.recipe import Recipe, recipe_folder
 
 TABLE = "label_errors.json"  # beside the recipes; `python -m benchmarks.label_errors` writes it

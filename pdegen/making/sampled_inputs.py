@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pdegen.equations.base import Problem, SampleError
-from pdegen.making.engines import Pool
+from pdegen.making.pools import Pool
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import Recipe
 

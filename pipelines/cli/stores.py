@@ -78,7 +78,7 @@ def generate_command(
     from pdegen.recipe import load_recipe
 
     if scheduler == "mpi" and not dry_run:
-        from pdegen.making.engines import start_mpi
+        from pdegen.making.mpi import start_mpi
 
         start_mpi()  # returns in one process
     overrides = parsed(set_)
@@ -149,7 +149,8 @@ def check_options(options: "Options") -> None:
 def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
     """Print the plan of `generate`; nothing is written and no job is submitted."""
     from pdegen.making.contents import layout
-    from pdegen.making.engines import check, slurm_script
+    from pdegen.making.engines import check
+    from pdegen.making.slurm import slurm_script
     from pdegen.recipe import default_store
 
     check(options.scheduler)

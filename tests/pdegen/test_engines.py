@@ -13,8 +13,10 @@ from threadpoolctl import threadpool_info
 import pdegen
 from pdegen.equations.base import SampleError
 from pdegen.making import engines
-from pdegen.making.engines import EngineError, WorkerLostError, check, pool, slurm_script
+from pdegen.making.engines import check, pool
 from pdegen.making.generate import Progress, generate
+from pdegen.making.pools import EngineError, WorkerLostError
+from pdegen.making.slurm import slurm_script
 from tests.pdegen.conftest import SMALL
 from tests.pdegen.scheduler import scheduler_of
 from tests.stores import objects_of

@@ -11,9 +11,9 @@ from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.solver import ColeHopf, Solution
 from pdegen.making import engines, place
 from pdegen.making import job as jobs
-from pdegen.making.engines import EngineError
 from pdegen.making.generate import Progress, generate
 from pdegen.making.job import RecipeJob
+from pdegen.making.pools import EngineError
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import PeriodicGaussianField

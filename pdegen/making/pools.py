@@ -1,0 +1,136 @@
+"""What runs tasks: threads of this process, or workers of a Dask scheduler."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pdegen.numerics.one_thread import one_thread
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_WAITING = 64  # tasks that wait: workers never starve, and a task that waits holds no data
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+class EngineError(ValueError):
+    """Tasks cannot be run as asked; one line."""
+
+    exit_status = 2
+
+
+class WorkerLostError(RuntimeError):
+    """A task was lost with every worker that tried it; one line."""
+
+    exit_status = 1
+
+
+class Pool(ABC):
+    """What runs tasks."""
+
+    @abstractmethod
+    def run(
+        self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
+    ) -> Generator[tuple[Argument, Result], None, None]:
+        """Results of a task as they are ready; a few tasks wait, whatever the number of all.
+
+        Raises:
+            WorkerLostError: If a task was lost with every worker that tried it.
+            Exception: The first that a task raises; of those that are ready together, that of the
+                argument that came first.
+        """
+
+
+@dataclass(frozen=True)
+class Threads(Pool):
+    """Threads of this process.
+
+    Args:
+        executor: Them.
+        count: Their number.
+    """
+
+    executor: Executor
+    count: int
+
+    def run(
+        self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
+    ) -> Generator[tuple[Argument, Result], None, None]:
+        left, waiting = iter(arguments), dict[Future[Result], Argument]()
+        try:
+            while True:
+                for argument in islice(left, self.count + _WAITING - len(waiting)):
+                    waiting[self.executor.submit(_in_one_thread, task, argument)] = argument
+                if not waiting:
+                    return
+                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in [future for future in waiting if future in done]:
+                    yield waiting.pop(future), future.result()
+        except BaseException as error:
+            for future in waiting:
+                future.cancel()
+            # an interrupt is answered at once: what runs on writes nothing any more
+            if not isinstance(error.__context__ or error, KeyboardInterrupt):
+                wait(waiting)
+            raise
+
+
+@dataclass(frozen=True)
+class Cluster(Pool):
+    """Workers of a Dask scheduler, which may come and go.
+
+    Args:
+        client: Of the scheduler.
+    """
+
+    client: Client
+
+    def run(
+        self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
+    ) -> Generator[tuple[Argument, Result], None, None]:
+        from distributed import as_completed
+        from distributed.scheduler import KilledWorker
+
+        left, waiting, slots = iter(arguments), dict[Any, Argument](), 0
+        done = as_completed(loop=self.client.loop, with_results=True, raise_errors=False)
+        try:
+            while True:
+                # many in one message: each message costs the scheduler as much as some tasks
+                if len(waiting) <= slots + _WAITING // 2:
+                    threads: Any = self.client.nthreads()
+                    slots = sum(threads.values())
+                    more = list(islice(left, slots + _WAITING - len(waiting)))
+                    sent = self.client.map(partial(_in_one_thread, task), more, pure=False)
+                    waiting |= zip(sent, more, strict=True)
+                    done.update(sent)
+                if not waiting:
+                    return
+                ready = dict(done.next_batch())
+                for future in [future for future in waiting if future in ready]:
+                    argument, result = waiting.pop(future), ready[future]
+                    if future.status == "finished":
+                        yield argument, result
+                        continue
+                    error = result[1] if isinstance(result, tuple) else result
+                    if isinstance(error, KilledWorker):
+                        raise WorkerLostError(
+                            f"{argument}: every worker that tried it has died (out of memory?): "
+                            f"{error}"
+                        ) from error
+                    raise error
+        finally:
+            self.client.cancel(list(waiting))
+
+
+def _in_one_thread(task: Callable[[Argument], Result], argument: Argument) -> Result:
+    """A task with matrix products on one thread: faster beside other tasks, and the same bits."""
+    with one_thread():
+        return task(argument)
