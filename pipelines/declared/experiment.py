@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -80,12 +78,6 @@ class Data(Strict):
                 )
         return self
 
-    @model_serializer(mode="wrap")
-    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Runs and tables from before these keys are found again, by what they recorded."""
-        unset = {key for key in ("samples", "epoch_samples", "stream") if not getattr(self, key)}
-        return {key: value for key, value in content(self).items() if key not in unset}
-
     def load_recipe(self) -> Recipe:
         return load_recipe(self.recipe).with_overrides(self.overrides)
 
@@ -138,11 +130,6 @@ class Experiment(Strict):
         if self.training.symmetries.reflection and self.task.parameters:
             raise ValueError("reflection changes the sign of all inputs, parameters among them")
         return self
-
-    @model_serializer(mode="wrap")
-    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Runs from before there were tasks are found again, by what they recorded."""
-        return {k: v for k, v in content(self).items() if k != "task" or v is not None}
 
     @property
     def learned(self) -> Task:

@@ -11,9 +11,7 @@ from typing import Any, ClassVar, Literal, Self, Union, get_type_hints
 import torch
 from pydantic import (
     PydanticUserError,
-    SerializerFunctionWrapHandler,
     create_model,
-    model_serializer,
     model_validator,
 )
 
@@ -25,14 +23,6 @@ from pdegen.schema import SchemaError, Strict, near
 _HEAVIEST = 2**40  # bytes of weights
 # What `Model` found of each declaration: building takes milliseconds, and a table reads one often.
 _REFUSALS: dict[tuple[type, str], str | None] = {}
-# Runs and rows from before there were these arguments are found again, by what they recorded.
-_LATER = {
-    "deeponet": ("indices",),
-    "fno": ("frame_channels", "frame_padding", "indices"),
-    "galerkin-transformer": ("quadrature",),
-    "ono": ("query_time", "normalization"),
-    "pit": ("indices",),
-}
 _GIVEN = ("in_channels", "out_channels", "dim")  # by the data, not by a declaration
 
 
@@ -58,12 +48,6 @@ class Model(Strict):
             )
         own = {key: value for key, value in content.items() if key != "preset"}
         return {**known[preset].settings, **own}
-
-    @model_serializer(mode="wrap")
-    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = type(self).model_fields
-        unset = {k for k in _LATER.get(self.name, ()) if getattr(self, k) == fields[k].default}
-        return {key: value for key, value in content(self).items() if key not in unset}
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from operators.data import AtTime, Block, Map, Rollout, Task
 from pdegen.schema import Count, NonNegative, Strict
@@ -56,10 +56,6 @@ class RolloutTask(Strict):
     def build(self) -> Task:
         return Rollout(**self.model_dump(exclude={"kind"}))
 
-    @model_serializer(mode="wrap")
-    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without(content(self), frames=None)
-
 
 class TimeTask(Strict):
     """data.input, or the first frames, and a time -> data.target then (`operators.data.AtTime`).
@@ -80,10 +76,6 @@ class TimeTask(Strict):
     def build(self) -> Task:
         return AtTime(**self.model_dump(exclude={"kind"}))
 
-    @model_serializer(mode="wrap")
-    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without(content(self), frames=None, history=0, skip=0)
-
 
 class BlockTask(Strict):
     """The first frames of data.target -> all later ones at once (`operators.data.Block`).
@@ -102,8 +94,3 @@ class BlockTask(Strict):
 
 
 TaskSpec = Annotated[MapTask | RolloutTask | TimeTask | BlockTask, Field(discriminator="kind")]
-
-
-def without(content: dict[str, Any], **defaults: Any) -> dict[str, Any]:
-    """Runs from before there were these keys are found again, by what they recorded."""
-    return {k: v for k, v in content.items() if k not in defaults or v != defaults[k]}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from operators.training.settings import Settings
 from pdegen.schema import Count, Positive, Strict
 from pipelines.declared.registry import AdamOptimizer, LossSpec, OptimizerSpec, Symmetries
-from pipelines.declared.tasks import without
 
 Protocol = Literal["validation", "published"]
 
@@ -64,10 +63,6 @@ class Training(Strict):
                 exclude={"protocol", "weights", "loss", "optimizer", "symmetries", "start"}
             ),
         )
-
-    @model_serializer(mode="wrap")
-    def _of_old(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without(content(self), weights="area", start=None)
 
     @property
     def area(self) -> bool:

@@ -36,7 +36,8 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
     experiment, held = run.experiment, run.store.said
     problem, recipe = held.recipe.problem, run.store.attributes["recipe"]
     training, model = (
-        part.model_dump(mode="json") for part in (experiment.training, experiment.model)
+        part.model_dump(mode="json", exclude_none=True)
+        for part in (experiment.training, experiment.model)
     )
     protocol, optimizer = training.pop("protocol"), training.pop("optimizer")
     decay = training.pop("average")  # 0 averages nothing
