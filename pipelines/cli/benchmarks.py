@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,9 +30,35 @@ from pipelines.cli.trainings import Launch, command_line
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     from pipelines.declared.benchmark import Benchmark
+    from pipelines.declared.profile import Profile
     from pipelines.studies.benchmark import BenchmarkRun
 
 Words = list[str] | None
+Out = Annotated[
+    Path | None, typer.Option(help="Folder of the benchmark; default: runs/benchmark-NAME.")
+]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="Number of seeds: trainings of each operator.")
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DATASET=STORE",
+        help="Store of a dataset; default: generated if absent; repeatable.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Make the rows of this seed alone, beside other processes and without a report."
+    ),
+]
+Scheduler = Annotated[
+    str, typer.Option(help="Where trainings run: processes, slurm, or the address of a scheduler.")
+]
+Cells = Annotated[
+    bool, typer.Option("--cells", help="Make the stores, and print a command for each training.")
+]
 
 
 @command(
@@ -45,44 +71,21 @@ def benchmark_command(
         str,
         typer.Argument(help="Benchmark, or a TOML file.", autocompletion=completion.benchmarks),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the benchmark; default: runs/benchmark-NAME."),
-    ] = None,
+    out: Out = None,
     only: Only = None,
     on: On = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Number of seeds: trainings of each operator.")
-    ] = None,
+    seeds: Seeds = None,
     quick: Quick = False,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DATASET=STORE",
-            help="Store of a dataset; default: generated if absent; repeatable.",
-        ),
-    ] = None,
+    data: Data = None,
     set_: Set = None,
     workers: Trainings = 1,
     device: Device = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
     equation: Equation = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Make the rows of this seed alone, beside other processes and without a report.",
-        ),
-    ] = None,
-    scheduler: Annotated[
-        str,
-        typer.Option(help="Where trainings run: processes, slurm, or the address of a scheduler."),
-    ] = "processes",
-    cells: Annotated[
-        bool,
-        typer.Option("--cells", help="Make the stores, and print a command for each training."),
-    ] = False,
+    seed: Seed = None,
+    scheduler: Scheduler = "processes",
+    cells: Cells = False,
 ) -> None:
     """Train operators on datasets at one protocol or two, and write one table of the results."""
     from pipelines.declared.benchmark import load_benchmark
@@ -175,7 +178,7 @@ def _without(words: list[str], *options: str) -> list[str]:
     return left
 
 
-def _profile(profile: Any, quick: bool, out: Path | None, how: Launch) -> None:
+def _profile(profile: "Profile", quick: bool, out: Path | None, how: Launch) -> None:
     from pipelines.declared.benchmark import load_quick_profile
     from pipelines.reports.profile_report import write_profile_report
     from pipelines.studies.profile import HOLDING, ProfileRun

@@ -32,6 +32,25 @@ Out = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds: trainings of each case.")]
 Store = Annotated[str | None, typer.Option(help="Store; default: generated if absent.")]
+TrainLevels = Annotated[
+    str, typer.Option(help="Noise levels to train at; all is one training that is told them.")
+]
+TestLevels = Annotated[str, typer.Option(help="Noise levels to test at.")]
+Inverted = Annotated[int, typer.Option(min=1, help="Test samples of the classical methods.")]
+Told = Annotated[
+    str, typer.Option(help="What methods that know the level are told, as multiples of it.")
+]
+Methods = Annotated[
+    list[str] | None, typer.Option(help="A classical method to test; default: all; repeatable.")
+]
+TestKind = Annotated[
+    str | None,
+    typer.Option(help="Kind of the noise of the test samples, of which no method is told."),
+]
+Cells = Annotated[
+    int | None,
+    typer.Option(help="Cells of an axis, of classical methods; default: points of the data."),
+]
 
 study_app = typer.Typer(help="Studies: many trainings, one report.", rich_markup_mode=None)
 app.add_typer(study_app, name="study")
@@ -121,28 +140,13 @@ def study_noise_command(
             help="An inverse experiment, or a TOML file.", autocompletion=completion.experiments
         ),
     ],
-    train_levels: Annotated[
-        str, typer.Option(help="Noise levels to train at; all is one training that is told them.")
-    ] = "0,0.01,0.1",
-    test_levels: Annotated[str, typer.Option(help="Noise levels to test at.")] = "0,0.01,0.05,0.1",
-    inverted: Annotated[
-        int, typer.Option(min=1, help="Test samples of the classical methods.")
-    ] = 100,
-    told: Annotated[
-        str, typer.Option(help="What methods that know the level are told, as multiples of it.")
-    ] = "1",
-    method: Annotated[
-        list[str] | None,
-        typer.Option(help="A classical method to test; default: all; repeatable."),
-    ] = None,
-    test_kind: Annotated[
-        str | None,
-        typer.Option(help="Kind of the noise of the test samples, of which no method is told."),
-    ] = None,
-    cells: Annotated[
-        int | None,
-        typer.Option(help="Cells of an axis, of classical methods; default: points of the data."),
-    ] = None,
+    train_levels: TrainLevels = "0,0.01,0.1",
+    test_levels: TestLevels = "0,0.01,0.05,0.1",
+    inverted: Inverted = 100,
+    told: Told = "1",
+    method: Methods = None,
+    test_kind: TestKind = None,
+    cells: Cells = None,
     seeds: Seeds = 1,
     out: Out = None,
     data: Store = None,

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,8 @@ from pipelines.cli.stores import check_verified, generated, verified
 from pipelines.cli.terminal import note, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
+    from operators.training.fit import Epoch
+    from pipelines.declared.experiment import Experiment
     from pipelines.tracking.tracker import Tracker
 
 Checkpoint = Annotated[Path, typer.Argument(help="A *.safetensors file of a run.")]
@@ -94,13 +97,15 @@ def train_command(
         say(folder / f"{declared.training.reported[0]}.safetensors")
 
 
-def _changed(experiment: Any, data: str | None, stream: str | None, set_: list[str] | None) -> Any:
+def _changed(
+    experiment: "Experiment", data: str | None, stream: str | None, set_: list[str] | None
+) -> "Experiment":
     """The experiment with the changes of --stream and --set."""
     given = {} if stream is None else {"data.stream.recipe": stream}
     return experiment.on(data, {**given, **parsed(set_)})
 
 
-def _made(experiment: Any, device: str) -> str:
+def _made(experiment: "Experiment", device: str) -> str:
     """The default store of an experiment, generated if absent; the experiment is checked first."""
     from pipelines.runs.checks import check_device
     from pipelines.runs.stream import check_data
@@ -110,8 +115,8 @@ def _made(experiment: Any, device: str) -> str:
 
 
 def _train(
-    experiment: Any, data: str | None, folder: Path, device: str, precision: str, compiled: str,
-    resume: bool, overwrite: bool, track: "list[Tracker]", check: bool = False,
+    experiment: "Experiment", data: str | None, folder: Path, device: str, precision: str,
+    compiled: str, resume: bool, overwrite: bool, track: "list[Tracker]", check: bool = False,
 ) -> str | None:  # fmt: skip
     """Train in all processes of torchrun; returns the store in the first process, None in others.
 
@@ -120,35 +125,19 @@ def _train(
         track: Where else the epochs are to be seen.
         check: Verify the store first.
     """
-    from operators.training.fit import Epoch, Stopped
+    from operators.training.fit import Stopped
     from operators.training.ranks import torchrun
     from operators.training.step import Acceleration
     from pdegen.recipe import default_store
-    from pipelines.reports.wording import how_read
     from pipelines.runs.checks import check_device, check_memory
     from pipelines.runs.run_folder import check_place
     from pipelines.runs.training import train
-
-    report = Reporter(f"training {experiment.name}, epochs")
-    total, started = experiment.training.epochs, time.monotonic()
-    first: list[int] = []
-
-    def on_reading(how: str) -> None:
-        note(experiment.mapped(store))
-        note(f"training samples: {how_read(how)}")
-
-    def on_epoch(epoch: Epoch) -> None:
-        first.append(epoch.epoch)
-        done = epoch.epoch
-        seconds = (time.monotonic() - started) / len(first) * done
-        split = experiment.training.selection_split
-        report(done, total, seconds, f", loss {epoch.loss:.3e}, {split} {epoch.score:.3e}")
 
     place = check_device(device)
     acceleration = Acceleration.chosen(place, precision, compiled)
     with Interrupts() as interrupts, torchrun(place) as ranks:
         store = data or default_store(experiment.data.load_recipe())
-        said: dict[str, Any] = {}
+        said: dict[str, Any] = {}  # arguments of `train` for the process that reports
         if ranks.first:
             check_place(folder, resume, overwrite)
             check_memory(experiment, place)
@@ -156,12 +145,7 @@ def _train(
                 _made(experiment, device)
             if check:
                 check_verified(verified(store))
-            said = {
-                "on_reading": on_reading,
-                "on_start": lambda how: note(f"training steps: {how}"),
-                "on_epoch": on_epoch,
-                "track": track,
-            }
+            said = {**_shown(experiment, store), "track": track}
         ranks.wait()
         try:
             train(
@@ -174,6 +158,32 @@ def _train(
                 sys.exit(130)  # the first one says it
             raise Interrupted(f"{stopped}: continue with --resume") from None
         return store if ranks.first else None
+
+
+def _shown(experiment: "Experiment", store: str) -> dict[str, Callable[[Any], None]]:
+    """Callbacks of `train` that report its reading, its steps and its epochs on the terminal."""
+    from pipelines.reports.wording import how_read
+
+    report = Reporter(f"training {experiment.name}, epochs")
+    total, started = experiment.training.epochs, time.monotonic()
+    epochs = 0  # of this process; a resumed training has done others before
+
+    def on_reading(how: str) -> None:
+        note(experiment.mapped(store))
+        note(f"training samples: {how_read(how)}")
+
+    def on_epoch(epoch: "Epoch") -> None:
+        nonlocal epochs
+        epochs += 1
+        seconds = (time.monotonic() - started) / epochs * epoch.epoch
+        split = experiment.training.selection_split
+        report(epoch.epoch, total, seconds, f", loss {epoch.loss:.3e}, {split} {epoch.score:.3e}")
+
+    return {
+        "on_reading": on_reading,
+        "on_start": lambda how: note(f"training steps: {how}"),
+        "on_epoch": on_epoch,
+    }
 
 
 @command(
