@@ -27,7 +27,7 @@ def train(
     data: Place | None = None,
     model: str | None = None,
     out: Place | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
     device: str = "cpu",
     **options: Any,
 ) -> Path:
@@ -55,7 +55,7 @@ def run(
     *,
     data: Place | None = None,
     out: Place | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
     device: str = "cpu",
     **options: Any,
 ) -> Path:
@@ -80,7 +80,7 @@ def run(
 
 def _asked(
     experiment: Place | Experiment | None, data: Place | None, model: str | None,
-    out: Place | None, overrides: Mapping[str, Any] | None,
+    out: Place | None, overrides: Mapping[str, object] | None,
 ) -> tuple[Experiment, str, Path]:  # fmt: skip
     """The experiment, its store and the folder of its run."""
     asked = fspath(experiment) if isinstance(experiment, PathLike) else experiment

@@ -121,7 +121,9 @@ class Launch:
             stores = {k: v if "://" in v else os.path.abspath(v) for k, v in stores.items()}
         return BenchmarkRun(benchmark, stores, folder, seed)
 
-    def benchmark(self, run: "BenchmarkRun", write: Callable[[Any, Any, str], Path]) -> None:
+    def benchmark(
+        self, run: "BenchmarkRun", write: "Callable[[BenchmarkRun, torch.device, str], Path]"
+    ) -> None:
         """Train, evaluate and report; of one seed, print the rows in place of a report."""
         from pipelines.studies.runner import How
 

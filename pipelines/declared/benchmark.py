@@ -163,7 +163,7 @@ class Benchmark(Strict):
         where = f"{case} with {', '.join(f'{key} {value}' for key, value in changed.items())}"
         return type(model).parse({**model.model_dump(mode="json"), **changed}, where)
 
-    def experiment(self, case: Case, seed: int, chosen: Mapping[str, Any]) -> Experiment:
+    def experiment(self, case: Case, seed: int, chosen: Mapping[str, object]) -> Experiment:
         """What is trained.
 
         Args:

@@ -249,7 +249,7 @@ class Experiment(Strict):
         where = f"experiment {self.name}, noise"
         return self.model_copy(update={"noise": noise.replaced({"level": level}, where)})
 
-    def on(self, store: str | None, overrides: Mapping[str, Any]) -> Experiment:
+    def on(self, store: str | None, overrides: Mapping[str, object]) -> Experiment:
         """`with_overrides`, on a store that is given.
 
         Args:

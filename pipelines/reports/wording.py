@@ -90,7 +90,7 @@ def listed(names: str | Sequence[str]) -> str:
     return names if isinstance(names, str) else ", ".join(names)
 
 
-def settings(values: Mapping[str, Any]) -> str:
+def settings(values: Mapping[str, object]) -> str:
     """Names and values.
 
     >>> settings({"epochs": 8, "loss": {"name": "h1", "gamma": 0.1}})

@@ -6,14 +6,13 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from operators.training.files import read
 from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
 
 
-def key_of(store: str, **parts: Any) -> str:
+def key_of(store: str, **parts: object) -> str:
     """The key of what is computed from a store.
 
     Args:
@@ -25,7 +24,7 @@ def key_of(store: str, **parts: Any) -> str:
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
-def experiment_key(experiment: Experiment, store: str, **parts: Any) -> str:
+def experiment_key(experiment: Experiment, store: str, **parts: object) -> str:
     """The key of what is computed from all of an experiment, and the files that it names."""
     declared = experiment.model_dump(mode="json")
     return key_of(store, experiment=declared, files=_files(experiment), **parts)

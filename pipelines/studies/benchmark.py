@@ -61,7 +61,7 @@ class BenchmarkRun(Study[Seeded]):
     folder: Path
     seed: int | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """As text: classes of operators are made when the project is imported, and are not sent."""
         declared = self.benchmark.model_dump_json(exclude_none=True)
         return _from_text, (declared, dict(self.stores), self.folder, self.seed)
@@ -83,7 +83,7 @@ class BenchmarkRun(Study[Seeded]):
         order = {case: number for number, case in enumerate(self.cases)}
         return sorted(super().rows(), key=lambda row: order[row_case(row)])
 
-    def training(self, case: Case, seed: int, chosen: Mapping[str, Any]) -> StudyTraining:
+    def training(self, case: Case, seed: int, chosen: Mapping[str, object]) -> StudyTraining:
         """A training; `chosen` is of the search."""
         words = [f"{key.rsplit('.', 1)[-1]}-{value}" for key, value in chosen.items()]
         name = [case.protocol] if case.protocol else []
@@ -247,7 +247,7 @@ class BenchmarkRun(Study[Seeded]):
                         self._measure_solver(dataset)
                 progress(f"solver of {dataset}: measured")
 
-    def _check(self, case: Case, chosen: Mapping[str, Any], device: torch.device) -> None:
+    def _check(self, case: Case, chosen: Mapping[str, object], device: torch.device) -> None:
         experiment = self.benchmark.experiment(case, 0, chosen)
         source = Source(self.stores[case.dataset], experiment)
         for resolution in experiment.resolutions:
@@ -288,7 +288,7 @@ class BenchmarkRun(Study[Seeded]):
             raise failure
         return best
 
-    def _tuning_seconds(self, case: Case, chosen: Mapping[str, Any]) -> float:
+    def _tuning_seconds(self, case: Case, chosen: Mapping[str, object]) -> float:
         """Of the trainings of a search without the one that it chose."""
         others = [one for one in self.benchmark.searched(case) if one != chosen]
         folders = [self.training(case, 0, one).folder for one in others]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import torch
 from torch import nn
@@ -16,30 +15,32 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 from operators.nn import precision, spectral  # noqa: F401 - they register operations
 
+Shape = torch.Size
 
-def _forward(q: Any, k: Any, v: Any, *rest: Any, **words: Any) -> int:
+
+def _forward(q: Shape, k: Shape, v: Shape, *rest: object, **words: object) -> int:
     return sdpa_flop_count(q, k, v)
 
 
-def _backward(grad: Any, q: Any, k: Any, v: Any, *rest: Any, **words: Any) -> int:
+def _backward(grad: Shape, q: Shape, k: Shape, v: Shape, *rest: object, **words: object) -> int:
     return sdpa_backward_flop_count(grad, q, k, v)
 
 
-def _added(total: Any, a: Any, b: Any, *rest: Any, **words: Any) -> int:
+def _added(total: Shape, a: Shape, b: Shape, *rest: object, **words: object) -> int:
     return 2 * math.prod(a) * b[-1]
 
 
-def _transformed(u: Any, *rest: Any, out_shape: Any, **words: Any) -> int:
+def _transformed(u: Shape, *rest: object, out_shape: Shape, **words: object) -> int:
     return 2 * math.prod(out_shape) * u[1]
 
 
-def _exact(f: Any, g: Any, **words: Any) -> int:
+def _exact(f: Shape, g: Shape, **words: object) -> int:
     return 2 * math.prod(f) * g[-1]
 
 
 # PyTorch itself counts fused attention on GPUs alone, and neither products that add to their result
 # nor those that are operations of this package
-_COUNTED: dict[Any, Any] = {
+_COUNTED: dict[object, Callable[..., int]] = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
     torch.ops.aten.addmm_: _added,
@@ -84,7 +85,7 @@ class Cost:
 class _Tracker(MemTracker):
     """Lets a step apply a model several times, as a rollout does."""
 
-    def _pre_fw_hook(self, module: nn.Module, inputs: Any) -> None:
+    def _pre_fw_hook(self, module: nn.Module, inputs: object) -> None:
         if set(self._mod_tracker.parents) <= {"Global", self._mod_tracker.get_known_fqn(module)}:
             self.memory_tracking.pop(module, None)
         super()._pre_fw_hook(module, inputs)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from time import process_time
-from typing import Any
 
 import numpy as np
 import torch
@@ -105,7 +104,7 @@ class Inversions:
             return None
         return model.observed(shape, noise.seed)
 
-    def _on_cells(self, overrides: Mapping[str, Any]) -> Source:
+    def _on_cells(self, overrides: Mapping[str, object]) -> Source:
         experiment, changed = self.source.experiment, {**overrides}
         if set(domain_of(open_sealed(self.source.url)).kinds) == {"cell"}:
             changed["data.target_resolution"] = self.cells or experiment.data.resolution

@@ -99,7 +99,7 @@ class NoiseStudy(Study[Cell]):
         for level in self.test_levels:
             self.tested(level)  # refuses an unknown kind
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """As text: classes of operators are made when the project is imported, and are not sent."""
         rest = (
             self.store, self.folder, self.train_levels, self.test_levels, self.seeds,

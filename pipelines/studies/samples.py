@@ -18,7 +18,7 @@ def samples_study(
     name: str,
     numbers: Sequence[Number],
     seeds: int,
-    overrides: Mapping[str, Any],
+    overrides: Mapping[str, object],
     store: str | None = None,
 ) -> Benchmark:
     """A benchmark of one operator; its datasets are the numbers of distinct training samples.

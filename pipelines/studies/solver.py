@@ -116,7 +116,7 @@ class SolverCost(BaseModel):
         return (self.data_seconds + spent) / saved if saved > 0 else math.inf
 
 
-def recipe_of(store: str, coarser: Sequence[Mapping[str, Any]]) -> Recipe | None:
+def recipe_of(store: str, coarser: Sequence[Mapping[str, object]]) -> Recipe | None:
     """The recipe that a store was made by, as the store says it; None where it was made from other
     data.
 
@@ -137,7 +137,7 @@ def recipe_of(store: str, coarser: Sequence[Mapping[str, Any]]) -> Recipe | None
 
 
 def solver_cost(
-    source: Source, coarser: Sequence[Mapping[str, Any]], measure: str, label: float | None
+    source: Source, coarser: Sequence[Mapping[str, object]], measure: str, label: float | None
 ) -> dict[str, Any]:
     """The fields of `SolverCost`, measured on the first training samples.
 

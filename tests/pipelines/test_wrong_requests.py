@@ -1,6 +1,7 @@
 """Requests that cannot be: one line and status 2, before anything is written, in no time."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pdegen.equations.base
 from pdegen.equations.registry import names
 from pdegen.recipe import recipe_folder
 from pdegen.schema import SchemaError
-from tests.pipelines.command import SMALL
+from tests.pipelines.command import SMALL, quietly
 
 pytestmark = pytest.mark.timeout(60)  # what waits for a pipe, or parses for long, fails
 
@@ -161,10 +162,16 @@ def test_a_pipe_in_an_exported_folder_is_refused(refused, tmp_path):
 # places
 
 
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "made.zarr"
+    quietly("generate", "burgers-quick", *SMALL, "--out", folder)
+    return folder
+
+
 @pytest.fixture
-def made(pdegen):
-    assert pdegen("generate", "burgers-quick", *SMALL, "--out", "made.zarr").status == 0
-    return "made.zarr"
+def made(generated, tmp_path):
+    return shutil.copytree(generated, tmp_path / "made.zarr").name
 
 
 @pytest.mark.parametrize("place", ["/proc/x", "/dev/null/x", "a\0b", "", "pipe", "device"])
