@@ -22,8 +22,6 @@ LONG = {
     "operators/models/ono.py:__init__": "arguments that presets name, and what is impossible",
     "operators/models/scot.py:__init__": "arguments that presets name, and layers in their order",
     "operators/nn/affine.py:backward": "one gradient written out, in the order of its products",
-    "pipelines/cli/benchmarks.py:benchmark_command": "half of it is its options",
-    "pipelines/cli/studies.py:study_noise_command": "half of it is its options",
     "operators/training/fit.py:fit": "one loop in the order of its steps, and its arguments",
     "pipelines/runs/training.py:train": "half of it is what its arguments mean",
 }
