@@ -178,10 +178,10 @@ def test_a_mirrored_section_has_the_mirrored_flow():
 
 def test_a_flow_is_the_same_from_wherever_it_was_begun():
     section = Airfoil(SECTION, FarStream(0.6, 1.25), 1e-10)
-    coarse, (euler, solution) = section.solve_twice(132)
+    coarse, (euler, solution) = section.solve_twice(176)
     back = coarse[0].solve(moved(euler, solution, coarse[0].mesh), 1e-10)
     assert abs(back.q - coarse[1].q).max() < 1e-7
-    assert abs(section.solve(132)[1].q - solution.q).max() < 1e-7
+    assert abs(section.solve(176)[1].q - solution.q).max() < 1e-7
 
 
 @pytest.mark.parametrize(("mach", "angle", "gamma"), [(0.4, 3.0, 1.4), (0.7, -2.0, 1.67)])
