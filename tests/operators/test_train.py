@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from operators.base import Operator
 from operators.boundary import Boundary
@@ -15,6 +15,7 @@ from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, RelativeL2, WeightedH1, relative_l2
 from operators.symmetries import CircleSymmetries, SquareSymmetries
+from operators.training import checkpoint
 from operators.training import fit as fit_module
 from operators.training.checkpoint import (
     CheckpointError,
@@ -498,8 +499,8 @@ def test_a_checkpoint_of_data_with_another_dimension_is_refused(plane_store, tes
 
 def test_a_checkpoint_without_normalisers_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
-    header = {"operator": {}, "format_version": 1, "channels": [1, 1], "dim": 1}
+    header = {"sha256": "0" * 64, "operator": {}, "format_version": 2, "boundary": None}
     weights = {f"operator.{k}": v for k, v in build().state_dict().items()}
-    save_file(weights, path, metadata={"operators": json.dumps(header)})
+    checkpoint._write_checkpoint(path, weights, json.dumps(header))
     with pytest.raises(CheckpointError, match="is not a checkpoint"):
         load_checkpoint(path, build)

@@ -194,7 +194,7 @@ def built(experiment: Experiment, url: str) -> dict[str, Any]:
     source = Source(url, experiment)
     pairs, selection = (
         source.samples("train", "training", device=CPU),
-        source.samples("validation", "selection", device=CPU),
+        source.samples(experiment.training.selection_split, "selection", device=CPU),
     )
     settings, task = experiment.training.settings(), source.task
     check_symmetries(source, settings.augment)
