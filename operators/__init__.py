@@ -1,9 +1,4 @@
-"""Neural operators in PyTorch: batch first, channels last.
-
->>> import operators
->>> sorted(operators.__all__)[-3:]
-['open_pairs', 'read_pairs', 'register']
-"""
+"""Neural operators in PyTorch: batch first, channels last."""
 
 from __future__ import annotations
 

@@ -39,12 +39,7 @@ _Values = TypeVar("_Values", Tensor, np.ndarray)
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained operator with its normalisers: physical values in, physical values out.
-
-    Args:
-        predictor: The module, in evaluation mode.
-        description: What the checkpoint says of it: data, settings, epoch.
-    """
+    """A trained operator with its normalisers: physical values in, physical values out."""
 
     predictor: Predictor
     description: Mapping[str, Any]
@@ -113,7 +108,6 @@ def load_model(checkpoint: str | PathLike[str], device: torch.device | str = "cp
 
     Args:
         checkpoint: The file, or the folder.
-        device: Where the model is to be.
 
     Raises:
         CheckpointError: If it is absent, damaged, no checkpoint, or does not fit its description.

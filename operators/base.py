@@ -31,7 +31,6 @@ class Preset:
     Args:
         settings: Arguments of the constructor that differ from its defaults.
         parameters: Trainable real numbers that it has with `channels`; a test counts them.
-        source: Publication and table, or released code, that it is from.
         channels, dim: Input and output channels and dimension of the domain of that count.
     """
 
@@ -142,11 +141,6 @@ class Operator(nn.Module, ABC):
 
         Most operators need nothing. What is taken belongs into buffers, which checkpoints save.
         Where each sample has points of its own, nothing is given.
-
-        Args:
-            u: All targets of the training samples as the operator is to give them, in blocks,
-                which may be overwritten by those after them.
-            y: Their points, shape (*target_grid, dim).
         """
 
     def check_samples(self, count: int) -> None:
@@ -171,13 +165,7 @@ def at_least(least: int, **numbers: int) -> None:
 
 
 def check_domain(model: Operator, domain: Domain, padded: bool = False) -> None:
-    """Raise ValueError where functions on a domain are not what an operator takes.
-
-    Args:
-        model: The operator.
-        domain: Where they live.
-        padded: Whether some of the points are padding.
-    """
+    """Raise ValueError where functions on a domain are not what an operator takes."""
     kinds = {g.kind for g in domain.grids} if isinstance(domain, Box) else {domain.kind}
     if other := sorted(kinds - model.domains):
         known = ", ".join(sorted(model.domains))

@@ -1,5 +1,5 @@
-"""Relative errors that exist. Nothing is relative to a target that is 0: its error is nan, and all
-means leave it out. The error of a prediction that is not finite exists, and is infinite."""
+"""Relative errors that exist: nan, of a target that is 0, is left out of all means; infinite
+counts."""
 
 from __future__ import annotations
 

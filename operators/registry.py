@@ -64,12 +64,7 @@ DEEPEST, LARGEST = 1000, 2**24  # layers, and any other number among the setting
 
 @dataclass(frozen=True)
 class Registered:
-    """An operator with a name.
-
-    Args:
-        operator: Its class.
-        words: For arguments of its constructor that are objects, the words that stand for them.
-    """
+    """An operator with a name."""
 
     operator: type[Operator]
     words: Words
@@ -81,7 +76,6 @@ class Registered:
 
         Args:
             settings: Arguments of the constructor, words in place of objects.
-            in_channels, out_channels: Channels of inputs and outputs.
             dim: Dimension of the domain; None where a checkpoint of an early version does not say.
 
         Raises:
@@ -131,8 +125,6 @@ def register(name: str, operator: type[Operator], words: Words | None = None) ->
     """Make an operator known by a name, before experiments or checkpoints are read.
 
     Args:
-        name: How experiments and checkpoints call it.
-        operator: Its class.
         words: For arguments that are objects, the words that stand for them.
 
     Raises:

@@ -16,9 +16,6 @@ class CircleSymmetries:
     Shifts by grid points, u(x, t) -> u(x - s, t), and the odd reflection u(x, t) -> -u(-x, t) map
     solutions to solutions, of Burgers' equation among others, and leave the law of a homogeneous
     symmetric random field unchanged. The same one acts on input and target.
-
-    Args:
-        shift, reflection: Which symmetries to draw from.
     """
 
     def __init__(self, shift: bool = True, reflection: bool = True) -> None:

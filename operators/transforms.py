@@ -75,11 +75,7 @@ class Normalizer(nn.Module):
 
     @classmethod
     def of(cls, values: Function | Blocks) -> Normalizer:
-        """Mean and deviation of each channel over samples and points, in float64.
-
-        Args:
-            values: Training samples, all or in blocks, which are read once.
-        """
+        """Mean and deviation of each channel over samples and points, in float64."""
         if isinstance(values, Tensor):
             flat = values.flatten(0, -2).double()
             return cls(flat.mean(0).float(), flat.std(0, correction=0).float())
@@ -97,13 +93,10 @@ class Normalizer(nn.Module):
         """Mean and deviation over the samples at each point, in float64.
 
         Args:
-            values: Training samples, all or in blocks, which are read once.
-            x: Their coordinates; None for nodes of meshes that differ by sample.
             eps: Added to the deviations, which may be 0 at some points. By default, for each
                 channel, a thousandth of their root mean square, so that no unit of measurement
                 matters; the published code has 1e-5, which for the pressure of Darcy flow is a
                 third of the deviation next to a wall.
-            box: Whether the points are those of a box.
         """
         found = _moments(values) if isinstance(values, Tensor) else _running_moments(values)
         mean, std = found if x is None else (v.to(x.device) for v in found)
@@ -120,11 +113,7 @@ class Normalizer(nn.Module):
         return cls(mean, state[f"{name}.std"], axes, points, nodes)
 
     def at(self, x: Float[Tensor, "*grid dim"] | None) -> tuple[Tensor, Tensor]:
-        """Mean and deviation at the points x, or of each channel, or of each node.
-
-        Raises:
-            ValueError: If they are of points, and x is None or has points that they lack.
-        """
+        """Mean and deviation at the points x, or of each channel, or of each node."""
         return self._at(self.mean, x), self._at(self.std, x)
 
     def check(self, grid: tuple[int, ...]) -> None:
@@ -179,11 +168,7 @@ def _moments(values: Function) -> tuple[Tensor, Tensor]:
 
 
 def _running_moments(blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation over the first axis of all blocks in one pass, in float64.
-
-    References: Chan, Golub and LeVeque, Algorithms for computing the sample variance, The American
-        Statistician 37 (1983).
-    """
+    """Mean and deviation over the first axis of all blocks in one pass, in float64."""
     count, mean, squares = 0, *torch.zeros(2, dtype=torch.float64)
     for block in blocks:
         for part in block.split(max(1, _PART // block[0].numel())):
@@ -220,9 +205,6 @@ def _linear_interpolation(
 class Extent:
     """The box that a domain fills: operators are given points in parts of it, within [0, 1].
 
-    Args:
-        start, length: Of each axis.
-
     >>> Extent((-5.0,), (10.0,))(torch.tensor([[-5.0], [0.0]])).flatten()
     tensor([0.0000, 0.5000])
     """
@@ -252,8 +234,6 @@ class Predictor(nn.Module):
     """An operator between its normalisers: physical values in, physical values out.
 
     Args:
-        operator: The operator, on normalised values.
-        input, target: Normalisers of a and of u.
         boundary: Values of u that are known there, where u is asked for at the points of a.
         task: How the operator is applied again and again to reach the targets.
         extent: In parts of what the operator is given points; None gives them as they are.
@@ -284,12 +264,7 @@ class Predictor(nn.Module):
         """u(y).
 
         Args:
-            a: Inputs, shape (batch, *grid, c_in).
-            x: Their points, shape (*grid, dim), or (batch, *grid, dim) where they differ by sample.
-            y: Points to ask for, in the same way; None for x.
-            mask: Which points a sample has, shape (batch, *grid); None for all.
             steps: Applications of the operator, whose outputs are side by side.
-            weight: Quadrature weights of the points, for operators that take them.
         """
         each = [(None, v) if v is not None and v.ndim == a.ndim else (v, None) for v in (x, y)]
         shared, own = zip(*each, strict=True)
@@ -306,12 +281,7 @@ class Predictor(nn.Module):
 
     def on(self, x: Tensor | None, y: Tensor | None = None) -> Callable[..., Tensor]:
         """(a, x, y, mask, ..., weight) -> u for inputs at the points x; what depends on the points
-        alone is found once.
-
-        Args:
-            x, y: Points that samples share; None where each has its own, which is then given with
-                the inputs.
-        """
+        alone is found once."""
         mean, std = self.input.at(x)
         target_mean, target_std = self.target.at(x if y is None else y)
         fixed = None

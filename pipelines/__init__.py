@@ -1,9 +1,4 @@
-"""Generate, verify, train, evaluate, report: the only package that knows pdegen and operators.
-
->>> import pipelines
->>> pipelines.__all__
-['run', 'train']
-"""
+"""Generate, verify, train, evaluate, report: the only package that knows pdegen and operators."""
 
 from __future__ import annotations
 

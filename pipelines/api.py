@@ -62,9 +62,6 @@ def run(
     """Generate the dataset if it is absent, verify it, train, evaluate and report; returns the
     report.
 
-    Args:
-        experiment, data, out, overrides, device, options: As of `train`.
-
     Raises:
         StoreError: If the store has a fault.
         SchemaError, RunError, DataError, ...: As `train`.

@@ -30,8 +30,8 @@ def main() -> None:
 
 
 def _leave() -> None:
-    """End this process at once: Python would wait for threads that compute what is not written any
-    more, and for Dask's workers, and would take seconds to dissolve its modules."""
+    """End this process at once: Python would wait for threads whose results nobody writes any
+    more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end = threading.Timer(_PATIENCE, os._exit, [_INTERRUPTED])
     end.daemon = True
@@ -46,8 +46,7 @@ def _leave() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Give 0, 1 and 2 to the null device where they are closed (`>&-`): a file that is opened
-    later would get the number, and whatever a library prints."""
+    """Give 0, 1 and 2 to the null device where they are closed (`>&-`), for files would get them."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

@@ -15,7 +15,6 @@ class Channel:
     """What one channel of a function is.
 
     Args:
-        variable: Its variable in the store.
         component: Of a vector; empty where there is one.
         time: At which; None where the variable has no times.
         moves: Whether its component displaces the points.
@@ -41,7 +40,6 @@ class Batch:
 
     Args:
         a: Inputs, shape (batch, *grid, c_in).
-        u: Targets, shape (batch, *target_grid, c_out).
         x, y: Positions of the points of inputs and of targets, shape (batch, *grid, dim); None
             where all samples share those of `Samples`.
         weight: Quadrature weights of the targets, shape (batch, *target_grid); None where all
@@ -98,12 +96,7 @@ class Batch:
         return Batch(**{name: function(getattr(self, name)) for name in self.names})
 
     def weights(self, shared: Tensor | None, y: Tensor | None) -> Tensor | None:
-        """The weights of the targets: see `weights`, whose mask is of the inputs' points.
-
-        Args:
-            shared: Weights that all samples share, shape (*target_grid).
-            y: Points of the targets that all samples share, where they are not those of the inputs.
-        """
+        """The weights of the targets: see `weights`, whose mask is of the inputs' points."""
         own = shared if self.weight is None else self.weight
         return weights(own, self.mask if self.y is None and y is None else None, self.u)
 

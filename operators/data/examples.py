@@ -29,8 +29,6 @@ class Examples:
     256 MiB hold, are shuffled together.
 
     Args:
-        task: What is learned.
-        pairs: The samples as they are read.
         count: Training examples of a sample; 0 for what is evaluated.
     """
 

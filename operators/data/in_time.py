@@ -97,14 +97,10 @@ class Rollout(InTime):
     Trained on all windows of all trajectories; evaluated from the first k frames to the end.
 
     Args:
-        history, frames, ahead: See `InTime`; a history is at least one frame.
         steps: Frames s that are predicted in a training step, with gradients through all.
         teacher_forcing: Let the operator see true frames in these steps, not its own.
         noise: Deviation of Gaussian noise on the frames in training, by their root mean square.
         static: Whether the inputs of the samples are seen too, beside the frames.
-
-    Raises:
-        ValueError: If these are impossible.
     """
 
     history: int = 1
@@ -189,12 +185,8 @@ class AtTime(InTime):
     each time by itself; evaluated at all times of the data.
 
     Args:
-        history, frames, ahead: See `InTime`.
         skip: Frames after these that are not asked for: such as the first one, where it is 0 and
             nothing is relative to it.
-
-    Raises:
-        ValueError: If skip is negative.
     """
 
     skip: int = 0
@@ -256,9 +248,6 @@ class AtTime(InTime):
 @dataclass(frozen=True, kw_only=True)
 class Block(InTime):
     """The first k frames -> all later ones at once, side by side as channels.
-
-    Args:
-        history: See `InTime`; at least one frame.
 
     Raises:
         ValueError: If it is impossible, and on `frames`: an operator of so many frames has no more.

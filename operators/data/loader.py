@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
 
 class Epochs(IterableDataset[Batch]):
-    """An epoch each time it is iterated.
-
-    Args:
-        samples: What to iterate.
-        batch: Samples of a batch.
-        shuffle: Whether in random order, full batches alone, another order in each epoch; else all
-            samples in their own order.
-        seed: Of the orders.
-    """
+    """An epoch each time it is iterated."""
 
     def __init__(self, samples: Samples, batch: int, shuffle: bool, seed: int) -> None:
         self.samples, self.batch, self.shuffle, self.seed = samples, batch, shuffle, seed

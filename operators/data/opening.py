@@ -1,7 +1,4 @@
-"""Sealed store -> pairs of functions on a device, ready to train on.
-
-Reads the format that `datasets/README.md` describes, from a path or any URL that fsspec knows.
-"""
+"""Sealed store -> pairs of functions on a device, ready to train on."""
 
 from __future__ import annotations
 

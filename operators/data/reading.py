@@ -40,8 +40,6 @@ class Perturbation(Protocol):
         """Inputs on the same points with this noise.
 
         Args:
-            a: Inputs of some samples, shape (batch, *grid, c).
-            samples: Their numbers in the store.
             epoch: Of the training; None outside of it.
         """
         ...
@@ -49,12 +47,7 @@ class Perturbation(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Reader(ABC):
-    """Gives the inputs and targets of samples, with the noise of the inputs.
-
-    Args:
-        samples: Their numbers in the store, rising.
-        device: Where batches are.
-    """
+    """Gives the inputs and targets of samples, with the noise of the inputs."""
 
     samples: Int[np.ndarray, " samples"]
     device: torch.device = CPU
@@ -81,11 +74,7 @@ class Reader(ABC):
         """The same on a device."""
 
     def resident(self) -> Resident:
-        """All values in memory.
-
-        Raises:
-            DataError: If they cannot be read, or are too large.
-        """
+        """All values in memory."""
         all = reduce(Batch.joined, self.parts(64))
         return Resident(a=all.a, u=all.u, own=all.own, samples=self.samples, device=self.device)
 
@@ -121,8 +110,6 @@ class Resident(Reader):
     """Values in memory, on one device.
 
     Args:
-        a: Inputs, shape (samples, *grid, c_in).
-        u: Targets, shape (samples, *target_grid, c_out).
         own: What else differs by sample, by the name of its field in `Batch`.
         renewed: The inputs of an epoch where they are other ones in each.
     """
@@ -192,11 +179,6 @@ class Renewed:
     """The inputs of an epoch with its own noise.
 
     Where a GPU learns, a thread makes those of the next epoch meanwhile.
-
-    Args:
-        noise: Of the inputs.
-        clean: The inputs without it.
-        samples: Their numbers.
     """
 
     def __init__(self, noise: Perturbation, clean: Tensor, samples: Sequence[int]) -> None:
@@ -221,8 +203,8 @@ class Renewed:
 
 @dataclass(frozen=True)
 class Blocks:
-    """All values of one kind in blocks, made anew each time they are iterated; the memory of a
-    block may be used again for the next but one."""
+    """All values of one kind in blocks, made anew each time; memory is used again for the next but
+    one."""
 
     made: Callable[[], Iterator[Tensor]]
 

@@ -37,7 +37,6 @@ class Samples(Dataset[dict[str, Tensor]]):
             own, which are in its batches.
         y: Positions of the points of the targets, shape (*target_grid, dim); None where they are
             those of the inputs.
-        domain: Where the inputs live.
         source: Where they come from: url, recipe, fingerprint, content digest, resolution, names.
         weight: Quadrature weights of the targets, shape (*target_grid); None where they are equal,
             or each sample has its own.
@@ -74,14 +73,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         own: Mapping[str, Tensor] | None = None,
         **shared: Any,
     ) -> Samples:
-        """Samples whose values are in memory.
-
-        Args:
-            a, u: Inputs and targets.
-            samples: Their numbers.
-            own: What else differs by sample, by the name of its field in `Batch`.
-            shared: What they share, by the names of this class.
-        """
+        """Samples whose values are in memory."""
         return cls(reader=Resident(a=a, u=u, samples=samples, own=own or {}), **shared)
 
     def __len__(self) -> int:
@@ -114,22 +106,14 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def points(self) -> Float[Tensor, "*grid dim"]:
-        """Positions of the points of the inputs.
-
-        Raises:
-            DataError: If they differ from sample to sample.
-        """
+        """Positions of the points of the inputs."""
         if self.x is None:
             raise DataError(f"{self.source.get('url')}: each sample has points of its own")
         return self.x
 
     @property
     def target_points(self) -> Float[Tensor, "*target_grid dim"]:
-        """Positions of the points of the targets.
-
-        Raises:
-            DataError: If they differ from sample to sample.
-        """
+        """Positions of the points of the targets."""
         return self.points if self.y is None else self.y
 
     @property
@@ -158,11 +142,7 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def all(self) -> Batch:
-        """All samples, where they are in memory.
-
-        Raises:
-            DataError: If they are not.
-        """
+        """All samples, where they are in memory."""
         if isinstance(self.reader, Resident) and self.examples is None:
             return self.reader.all
         raise DataError(f"{self.source.get('url')}: the samples are not in memory: see resident()")
@@ -212,11 +192,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         return self._with(lambda reader: reader.disturbed(noise))
 
     def resident(self) -> Samples:
-        """The same in memory.
-
-        Raises:
-            DataError: If the data cannot be read, or are too large.
-        """
+        """The same in memory."""
         found = self._with(lambda reader: reader.resident())
         if found.examples is None or found.examples.count:
             return found
@@ -244,8 +220,6 @@ class Samples(Dataset[dict[str, Tensor]]):
         two; those that fill no batch on every rank are left out of the epoch.
 
         Args:
-            seed, epoch: Of the order.
-            batch: Samples of a batch, all full.
             first: Number of the batch to begin with.
             rank, ranks: The share of one process of several.
 
@@ -268,11 +242,7 @@ class Samples(Dataset[dict[str, Tensor]]):
             step = min(end, (number + 1) * in_pass)
 
     def parts(self, batch: int) -> Generator[Batch, None, None]:
-        """All samples once, in order, at most `batch` at a time.
-
-        Raises:
-            DataError: If the data cannot be read.
-        """
+        """All samples once, in order, at most `batch` at a time."""
         return (self.reader if self.examples is None else self.examples).parts(batch)
 
     def one(self, place: int) -> Batch:
@@ -295,10 +265,8 @@ class Samples(Dataset[dict[str, Tensor]]):
         """Batches of an epoch each time it is iterated, as `torch.utils.data.DataLoader`.
 
         Args:
-            batch: Samples of a batch.
             shuffle: Whether in random order, full batches alone, another order in each epoch; else
                 all samples in their own order.
-            seed: Of the orders.
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")

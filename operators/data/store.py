@@ -21,12 +21,7 @@ def one_line(error: BaseException) -> str:
 
 
 def opened(url: str) -> Store:
-    """The store at a URL that fsspec knows, or a path.
-
-    Raises:
-        DataError: If there is none that can be read, or its metadata or coordinates are not those
-            that were sealed.
-    """
+    """The store at a URL that fsspec knows, or a path."""
     try:
         return open_sealed(url)
     except (ValueError, OSError) as error:

@@ -1,9 +1,6 @@
-"""Whole shards read ahead, shuffled in a buffer: training on stores larger than memory.
-
-The order of an epoch is a function of (seed, epoch), of how the samples lie in shards, and of the
-size of the buffer: shards are permuted and taken in windows of a few, which lie in memory at once,
-and the samples of a window are permuted. So any batch can be found without reading those before.
-"""
+"""Whole shards read ahead, shuffled in a buffer: training on stores larger than memory. The order
+of an epoch is a function of (seed, epoch), of the shards and of the size of the buffer: windows of
+a few permuted shards lie in memory at once, and their samples are permuted."""
 
 from __future__ import annotations
 
@@ -40,15 +37,11 @@ class Streamed(Reader):
     them is raised by it.
 
     Args:
-        url: The store.
-        a, u: The variables of inputs and targets.
         own: What else differs by sample, by the name of its field in `Batch`: "x" and "parameters"
             as they are there, "weight" with one channel, and "mask" as the number of points.
-        domain: Where the inputs live.
         window: Shards that are shuffled together. Memory has two such windows: one is used while
             the next is read.
         threads: How many shards are read at once.
-        noise: Of the inputs.
         weighted: Whether points that differ by sample have quadrature weights.
     """
 
@@ -265,8 +258,8 @@ class Streamed(Reader):
 
 
 def by_sample(domain: Domain, x: Float[Tensor, "batch *grid dim"]) -> dict[str, Tensor]:
-    """The quadrature weights of samples at their own points, the mean of each 1; nothing where all
-    points of a sample count alike."""
+    """The quadrature weights of samples at their own points, of mean 1; nothing where all count
+    alike."""
     if isinstance(domain, Cloud) and domain.triangles is None:
         return {}
     weights = np.stack([domain.at(one).weights for one in x.cpu().double().numpy()])

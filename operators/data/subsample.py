@@ -64,13 +64,7 @@ Reduction = Strided | Averaged
 
 @dataclass(frozen=True)
 class Subsample:
-    """From the points of a dataset to those that inputs and targets are wanted at.
-
-    Args:
-        domain: Of the inputs.
-        x, y: Positions of inputs and of targets, as of `Samples`.
-        input, target: What is kept of their values.
-    """
+    """From the points of a dataset to those that inputs and targets are wanted at."""
 
     domain: Domain
     x: Float[Tensor, "*grid dim"] | None
@@ -88,13 +82,6 @@ class Subsample:
         axes: Sequence[Float[np.ndarray, " _"]] | None = None,
     ) -> Subsample:
         """The subsample that `open_pairs` describes.
-
-        Args:
-            domain: Of the dataset.
-            resolution, target_resolution: What is wanted.
-            where: Names the dataset in errors.
-            axes: The points of each axis of a box as they are stored; those of the domain by
-                default.
 
         Raises:
             DataError: If there is no such subsample.
@@ -155,7 +142,6 @@ def allowed_resolutions(n: int, grid: str) -> list[int]:
     """The numbers of points that a subsample of n points of an axis can have.
 
     Args:
-        n: Points.
         grid: What they are (`Domain.kinds`).
 
     >>> allowed_resolutions(13, "cell")
@@ -172,9 +158,7 @@ def strides(domain: Domain, resolution: Resolution | None, where: str) -> tuple[
     """For each axis the r whose every r-th point gives this resolution.
 
     Args:
-        domain: Of a dataset.
         resolution: Points of the first axis, the others have the same stride; or of each axis.
-        where: Names the dataset in errors.
 
     Raises:
         DataError: If there are none; near resolutions are named.

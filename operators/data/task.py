@@ -1,9 +1,6 @@
-"""What is learned from samples: a map, or a task of trajectories (`in_time`).
-
-A task makes examples of the inputs and the targets of a sample. One sample gives one example, or,
-in training, one for each window or each time; the operator is then applied again and again where a
-whole trajectory is asked for (`march`).
-"""
+"""What is learned from samples: a map, or a task of trajectories (`in_time`). A sample gives one
+example, or in training one for each window or time; `march` applies the operator again and
+again."""
 
 from __future__ import annotations
 
@@ -43,11 +40,7 @@ class Task(ABC):
 
     @abstractmethod
     def count(self, pairs: Samples) -> int:
-        """Examples of a sample in training.
-
-        Raises:
-            TaskError: If there are none.
-        """
+        """Examples of a sample in training."""
 
     @abstractmethod
     def channels(self, pairs: Samples) -> tuple[int, int]:
@@ -82,11 +75,6 @@ class Task(ABC):
     def held(self, a: Tensor, own: int, steps: int) -> Tensor | None:
         """What is predicted where nothing changes: the last state of the inputs at all steps.
 
-        Args:
-            a: Inputs, as of `whole`.
-            own: Channels of a state.
-            steps: Times that are asked for.
-
         Returns:
             Shape (batch, *grid, steps own); None where the inputs are no state.
         """
@@ -111,19 +99,11 @@ class Task(ABC):
         return {"kind": self.kind, **vars(self)}
 
     def training(self, pairs: Samples) -> Samples:
-        """The examples to train on.
-
-        Raises:
-            TaskError: If the data do not have them.
-        """
+        """The examples to train on."""
         return self._of(pairs, self.count(pairs))
 
     def tested(self, pairs: Samples) -> Samples:
-        """What is evaluated, one example of each sample.
-
-        Raises:
-            TaskError: If the data do not have it.
-        """
+        """What is evaluated, one example of each sample."""
         self.count(pairs)
         asked = self._of(pairs, 0)
         names = {
@@ -183,11 +163,7 @@ class Map(Task):
 
 
 def times_of(pairs: Samples) -> tuple[float, ...]:
-    """The times of the targets, rising as they are stored.
-
-    Raises:
-        TaskError: If they have none, or have one variable after another, each at all times.
-    """
+    """The times of the targets, rising as they are stored."""
     times = tuple(dict.fromkeys(channel.time for channel in pairs.target_channels))
     found = tuple(t for t in times if t is not None)
     if not found or len(found) != len(times):

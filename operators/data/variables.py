@@ -19,13 +19,10 @@ class StoredVariable:
     """A variable of a store: functions on its domain, or numbers. Nothing in it is open.
 
     Args:
-        url: The store.
-        shards: How it is stored.
         row: Shape of what is stored of a sample.
         axes: How many of its last axes are of the domain; those before are channels.
         level: Which noise level is picked of the first axis; None where there is none.
         reduction: What is kept of the points.
-        channels: What its channels are.
     """
 
     url: str
@@ -43,9 +40,6 @@ class StoredVariable:
         """A variable on all its points.
 
         Args:
-            store: Where it is.
-            name: Its name.
-            level: Of noise; None where it has none.
             axes: Its last axes, of the domain; none for numbers.
 
         Raises:
@@ -85,10 +79,6 @@ class StoredVariable:
     def read(self, samples: Int[np.ndarray, " n"], out: Float[np.ndarray, "n *grid c"]) -> None:
         """Read some samples of one shard.
 
-        Args:
-            samples: Their numbers, rising.
-            out: Where to, in float32.
-
         Raises:
             DataError: If the data are damaged, missing, or cannot be read.
         """
@@ -119,11 +109,7 @@ class StoredVariable:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Variables of a store side by side along the last axis: one entry of a `Batch`.
-
-    Args:
-        variables: Functions on the same points.
-    """
+    """Variables of a store side by side along the last axis: one entry of a `Batch`."""
 
     variables: tuple[StoredVariable, ...]
 

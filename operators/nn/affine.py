@@ -44,15 +44,10 @@ def galerkin_attention(
     """Σ_h [x Q_h] [x K_h]ᵀ[x V_h] W_h/n + b, and u where it is `added`, by the fastest products.
 
     Args:
-        u: Values at the points.
-        x: Points.
-        weight, bias: Of the projections to Q, K and V.
         out_weight, out_bias: W, h blocks of p + d/h columns, and b.
-        heads: Number of heads h.
         norms: Scale and shift of the layer norms of K, then those of V; None without them.
         eps: Added to the variance in these.
         drop: Dropout of the matrices [x K_h]ᵀ[x V_h]/n; None without.
-        added: Whether u is added to the result.
     """
     given = u, x, weight, bias, out_weight, out_bias, heads, norms, eps
     if on_processor(u):
@@ -159,9 +154,8 @@ def written_out(
 
 
 class _GalerkinMap(torch.autograd.Function):
-    """With Z = [1 x K̂], K̂ before scale and shift, [x K] = Z S: S has the shift in its first row,
-    then an identity, then the scale. The matrices of the sums are kept as (h, rows, batch,
-    columns), so that a product from either side is one for each head."""
+    """With Z = [1 x K̂], K̂ before scale and shift, [x K] = Z S: S has the shift, an identity, the
+    scale."""
 
     @staticmethod
     def forward(

@@ -113,8 +113,6 @@ class AttentionKind:
     """An attention map, which of its arguments are normalised, and where coordinates enter.
 
     Args:
-        make: Gives the map for heads of d features: a function, or a module where the map has
-            numbers of its own.
         normalizes_query: True: layer normalisation per head of Q and K. False: of K and V.
         coordinates: "inside", as features of Q, K and V; "after", as features of what the map
             gives, once for all heads.
@@ -151,11 +149,6 @@ class HeadNorm(nn.Module):
     """Layer normalisation over the features of each head, with its own weights for every head.
 
     One call for all heads; equal to `heads` separate LayerNorm(d) modules.
-
-    Args:
-        heads: Number of heads h.
-        features: Features per head d.
-        eps: Added to the variance.
     """
 
     def __init__(self, heads: int, features: int, eps: float = 1e-5) -> None:

@@ -12,7 +12,6 @@ class CrossAttention(nn.Module):
     """softmax(QKᵀ/√d) V W + b in each head, Q = q W_q and K, V = z W_k, z W_v.
 
     Args:
-        width, heads: Features of Q, K and V, and heads; each has d = width/heads features.
         queries, sources, out: Features of q, of z and of the result; None, the width.
         project: False, where the queries are parameters themselves: Q = q.
         normalize: Q and K have root mean square 1, up to a learned scale, in each head.

@@ -31,8 +31,6 @@ class Orthonormal(nn.Module):
     branch. A batch of fewer than k points in all is thereby possible.
 
     Args:
-        width: Features of g.
-        k: Number of functions.
         momentum: Share m of the old average, C̄ <- m C̄ + (1 - m) C; the first C is taken whole.
         jitter: λ.
     """
@@ -76,8 +74,6 @@ class Normalized(nn.Module):
     """ψ̂ = N(W g + b) with a batch norm or layer norm N: ψ̂ᵢ have a size, and need not be orthogonal.
 
     Args:
-        width: Features of g.
-        k: Number of functions.
         kind: "batch", each ψᵢ over the points of all samples; "layer", the k values at each point.
         momentum: Share of the old average in those of the batch norm, which evaluation takes.
     """

@@ -52,13 +52,8 @@ class Attention(nn.Module):
     Kinds whose coordinates come "after" have them once beside the features of all heads instead.
 
     Args:
-        width: Features d.
-        heads: Heads h; each has d/h features of its own and the p coordinates.
-        positions: Number p of coordinates.
-        kind: The attention map.
         normalization: Normalises two of Q, K, V per head, by features or points; None does not.
         drop: Module applied to the attention matrix, `nn.Dropout` or `PublishedDropout`.
-        eps, gain, diagonal: See `attention_layers`.
     """
 
     def __init__(
@@ -203,11 +198,7 @@ def attention_layers(
     gain: float,
     diagonal: float,
 ) -> nn.ModuleList:
-    """The encoder of a Galerkin Transformer; see there for the arguments.
-
-    Raises:
-        ValueError: If the heads do not divide the width.
-    """
+    """The encoder of a Galerkin Transformer; see there for the arguments."""
     check_heads(width, heads)
     head_norm = {"head": HeadNorm, "instance": InstanceHeadNorm, "layer": None}[normalization]
 

@@ -65,14 +65,10 @@ class RandomFeatureAttention(nn.Module):
     them estimate a small kernel, it may come near 0, and values be far from all v_j.
 
     Args:
-        d: Features of a head.
         kernel: "gaussian" (RFA) or "softmax" (FAVOR+).
         features: Features of φ, two for each frequency; "head" is d, as published.
         redraw: Draws the frequencies anew at every forward pass in training.
         eps: The least size of a mean of kernels of either sign, against division by zero.
-
-    Raises:
-        ValueError: On fewer than two features.
     """
 
     frequencies: Tensor

@@ -27,7 +27,6 @@ class FourierLayer(nn.Module):
             each of two axes.
         normalization: "batch": N is a batch normalisation; "instance": I is an instance
             normalisation. Otherwise they are identities.
-        channel_mlp: M at each point; `nn.Identity` for none.
         initialization, dropout: As in `operators.models.fno.FNO`.
     """
 

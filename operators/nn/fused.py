@@ -102,8 +102,6 @@ def moments(
     """zᵀ[K V] and KᵀV, where [K V] = u Wᵀ + b, for z without a gradient.
 
     Args:
-        u: Values at the points.
-        weight, bias: W and b, those of K before those of V.
         z: Functions of the points.
         features, eps: K and V have mean 0 and variance 1 over groups of so many features; eps is
             added to the variance. None leaves them as they are.

@@ -24,25 +24,16 @@ class GridOperator(Operator):
     meshes L acts along the axes of the indices, and there are no other points.
 
     Args:
-        in_channels, out_channels, dim: As in `Operator`.
-        coordinates: As in `Positions`; they stand after a.
         padding: Zeros after the last point of each axis, as a part of its n points, rounded to
             whole ones; one number for all axes or one for each.
-        padding_points: Their number on all resolutions instead.
         frame_channels: Channels of a frame, where those of u are frames one after another. They
             then lie along a further, last axis of the grid: the input is repeated there beside
             the coordinate 0 ... 1 of the frame. 0: channels of u are channels.
-        frame_padding: Zeros after the last frame.
-        indices: The places of points in the grid, j/(n - 1), stand for their positions x.
 
     Attributes:
         lift, layers, head: E, L and D.
         features: Channels that E takes.
         axes: Axes that L acts along.
-
-    Raises:
-        ValueError: On impossible settings, and, when called, on channels of u that are no whole
-            frames and on points y where there are none.
     """
 
     domains = MESHES
@@ -85,11 +76,7 @@ class GridOperator(Operator):
         self.axes = dim + in_time
 
     def margins(self, grid: Sequence[int]) -> list[int]:
-        """Zeros before and after each axis, channels first, then the last axis: as `pad` wants.
-
-        Args:
-            grid: Points of each axis of space.
-        """
+        """Zeros before and after each axis, channels first, then the last axis: as `pad` wants."""
         margins = [0, 0, 0, self.frame_padding] if self.frame_channels else [0, 0]
         for n, share in zip(reversed(grid), reversed(self.shares), strict=True):
             margins += [0, self.padding_points or round(share * n)]

@@ -27,7 +27,6 @@ class Edges(NamedTuple):
 
     Args:
         points, places: Positions of the points, and of the nodes.
-        nodes: Which nodes the candidates are.
         near: Which candidates lie within the radius; no candidate of padding does.
         to_nodes: Whether values go from points to nodes; else from nodes to points.
     """
@@ -42,9 +41,6 @@ class Edges(NamedTuple):
 @dataclass(frozen=True)
 class Lattice:
     """n points along each axis of [-1, 1]^dim, the ends included.
-
-    Args:
-        sizes: The numbers n.
 
     >>> edges = Lattice([3]).edges(torch.tensor([[[0.2]], [[-3.0]]]), 0.9, to_nodes=True)
     >>> edges.nodes[edges.near]  # the first sample is near 0 and 1, the other far from all

@@ -66,10 +66,6 @@ class NonuniformConv(nn.Module):
     both are those of the FFT. With "sum", as in the released code, û is divided by the number of
     points of the latent grid in place of n, and v is multiplied by it: û has no limit as n grows.
     Points weigh the same wherever they lie: the density of the points is a part of the function.
-
-    Args:
-        dim, in_channels, out_channels, modes: As in the classes named.
-        transform: "mean" or "sum".
     """
 
     k: Tensor
@@ -128,13 +124,6 @@ class Deformation(nn.Module):
     from there, beside sines and cosines of 2^j π times these numbers, j < width/4. As in the
     released code there is no activation after the first map of the MLP, angles jump where they come
     back to themselves, and the origin stays where it is.
-
-    Args:
-        dim: Coordinates of a point.
-        width: Features of the linear map; the MLP has four times as many.
-        depth: Hidden layers with an activation.
-        activation: Theirs.
-        center: Each coordinate of the centre.
     """
 
     powers: Tensor

@@ -115,15 +115,10 @@ class NystromAttention(nn.Module):
     that with it fine grids have no common limit.
 
     Args:
-        width: Features.
-        heads: Heads h; must divide the width.
         landmarks: Landmarks m; on m points or fewer this is softmax attention.
         iterations: Steps of the pseudo-inverse.
         kernel: Points under the convolution, an odd number; 0 leaves it out.
         dropout: Rate on the output.
-
-    Raises:
-        ValueError: On impossible sizes.
     """
 
     def __init__(

@@ -21,9 +21,6 @@ class ResidualMLP(nn.Module):
     """v = σ(W₀ u + b₀), v <- v + σ(W v + b) for each hidden layer, then W₁ v + b₁.
 
     Args:
-        in_features, width, out_features: Features of u, of v, and of what comes out.
-        depth: Number of hidden layers.
-        activation: σ.
         first, last: Whether u is added to the first v, and the last v to what comes out.
     """
 
@@ -52,11 +49,7 @@ class ResidualMLP(nn.Module):
 
 
 class GEGLU(nn.Module):
-    """W₁ (GELU(u₁) u₂) + b₁ with [u₁ u₂] = W₀ u + b₀, a gated MLP.
-
-    Args:
-        in_features, hidden, out_features: Features of u, of u₁, and of what comes out.
-    """
+    """W₁ (GELU(u₁) u₂) + b₁ with [u₁ u₂] = W₀ u + b₀, a gated MLP."""
 
     def __init__(self, in_features: int, hidden: int, out_features: int) -> None:
         super().__init__()
@@ -72,7 +65,6 @@ def start_truncated(model: nn.Module, std: float | None = 0.02) -> None:
     """Start linear maps truncated normal, their biases 0.
 
     Args:
-        model: Whose linear maps are meant.
         std: Standard deviation; None, (features that enter)^-1/2.
     """
     for module in model.modules():

@@ -35,10 +35,6 @@ class SquaredDistance:
     The published periodic distance in two dimensions goes around one axis at a time, so that
     opposite corners are far apart; this one is invariant under translations.
 
-    Args:
-        periodic: Whether the axes have period 1.
-        scale: The number s.
-
     >>> SquaredDistance(True, 0.25)(torch.tensor([[0.0]]), torch.tensor([[0.5], [0.75]]))
     tensor([[1.0000, 0.2500]])
     """
@@ -115,9 +111,7 @@ class PositionWeights(nn.Module):
     λ = tan(π/4 (1 - 10⁻⁷)(1 + sin r)) with r free: the published code's most accurate form.
 
     Args:
-        heads: Heads h.
         locality: Percentage of the points x that a point y attends to, the nearest ones; 100, all.
-        distance: D.
     """
 
     r: nn.Parameter  # one for each head
@@ -172,13 +166,8 @@ class PositionWeights(nn.Module):
 
 
 class PositionAttention(PositionWeights):
-    """v(y) = GELU(softmax(-λ D(y, x)) u(x) W), for each head its own λ > 0 and W (eqs. 5, 9, 10).
-
-    Args:
-        in_channels, width: Channels of u and of v.
-        heads: Heads h; must divide the width.
-        locality, distance: See `PositionWeights`.
-    """
+    """v(y) = GELU(softmax(-λ D(y, x)) u(x) W), for each head its own λ > 0 and W (eqs. 5, 9,
+    10)."""
 
     def __init__(
         self,
@@ -201,11 +190,7 @@ class PositionAttention(PositionWeights):
 
 
 class PositionAverage(PositionWeights):
-    """softmax(-λ D(y, x)) u(x) of all heads side by side: no W, so h times as many channels.
-
-    Args:
-        heads, locality, distance: See `PositionWeights`.
-    """
+    """softmax(-λ D(y, x)) u(x) of all heads side by side: no W, so h times as many channels."""
 
     def __init__(self, heads: int, locality: float, distance: SquaredDistance) -> None:
         super().__init__(heads, locality, distance)
@@ -250,11 +235,7 @@ class SelfPositionAttention(PositionAttention):
 
 
 class SelfAttention(nn.Module):
-    """v = GELU(softmax(QKᵀ/√d) V) at the points x of u (eq. 3); positions are not read.
-
-    Args:
-        in_channels, width, heads: As in `PositionAttention`.
-    """
+    """v = GELU(softmax(QKᵀ/√d) V) at the points x of u (eq. 3); positions are not read."""
 
     def __init__(self, in_channels: int, width: int, heads: int) -> None:
         super().__init__()

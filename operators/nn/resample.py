@@ -117,11 +117,9 @@ def resampled(
     Where there are fewer of them than before, what they cannot show is filtered out.
 
     Args:
-        u: Values.
         kind: "bicubic": of points (j + ½)/n, by cubic convolution, as the antialiased
             interpolation of PyTorch. "periodic": the same kernel around the circle, of points j/n.
             "fourier": by the trigonometric polynomial, cut off at the modes that both grids have.
-        sizes: Points along each axis.
     """
     for axis, (n, m) in enumerate(zip(u.shape[2:], sizes, strict=True)):
         if n != m:

@@ -25,8 +25,6 @@ def rotated(
     rotated queries and keys see the differences of their points alone.
 
     Args:
-        u: Queries or keys.
-        x: Their points, shared or by sample.
         rate: Angle of the fastest pair on the length 1.
 
     >>> rotated(torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[1.0]]), math.pi / 2).round()
@@ -43,13 +41,7 @@ def rotated(
 
 
 class RandomWaves(nn.Module):
-    """sin(2π x B) and cos(2π x B) with a fixed random matrix B.
-
-    Args:
-        dim: Number of coordinates.
-        count: Features, half of them sines.
-        scale: Standard deviation of the entries of B, waves on the length 1.
-    """
+    """sin(2π x B) and cos(2π x B) with a fixed random matrix B."""
 
     waves: Tensor
 

@@ -41,11 +41,7 @@ def mlp(
 def at_sensors(
     a: Function, x: Points, sensors: int, sensor_grid: SensorGrid
 ) -> Float[Tensor, "batch ... c_in"]:
-    """The values of a at its sensors, `sensors` points along each axis of the grid x.
-
-    Raises:
-        ValueError: Where the grid x does not have the sensors among its points.
-    """
+    """The values of a at its sensors, `sensors` points along each axis of the grid x."""
     if sensor_grid == "points":
         a = a.flatten(1, -2)
         if a.shape[1] != sensors:
@@ -92,11 +88,7 @@ def at_sensors(
 def convolutions(
     in_channels: int, channels: int, sensors: int, dim: int, activation: Activation
 ) -> tuple[list[nn.Module], int]:
-    """Two convolutions of 5 points a side, each halving the grid; and the values they end with.
-
-    Raises:
-        ValueError: Where there are too few sensors for them.
-    """
+    """Two convolutions of 5 points a side, each halving the grid; and the values they end with."""
     left = ((sensors - 3) // 2 - 3) // 2
     if left < 1:
         raise ValueError(f"the convolution branch needs at least 13 sensors, got {sensors}")
@@ -126,11 +118,7 @@ def branch_net(
     outputs: int,
     activation: Activation,
 ) -> nn.Sequential:
-    """The map from values at sensors, shape (batch, c_in, *sensors), to coefficients.
-
-    Raises:
-        ValueError: Where convolutions have no grid of sensors, or too small a one.
-    """
+    """The map from values at sensors, shape (batch, c_in, *sensors), to coefficients."""
     first = list[nn.Module]([nn.Flatten()])
     values = in_channels * sensor_count(sensors, sensor_grid, dim)
     if branch == "convolution":

@@ -51,10 +51,8 @@ class SliceOperator(FieldOperator):
     Linear maps start truncated normal.
 
     Args:
-        in_channels, out_channels, dim, positions: As in `PointOperator`.
         width, depth, feedforward: Features, blocks, and hidden features of their MLPs.
         projection: What leads to slices; with "convolution" points are those of a grid.
-        attention: Gives the attention of a block.
     """
 
     def __init__(

@@ -154,14 +154,10 @@ class SpectralConv1d(nn.Module):
     products with an (n, 2 modes) matrix, cheaper than a full FFT while modes << n.
 
     Args:
-        in_channels, out_channels: Channels c_in and c_out.
         modes: Modes kept, 0 ... modes - 1; needs a grid of n >= 2 modes points.
         std: Standard deviation of the initial real and imaginary parts of W. By default that of
             the published code, Xavier-normal with gain 1/(c_in c_out) on a tensor of shape
             (c_in, c_out, modes, 2): close to zero.
-
-    Raises:
-        ValueError: On a grid too coarse for the modes.
 
     References: Z. Li et al., Fourier Neural Operator, ICLR 2021.
     """
@@ -207,15 +203,9 @@ class SpectralConv2d(nn.Module):
     belongs to a real field counts, as in irfft2.
 
     Args:
-        in_channels, out_channels: Channels c_in and c_out.
         modes: Modes m kept along each axis, or m₁ and m₂; needs grids of n >= 2m points along both.
         std: Standard deviation of the initial real and imaginary parts of W. By default that of
             the published code, 1/(c_in c_out m), m² = m₁m₂: close to zero.
-
-    Raises:
-        ValueError: On a grid too coarse for the modes.
-
-    References: Z. Li et al., Fourier Neural Operator, ICLR 2021.
     """
 
     def __init__(
@@ -272,8 +262,7 @@ def _field(
 
 
 def spectrum(u: Float[Tensor, "batch *grid c"], m: int) -> Float[Tensor, "modes 2 batch c"]:
-    """The orthonormal modes of fields on an interval or a square, in the order of the weights of
-    `SpectralConv1d` and `SpectralConv2d`."""
+    """The orthonormal modes of fields on an interval or a square, in the order of the weights."""
     return line_modes(u, m) if u.ndim == 3 else _modes(u, m, m).flatten(0, 2)
 
 
@@ -317,15 +306,9 @@ class SpectralConv3d(nn.Module):
     first one to sums with cos θ₁ and sin θ₁.
 
     Args:
-        in_channels, out_channels: Channels c_in and c_out.
         modes: Modes m kept along each axis; needs grids of n >= 2m points along all.
         std: Standard deviation of the initial real and imaginary parts of W. By default
             1/(c_in c_out m^(3/2)): v has the size that it has in two dimensions.
-
-    Raises:
-        ValueError: On a grid too coarse for the modes.
-
-    References: Z. Li et al., Fourier Neural Operator, ICLR 2021, section 5.3.
     """
 
     def __init__(
@@ -369,13 +352,7 @@ class SpectralConv3d(nn.Module):
 
 
 class SpectralLayer(nn.Module):
-    """v = SiLU(W u + b + spectral convolution of u).
-
-    Args:
-        kind: The spectral convolution.
-        in_channels, out_channels, modes: Its channels and modes.
-        dropout: Rate on what is transformed.
-    """
+    """v = SiLU(W u + b + spectral convolution of u)."""
 
     def __init__(
         self,

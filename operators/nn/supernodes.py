@@ -63,12 +63,6 @@ def supernodes(
     supernodes are as dense as the points. By the curve they are a function of the set of points;
     points of one cell of it, 2^-20 of the box, stay in the order that they are given in.
 
-    Args:
-        x: The points; padding is none of them.
-        count: How many.
-        random: Draws them.
-        mask: False at padding.
-
     >>> supernodes(torch.tensor([[[0.3], [0.1], [0.9], [0.2], [0.4], [0.8]]]), 2, False).index
     tensor([[3, 5]])
     """
@@ -103,13 +97,6 @@ def points_near(
     Those within the radius, at most so many of them, the nearest ones. Of points at one distance
     all count or none does, so that their order has no influence: where more than `most` lie within
     the radius, the neighbours are those nearer than number `most + 1`.
-
-    Args:
-        centres: Some of the points.
-        x: The points.
-        radius: Of a neighbourhood.
-        most: How many neighbours a centre can have.
-        mask: False at padding.
 
     >>> x = torch.tensor([[[0.0], [0.1], [0.2], [0.9]]])
     >>> index, near = points_near(x[:, 1:2], x, 0.5, 2)

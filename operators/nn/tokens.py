@@ -34,7 +34,6 @@ class Positions:
     Args:
         kind: "raw", x itself; "periodic", cos 2πx and sin 2πx, which have no jump at the ends;
             "none", nothing; "lattice", the distances to reference points of [0, 1]^dim.
-        dim: Number of coordinates.
         lattice: Reference points along each axis, the ends included.
         last: They stand after the values, not before.
 
@@ -71,12 +70,7 @@ class Positions:
 
 
 class PointOperator(Operator):
-    """An operator that sees a function as values at points, wherever they lie.
-
-    Args:
-        in_channels, out_channels, dim: As in `Operator`.
-        positions: The features of a point beside a.
-    """
+    """An operator that sees a function as values at points, wherever they lie."""
 
     domains = EVERYWHERE
     points_by_sample = True
@@ -126,7 +120,6 @@ class TokenOperator(PointOperator):
         """The values at the points y.
 
         Args:
-            v: Features of the points x, a(x) among them.
             x, y: Points, shared or by sample; the same tensor where u is asked for at x.
             mask, of_y: False at padding among the points x, and among the points y.
         """
@@ -162,10 +155,6 @@ def flattened(
 
 def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tensor, "latent dim"]:
     """The product of the grids j/points, j = 0 ... points - 1, as many as x has coordinates.
-
-    Args:
-        points: How many along each axis; one number for all, or one for each.
-        x: Points, whose dimension, dtype and device are taken.
 
     >>> mesh(2, torch.zeros(5, 2)).tolist()
     [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]

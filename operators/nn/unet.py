@@ -36,8 +36,6 @@ class UNet(nn.Module):
     """v = U(u), of functions with `width` channels.
 
     Args:
-        dim, width: Axes of the grid, and channels of u and v.
-        levels: How often the grid is halved.
         normalization: After each convolution, of each channel over "batch" and grid, or over the
             grid of each sample ("instance").
         multiple: What divides the axes of the grid; 0, 2^levels.
@@ -84,9 +82,6 @@ class StridedUNet(UNet):
     The activations are LeakyReLU with the slope 0.1; the last convolution, on the finest grid, has
     neither norm nor activation. This is the U-Net of U-FNO.
 
-    Args:
-        dim, width, levels, normalization: As in `UNet`; published are 3 levels and "batch".
-
     >>> StridedUNet(2, 4, 3, "batch")(torch.randn(2, 16, 13, 4)).shape
     torch.Size([2, 16, 13, 4])
     """
@@ -124,7 +119,6 @@ class PooledUNet(UNet):
     of Neural-Solver-Library, the widespread one of PyTorch examples.
 
     Args:
-        dim, width, levels, normalization, multiple: As in `UNet`; published are 4 levels.
         beside: What passes where the ways down and up are joined, one module for each of the
             `levels + 1` grids, the finest first, channels first; without them all is passed on.
 

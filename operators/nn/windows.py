@@ -11,10 +11,6 @@ def windows(
 ) -> Float[Tensor, "batch *coarse p c"]:
     """The values in windows of `side` points along each axis, the last axis fastest.
 
-    Args:
-        u: Values on a grid that consists of whole windows.
-        side: One number for all axes, or one for each.
-
     >>> import torch
     >>> windows(torch.arange(8).view(1, 2, 4, 1).float(), 2).flatten(-2).tolist()
     [[[[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]]]

@@ -1,6 +1,6 @@
-"""A trained predictor in one file: weights and normalisers as safetensors, the rest as JSON in
-its header; and the state of a training. Both carry the SHA-256 of all their bytes. Loading never
-executes code."""
+"""A trained predictor in one file: weights and normalisers as safetensors, the rest as JSON in its
+header; and the state of a training. Both carry the SHA-256 of their bytes; loading executes
+nothing."""
 
 from __future__ import annotations
 
@@ -43,14 +43,7 @@ class CheckpointError(FileError):
 def saving_checkpoint(
     path: Path, predictor: Predictor, description: dict[str, Any]
 ) -> Callable[[], None]:
-    """What writes the predictor as it is now as a whole, whenever it is called.
-
-    Args:
-        path: The file, by custom *.safetensors.
-        predictor: What to save.
-        description: "operator": the words that build the operator; and all that a reader should
-            know (data, settings, epoch). Must be JSON.
-    """
+    """What writes the predictor as it is now as a whole, whenever it is called."""
     operator = predictor.operator
     header = {
         "sha256": _BLANK.decode(),  # first, where _DIGEST finds it
@@ -75,11 +68,7 @@ def _write_checkpoint(path: Path, tensors: dict[str, Tensor], header: str) -> No
 
 
 def _kept(value: Any, copies: dict[Any, Tensor] | None = None) -> Any:
-    """A copy of tensors in the memory of the host, within dictionaries, lists and tuples.
-
-    Strides are kept: a product of the same numbers in another order may have other bits. What is
-    there twice, such as weights that are their own average, is copied once.
-    """
+    """A copy of tensors in the memory of the host, within dictionaries, lists and tuples."""
     copies = {} if copies is None else copies
     if isinstance(value, Tensor):
         place = (value.data_ptr(), value.dtype, value.shape, value.stride())
@@ -99,7 +88,6 @@ def load_checkpoint(
     """Read a predictor in evaluation mode, and its description.
 
     Args:
-        path: The file.
         build: Makes the operator from the description's "operator". It is called twice: first
             for shapes alone, so that a description of other ones than the file has takes no memory.
 
@@ -220,8 +208,8 @@ def check_fit(predictor: Predictor, pairs: Samples) -> None:
 
 
 def saving_state(path: Path, state: dict[str, Any]) -> Callable[[], None]:
-    """What writes a training state of tensors and plain values as it is now, whenever it is called:
-    a line with the digest, then what torch.save makes of it."""
+    """What writes a training state, a line with the digest before torch.save's bytes, when it is
+    called."""
     return partial(_write_state, path, _kept(state))
 
 

@@ -56,8 +56,8 @@ def errors(
 def errors_of(
     prediction: Tensor, batch: Batch, pairs: Samples, order: int = 2, parts: int = 1
 ) -> Float[Tensor, "batch parts"]:
-    """Relative errors of predictions of a batch of `pairs`, as of `errors`: nan where the target is
-    0, infinite where the prediction is not finite."""
+    """Relative errors of predictions of a batch: nan where the target is 0, infinite where p is not
+    finite."""
     weight = batch.weights(pairs.weight, pairs.y)
     weight = None if weight is None else weight.double()
     p, u = prediction.double(), batch.u.double()

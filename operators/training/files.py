@@ -1,7 +1,5 @@
-"""Files of a run: each appears whole or not at all, and a changed one is found out.
-
-A JSON object carries the SHA-256 of its other keys, in the order that they have, as `sha256`.
-"""
+"""Files of a run: each appears whole or not at all. A JSON object carries the SHA-256 of its other
+keys, in their order, as `sha256`."""
 
 from __future__ import annotations
 
@@ -71,12 +69,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a file.
-
-    Raises:
-        FileError: If something else than a file has the name; a FIFO is not waited for.
-        OSError: If it is absent, or cannot be read.
-    """
+    """The bytes of a file."""
     check_file(path)
     return path.read_bytes()
 
@@ -94,12 +87,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The content of a JSON file.
-
-    Raises:
-        FileError, OSError: See `read`.
-        DamagedError: If it is not what was written.
-    """
+    """The content of a JSON file."""
     return _opened(read(path), path)
 
 

@@ -83,13 +83,7 @@ def fit(
     deterministic kernels, the CPU among them).
 
     Args:
-        predictor: What to train, on the device of the data.
         train, selection: Samples to learn from; samples whose mean score chooses "best".
-        settings: How.
-        folder: Where to.
-        description: Saved with the checkpoints.
-        resume: Continue from state.pt.
-        acceleration: How steps are run.
         ranks: The processes that share each batch. The losses are those of one process where the
             samples are in memory and no random numbers (of dropout, augmentation) or statistics
             of a batch enter, which each process has of its own. Samples that are read or solved
@@ -167,12 +161,7 @@ def fit(
 
 
 class _State:
-    """What changes in a training, and is kept in state.pt.
-
-    Args:
-        predictor, settings, train: As of `fit`.
-        description: Of the training: its operator and its experiment tell it from another one.
-    """
+    """What changes in a training, and is kept in state.pt."""
 
     def __init__(
         self, predictor: Predictor, settings: Settings, train: Samples, description: dict[str, Any]
@@ -188,11 +177,7 @@ class _State:
         self.of = json.dumps(said, sort_keys=True)
 
     def load(self, folder: Path, description: dict[str, Any]) -> None:
-        """Go on from what is saved.
-
-        Raises:
-            CheckpointError: If it is of another training.
-        """
+        """Go on from what is saved."""
         path = folder / "state.pt"
         saved = load_state(path, self.total.device)
         if saved.get("of") != self.of:
@@ -234,12 +219,7 @@ class _State:
         self.total += loss
 
     def end_epoch(self, loss: float, errors: Tensor) -> bool:
-        """Record an epoch by its mean loss and the errors of the selection samples; whether it is
-        the best so far.
-
-        Raises:
-            TrainingError: If the mean error is not finite.
-        """
+        """Record an epoch by its mean loss and selection errors; whether it is the best so far."""
         epoch, score = len(self.history) + 1, mean_defined(errors)
         if not math.isfinite(score):
             raise TrainingError(
@@ -331,12 +311,7 @@ def _write_history(folder: Path, history: list[Epoch]) -> None:
 
 
 def read_history(folder: Path) -> list[Epoch]:
-    """What was recorded of the epochs of a training.
-
-    Raises:
-        DamagedError: If it is not what was written.
-        OSError: If it is absent, or cannot be read.
-    """
+    """What was recorded of the epochs of a training."""
     path = folder / "history.jsonl"
     try:
         history = [Epoch(**line) for line in read_lines(path)]

@@ -25,7 +25,6 @@ class Ranks:
     """Which process this is, of how many; all hold the same weights.
 
     Args:
-        rank, count: 0 <= rank < count.
         local: Number of the process on its machine: which GPU is its own.
     """
 

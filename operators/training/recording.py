@@ -47,10 +47,6 @@ class Recorded:
     On a CUDA device as a CUDA graph; on the processor the function is called again, on the same
     memory, so that tests run the same lines. Random numbers continue to follow torch.manual_seed.
 
-    Args:
-        function: Of batches of these shapes.
-        batch: An example.
-
     Raises:
         RuntimeError: If the capture fails. The current stream, the memory and the random numbers
             are then as if it had never begun.
@@ -81,10 +77,6 @@ class Repeated:
 
     The calls before are made as they are: unlike those of a batch they cannot be tried without an
     effect. On the processor all are, and where the capture fails, which `note` says.
-
-    Args:
-        function: Launches the same kernels on the same memory in every call.
-        device: Where.
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device) -> None:
@@ -147,11 +139,7 @@ def _new_pool() -> Any:
 
 
 def _undo(graph: Any, pool: Any, device: torch.device) -> None:
-    """Undo a capture that failed: its share of the memory, the graph, the random numbers.
-
-    Until PyTorch 2.13 the allocator goes on believing that the capture is under way: memory that
-    another stream has used is then never free again. Until 2.14 `reset` keeps the memory.
-    """
+    """Undo a capture that failed: its share of the memory, the graph, the random numbers."""
     index = torch.cuda.current_device() if device.index is None else device.index
     version = tuple(map(int, str(torch.__version__).split(".")[:2]))
     with ExitStack() as stack:  # the last first; each of them, also where another one fails
@@ -165,7 +153,7 @@ def _undo(graph: Any, pool: Any, device: torch.device) -> None:
 
 def _end_allocation() -> Callable[[int, Any], None]:
     """PyTorch's function that ends allocation from the pool of a capture, by its name until 2.6 or
-    the later one."""
+    later."""
     names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
     return next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))
 

@@ -24,15 +24,10 @@ class Settings:
 
     Args:
         loss: (prediction, target, input) -> scalar, in physical units.
-        epochs: Passes over the training samples.
-        batch: Samples in a step; the last incomplete batch of an epoch is dropped.
-        optimizer: Makes the optimizer from parameters and learning rate.
         lr: Peak learning rate of the 1cycle schedule (Smith and Topin 2019): from lr/div by a
             cosine up to lr and down to lr/(div final_div).
         cycle_momentum: Let β₁ go 0.95 -> 0.85 -> 0.95 meanwhile, as published.
         warmup: Share of the steps before the peak.
-        div, final_div: See `lr`.
-        clip: Largest norm of the gradient.
         seed: Seed of order, augmentation and dropout: all are functions of (seed, step).
         augment: Acts on each batch; None for none.
         average: Decay of an exponential moving average of the weights, which is then what is
@@ -63,11 +58,7 @@ class Settings:
             )
 
     def steps(self, samples: int) -> int:
-        """Steps of a training on so many samples.
-
-        Raises:
-            ValueError: If there are none, or the schedule does not exist for them.
-        """
+        """Steps of a training on so many samples."""
         if self.batch > samples:
             raise ValueError(f"batch {self.batch} is larger than the {samples} samples to train")
         steps = samples // self.batch * self.epochs

@@ -49,11 +49,7 @@ class SOAP(torch.optim.Optimizer):
     Args:
         params: Parameters of one or more dimensions; `_as_matrices` says which matrices are in
             them.
-        lr: Learning rate.
-        betas: Decay of the first and of the second moment.
         basis_decay: Decay of the means of G Gᵀ and Gᵀ G.
-        every: Steps between updates of the bases.
-        eps: Added to the root of the second moment.
 
     Attributes:
         graphed: Record steps as a CUDA graph, where gradients stay at one place in memory. The
@@ -116,10 +112,8 @@ class _Stack:
     """All matrices of one shape, with their state.
 
     Args:
-        parameters: Whose matrices they are, in this order.
         gradient, mean, square: As in Adam; `square` in the bases.
         left, right: Which of the bases with m and with n columns are theirs.
-        bases: By number of columns.
     """
 
     parameters: list[Tensor]
@@ -175,12 +169,7 @@ class _Stack:
 
 @dataclass(eq=False)
 class _Group:
-    """The parameters of one group, and what a step does with them.
-
-    Args:
-        parameters: All of them.
-        state: That of the optimizer, whose tensors become parts of the memory of all.
-    """
+    """The parameters of one group, and what a step does with them."""
 
     parameters: list[Tensor]
     state: dict[Any, dict[str, Any]]

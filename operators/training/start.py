@@ -40,7 +40,6 @@ def start_from(operator: Operator, path: Path) -> dict[str, Any]:
     of any precision stand for real ones.
 
     Args:
-        operator: Whose weights are replaced.
         path: A safetensors file, such as that of Poseidon-T for `scot`.
 
     Returns:

@@ -119,13 +119,8 @@ class Step:
     """Batch -> the loss; leaves the clipped gradient in the parameters.
 
     Args:
-        predictor: The map to learn, with its weights as they are to begin with.
         x, y: Points of inputs and targets that samples share; None where each has its own.
         loss: (prediction, target, input) -> scalar, and with weights as a fourth argument.
-        clip: Largest norm of the gradient.
-        augment: Acts on the batch first; None for none.
-        acceleration: How it is run.
-        ranks: The processes that share a step; gradients are means over them.
         weight: Quadrature weights of the targets that samples share; None for equal ones.
     """
 

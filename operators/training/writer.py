@@ -23,11 +23,7 @@ class Writer:
         self._running: Future[None] | None = None
 
     def __call__(self, *jobs: Callable[[], None]) -> None:
-        """Wait for the jobs before, then begin these.
-
-        Raises:
-            BaseException: That of a job before; none of these is begun.
-        """
+        """Wait for the jobs before, then begin these."""
         self.join()
         self._running = self._thread.submit(_run, jobs)
 

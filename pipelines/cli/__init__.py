@@ -35,8 +35,8 @@ _NO_PLACE = {
 
 
 def main() -> None:
-    """Run the command line. Exit status: 0 success, 1 the job failed, 2 a wrong request,
-    130 interrupted."""
+    """Run the command line. Exit status: 0 success, 1 job failed, 2 wrong request, 130
+    interrupted."""
     debug = "--debug" in sys.argv
     arguments = [word for word in sys.argv[1:] if word != "--debug"] or ["--help"]
     LastingInterrupt.asked = False
@@ -103,10 +103,8 @@ def _rank() -> str:
 
 
 def _status(error: Exception) -> int | None:
-    """Exit status of an error that one line explains; None for a bug.
-
-    Errors of the packages have the attribute `exit_status`, those of Typer `exit_code`.
-    """
+    """Exit status of an error that one line explains, by its `exit_status` or Typer's `exit_code`;
+    None for a bug."""
     for name in ("exit_status", "exit_code"):
         if (status := getattr(error, name, None)) is not None:
             return status

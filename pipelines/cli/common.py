@@ -1,8 +1,5 @@
-"""What the commands share: options, progress, interruptions.
-
-Modules with commands do not import `annotations` of `__future__`: Typer would compile the text of
-each option twice, whichever command starts.
-"""
+"""What the commands share: options, progress, interruptions. They do without `annotations` of
+`__future__`, for Typer would compile the text of each option twice."""
 
 from __future__ import annotations
 
@@ -33,15 +30,8 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 
 def command(words: str, *examples: str, of: typer.Typer = app) -> Callable[[Function], Function]:
-    """Registers a command with examples, which its help ends with.
-
-    The list of commands shows the first paragraph of its docstring, all of it.
-
-    Args:
-        words: Of the command, such as "study noise".
-        examples: Whole command lines.
-        of: The group that it belongs to.
-    """
+    """Registers a command with examples, which its help ends with; lists show its first
+    paragraph."""
     EXAMPLES[words] = examples
     lines = ["\b", "Examples:", *(f"  {example}" for example in examples)]
 
@@ -232,8 +222,8 @@ def _rate(rate: float) -> str:
 
 
 class LastingInterrupt:
-    """Ctrl-C that is not lost where Python ignores exceptions, as in a destructor or while Numba
-    compiles: the next `check` raises it again, and an error that follows from it is none."""
+    """Ctrl-C that is not lost where Python ignores exceptions, as in a destructor: the next `check`
+    raises it again."""
 
     asked: ClassVar[bool] = False
 

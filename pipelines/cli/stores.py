@@ -174,12 +174,8 @@ SKIP = "--resume --skip-failed leaves it out"
 
 @contextmanager
 def kept(url: str, help: str = SKIP) -> Iterator[None]:
-    """Report the shards that an interruption leaves; errors of files name the store.
-
-    Args:
-        url: The store.
-        help: What to do about a sample that fails, which would fail again.
-    """
+    """Report the shards that an interruption leaves; `help` says what to do about a failing
+    sample."""
     if url.startswith("memory://"):
         raise SchemaError(f"{url}: what is in memory ends with this command: choose another --out")
     from pdegen.equations.base import SampleError
@@ -252,11 +248,7 @@ def noise_command(
 
 
 def stem(store: str) -> str:
-    """The path or URL of a store without its ending.
-
-    >>> stem("s3://bucket/burgers.zarr/")
-    's3://bucket/burgers'
-    """
+    """The path or URL of a store without its ending."""
     return store.rstrip("/").removesuffix(".zarr")
 
 

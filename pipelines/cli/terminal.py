@@ -1,8 +1,5 @@
-"""All output of the commands: control characters are escaped.
-
-Titles, names, paths and reasons of errors come from stores, files and libraries. A terminal obeys
-control characters in these texts, which could hide a fault or show another text than the store has.
-"""
+"""All output of the commands: control characters of titles, names and paths are escaped, for a
+terminal would obey them."""
 
 from __future__ import annotations
 

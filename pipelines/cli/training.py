@@ -118,13 +118,8 @@ def _train(
     experiment: "Experiment", data: str | None, folder: Path, device: str, precision: str,
     compiled: str, resume: bool, overwrite: bool, track: "list[Tracker]", check: bool = False,
 ) -> str | None:  # fmt: skip
-    """Train in all processes of torchrun; returns the store in the first process, None in others.
-
-    Args:
-        data: The store; None for the default store, generated if absent.
-        track: Where else the epochs are to be seen.
-        check: Verify the store first.
-    """
+    """Train in all processes of torchrun; returns the store in the first process, None in
+    others."""
     from operators.training.fit import Stopped
     from operators.training.ranks import torchrun
     from operators.training.step import Acceleration

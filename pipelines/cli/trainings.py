@@ -91,11 +91,8 @@ class Launch:
         wanted: Collection[str] = (),
         seed: int | None = None,
     ) -> "BenchmarkRun":
-        """A benchmark on given stores or on the stores of its recipes, which are made.
-
-        `wanted` are operators that `--only` names; leaving one out is an error. `seed` is the only
-        one to train with.
-        """
+        """A benchmark on given stores or those of its recipes, which are made; `wanted` are
+        operators that `--only` names, and `seed` the only one to train with."""
         from pipelines.runs.data import Source
         from pipelines.runs.stream import check_data
         from pipelines.studies.benchmark import BenchmarkRun, check_place

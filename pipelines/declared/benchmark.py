@@ -166,11 +166,6 @@ class Benchmark(Strict):
     def experiment(self, case: Case, seed: int, chosen: Mapping[str, object]) -> Experiment:
         """What is trained.
 
-        Args:
-            case: Dataset and operator.
-            seed: Of the training.
-            chosen: What a search found, by key.
-
         Raises:
             SchemaError: On an unknown key or an impossible value.
         """
@@ -352,7 +347,6 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
     """A benchmark by its name, or from a TOML file; one with `points` is a profile.
 
     Args:
-        name: Of the benchmark, or its file.
         sound: Whether it is checked, without the operators whose package is not installed;
             without, `Benchmark.check` is for the caller.
 

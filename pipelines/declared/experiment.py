@@ -146,11 +146,7 @@ class Experiment(Strict):
         return input, target
 
     def check_applies(self, domain: Domain, where: str) -> None:
-        """Raise SchemaError for a key that is set and changes nothing.
-
-        Args:
-            domain, where: Of the functions, and what holds them.
-        """
+        """Raise SchemaError for a key that is set and changes nothing."""
         task, noise, stream = self.task, self.noise, self.data.stream
         if isinstance(task, RolloutTask) and task.teacher_forcing and task.steps == 1:
             raise SchemaError(
@@ -252,10 +248,6 @@ class Experiment(Strict):
     def on(self, store: str | None, overrides: Mapping[str, object]) -> Experiment:
         """`with_overrides`, on a store that is given.
 
-        Args:
-            store: None where the store is made of the recipe.
-            overrides: As of `with_overrides`.
-
         Raises:
             SchemaError: If they change the recipe, and the store is not of the changed recipe; or
                 as of `with_overrides`.
@@ -342,10 +334,6 @@ def asked_for(
 
 def load_experiment(name: str, store: str | None = None) -> Experiment:
     """An experiment by its name, or from a TOML file.
-
-    Args:
-        name: Which.
-        store: The store it is trained on, where one is given: its recipe need not be at hand.
 
     Raises:
         SchemaError: On an unknown name (naming the near ones) or an impossible declaration.

@@ -37,17 +37,12 @@ class Key:
     """One value that a declaration takes.
 
     Args:
-        name: The dotted key; NAME stands for names that a table is free to choose, [] for the
-            tables of a list.
-        type: In words, such as "whole number".
         allowed: Which of these are allowed, in words; empty where all are.
-        choices: Words that may stand there, and what they mean; empty where others may.
         required: Whether a declaration must say it.
         default: What it is otherwise; None for nothing.
         value: What a declaration says, or the default.
         unit: The unit of a number, "dimensionless" of a pure one; empty for what is counted, and
             for words.
-        meaning: One or two sentences.
         when: The choice of another key that this one belongs to; empty where it always applies.
     """
 
@@ -69,10 +64,6 @@ class Key:
 
 def keys_of(model: type[Strict], content: Mapping[str, Any] | None = None) -> list[Key]:
     """Every key of a declaration, those of all kinds of its tables.
-
-    Args:
-        model: Its class.
-        content: What one of them says. Keys of the kinds that it chooses then have no condition.
 
     >>> from pdegen.equations.burgers.problem import Burgers
     >>> viscosity = next(key for key in keys_of(Burgers) if key.name == "viscosity")

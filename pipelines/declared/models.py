@@ -98,11 +98,7 @@ class Model(Strict):
         return refusals[0]
 
     def weight_bytes(self, in_channels: int, out_channels: int, dim: int) -> int:
-        """What the weights of the operator take; nothing is allocated.
-
-        Raises:
-            ValueError: See `build`.
-        """
+        """What the weights of the operator take; nothing is allocated."""
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             try:
                 operator = self.build(in_channels, out_channels, dim)

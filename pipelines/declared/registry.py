@@ -208,8 +208,8 @@ class Normalization(Strict):
 
 
 def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
-    """Whether all samples have the same points, or meshes of the same nodes: the grid, or the
-    cells, say which node is which. Points of clouds have no order."""
+    """Whether all samples have the same points, or meshes of the same nodes; clouds have no
+    order."""
     if pairs.masked:
         return False
     if pairs.x is not None:

@@ -22,13 +22,7 @@ COMMANDS: dict[What, str] = {"recipe": "generate", "experiment": "run", "benchma
 
 @dataclass(frozen=True)
 class Settable:
-    """What a declaration takes.
-
-    Args:
-        what: Its sort.
-        name: Its name, or its TOML file.
-        keys: A key that applies to it as it is has no condition.
-    """
+    """What a declaration takes."""
 
     what: What
     name: str
@@ -46,13 +40,8 @@ class Settable:
 
 
 def settable(name: str) -> list[Settable]:
-    """What `--set` takes of everything with a name, or of a TOML file.
-
-    A recipe and an experiment may have one name.
-
-    Raises:
-        SchemaError: If nothing has that name, it is a profile, or its declaration is impossible.
-    """
+    """What `--set` takes of everything with a name, recipes and experiments among them, or of a
+    TOML file."""
     return [Settable(what, name, tuple(_keys(what, name))) for what in _sorts(name)]
 
 

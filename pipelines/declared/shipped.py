@@ -39,8 +39,8 @@ def summary(file: Path) -> str:
 
 
 def check_asked(experiment: str | None, model: str | None, data: str | None) -> None:
-    """Raise SchemaError where a request names neither an experiment nor a model with its data, or
-    an experiment that is not known."""
+    """Raise SchemaError where a request names neither a known experiment nor a model with its
+    data."""
     if (experiment is None) == (model is None):
         raise SchemaError(
             "name an experiment, or a model and the data to train it on (--model NAME --data STORE)"

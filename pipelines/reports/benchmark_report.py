@@ -79,16 +79,7 @@ def write_benchmark_report(
     run: BenchmarkRun, device: torch.device, command: str | None = None
 ) -> Path:
     """Write report.html, report.md, table.csv, table.md, benchmark.toml and pictures, tables of
-    finished rows.
-
-    Args:
-        run: The benchmark in its folder.
-        device: What predictions of the pictures are computed on.
-        command: What runs it again; None stands for the one with benchmark.toml.
-
-    Returns:
-        The path of report.html, which needs no other file.
-    """
+    finished rows."""
     rows = run.rows()
     write(run.folder / "table.csv", csv_file(run, rows).encode())
     declared = toml(run.benchmark.model_dump(mode="json", exclude_none=True))

@@ -22,13 +22,7 @@ _LINES = 6  # of a mesh along its shorter side
 def curves_along(
     truth: Functions, numbers: Sequence[int], predicted: np.ndarray | None = None
 ) -> list[Curves]:
-    """A panel for each sample with the values of its first channel along its bodies.
-
-    Args:
-        truth: Functions whose look has a curve along bodies.
-        numbers: Places of the samples.
-        predicted: Values of the same shape that are drawn too.
-    """
+    """A panel for each sample with the values of its first channel along its bodies."""
     how = truth.look.along
     assert how is not None
     found = []
@@ -56,13 +50,7 @@ def along(truth: Functions, predicted: np.ndarray, titles: Mapping[str, int]) ->
 
 @styled
 def deformed(truth: Functions, predicted: np.ndarray, samples: Mapping[str, int]) -> Figure:
-    """Blocks at a few times, as truth and prediction move them, under the body above.
-
-    Args:
-        truth: What moves the points of a box, with a body above.
-        predicted: Of the shape of its values.
-        samples: Names and places of samples, a row for each.
-    """
+    """Blocks at a few times, as truth and prediction move them, under the body above."""
     assert isinstance(truth.domain, Box)
     assert truth.above is not None
     times = few(truth.times, _COLUMNS + 1)[-_COLUMNS:]

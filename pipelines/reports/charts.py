@@ -20,13 +20,7 @@ _COUNTED = 20  # samples, from which on bins count them
 
 @styled
 def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
-    """Training loss, score of the watched samples and learning rate against the epoch.
-
-    Args:
-        history: What was recorded of each epoch.
-        loss: Name of the training loss.
-        watched: The samples by whose score the epoch is chosen.
-    """
+    """Training loss, score of the watched samples and learning rate against the epoch."""
     figure = Figure(figsize=(WIDE, 3.4))
     axes = figure.subplots()
     epoch, losses, score, lr = (
@@ -66,7 +60,6 @@ def error_by_time(
     """Mean relative L² error at each time, and the range of nine in ten samples.
 
     Args:
-        times: The times, or the steps of a rollout.
         errors: By component, shape (samples, times).
         beside: Mean errors of trivial predictors, shape (times).
         seen: The last time that training sees, to be marked where there is one.
@@ -102,12 +95,7 @@ def error_by_time(
 
 @styled
 def error_by_grid(errors: Mapping[int, np.ndarray], trained: int) -> Figure:
-    """Relative L² errors on each grid: of every sample a dot, and the means.
-
-    Args:
-        errors: Points of an axis -> errors of the samples.
-        trained: Points of an axis in training, which a dotted line marks.
-    """
+    """Relative L² errors on each grid: of every sample a dot, and the means."""
     figure = Figure(figsize=(HALF, 3.5))
     axes, grids = figure.subplots(), sorted(errors)
     for n in grids:
@@ -131,7 +119,6 @@ def error_spectrum(target: np.ndarray, prediction: np.ndarray, modes: int | None
     """Mean |û(k)| of the target and of the error against the mode k >= 1, û = DFT(u)/n.
 
     Args:
-        target, prediction: Shape (samples, n, channels), on a periodic grid.
         modes: Modes 0 ... modes - 1 that the operator keeps, to be marked where it keeps some.
     """
     spectra = [
@@ -204,12 +191,7 @@ def distributions(errors: Mapping[str, np.ndarray]) -> Figure:
 
 @styled
 def sample_by_sample(reference: tuple[str, np.ndarray], errors: Mapping[str, np.ndarray]) -> Figure:
-    """The error of each sample by a run, against its error by the reference, a marker a run.
-
-    Args:
-        reference: Its name, and the error of each sample.
-        errors: Those of the others, by name.
-    """
+    """The error of each sample by a run, against its error by the reference, a marker a run."""
     figure = Figure(figsize=(HALF, 3.5))
     axes = figure.subplots()
     name, r = reference

@@ -32,14 +32,6 @@ ABSENT = "—"
 def write_comparison(found: Comparison, folder: Path, overwrite: bool = False) -> Path:
     """Write report.html, report.md, comparison.json and pictures of several runs.
 
-    Args:
-        found: What `read_comparison` read.
-        folder: Where to.
-        overwrite: Replace an earlier comparison.
-
-    Returns:
-        The path of report.html, which needs no other file.
-
     Raises:
         RunError: If the folder holds something else.
     """

@@ -1,5 +1,4 @@
-"""A report's content, whatever it is about, and its forms: one HTML page, Markdown, and files of
-its pictures and tables for papers."""
+"""A report's content, and its forms: one HTML page, Markdown, pictures and tables for papers."""
 
 from __future__ import annotations
 
@@ -34,7 +33,6 @@ class Table:
     Args:
         rows, header: The words; a `Number` among them is written in full to CSV.
         words: No column has numbers.
-        name: What it has, beside the title of its section.
     """
 
     rows: list[tuple[str, ...]]
@@ -59,8 +57,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart: its file's name, what it shows in words, its <svg> element, it as PDF, and an
-    element beside it that a script of the page brings to life."""
+    """A chart as <svg> and PDF: the name of its file, its caption, and what a script of the page
+    moves."""
 
     name: str
     caption: str
@@ -85,8 +83,8 @@ class Formula:
 
 @dataclass(frozen=True)
 class Section:
-    """Under one title, in this order: paragraphs, formulas, tables, pictures, commands, and
-    listings, each with its name, which the page folds."""
+    """Paragraphs, formulas, tables, pictures, commands and named listings, in this order, under a
+    title."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -99,14 +97,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Placed:
-    """A section in its report, with the numbers that tables and pictures have there.
-
-    Args:
-        anchor: By which links find it.
-        section: It.
-        tables: Number, caption, name of the files, and content of each.
-        pictures: Number and content of each.
-    """
+    """A section in its report, with the numbers that tables and pictures have there."""
 
     anchor: str
     section: Section
@@ -147,8 +138,8 @@ class Report:
         return any(picture.live for section in self.sections for picture in section.pictures)
 
     def write(self, folder: Path) -> Path:
-        """Write report.html, report.md, pictures/*.svg and *.pdf, tables/*.csv and *.tex; the path
-        of report.html. Files of an earlier report that are not of this one are removed."""
+        """Write report.html, report.md, pictures and tables, and return the path of report.html;
+        files of an earlier report that are not of this one are removed."""
         files = self._beside()
         for name, endings in _BESIDE.items():
             for path in sorted((folder / name).glob("*")):

@@ -38,13 +38,8 @@ class Look:
     """How a variable is drawn.
 
     Args:
-        name: What it is called.
-        colours: Of its values.
         log: Its scale is logarithmic where positive values span many magnitudes.
-        phases: Its two values, where it has just two.
         moves: Its components displace the points, and it is drawn where they are.
-        contours: Lines of equal values are drawn over its colours.
-        along: A curve of it along bodies, where there is one.
         falls: Speed of a body whose lower side it is, at t = 0; None where it is none.
     """
 
@@ -157,8 +152,7 @@ def _show_cloud(
 
 
 def contours(axes: Axes, domain: Domain, values: np.ndarray, scale: Normalize) -> None:
-    """Lines of equal values (*grid,) on a box or a mesh in the plane; of a cloud where it has
-    cells."""
+    """Lines of equal values (*grid,) on a box or mesh in the plane, or on a cloud with cells."""
     low, high = float(scale.vmin or 0.0), float(scale.vmax or 1.0)
     levels = MaxNLocator(_LEVELS).tick_values(low, high)[1:-1]
     if domain.dim != 2 or not values.min() < values.max():

@@ -91,11 +91,7 @@ def _decimal(value: float, position: int | None = None) -> str:
 
 
 def logarithmic(axes: Axes, direction: str, values: np.ndarray) -> None:
-    """A logarithmic axis with labels at every power, at 1, 2, 5, or between, as the range asks.
-
-    Values that are not positive, or not finite, have no place on it; without others the axis stays
-    linear.
-    """
+    """A logarithmic axis with labels at every power, at 1, 2, 5, or between, as the range asks."""
     positive = values[(values > 0) & np.isfinite(values)]
     if not positive.size:
         return
@@ -135,13 +131,7 @@ def picture(figure: Figure, name: str, caption: str, half: bool = False) -> Pict
 
 
 def svg(figure: Figure, name: str, label: str) -> str:
-    """A figure as an <svg> element that can stand in a page beside others, or in a file.
-
-    Args:
-        figure: The figure.
-        name: Put before its ids, so that those of two figures differ; letters and hyphens.
-        label: What the picture shows, for readers who do not see it.
-    """
+    """A figure as an <svg> element that can stand in a page beside others, or in a file."""
     body = _drawn(figure, "svg").decode()
     body = re.sub(r"<metadata>.*?</metadata>", "", body[body.index("<svg") :], flags=re.DOTALL)
     body = re.sub(r' id="image[0-9a-f]+"', "", body)  # one for images that are alike, used nowhere

@@ -103,12 +103,8 @@ def tabular(
     r"""A floating table, for \input into a document.
 
     Args:
-        rows: The words of each.
-        header: Those above the rows; empty for none.
         numbers: Columns after the first are flush right, and lines of the first are broken where
             the table is wide; otherwise all are lines of words.
-        caption: Above the table.
-        label: By which the text refers to it; letters, digits and hyphens.
     """
     count = max(map(len, [header, *rows]))
     ragged, kind, width, size = r">{\raggedright\arraybackslash}", "tabular", "", []

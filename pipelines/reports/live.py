@@ -1,8 +1,5 @@
-"""Slides of samples or of times in the page of a report.
-
-A picture stays what it is, a static chart; slides are put beside it into the page, where
-`report.js` shows one of them. Without a script, and on paper, the chart stands alone.
-"""
+"""Slides of samples or times beside the static charts of a page: `report.js` shows one of them;
+without a script, and on paper, the chart stands alone."""
 
 from __future__ import annotations
 
@@ -43,9 +40,6 @@ def with_slides(
     """A picture with slides beneath it, as many of them as `BYTES` allow, evenly chosen.
 
     Args:
-        picture: What stands alone without a script.
-        slides: The images in their order.
-        word: What one of them is: sample, time.
         start: Place of the one that is seen first.
         moving: Milliseconds of each where they play; 0 where they do not.
     """
@@ -84,8 +78,7 @@ def by_error(errors: np.ndarray, most: int = MOST) -> list[int]:
 
 @styled
 def rendered(figures: Iterable[Figure]) -> list[Image.Image]:
-    """Figures of the same axes as images of modest resolution; where the axes lie is found for the
-    first one alone, which takes most of the time."""
+    """Figures of the same axes as images; where the axes lie is found for the first one alone."""
     images, first = list[Image.Image](), list[Axes]()
     for figure in figures:
         if first:
@@ -112,14 +105,7 @@ def _webp(image: Image.Image) -> bytes:
 def sample_slides(
     errors: np.ndarray, numbers: Sequence[int], draw: Callable[[int], Figure], said: str
 ) -> tuple[list[Slide], int]:
-    """A slide for each of some samples by the rank of their errors, and the place of the median.
-
-    Args:
-        errors: Relative L² error of each sample.
-        numbers: Their numbers in the store.
-        draw: Place of a sample -> what is drawn of it.
-        said: What that is, in words.
-    """
+    """A slide for each of some samples by the rank of their errors, and the place of the median."""
     order = rising(errors)
     slides, places = [], by_error(errors)
     for i, image in zip(places, rendered(map(draw, places)), strict=True):

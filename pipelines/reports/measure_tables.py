@@ -16,13 +16,7 @@ def measure_tables(
     found: Mapping[str, Sequence[Row]], operators: Mapping[str, Entry], dataset: str
 ) -> list[Table]:
     """Mean errors of each operator by the measures that all of its rows have: one table of norms,
-    one of parts of the error; deviations over seeds where there are several.
-
-    Args:
-        found: Rows of each operator, one for each seed.
-        operators: What is declared of it.
-        dataset: What all rows are of.
-    """
+    one of parts of the error; deviations over seeds where there are several."""
     tables = list[Table]()
     for what, measures in (("norms", ("l2", *NORMS)), ("parts of the error", PARTS)):
         names = [name for name in measures if _in_all(name, found)]

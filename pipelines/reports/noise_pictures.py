@@ -29,12 +29,7 @@ _WIDE = 13  # letters of a line above a small picture
 
 @dataclass(frozen=True)
 class Reconstructions:
-    """Of the first test sample, by every method that is told the truth of the level.
-
-    Args:
-        study: A finished one.
-        device: Of the models.
-    """
+    """Of the first test sample, by every method that is told the truth of the level."""
 
     study: NoiseStudy
     device: torch.device

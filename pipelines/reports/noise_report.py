@@ -37,11 +37,7 @@ _LEVEL = "noise level of the test samples"
 
 
 def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
-    """Write report.html, report.md, pictures, tables and measures.csv of a finished study.
-
-    Returns:
-        The path of report.html, which needs no other file.
-    """
+    """Write report.html, report.md, pictures, tables and measures.csv of a finished study."""
     part, experiment = _Part(study, device), study.experiment
     write(study.folder / "measures.csv", part.csv().encode())
     compared = [name for name, (seeds, *_) in part.rows.items() if part.is_whole(seeds)]

@@ -41,11 +41,6 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
     One sample, or without a number the first ones: curves on a line, elsewhere a panel for each of
     a few times and channels. Of a store with several noise levels, one sample at every level.
 
-    Args:
-        url: The store.
-        sample: Number of the sample; None for the first ones.
-        out: The file, *.png, *.svg or *.pdf.
-
     Raises:
         StoreError: If the store cannot be read, or has no such sample.
         SchemaError: If `out` names another format, or what is no file.

@@ -15,11 +15,7 @@ from pipelines.studies.profile import ProfileRun
 
 def write_profile_report(run: ProfileRun, command: str) -> Path:
     """Write report.html, report.md and table.csv of a finished profile; `command` measures it
-    again.
-
-    Returns:
-        The path of report.html, which needs no other file.
-    """
+    again."""
     header = ("operator", "parameters", "seconds / step", "steps / s", "peak MiB", "GFLOP")
     profile, found = run.profile, run.rows()
     rows = [

@@ -26,14 +26,6 @@ def write_report(folder: Path, store: str, device: torch.device) -> Path:
 
     Nothing is trained, and nothing is predicted where the run has kept its predictions.
 
-    Args:
-        folder: Folder of the run.
-        store: The store that it was evaluated on.
-        device: Where to predict, where no predictions are kept.
-
-    Returns:
-        The path of report.html, which needs no other file.
-
     Raises:
         ReportError: If the folder is no finished run, is damaged, or is of other data.
         StoreError: If the store is absent or unfinished.

@@ -24,14 +24,7 @@ _Row = list[Panel | None]
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions of some test samples, and their errors.
-
-    Args:
-        name: Of the run.
-        truth: The targets, on the points of the run.
-        values: Of the shape of the values of `truth`.
-        errors: Relative L² error of each sample.
-    """
+    """Predictions of some test samples, and their errors."""
 
     name: str
     truth: Functions
@@ -59,14 +52,7 @@ def ranked(errors: np.ndarray) -> dict[str, int]:
 def predictions(
     inputs: Functions | None, one: Predicted, samples: Sequence[int], noisy: bool = False
 ) -> Figure:
-    """Input, truth u and prediction p of the best, the median and the worst sample, and p - u.
-
-    Args:
-        inputs: Drawn beside them; None draws none.
-        one: u and p; of many channels a few are drawn.
-        samples: Their numbers in the store.
-        noisy: The inputs have noise.
-    """
+    """Input, truth u and prediction p of the best, the median and the worst sample, and p - u."""
     titles = {
         f"{name}: sample {samples[i]}{{}}error {scientific(float(one.errors[i]))}": i
         for name, i in ranked(one.errors).items()
@@ -85,11 +71,7 @@ def drawn(
     """Input, truth u, predictions p and p - u of samples, whose places follow their titles.
 
     Args:
-        inputs: Of the first operator; None draws none.
         every: What operators predict; u is that of the first. Of several, one channel is drawn.
-        titles: What stands above each sample, and its place.
-        noisy: The inputs have noise.
-        most: Channels that are drawn.
         alike: Places of samples whose errors have one scale in panels; by default of those drawn.
     """
     most = most if len(every) == 1 else 1
@@ -231,12 +213,7 @@ def _one_bar(row: Sequence[Panel], label: str) -> Iterator[Panel]:
 
 
 def mean_error(truth: Functions, error: np.ndarray) -> Figure:
-    """Mean of |p - u| over the samples and times at each point, a panel for each component.
-
-    Args:
-        truth: u, on the same points in all samples.
-        error: p - u, of the shape of its values.
-    """
+    """Mean of |p - u| over the samples and times at each point, a panel for each component."""
     mean, panels = np.abs(error).mean(axis=0), []
     for name, channels in list(truth.components.items())[:FEW]:
         values = mean[..., list(channels.values())].mean(axis=-1)

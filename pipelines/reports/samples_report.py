@@ -27,16 +27,7 @@ _TITLE = "Error against the number of samples"
 
 
 def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) -> Path:
-    """Write report.html, report.md, table.md and pictures, tables of finished rows.
-
-    Args:
-        run: A `samples_study` in its folder.
-        device: Not used: nothing is predicted.
-        command: What runs it again.
-
-    Returns:
-        The path of report.html, which needs no other file.
-    """
+    """Write report.html, report.md, table.md and pictures, tables of finished rows."""
     rows = [row for row in run.rows() if not row.failed]
     part = _Part(run, {dataset: own for (dataset, *_), own in by_case(rows).items()})
     missing = sum(map(len, run.stages())) - len(rows)

@@ -41,10 +41,7 @@ class Panel:
     """One function as it is drawn on a sheet.
 
     Args:
-        domain, values, look, scale: What, where, and how.
-        title: Above it.
         label: Of its colour bar; None for a panel without a bar.
-        near: Lower and upper ends of the part of the plane that is drawn; None for all.
         over: Outline of a body beside.
     """
 
@@ -89,13 +86,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves on a sheet, in a place of a panel.
-
-    Args:
-        lines: x, values, ink, dashes and name of each.
-        title, label: Above them, and of their values.
-        named: Whether the names are written.
-    """
+    """Curves on a sheet, in a place of a panel."""
 
     lines: Sequence[tuple[np.ndarray, np.ndarray, str, str, str]]
     title: str = ""
@@ -124,9 +115,6 @@ def sheet(
 
     Args:
         rows: The panels, and curves among them; None leaves a place empty.
-        names: Of the rows, written before them.
-        title: Of the picture.
-        width: In inches.
     """
     columns = max(map(len, rows))
     panels = [panel for row in rows for panel in row if isinstance(panel, Panel)]
@@ -178,9 +166,7 @@ class Above:
     """A rigid body over what moves, in each of some samples; it comes down.
 
     Args:
-        x: Places along the first axis.
         heights: Of its lower side there at t = 0, shape (samples, n).
-        speed: At which it comes down.
     """
 
     x: np.ndarray
@@ -208,14 +194,10 @@ class Functions:
     """The functions of some samples, and where they live.
 
     Args:
-        look: How they are drawn.
         values: Shape (samples, *grid, channels).
-        channels: What the channels are.
-        domain: Of all samples.
         positions: Of each sample, shape (samples, *grid, dim); None where they are the domain's.
         counts: Points of each sample, the others being padding; None where there is no padding.
         near: Lower and upper ends of the part of the plane that is drawn; None for all.
-        above: A body over them.
         by: What displaces the points; None for the values themselves.
     """
 
@@ -322,11 +304,8 @@ def few(of: Sequence[_T], most: int) -> list[_T]:
 def in_columns(functions: Sequence[Functions], most: int, titles: Sequence[str]) -> tuple[
     list[list[Panel]], list[str]
 ]:  # fmt: skip
-    """A row for each of a few channels, a column for each sample; a row has one scale of colours.
-
-    Returns:
-        The rows, and their names where a variable has several channels.
-    """
+    """A row for each of a few channels, a column for each sample; a row has one scale of
+    colours."""
     rows, names = [], []
     for one in functions:
         for channel in one.chosen(most):

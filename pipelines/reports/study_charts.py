@@ -52,15 +52,9 @@ def curves(
     """A curve of positive values for each name.
 
     Args:
-        series: Name -> places and values.
-        x, y: What the axes show.
         ticks: Places with labels, in place of those that matplotlib finds.
-        spreads: Of the values of each curve.
         bands: Name -> smallest and largest values, between which the curve lies.
-        markers: Whether values are marked.
         trained: A place that a dotted line marks.
-        log: Whether places are on a logarithmic axis.
-        whole: Whether places are whole numbers.
     """
     figure, axes = _single(len(series))
     for i, (ink, (name, (places, values))) in enumerate(
@@ -90,12 +84,7 @@ def curves(
 
 @styled
 def dots(means: Mapping[str, float], spreads: Sequence[float]) -> Figure:
-    """A mean error for each name, the smallest one on top, with its spread.
-
-    Args:
-        means: Name -> error.
-        spreads: Spreads of the errors, in their order.
-    """
+    """A mean error for each name, the smallest one on top, with its spread."""
     order = np.argsort(list(means.values()))[::-1]
     names, values = list(means), np.array(list(means.values()))
     figure = Figure(figsize=(WIDE, 0.9 + 0.3 * len(names)))
@@ -124,10 +113,7 @@ def errors_against_costs(
     """A panel for each cost; operators are numbered in the order of `errors`.
 
     Args:
-        costs: What it is -> operator -> its value.
-        errors: Operator -> mean relative L² error.
         baseline: The error of the mean of the training targets.
-        y: What the errors are.
     """
     figure = Figure(figsize=(WIDE, max(4.2, 0.3 + 0.165 * (len(errors) + 1))))
     axes = figure.subplots(1, len(costs), sharey=True)
@@ -152,12 +138,7 @@ def errors_against_costs(
 def error_by_samples(
     samples: Sequence[int], errors: Sequence[float], streamed: tuple[int, float] | None
 ) -> Figure:
-    """Mean error against the number of distinct training samples.
-
-    Args:
-        samples, errors: Of the trainings on stored samples, which see them again and again.
-        streamed: Of the one that sees each of its samples once.
-    """
+    """Mean error against the number of distinct training samples."""
     figure, axes = _single(2)
     axes.plot(samples, errors, marker="o", ms=5, label="stored samples, in several passes")
     ends = np.array([samples, errors])
@@ -200,11 +181,8 @@ def heat_map(
 
 @styled
 def couplings(matrices: Mapping[str, np.ndarray]) -> Figure:
-    """|∂u(y)/∂a(x)| of each operator, y upwards and x to the right, by decades below its largest.
-
-    Args:
-        matrices: Operator -> matrix [y, x].
-    """
+    """|∂u(y)/∂a(x)| of each operator, y upwards and x to the right, by decades below its
+    largest."""
     decades = 3
     figure, axes = panels(len(matrices), 7, 1.5)
     for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):

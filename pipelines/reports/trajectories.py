@@ -28,8 +28,6 @@ def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
 
     Args:
         truth: u, at several times, in two dimensions or more.
-        predicted: p, of the shape of its values.
-        i: Place of the sample.
     """
     rows, names, alone = [], [], len(truth.components) == 1
     for component, channels in truth.components.items():
@@ -59,13 +57,7 @@ def _together(
 
 @styled
 def spectrum(truth: Functions, predicted: np.ndarray, time: float) -> Figure:
-    """Power of truth, prediction and error at one time: Σ |û(k)|² over the shell of each |k|.
-
-    Args:
-        truth: u, on a periodic box of two dimensions or more; its components are added.
-        predicted: p, of the shape of its values.
-        time: One of its times.
-    """
+    """Power of truth, prediction and error at one time: Σ |û(k)|² over the shell of each |k|."""
     channels = [own[time] for own in truth.components.values() if time in own]
     assert isinstance(truth.domain, Box)
     lengths = [grid.length for grid in truth.domain.grids]
@@ -90,7 +82,6 @@ def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np
     """Σ |û(k)|² over the shells k - 1/2 <= |k| < k + 1/2, k = 1, 2, ..., mean over the samples.
 
     Args:
-        values: Shape (samples, *grid, channels), on a periodic grid.
         lengths: Of the domain along each axis; wave numbers are those of the longest.
 
     >>> x = np.arange(16) / 16
@@ -149,13 +140,8 @@ def _curves_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> 
 
 
 def playing(picture: Picture, truth: Functions, predicted: np.ndarray, i: int) -> Picture:
-    """A picture with the truth, the prediction and the difference of one sample in time, which
-    play when that is asked.
-
-    Args:
-        picture: What stands alone without a script.
-        truth, predicted, i: See `frames`; in one dimension too.
-    """
+    """A picture with the truth, the prediction and the difference of one sample in time, which play
+    when that is asked."""
     shown = f"truth {truth.look.name}, prediction p and difference"
     draw, times = _curves_at if truth.domain.dim == 1 else _panels_at, few(truth.times, MOST)
     images = rendered(draw(truth, predicted, i, time) for time in times)

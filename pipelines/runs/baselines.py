@@ -60,13 +60,7 @@ def trivial_predictions(run: FinishedRun) -> dict[str, Tensor]:
 def trivial(
     experiment: Experiment, store: Store, pairs: Samples, mean: Float[Tensor, "*grid c"]
 ) -> dict[str, Trivial]:
-    """Predictors that do not learn: "mean", and "identity" where the inputs are a state.
-
-    Args:
-        experiment, store: What is learned, and of what.
-        pairs: What is evaluated.
-        mean: Of the training targets.
-    """
+    """Predictors that do not learn: "mean", and "identity" where the inputs are a state."""
     found = {"mean": Trivial(lambda a: mean.to(a.device).expand(len(a), *mean.shape))}
     times = len(dict.fromkeys(channel.time for channel in pairs.target_channels)) or 1
     own, task, first = len(pairs.target_channels) // times, experiment.learned, pairs.first()

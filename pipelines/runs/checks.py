@@ -39,12 +39,7 @@ def check_device(name: str) -> torch.device:
 def check_memory(
     experiment: Experiment, device: torch.device, pairs: Samples | None = None
 ) -> None:
-    """Raise SchemaError where weights, gradients and Adam's two moments have no room.
-
-    Args:
-        experiment, device: What is to be trained, and on what.
-        pairs: The data, where they are known.
-    """
+    """Raise SchemaError where weights, gradients and Adam's two moments have no room."""
     model = experiment.model
     channels, dim = (1, 1), model.dims()[0]
     if pairs is not None:

@@ -32,9 +32,6 @@ class Variant:
     """Runs of one declaration, which differ by `training.seed` alone; often a single run.
 
     Args:
-        name: In tables and legends.
-        folders, runs: One for each seed.
-        scores: Of each run, on the grid of the comparison.
         comparable: Whether it was evaluated on the test samples of the first variant.
     """
 
@@ -82,11 +79,9 @@ class Difference:
 
     Args:
         mean: Of e - r.
-        half: Of the interval of the mean.
         ratio: Geometric mean of e/r.
         low, high: Ends of its interval.
         smaller: Samples with e < r.
-        samples: All of them.
     """
 
     mean: float
@@ -139,11 +134,7 @@ def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several variants; the first is the reference of all differences.
-
-    Args:
-        variants: In the order in which their first runs are named.
-    """
+    """Several variants; the first is the reference of all differences."""
 
     variants: tuple[Variant, ...]
 
@@ -204,13 +195,6 @@ def read_comparison(
     same variables; they are those on the grid on which the first run was trained, or else on the
     finest one that all of them were evaluated on. What was evaluated on other data is kept, and its
     scores stand alone: they are of another problem.
-
-    Args:
-        folders: Of the runs; the first is the reference.
-        out: Folder that the comparison is to be written to.
-        device: Where to predict, where no predictions are kept.
-        data: Store of all runs; None for the one that each was evaluated on.
-        overwrite: Whether `out` may hold an earlier comparison.
 
     Raises:
         ReportError: If there are fewer than two runs, or one is named twice or no finished run.

@@ -103,8 +103,6 @@ class Source:
             noise: Of the inputs: "declared" by the experiment, another one, or None. An operator
                 that takes the level is told it.
             resolution: Points of the first axis; by default as in training.
-            device: Where batches are wanted. Values are then in memory or streamed, as the
-                experiment says or as they fit; by default they are read when they are asked for.
 
         Raises:
             DataError: If the store, or the stream's recipe, has not what is asked for.

@@ -18,8 +18,6 @@ class Disturbance:
     """Noise on inputs, and the level beside it where the operator takes that.
 
     Args:
-        noise: Which.
-        deviation: σ(x) of the inputs.
         numbers: Numbers of samples -> their numbers in the random stream.
         scale: By which the operator is told the level; None for one that does not take it.
         told: The level that it is told; None for the truth.
@@ -50,12 +48,7 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class Quiet:
-    """Inputs without noise for an operator that takes the level.
-
-    Args:
-        scale: By which it is told the level.
-        told: The level.
-    """
+    """Inputs without noise for an operator that takes the level."""
 
     scale: Levels
     told: float
@@ -68,11 +61,7 @@ class Quiet:
 
 @dataclass(frozen=True)
 class InOrder:
-    """The number of each of some samples in the random stream.
-
-    Args:
-        by_sample: It, by the number of the sample in the store.
-    """
+    """The number of each of some samples in the random stream."""
 
     by_sample: dict[int, int]
 
@@ -91,7 +80,6 @@ class InStream:
     there are so many, are counted as a split.
 
     Args:
-        noise: Of the inputs.
         apart: Numbers of samples that each training has for itself.
     """
 

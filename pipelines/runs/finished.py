@@ -53,8 +53,8 @@ class Scores(BaseModel):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run, its store, predictions of the first reported checkpoint on test, the mean of
-    the training targets, and what reads the checkpoint."""
+    """A finished run, its store, test predictions, mean training target, and what reads the
+    checkpoint."""
 
     experiment: Experiment
     scores: Scores
@@ -108,12 +108,7 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class _Folder:
-    """Files of a run, and the commands that make them.
-
-    Args:
-        path: Of the folder.
-        words: What follows `pdegen run`.
-    """
+    """Files of a run, and the commands that make them."""
 
     path: Path
     words: tuple[str, ...] = ("EXPERIMENT",)
@@ -172,8 +167,7 @@ class _Folder:
 
 @dataclass(frozen=True)
 class Result:
-    """What the folder of a finished run holds: the first reported checkpoint, its description and
-    scores, and the epochs of its training."""
+    """What the folder of a finished run holds: its first reported checkpoint, scores and epochs."""
 
     experiment: Experiment
     scores: Scores
@@ -221,11 +215,6 @@ def read_result(path: Path) -> Result:
 
 def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
     """Read a finished run, and what its first reported checkpoint predicts of the test split.
-
-    Args:
-        path: Folder of the run.
-        url: The store that it was evaluated on.
-        device: Where to predict, where no predictions are kept.
 
     Raises:
         ReportError: If the folder is no finished run, is damaged, or is of other data.

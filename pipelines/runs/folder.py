@@ -34,14 +34,7 @@ class InUseError(RunError):
 
 @dataclass(frozen=True)
 class Holding:
-    """What a folder holds: a run, a benchmark, a study, a profile, a comparison.
-
-    Args:
-        word: Its name for people.
-        file: The file that tells it from others.
-        ways: What is to be done where one is there.
-        none: Its name where none is there.
-    """
+    """What a folder holds: a run, a benchmark, a study, a profile, a comparison."""
 
     word: str
     file: str
@@ -80,12 +73,6 @@ class Holding:
         overwrite: bool = False,
     ) -> None:
         """Take a folder, and write its declaration.
-
-        Args:
-            folder: Where.
-            declared: What it is to hold.
-            same: Keys in which the declaration that is resumed must agree.
-            resume, overwrite: Continue, or replace, what is there.
 
         Raises:
             RunError: See `check`; and where another one is to be resumed.
@@ -140,12 +127,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_out(path: Path, keys: Collection[str]) -> None:
-    """Raise RunError where a JSON file cannot be written.
-
-    Args:
-        path: The file.
-        keys: What a file has that may be replaced.
-    """
+    """Raise RunError where a JSON file cannot be written."""
     check_name(path)
     check_folder(path.parent)
     if not path.exists():

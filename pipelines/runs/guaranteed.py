@@ -21,12 +21,7 @@ _AT_ONCE = 64  # samples, at most
 
 @dataclass(frozen=True)
 class Guaranteed:
-    """The guarantee of an equation for predictions of samples of its store.
-
-    Args:
-        store, problem, guarantee: What is held, of which equation, and what that proves.
-        inputs, target: Names of the variables.
-    """
+    """The guarantee of an equation for predictions of samples of its store."""
 
     store: Store
     problem: Problem

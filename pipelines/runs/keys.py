@@ -1,5 +1,4 @@
-"""Keys of what is kept: digests of all that a result is computed from. Another key makes what is
-kept stale."""
+"""Keys of what is kept: digests of all that a result is computed from."""
 
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ def key_of(store: str, **parts: object) -> str:
     """The key of what is computed from a store.
 
     Args:
-        store: Its values and its recipe are in the key, its place is not.
         parts: All else that determines the result, as JSON has it.
     """
     said = open_sealed(store).said

@@ -86,13 +86,7 @@ def _measures_of(
 
 @dataclass(frozen=True)
 class _Error:
-    """What a prediction misses, all channels as a block.
-
-    Args:
-        p: It, shape (batch, *grid, c).
-        u: The target.
-        weight: Of the quadrature, shape (*grid) or (batch, *grid); by default all points alike.
-    """
+    """What a prediction misses, all channels as a block."""
 
     p: Float[Tensor, "batch *grid c"]
     u: Float[Tensor, "batch *grid c"]
@@ -132,13 +126,7 @@ class _Error:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The same on a product of equally spaced grids.
-
-    Args:
-        of: The error.
-        points: Shape (*grid, dim).
-        periodic: Whether each axis is.
-    """
+    """The same on a product of equally spaced grids."""
 
     of: _Error
     points: Float[Tensor, "*grid dim"]

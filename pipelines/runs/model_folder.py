@@ -28,11 +28,6 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
     reported checkpoint; config.json, what it says of itself, with the SHA-256 of the weights; and
     README.md, a card. The folder appears as a whole or not at all.
 
-    Args:
-        run: Folder of the run.
-        out: Folder to write.
-        overwrite: Replace the folder of a model.
-
     Raises:
         ReportError: If the folder is no finished run, or is damaged.
         RunError, ForeignError: If something is in the way.

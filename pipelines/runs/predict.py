@@ -60,15 +60,10 @@ def predict(
     The predictions of the split must fit into memory.
 
     Args:
-        checkpoint, store: What predicts, from what.
-        out: The group, a folder.
-        device: Where to predict.
-        split: Of the store.
         resolution: Points of each axis; by default all.
         level: Level of the noise that is added to the inputs; by default as trained.
         told: What an operator that takes the level is told of it; by default the truth.
         bound: Whether to write a bound of the error of each prediction, which the equation proves.
-        overwrite: Whether predictions that are there may be replaced.
 
     Raises:
         SchemaError: If a level is impossible, or told to an operator that does not take it, or

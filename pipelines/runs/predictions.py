@@ -34,10 +34,8 @@ def kept_predictions(
     """What a checkpoint predicts of all samples of `pairs`.
 
     Args:
-        folder: Of the run, where predictions are kept.
         checkpoint: What predicts; another one makes what is kept stale.
         pairs: The samples, of noise that the experiment of the checkpoint declares.
-        predict: Makes predictions where none, or others, are kept.
         noise: Other noise of the samples, in words that tell one from another.
     """
     identity = {
@@ -51,12 +49,7 @@ def kept_predictions(
 
 
 def kept_mean(folder: Path, source: Source) -> Tensor:
-    """The mean function of the training targets, in float64, shape (*grid, c).
-
-    Args:
-        folder: Of the run, where it is kept.
-        source: Of the training samples, which are read where no mean, or another, is kept.
-    """
+    """The mean function of the training targets, in float64, shape (*grid, c)."""
     identity = {"made_from": target_key(source.experiment, source.url)}
     return _kept(folder / MEAN, identity, lambda: mean_target(source.samples("train", noise=None)))
 

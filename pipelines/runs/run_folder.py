@@ -50,12 +50,7 @@ _EPOCH_BYTES = 1024  # of an epoch in the state, in the history and in its table
 
 
 def check_place(folder: Path, resume: bool, overwrite: bool) -> None:
-    """Raise RunError where a folder is in the way of a run.
-
-    Args:
-        folder: Where it is to be kept.
-        resume, overwrite: Whether one that is there may be continued, or replaced.
-    """
+    """Raise RunError where a folder is in the way of a run."""
     check_folder(folder)
     for name in ("run.json", LOCK, TRACKING, *_FILES):
         check_name(folder / name)

@@ -19,11 +19,7 @@ class Score:
     """Relative L² errors of the samples of one split at one resolution.
 
     Args:
-        checkpoint, epoch: What predicted.
-        split, resolution: On what.
-        samples: Their numbers in the store.
         errors: ‖p − u‖/‖u‖ of each sample; nan where u is 0, which all means leave out.
-        seconds: Of all predictions.
         channels: Mean error of each channel by its name, where there are several.
         steps: Mean error of all components at each time, where both are several.
         measures: Other errors of each sample, see `pipelines.runs.measures.MEASURES`.

@@ -1,9 +1,6 @@
-"""The solver in the loop: training samples that are solved while an operator trains, each once.
-
-Sample i of a recipe is a function of (recipe seed, i), so a stream needs no memory of what it
-gave: epoch e of a training with seed s has the samples (1 + s) 2³² + e N + 0 ... N-1, N being the
-samples of an epoch. No store has such numbers, and no two trainings or epochs the same.
-"""
+"""Training samples that are solved while an operator trains, each once. Epoch e of a training with
+seed s has the samples (1 + s) 2³² + e N + 0 ... N-1 of the recipe, N to an epoch: no store has such
+numbers, and no two trainings or epochs the same."""
 
 from __future__ import annotations
 
@@ -58,14 +55,10 @@ class SolvedAhead(Reader):
     an iterator is open; they end with it, and what goes wrong in them is raised by it.
 
     Args:
-        recipe: What is sampled and solved.
-        kept: What is kept of the points of its output grid.
-        a, u: Names of the variables of inputs and of targets.
         on: The device of PyTorch that solves, such as "cuda"; None is NumPy, whose samples have
             the bits of a store of the recipe.
         threads: How many solve at a time.
         block: Samples that are solved at a time, but at least a batch.
-        noise: Of the inputs.
     """
 
     recipe: Recipe
@@ -228,11 +221,6 @@ def _variable(recipe: Recipe, name: str) -> Variable:
 
 def solved_pairs(experiment: Experiment, samples: int, device: torch.device) -> Samples:
     """The stream of an experiment; nothing is solved yet.
-
-    Args:
-        experiment: With a stream.
-        samples: Of an epoch.
-        device: Where batches are wanted; a CUDA device solves too.
 
     Raises:
         SchemaError: If the recipe has not what the experiment asks for, its solver cannot run on

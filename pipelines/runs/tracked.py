@@ -25,12 +25,6 @@ def tracked(
     """What trackers are told of a run. Its name is on the disk before a tracker has it, so that a
     kill between the two does not make a second one.
 
-    Args:
-        folder: Of the run.
-        declared: What run.json says of it.
-        store: Where the data are.
-        about: Software and hardware.
-
     Raises:
         DamagedError: If the file of the name is not what was written.
     """
@@ -86,15 +80,7 @@ def track_results(
     trackers: Sequence[Tracker], folder: Path, store: str, results: Sequence[Mapping[str, Any]],
     about: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Give trackers the scores of the test split and the report of a finished run.
-
-    Args:
-        trackers: Which ones.
-        folder: Of the run.
-        store: Where the data are.
-        results: Summaries of the scores: checkpoint, epoch, resolution, mean.
-        about: Software and hardware.
-    """
+    """Give trackers the scores of the test split and the report of a finished run."""
     if not trackers:
         return
     run = tracked(folder, read_json(folder / "run.json"), store, about)

@@ -65,9 +65,7 @@ def train(
     """Train an experiment on a store; leaves its checkpoints and history in the folder.
 
     Args:
-        experiment, store, folder, device: What to train, on what, where to, and by what.
         resume, overwrite: Go on with what is in the folder, or replace it.
-        on_reading: Called once with how the training samples are read.
         acceleration: How steps are run; by default what is fastest on the device.
         ranks, on_start, on_epoch, stop: As of `operators.training.fit.fit`.
         track: Where else the epochs are to be seen; history.csv has them always.

@@ -50,9 +50,6 @@ class BenchmarkRun(Study[Seeded]):
     into memory is a row that says so.
 
     Args:
-        benchmark: What.
-        stores: A store for each dataset.
-        folder: Where rows, runs and the report are kept.
         seed: The only one whose rows are made; by default all.
     """
 
@@ -374,13 +371,7 @@ def row_case(row: Row) -> Case:
 
 
 def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
-    """Raise RunError where a folder is in the way of a benchmark.
-
-    Args:
-        name: Of the benchmark; another one is neither continued nor replaced.
-        folder: Where it is to be kept.
-        resume, overwrite: Whether one of that name may be continued, or replaced.
-    """
+    """Raise RunError where a folder is in the way of a benchmark."""
     if not _HOLDING.check(folder, True, False):
         return
     try:

@@ -71,7 +71,6 @@ class Cost:
     """Of one training step.
 
     Args:
-        seconds: Median of some steps after some others.
         peak_bytes: Largest sum of all tensors that were alive at once; those of the data included.
         flops: Of the matrix products, attention and convolutions, counted from their shapes; other
             operations, FFTs among them, are not in it.
@@ -97,12 +96,7 @@ def step_cost(
     optimizer: torch.optim.Optimizer,
     device: torch.device,
 ) -> Cost:
-    """Measure a training step.
-
-    Args:
-        step: Makes one.
-        model, optimizer, device: Of the step.
-    """
+    """Measure a training step."""
     seconds, flops = step_seconds(step, device), step_flops(step)
     return Cost(seconds, peak_bytes(model, optimizer, step, device), flops)
 

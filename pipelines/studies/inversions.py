@@ -34,7 +34,6 @@ class Inverted:
     """What a classical inversion found of some samples.
 
     Args:
-        estimates: One of each sample.
         seconds: Processor time of a sample, one after another.
     """
 
@@ -56,12 +55,7 @@ class Inverted:
 
 @dataclass(frozen=True)
 class Observed:
-    """What a classical inversion takes of some samples.
-
-    Args:
-        values: d.
-        deviation: Of their noise, as it is told, of the same shape.
-    """
+    """What a classical inversion takes of some samples."""
 
     values: Float[np.ndarray, " samples *data"]
     deviation: Float[np.ndarray, " samples *data"]
@@ -77,7 +71,6 @@ class Inversions:
     """Classical inversions of noisy inputs.
 
     Args:
-        source: The data of the experiment.
         only: The methods, by name; by default all that the equation offers.
         cells: Of an axis, on which they find the target; by default as many as the data have
             points. Where the store has points that are no cells, they find it at those of the data.
@@ -155,10 +148,8 @@ class Inversions:
         """Of the first samples.
 
         Args:
-            pairs: Noisy samples.
             noise: What is told of their noise: a kind and a level.
             told: A multiple of its deviation that is told.
-            samples: How many, at most.
         """
         setting, model = self.setting, noise.build()
         values = pairs.a[:samples, ..., 0].double().numpy()

@@ -48,12 +48,7 @@ class NoiseStudy(Study[Cell]):
     """A noise study in its folder: models/ holds its trainings, cells/ its rows.
 
     Args:
-        experiment: The inverse problem that is trained, at other noise levels and seeds.
-        store: Its data.
-        folder: Where models, cells and the report are kept.
         train_levels: Noise levels; a range is one training that is told the level of each sample.
-        test_levels: Noise levels.
-        seeds: Number of trainings at each level.
         inverted: Test samples of the classical methods, at most.
         told: What these, and models of a range, are told of the level, as multiples of it; 1 is
             the truth.
@@ -368,10 +363,6 @@ class NoiseStudy(Study[Cell]):
         with the seconds t_solve of the recipe's solver for one of the samples that the training and
         the choice of its epoch need, and those of an inversion alone and from the model's answer,
         that answer included.
-
-        Args:
-            part: The corrected model at a test level.
-            how: Reads the rows, and makes those that are damaged.
         """
         assert self.inversions.corrector is not None
         alone = self.row(Cell(self.inversions.corrector, at=part.at), how)

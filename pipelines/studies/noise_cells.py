@@ -21,7 +21,6 @@ class Cell:
     Args:
         method: A classical method, or the level that a model was trained at, or the range of
             levels of one that is told them.
-        seed: Of the training.
         at: The noise level of the test samples; None stands for the training itself.
         told: What a classical method, or such a model, is told of the level, as a multiple of it.
         corrected: Whether steps of a classical method follow a model's answer.
@@ -77,12 +76,7 @@ def parse_levels(text: str) -> tuple[float, ...]:
 
 
 def check_levels(name: str, levels: Sequence[Trained]) -> None:
-    """Raise SchemaError unless levels name different files, with one range at most.
-
-    Args:
-        name: What they are for.
-        levels: Of training or of tests.
-    """
+    """Raise SchemaError unless levels name different files, with one range at most."""
     if not levels or len(set(map(key, levels))) < len(levels):
         raise SchemaError(f"{name} levels must differ, and be at least one, got {levels}")
     if sum(isinstance(level, tuple) for level in levels) > 1:
@@ -105,13 +99,7 @@ def check_kinds(told: str, tested: str | None) -> None:
 
 
 def check_classical(inverted: int, told: tuple[float, ...], cells: int | None) -> None:
-    """Raise SchemaError where classical methods cannot be tested so.
-
-    Args:
-        inverted: Test samples, at most.
-        told: What they are told of the level, as multiples of it.
-        cells: Of an axis, on which they find the coefficient; None for as many as data.
-    """
+    """Raise SchemaError where classical methods cannot be tested so."""
     if cells is not None and cells < _LEAST:
         raise SchemaError(f"--cells must be at least {_LEAST}, got {cells}")
     if inverted < 1:

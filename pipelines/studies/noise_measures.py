@@ -27,8 +27,6 @@ class Reconstructed:
         found, truth: On the cells of the target.
         values: The smaller and the larger value of a coefficient of two phases.
         misfits: Root mean square of (d - H u(a))/σ; None where there is no noise, or no solver.
-        estimates: Of a classical method.
-        cells: The truth on the cells of these.
     """
 
     found: Float[np.ndarray, " samples *cells"]
@@ -92,12 +90,7 @@ class Reconstructed:
 
 @dataclass(frozen=True)
 class Measure:
-    """One number for each sample.
-
-    Args:
-        title, meaning: In the report.
-        of: The numbers; None where a method has none.
-    """
+    """One number for each sample."""
 
     title: str
     meaning: str

@@ -39,8 +39,6 @@ class Processes(AbstractContextManager["Processes"]):
 
     Args:
         call: Takes an argument, and a function that says whether to stop.
-        workers: Number of processes, or of jobs; an existing scheduler has its own.
-        stop: Asked again and again, in this process.
         scheduler: `LOCAL`, "slurm", or the address of a Dask scheduler.
         folder: One that all processes see, to tell them to stop.
     """

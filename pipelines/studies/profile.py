@@ -26,12 +26,7 @@ HOLDING = Holding("profile", "profile.json", "use --overwrite, or --resume to fi
 
 @dataclass(frozen=True)
 class ProfileRun(Study[str]):
-    """A profile in its folder; its parts are the names of operators.
-
-    Args:
-        profile: What.
-        folder: Where rows and the report are kept.
-    """
+    """A profile in its folder; its parts are the names of operators."""
 
     profile: Profile
     folder: Path

@@ -19,18 +19,13 @@ class Row(BaseModel):
     """A method, trained with one seed or not trained, on the test samples.
 
     Args:
-        made_from: Digest of what it was computed from; another one makes it stale.
         dataset, operator, protocol, seed: Which; the protocol where a table has several.
-        chosen: What the search found.
-        parameters: Trainable real numbers.
-        epoch: The one that is reported.
         best, best_epoch: Mean error of the epoch that is best on the test samples, where the
             protocol watches them.
         errors: Error of each test sample on the training grid, relative in L² or in the measure of
             the dataset; nan where the target is 0, which all means leave out.
         scores: Of each test sample by other measures (`pipelines.studies.noise_measures`).
         means: Mean of the errors on every grid, where the operator can.
-        measures: Mean on the training grid by other measures.
         refused: Why it cannot, by grid.
         weight: The weight with which a classical inversion regularises; None of other methods.
         solves: Systems of equations that a classical inversion solved for a sample, in the mean.
@@ -41,8 +36,6 @@ class Row(BaseModel):
             inversion: processor time, one sample after another; of a model beside it the same, or
             wall time on a GPU.
         step_seconds, step_bytes, step_flops: `pipelines.studies.cost.Cost`, measured alone.
-        failed: Why there are no errors; empty where there are.
-        provenance: Software and hardware.
     """
 
     made_from: str = ""

@@ -50,14 +50,7 @@ _POLL = 1.0  # seconds between looks at what another process makes
 
 @dataclass(frozen=True)
 class How:
-    """What makes a part of a study.
-
-    Args:
-        device: Of trainings and evaluations.
-        on_epoch: Called after each epoch.
-        stop: Asked again and again.
-        apart: Whether the driver of the study is on another machine.
-    """
+    """What makes a part of a study."""
 
     device: torch.device
     on_epoch: Callable[[Epoch], None] = lambda epoch: None
@@ -147,11 +140,7 @@ class StudyTraining:
 
 
 class Study(ABC, Generic[Part]):
-    """A study in its folder. A subclass declares parts, and how a row is made of one.
-
-    Args:
-        folder: Where trainings, rows and the report are kept.
-    """
+    """A study in its folder. A subclass declares parts, and how a row is made of one."""
 
     folder: Path
 
@@ -202,13 +191,10 @@ class Study(ABC, Generic[Part]):
         """Make the rows that are not there yet; with `overwrite` all, from the start.
 
         Args:
-            device, on_epoch, stop: See `How`; no epoch is heard of where there are several workers.
             workers: Parts at a time; more than one are made in processes, which share the cores.
             scheduler: Of Dask: processes here, the address of a running one, or "slurm", whose
                 `workers` jobs, like all workers, must see the folder and the stores.
-            resume, overwrite: Continue what is in the folder, or replace it.
             progress: Called after each row with what it says, its number and the number of all.
-            begun: Called once nothing was refused.
 
         Raises:
             SchemaError, DataError: If a part cannot be made; before anything is written.

@@ -27,11 +27,7 @@ def samples_study(
     validation and one test split: its recipe's with a training split for the largest number.
 
     Args:
-        name: Of the experiment, or its TOML file.
         numbers: Of samples; None streams those of the store's recipe.
-        seeds: Trainings with each.
-        overrides: Of the experiment.
-        store: The one of the samples, where it is given.
 
     Raises:
         SchemaError: On an impossible number, an experiment that has its own, or a wrong override.

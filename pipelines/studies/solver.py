@@ -39,7 +39,6 @@ class Solve(BaseModel):
 
     Args:
         overrides: Of the recipe; none are the labels themselves.
-        seconds: To sample and solve one sample, on one core.
         error: Mean distance of the solutions to the labels, as the operators' errors are measured.
     """
 
@@ -52,11 +51,7 @@ class SolverCost(BaseModel):
     """The costs of a dataset's solver.
 
     Args:
-        made_from: Digest of what they were computed from.
         label_error: What the solver states of the labels; 0 where they are exact.
-        samples: Those that a training needs, of the splits train and validation.
-        solves: The labels, and coarser resolutions.
-        provenance: Hardware.
     """
 
     made_from: str
@@ -103,9 +98,6 @@ class SolverCost(BaseModel):
         N = (T_data + T_training + T_tuning) / (t_solver(ε) - t_inference)
 
         Args:
-            error: Mean test error of the operator.
-            spent: Seconds of training and tuning.
-            inference: Seconds of a prediction.
             trivial: Error of the best predictor that does not learn; it costs nothing, so an
                 operator that is not better never pays.
 
@@ -119,10 +111,6 @@ class SolverCost(BaseModel):
 def recipe_of(store: str, coarser: Sequence[Mapping[str, object]]) -> Recipe | None:
     """The recipe that a store was made by, as the store says it; None where it was made from other
     data.
-
-    Args:
-        store: The store.
-        coarser: Overrides that the recipe must take.
 
     Raises:
         SchemaError: If the recipe is not that of the store's fingerprint, or does not take them.
@@ -139,14 +127,7 @@ def recipe_of(store: str, coarser: Sequence[Mapping[str, object]]) -> Recipe | N
 def solver_cost(
     source: Source, coarser: Sequence[Mapping[str, object]], measure: str, label: float | None
 ) -> dict[str, Any]:
-    """The fields of `SolverCost`, measured on the first training samples.
-
-    Args:
-        source: The labels, in a store that a recipe made.
-        coarser: Overrides of this recipe.
-        measure: Of the errors.
-        label: Error of the labels; None where they are exact, or not solved for.
-    """
+    """The fields of `SolverCost`, measured on the first training samples."""
     recipe = recipe_of(source.url, coarser)
     assert recipe is not None
     labels = source.samples("train", noise=None).rows(slice(SAMPLES)).resident()

@@ -56,13 +56,7 @@ def _channels(variable: Variable) -> int:
 
 
 class Steps:
-    """Calls are training steps as `fit` makes them: gradient, clipping, optimizer, schedule.
-
-    Args:
-        experiment: Whose operator, loss, optimizer and symmetries.
-        pairs: On what points, and what normalises.
-        acceleration: How steps are run.
-    """
+    """Calls are training steps as `fit` makes them: gradient, clipping, optimizer, schedule."""
 
     def __init__(self, experiment: Experiment, pairs: Samples, acceleration: Acceleration) -> None:
         if pairs.device.type == "cpu":

@@ -25,9 +25,6 @@ _log = logging.getLogger(__name__)
 def trackers(words: Sequence[str]) -> list[Tracker]:
     """The trackers of `--track`.
 
-    Args:
-        words: "tensorboard", "mlflow" or "mlflow:URI", each at most once.
-
     Raises:
         TrackerError: If a word is unknown, its package is not installed, or its store cannot be
             reached. Nothing is written.

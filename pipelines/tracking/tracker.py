@@ -26,9 +26,6 @@ class TrackedRun:
     Args:
         id: Of this training alone; a resumed one keeps it, `--overwrite` makes another.
         group: Trainings that are shown together: the name of the experiment.
-        folder: Of the run.
-        declaration: The experiment, keys within keys.
-        tags: What the data are, and what software and hardware trains.
     """
 
     id: str
