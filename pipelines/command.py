@@ -46,7 +46,7 @@ def _leave() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Give 0, 1 and 2 to the null device where they are closed (`>&-`), for files would get them."""
+    """Give 0, 1 and 2 to the null device where they are closed (`>&-`): files would get them."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
