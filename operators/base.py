@@ -53,6 +53,18 @@ class Operator(nn.Module, ABC):
 
     Args:
         in_channels, out_channels, dim: See the attributes; what is absent, the class has.
+        width: Features of a point.
+        depth: Number of layers or blocks.
+        heads: Heads of each attention; must divide the width.
+        feedforward: Hidden features of the MLP in each block.
+        head_width: Hidden features of the network at the end.
+        activation: "tanh", "relu", "gelu" or "silu".
+        coordinates: Beside a at each point: "raw", x itself; "periodic", cos 2πx and sin 2πx, which
+            have no jump at the ends; "lattice", the distances to a lattice of reference points in
+            [0, 1]^dim; "none", nothing.
+        lattice: Reference points along each axis, the ends included.
+        indices: The places of points in the grid, evenly spaced along each axis, stand for their
+            positions x: where the points of a mesh lie, a has to say. Predictions are at x only.
 
     Attributes:
         in_channels, out_channels: Channels of a and of u.
@@ -72,7 +84,9 @@ class Operator(nn.Module, ABC):
             weights have other channels, these start anew.
 
     Raises:
-        ValueError: On a dimension that is not among `dims`.
+        ValueError: On impossible settings or a dimension that is not among `dims`; when called, on
+            input of another shape than declared, on grids too coarse for the settings, and on
+            points y where there are no other points.
 
     >>> class Identity(Operator):
     ...     def forward(self, a, x, y=None, mask=None):

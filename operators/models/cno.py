@@ -125,8 +125,6 @@ class CNO(PointOperator):
     given. Meshes are grids along their indices.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the grid, 1 or 2.
         width: Channels after the first step to a coarser grid, doubled at each further one; on
             the finest grid there are half as many.
         levels: Steps to coarser grids; grids have at least 2^levels points along each axis.
@@ -139,19 +137,6 @@ class CNO(PointOperator):
             interpolation and cut-off of modes, on periodic grids. Convolutions go around as well.
         normalization: "batch" after all convolutions of blocks that are not first or last;
             "none", as in the released scripts of the simplified network.
-        coordinates: Appended to a: "raw", x; "periodic", cos 2πx and sin 2πx; "none", published.
-
-    Raises:
-        ValueError: On impossible settings, on grids too coarse for the levels, on input of another
-            shape than declared, and on points y of the output other than those of the input.
-
-    >>> model = CNO()
-    >>> model.parameter_count
-    2010665
-    >>> axis = (torch.arange(20) + 0.5) / 20
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(2, 20, 20, 1), x).shape
-    torch.Size([2, 20, 20, 1])
     """
 
     domains = MESHES

@@ -143,8 +143,6 @@ class DeepONet(SensorOperator):
     is published too.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the domain, 1 or 2.
         sensors: Sensors m along each axis.
         sensor_grid: Where they are on a finer grid of n points along an axis. "periodic": at j/m,
             every r-th point of n = r m. "cells": at (j + 1/2)/m, the middle ones of r points, r
@@ -165,9 +163,6 @@ class DeepONet(SensorOperator):
         indices: The trunk sees the places of points in the grid of a mesh, j/n along each axis, in
             place of their positions y: the basis is one of functions on the mesh, wherever it
             lies. Needs sensors "points"; u is then given at the points of a only.
-
-    Raises:
-        ValueError: On impossible sizes, and on input on a grid without the sensors.
 
     References: Lu et al. 2021, the unstacked form with bias; settings of the code released with
     Lu et al. 2022. Of the ways to several outputs, a split branch with one trunk is our choice.
@@ -254,7 +249,6 @@ class ShiftDeepONet(SensorOperator):
         width: Features of the hidden layers of the three networks of a.
         branch_depth: Number of these.
         trunk_width, trunk_depth: Features and number of the hidden layers of the trunk.
-        activation: "tanh", "relu", "gelu" or "silu".
         coordinates, harmonics: As in `DeepONet`, of the moved points Aₖ y + γₖ; "raw" is
             published. With "periodic" u is periodic in y only where the scales are integers.
 

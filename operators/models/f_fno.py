@@ -122,10 +122,6 @@ class FFNO(GridOperator):
     between its two linear maps: together they are one linear map.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the domain, 1 or 2.
-        width: Features at each point between the layers.
-        depth: Number of layers.
         modes: Modes m kept along each axis, one number for all or one for each, with that of
             frames last; a padded axis needs n >= 2m points.
         factor: Hidden features of the MLPs, in widths.
@@ -133,34 +129,10 @@ class FFNO(GridOperator):
             models of meshes each has its own.
         gain: Factor of the initial weights of K: 0.1 published for shared ones, 1 for own.
         head_width: Features between the two linear maps at the end.
-        coordinates: "raw" appends x to the input, as published; "periodic" appends cos 2πx and
-            sin 2πx; "none" appends nothing.
-        indices: The places of points in the grid, j/(n - 1) along each axis, stand for their
-            positions x, as published for meshes: where their points lie, a has to say. Predictions
-            are at x only.
-        padding: Zeros after the last point of each axis as a part of its n points, one number for
-            all axes or one for each: the convolution has one length on all resolutions. Published
-            are 8 points on meshes, which is their part in the presets.
-        frame_channels: Channels of a frame, where those of u are frames one after another (the task
-            `block`): they lie along a further axis, on which K acts too, as published for
-            plasticity. 0: channels of u are channels.
-        frame_padding: Zeros after the last frame.
 
     Points y of the output are met by linear interpolation on boxes. The published model of point
     clouds (elasticity) maps them to a grid first and is not this one. Settings for Darcy are not
     published. "F_FNO" of Neural-Solver-Library has no MLPs, which leaves a linear map.
-
-    Raises:
-        ValueError: On impossible settings, on grids too coarse for the modes, and on input of
-            another shape than declared.
-
-    >>> model = FFNO()
-    >>> model.parameter_count
-    1072834
-    >>> axis = torch.arange(32) / 32
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(2, 32, 32, 1), x).shape
-    torch.Size([2, 32, 32, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

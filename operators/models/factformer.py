@@ -215,8 +215,6 @@ class FactFormer(Operator):
     another model under this name, with a softmax; its counts are not comparable.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the grid, 1 or 2; there is nothing published for 1.
         width: Features of a point; divided by 8.
         depth: Number of blocks.
         heads: Heads of each block.
@@ -233,16 +231,6 @@ class FactFormer(Operator):
             `block`), with decoder "marching"; 0, u is one frame.
         indices: The places of points in the grid, j/n along each axis, stand for their positions,
             for meshes that bend. Else the coordinate of a line is the mean over its points.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, on points y
-            of the output, and on channels of u that are no whole frames.
-
-    >>> model = FactFormer(width=16, depth=1, heads=2, head_features=8)
-    >>> axis = (torch.arange(9) + 0.5) / 9
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(2, 9, 9, 1), x).shape
-    torch.Size([2, 9, 9, 1])
     """
 
     domains = MESHES

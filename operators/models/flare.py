@@ -89,23 +89,8 @@ class FLARE(FieldOperator):
     The features of a point come from the value of a there, so that there are none at other points.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
-        width: Features of a point.
-        depth: Number of blocks.
-        heads: Heads; must divide the width.
         latents: Latent tokens of each head.
         mlp_depth: Hidden layers of the MLPs of the blocks; the two at the ends have 2.
-        coordinates: Appended to a at each point: "raw", x itself; "periodic", cos 2πx and
-            sin 2πx; "none".
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and on points
-            y of the output other than those of the input.
-
-    >>> model = FLARE(dim=1, width=16, depth=2, heads=2, latents=8)
-    >>> model(torch.randn(2, 64, 1), torch.arange(64)[:, None] / 64).shape
-    torch.Size([2, 64, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

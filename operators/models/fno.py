@@ -56,47 +56,20 @@ class FNO(GridOperator):
     first; all others are wrapped around as well.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension d of the domain, 1 or 2.
-        width: Features at each point between the layers.
-        depth: Number of Fourier layers.
-        modes: Modes m kept along each axis, one number for all, or one for each of two axes, frames
-            among them; the padded grid needs n >= 2m points along an axis.
         activation: "gelu", "relu" (until January 2021), or "silu" (Cao 2021).
         last_activation: Put one after the last Fourier layer too (Cao 2021).
         normalization: "batch": after K u + W u + b (2020; the mean that it removes makes b void in
             training); "instance": before and after K, without parameters (FNO++ for flows in
             time); or "none".
         channel_mlp: Put an MLP of `width` hidden features after K, at each point (FNO++).
-        head_width: Hidden features of the network at the end.
-        coordinates: "raw" appends x to the input, as published; "periodic" appends cos 2πx and
-            sin 2πx, which have no jump at the ends; "none" appends nothing: without padding the
-            operator then commutes with shifts of the grid.
-        padding: Zeros after the last point of each axis, for functions that are not periodic, as a
-            part of its n points, rounded to whole ones: the convolution has one length on all
-            resolutions, up to half a spacing. One number for all axes, or one for each. 9/85 is the
-            published number on its grid.
-        padding_points: Their number on all resolutions instead, as published (9).
         initialization: Of the complex weights of K: "uniform", real and imaginary parts in
             [0, 1/width²), as published; "near-zero" (Cao 2021), normal and smaller, see
             `SpectralConv1d` and `SpectralConv2d`.
         dropout: Rate before the transforms (Cao 2021).
-        frame_channels: Channels of a frame, where those of u are frames one after another (the task
-            `block`). They then lie along a further, last axis of the grid: the input is repeated
-            there beside the coordinate 0 ... 1 of the frame, whatever `coordinates` is, and K acts
-            along it too (FNO-3D). 0: channels of u are channels.
-        frame_padding: Zeros after the last frame; as flows have no period in time.
-        indices: The places of points in the grid, j/(n - 1) along each axis, stand for their
-            positions x, which a has to say then: Geo-FNO on structured meshes (Li et al. 2023).
-            There are no other points then.
 
     Points y of the output are met by linear interpolation along each axis of a box. Beyond the
     outermost points x values are continued as constants, on periodic grids too. On curvilinear
     meshes K acts along the axes of the indices, and there are no other points.
-
-    Raises:
-        ValueError: On impossible sizes, on grids too coarse for the modes, on input of another
-            shape than declared, and on channels of u that are no whole frames.
 
     >>> import torch
     >>> model = FNO()

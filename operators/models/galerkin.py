@@ -67,8 +67,6 @@ class GalerkinTransformer(Operator):
     square, from ten frames to the next one.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of space.
         width: Features d of the encoder.
         depth: Number of attention layers.
         heads: Heads h; must divide the width.
@@ -103,10 +101,6 @@ class GalerkinTransformer(Operator):
             KᵀWV, W the diagonal mass matrix of trace 1, and instance norms are weighted alike.
             On points of any density attention then approximates its integral. For attention
             GALERKIN and FOURIER. Points of a box count alike.
-
-    Raises:
-        ValueError: On impossible sizes, on input of another shape than declared, and on points y
-            of the output other than those of the input.
 
     >>> import torch
     >>> model = GalerkinTransformer()

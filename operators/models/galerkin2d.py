@@ -174,7 +174,6 @@ class GalerkinTransformer2d(Operator):
     on every resolution, but the limit of fine grids is not that of one function.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
         width: Features d of the encoder.
         depth, heads, attention, normalization, feedforward: As in
             `operators.models.galerkin.GalerkinTransformer`.
@@ -199,17 +198,6 @@ class GalerkinTransformer2d(Operator):
         gain, diagonal: η and δ of the initial projections, Xavier(η) + δI.
         eps: Added to the variance in layer norms. Published: 1e-7 on grids of fewer than 211
             points a side and in the inverse problem, else 1e-5.
-
-    Raises:
-        ValueError: On impossible sizes, and on input of another shape than declared.
-
-    >>> model = GalerkinTransformer2d(latent=15)
-    >>> model.parameter_count
-    2220829
-    >>> axis = (torch.arange(31) + 0.5) / 31
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(2, 31, 31, 1), x).shape
-    torch.Size([2, 31, 31, 1])
     """
 
     dims = (2,)

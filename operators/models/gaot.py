@@ -183,8 +183,6 @@ class GAOT(TokenOperator):
     points, and a lattice whose spacing is no larger than it.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
         lattice: Nodes along each axis, one number or a list of them; `patch` divides it.
         radius: Of neighbourhoods, where the domain is [-1, 1] along each axis.
         scales: Neighbourhoods have these multiples of the radius, and their results are averaged.
@@ -209,14 +207,6 @@ class GAOT(TokenOperator):
 
     Statistics of neighbourhoods are standardised over all points that u is asked for, as published:
     u at one point depends weakly on where the others are.
-
-    Raises:
-        ValueError: On impossible settings, and on input of another shape than declared.
-
-    >>> model = GAOT(lattice=8, radius=0.3, channels=8, width=16, heads=2)
-    >>> x = torch.rand(40, 2)
-    >>> model(torch.randn(3, 40, 1), x, torch.rand(7, 2)).shape
-    torch.Size([3, 7, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -62,30 +62,15 @@ class GeoFNO(TokenOperator):
     of a mesh: presets of `fno`.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension d of the domain, 1 or 2.
-        width: Features of a point and of the latent grid.
         depth: Fourier layers, the first and the last among them.
         modes: Modes m kept along each axis.
         latent: Points of the latent grid along each axis, at least 2m.
-        head_width: Hidden features of the network at the end.
         transform: "mean" over points, as in the paper; "sum", as in the released code, which has
             no limit as points are added.
         deformed: False: ξ(x) = x.
         deformation_width: Features of the first map of the deformation.
-        coordinates: Appended to a: "raw", x itself; "periodic", cos 2πx and sin 2πx; "none".
         start, length: Of all axes of the box that points lie in: [start, start + length]. All that
             is said above of x is of (x - start)/length. The torus has its period.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared.
-
-    >>> model = GeoFNO()
-    >>> model.parameter_count
-    3003107
-    >>> x = torch.rand(3, 50, 2)
-    >>> model(torch.randn(3, 50, 1), x, torch.rand(3, 7, 2)).shape
-    torch.Size([3, 7, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

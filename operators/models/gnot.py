@@ -181,11 +181,6 @@ class GNOT(TokenOperator):
     whose queries in every block are those of the first; its counts are not comparable.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
-        width: Features of a point.
-        depth: Number of blocks.
-        heads: Heads of each attention; must divide the width.
         feedforward: Hidden features of the experts and of the gates, published 4 times the width.
         experts: Experts after each attention, weighted by the place of a point.
         mlp_depth: Residual layers in the MLPs at both ends.
@@ -193,14 +188,6 @@ class GNOT(TokenOperator):
             channel is an input function, with an MLP, norms, keys and values of its own.
         coordinates: How points are given to the MLPs and gates: "raw", x itself, as published;
             "periodic", cos 2πx and sin 2πx, which have no jump at the ends.
-
-    Raises:
-        ValueError: On impossible settings, and on input of another shape than declared.
-
-    >>> model = GNOT(dim=1, width=32, heads=4, feedforward=64)
-    >>> x, y = torch.arange(64)[:, None] / 64, torch.rand(10, 1)
-    >>> model(torch.randn(2, 64, 1), x, y).shape
-    torch.Size([2, 10, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -136,30 +136,15 @@ class HTNet(PointOperator):
     their indices.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the grid, 1 or 2.
         width: Features on the finest grid, doubled at each coarser one.
         levels: Grids of the pyramid.
         blocks: Blocks on each grid.
-        heads: Heads; must divide the width.
         window: Points along each side of a window.
         patch, stride: Of the convolution that makes the features: points of its kernel, and from
             one to the next. Zeros, (patch - stride)/2, stand before and after each axis.
         modes: Modes of the Fourier layers; the features need n >= 2 modes points along each axis.
         decoder_depth: Fourier layers, GELU between them.
         padding_points: Zeros after each axis of the Fourier layers, 5 in all published settings.
-        head_width: Hidden features of the MLP at the end.
-        coordinates: Appended to a: "raw", x; "periodic", cos 2πx and sin 2πx; "none", published.
-
-    Raises:
-        ValueError: On impossible settings, on grids too coarse for the patches or modes, on input
-            of another shape than declared, and on points y of the output other than of the input.
-
-    >>> model = HTNet(width=8, modes=4)
-    >>> axis = torch.arange(20) / 20
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(2, 20, 20, 1), x).shape
-    torch.Size([2, 20, 20, 1])
     """
 
     domains = MESHES

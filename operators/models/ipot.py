@@ -71,8 +71,6 @@ class IPOT(TokenOperator):
     is, too, so that with one output channel there is no last MLP here.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
         width: Features of latent tokens and of the attentions.
         depth: How many times the block is applied.
         heads: Heads of the attention among latent tokens; must divide the width.
@@ -81,14 +79,6 @@ class IPOT(TokenOperator):
         expansion: Hidden features of the MLPs are as many times their features.
         bands: Frequencies of each coordinate.
         resolution: Points in [0, 1] that the highest frequency is for.
-
-    Raises:
-        ValueError: On impossible settings, and on input of another shape than declared.
-
-    >>> model = IPOT(width=16, depth=2, heads=2, latents=8, bands=4)
-    >>> x, y = torch.arange(32)[:, None] / 32, torch.tensor([[0.1], [0.7]])
-    >>> model(torch.randn(3, 32, 1), x, y).shape
-    torch.Size([3, 2, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -86,33 +86,11 @@ class LinearNO(SliceOperator):
     function. With "linear" sums over points are the only coupling, and values converge.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the grid, 1 or 2.
-        width: Features of a point.
-        depth: Number of blocks.
-        heads: Heads; must divide the width.
-        slices: Slices of each head.
-        feedforward: Hidden features of the MLP in each block.
         shares: Shares of the points in a slice: a softmax over the "points"; or, as in Transolver,
             over the "slices", divided by the sum over the points.
         projection: The map of the features before Q, K and V. "convolution" is that of grids,
             "linear" that of point clouds, which the operator then takes: with coordinates "none"
             it commutes with permutations of the points.
-        padding: Convolutions continue the values by "zeros" or "circular", for periodic
-            functions: with coordinates "none" the operator then commutes with shifts.
-        coordinates: Appended to a at each point: "lattice", the distances to a lattice of
-            reference points in [0, 1]^dim; "raw", x itself; "periodic", cos 2πx and sin 2πx;
-            "none".
-        lattice: Reference points along each axis, the ends included.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and on points
-            y of the output other than those of the input.
-
-    >>> import torch
-    >>> model = LinearNO(dim=1, width=16, depth=2, heads=2, slices=8)
-    >>> model(torch.randn(2, 64, 1), torch.arange(64)[:, None] / 64).shape
-    torch.Size([2, 64, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -67,27 +67,10 @@ class LNO(TokenOperator):
     Plasticity are a third coordinate there, a channel of a here.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
-        width: Features of points and of latent tokens.
-        depth: Number of blocks.
-        heads: Heads of the attention in the blocks; must divide the width.
         latents: Latent tokens ("modes").
         mlp_depth: Residual hidden layers of the four MLPs of the points.
         coordinates: Appended to a at each point: "raw", x itself; "periodic", cos 2πx and sin 2πx,
             which the scores then see, too; "none", nothing: the scores see x.
-        indices: The places of points in the grid, j/n along each axis, stand for their positions x,
-            as published for airfoils and pipes: where the points of a mesh lie, a has to say.
-            Predictions are at x only.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and, with
-            `indices`, on points y.
-
-    >>> model = LNO(dim=1, width=16, depth=1, latents=8)
-    >>> x, y = torch.arange(32)[:, None] / 32, torch.tensor([[0.1], [0.7]])
-    >>> model(torch.randn(3, 32, 1), x, y).shape
-    torch.Size([3, 2, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -91,30 +91,14 @@ class LRSA(FieldOperator):
     The features of a point come from the value of a there, so that there are none at other points.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the grid, 1 or 2.
-        width: Features of points and of latent tokens.
-        depth: Number of blocks.
-        heads: Heads of each attention; must divide the width.
         latents: Latent tokens of each block.
-        feedforward: Hidden features of the MLPs in each block.
         convolution: The map of the points at the end of each block begins with a convolution, as
             published for grids. Without, as published for point clouds, the operator takes clouds,
             and with coordinates "none" it commutes with permutations of the points.
         padding: Convolutions continue the values by "zeros" or "circular", for periodic
             functions: with coordinates "none" the operator then commutes with shifts.
-        coordinates: Appended to a at each point: "raw", x itself; "periodic", cos 2πx and
-            sin 2πx; "none".
         normalize: Queries and keys are normalised in each head (RMS), as in the released settings;
             this bounds the logits, for half precision. False: plain attention.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and on points
-            y of the output other than those of the input.
-
-    >>> model = LRSA(dim=1)
-    >>> model(torch.randn(2, 64, 1), torch.arange(64)[:, None] / 64).shape
-    torch.Size([2, 64, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -113,34 +113,16 @@ class LSM(TokenOperator):
     its deformation keeps for a shape that it never sees.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the domain, 1 or 2.
-        width: Features of a point.
         levels: Grids of the U-Net, each with half the points of the one before along each axis.
         patches: Along each axis of the finest grid, half as many on each further one;
             2^(levels - 1) must divide them. Zeros fill up grids that they do not divide.
-        heads: Heads of the blocks; must divide the width.
         tokens: Latent tokens of each head in each patch.
         basis: Frequencies of the transition.
         normalization: After convolutions: "batch", or "instance" (published for flows in time).
-        coordinates: Before a at each point: "raw", x itself; "periodic", cos 2πx and sin 2πx;
-            "none".
         latent: Points of the latent grid along each axis; 0, the grid is that of the points.
         modes: Modes kept of functions on points, with `latent`.
         transform: "mean" over points, or "sum", as released, with `latent`.
         deformation_width: Features of the first map of the deformation, with `latent`.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and, without
-            `latent`, on points y of the output other than those of the input.
-
-    >>> model = LSM()
-    >>> model.parameter_count
-    19195969
-    >>> axis = (torch.arange(9) + 0.5) / 9
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> LSM(width=8)(torch.randn(2, 9, 9, 1), x).shape
-    torch.Size([2, 9, 9, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

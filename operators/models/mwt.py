@@ -183,25 +183,10 @@ class MWT(FieldOperator):
     The released code offers Chebyshev polynomials too, and a form with time as a third axis.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension d of the grid, 1 or 2.
         channels: Functions c.
         polynomials: Legendre polynomials k along each axis.
         modes: Modes of the Fourier kernels along each axis; coarse scales have fewer.
-        depth: Number of layers.
         coarsest: The coarsest scale has 2^coarsest intervals along the shortest axis.
-        head_width: Hidden features of the network at the end.
-        coordinates: Appended to a at each point: "raw", x; "periodic", cos 2πx and sin 2πx; "none".
-
-    Raises:
-        ValueError: On impossible settings, on grids without a scale below them, on input of another
-            shape than declared, and on points y of the output other than those of the input.
-
-    >>> model = MWT()
-    >>> model.parameter_count
-    500201
-    >>> model(torch.randn(1, 48, 1), torch.arange(48)[:, None] / 48).shape
-    torch.Size([1, 48, 1])
     """
 
     domains = MESHES

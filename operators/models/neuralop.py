@@ -133,21 +133,11 @@ class NeuralOperatorModel(Operator):
     The default is FNO_Small2d of the package, 671,113 parameters in two dimensions.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the domain, 1 or 2.
         model: Name of a class in neuralop.models.
         settings: Further arguments of that class, as a JSON object. Where it wants a number for
             each axis (n_modes, max_n_modes, and the entries of uno_n_modes and uno_scalings),
             one number stands for all of them. Arguments that are functions or modules
             (non_linearity, conv_module) keep their defaults.
-
-    Raises:
-        ValueError: Where the package is missing, on unknown models and settings, on settings
-            that the model refuses, and on points y of the output other than those of the input.
-
-    >>> model = NeuralOperatorModel(settings='{"n_modes": 4, "hidden_channels": 8}')
-    >>> model(torch.randn(2, 32, 1), torch.arange(32)[:, None] / 32).shape
-    torch.Size([2, 32, 1])
     """
 
     package: ClassVar[str] = "neuralop"

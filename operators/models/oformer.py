@@ -237,8 +237,6 @@ class OFormer(TokenOperator):
     off it. A task `rollout` gives one frame at a time and encodes its own predictions anew.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
         width: Features in the encoder, and of each of its heads; divided by 2 dim.
         latent: Features of z, and of each head of the decoder; divided by 2 dim.
         heads: Heads in the encoder.
@@ -255,19 +253,8 @@ class OFormer(TokenOperator):
         decoder_scale: Rate of its rotations in units of the resolution.
         wave_scale: Standard deviation of the random waves that queries are made of.
         frame_channels: Channels of a frame, with decoder "marching"; 0, u is one frame.
-        coordinates: Beside a at each point: "raw", x itself, as published; "periodic", cos 2πx and
-            sin 2πx, which have no jump at the ends; "none".
         embed_dropout, dropout: Rates after the embedding, and after attentions and MLPs of the
             encoder.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and on
-            channels of u that are no whole frames.
-
-    >>> model = OFormer(dim=1, width=32, latent=32, scales=[8.0, 1.0], resolution=64.0)
-    >>> x, y = torch.arange(64)[:, None] / 64, torch.rand(10, 1)
-    >>> model(torch.randn(2, 64, 1), x, y).shape
-    torch.Size([2, 10, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -221,11 +221,6 @@ class ONO(TokenOperator):
     which a copy that averages the weights of another model must take from it.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the grid, 1 or 2.
-        width: Features of each stream.
-        depth: Layers L.
-        heads: Heads of the attention; must divide the width.
         attention: That of g: "nystrom" (`operators.nn.nystrom.NystromAttention`), "linear" or
             "galerkin" (`LinearAttention`).
         landmarks: Landmarks of the Nyström attention.
@@ -236,21 +231,10 @@ class ONO(TokenOperator):
             ones act at y.
         query_time: The last channel of a is a time, the same at all points, as of the task `time`;
             it is a coordinate of y, and the streams at x do not have it. Needs `queries`.
-        coordinates: "raw" appends x to a, as published; "periodic" appends cos 2πx and sin 2πx,
-            which have no jump at the ends; "none" appends nothing.
         normalization: What makes ψ̂ of ψ: "orthogonal", the paper's; "batch" or "layer", a batch
             norm or layer norm in its place, with which table 4 compares it (`Normalized`).
         momentum: Share of the old average in that of the covariance, or of the batch norm.
         jitter: Added to the diagonal of the covariance, in shares of its mean.
-
-    Raises:
-        ValueError: On impossible sizes, on input of another shape than declared, and on points y
-            without `queries`.
-
-    >>> model = ONO(dim=1, depth=2, attention="linear", queries=True)
-    >>> x, y = torch.arange(64)[:, None] / 64, torch.rand(10, 1)
-    >>> model(torch.randn(2, 64, 1), x, y).shape
-    torch.Size([2, 10, 1])
     """
 
     # the counts are those of the released code. thuml/Neural-Solver-Library, which has two MLPs in

@@ -92,11 +92,6 @@ class PiT(TokenOperator):
     published, whatever the grid of x.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
-        width: Features d.
-        heads: Heads h of every attention; must divide the width.
-        depth: Number of blocks over the latent mesh.
         latent: Points of the latent mesh along each axis, one number or a list of them; the
             default is for one dimension. "input", as published for elasticity: there is no mesh
             but the points x, the local attentions at both ends are those of blocks, with MLP and
@@ -113,28 +108,10 @@ class PiT(TokenOperator):
             the domain, dim or, on the torus, dim/4.
         sharpening: True adds a block of local attention among the output points, as published for
             shocks in one dimension. Quadratic in their number.
-        coordinates: "raw" appends x to the input, as published; "periodic" appends cos 2πx and
-            sin 2πx, which have no jump at the ends; "none" appends nothing: with `periodic`, the
-            operator then commutes with shifts of the grid by whole steps of the latent mesh.
-        indices: The places of points in the grid, j/n along each axis, stand for their positions x,
-            as published for airfoils: where the points of a mesh lie, a has to say. Predictions
-            are at x only.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and, with
-            "self-position", "self-a", latent "input" or `indices`, on points y.
 
     The 2024 code has λ = r² for the shock tube and elasticity, and tan r for airfoils; here λ is
     the same function of r everywhere (see `operators.nn.position`). The 2025 version in PyTorch is
     another network, `operators.models.pit_2025.PiT2025`.
-
-    >>> import torch
-    >>> model = PiT(latent=64)
-    >>> model.parameter_count
-    95503
-    >>> x, y = torch.arange(128)[:, None] / 128, torch.rand(10, 1)
-    >>> model(torch.randn(2, 128, 1), x, y).shape
-    torch.Size([2, 10, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

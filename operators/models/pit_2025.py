@@ -54,11 +54,7 @@ class PiT2025(PointOperator):
     file, is not here.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
-        width: Features d.
         heads: Heads h of every average.
-        depth: Number of blocks over the latent points.
         latent: Points of a latent mesh along each axis, one number or a list of them; "output", as
             published for meshes: every `stride`-th point of the output along each of its axes.
         ends: The latent mesh has points at both ends, j/(n - 1); else at j/n.
@@ -69,19 +65,6 @@ class PiT2025(PointOperator):
         scale: Squared length that counts as 1 in λD.
         normalization: "instance", as published for vorticity: mean 0 and variance 1 over latent
             points before the first block and after the last one; or "none".
-        coordinates: "raw" puts x before the values of a; "periodic" cos 2πx and sin 2πx; "none"
-            nothing: with `periodic`, the operator then commutes with shifts of the grid by whole
-            steps of the latent mesh.
-
-    Raises:
-        ValueError: On impossible settings, and on input of another shape than declared.
-
-    >>> model = PiT2025()
-    >>> model.parameter_count
-    95375
-    >>> x, y = torch.arange(128)[:, None] / 128, torch.rand(10, 1)
-    >>> model(torch.randn(2, 128, 1), x, y).shape
-    torch.Size([2, 10, 1])
     """
 
     other_points = True

@@ -96,8 +96,6 @@ class PODDeepONet(Operator):
     code has and no published result uses, is left out.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the domain, 1 or 2.
         sensors, sensor_grid: Where the branch reads a, as in `DeepONet`.
         points: Points of the domain; by default as many as there are sensors.
         basis: Number p of modes, less than training samples.
@@ -107,15 +105,7 @@ class PODDeepONet(Operator):
         channels: Channels of the first convolution; the second has twice as many.
         activation: "tanh", "relu", "gelu" or "silu".
 
-    Raises:
-        ValueError: On impossible sizes, and on input at other points than those of training.
-
     References: Lu et al. 2022; the factor 1/p is of its released code.
-
-    >>> model, x = PODDeepONet(sensors=16, basis=2), torch.arange(16)[:, None] / 16
-    >>> model.adapt([torch.randn(8, 16, 1)], x)
-    >>> model(torch.randn(3, 16, 1), x).shape
-    torch.Size([3, 16, 1])
     """
 
     domains = EVERYWHERE

@@ -249,8 +249,6 @@ class ScOT(Operator):
     read: on a mesh the operator acts along the indices.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: 2.
         size: Points of its grid along each axis.
         resampling: "fourier", for periodic functions, as published; "linear", between the points.
         time: Where t is. "channel", the last channel of a, the same at all points, as tasks `time`
@@ -267,16 +265,6 @@ class ScOT(Operator):
     highest along both axes to its even part. There is no stochastic depth, which the released
     scripts set to 0, no residual u - a, and no loss by groups of channels. Norms start with γ of
     about 0.02 t, as published: the blocks start close to the identity.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and on points
-            y of the output other than those of the input.
-
-    >>> model = ScOT(size=16, width=8, depths=[2, 2], heads=[2, 4], skips=[1, 0], window=2)
-    >>> axis = torch.arange(12) / 12
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(3, 12, 12, 1), x).shape
-    torch.Size([3, 12, 12, 1])
     """
 
     dims = (2,)

@@ -81,38 +81,17 @@ class Transformer(FieldOperator):
     periodic grid, with shifts.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimensions of the domain, 1 or 2.
-        width: Features d.
-        depth: Number of layers.
-        heads: Heads; must divide the width.
-        feedforward: Hidden features of the MLP in each layer.
         attention: "softmax", quadratic in the number of points; "efficient", softmax of Q over
             features and of K over points, and "galerkin", Q(KᵀV)/n, both linear.
         normalization: LayerNorm "pre", before each map and before the decoder, or "post", after
             each sum, as first published.
         activation: That of the MLPs, "gelu" or, as first published, "relu".
-        coordinates: "raw" appends x to the input; "periodic", cos 2πx and sin 2πx of each
-            component; "none", nothing.
         decoder: "linear"; or "spectral", two spectral convolutions and an MLP, on periodic grids.
             With the former the operator takes clouds.
         modes, decoder_width: Modes and channels of the spectral decoder.
         dropout: Rate on the residual branches.
         attention_dropout: Rate on the attention matrix; if not 0, softmax attention stores n x n
             numbers in training.
-
-    Raises:
-        ValueError: On impossible sizes, on input of another shape than declared, on points y of
-            the output other than those of the input, and on grids of fewer than 2 modes points.
-
-    >>> import torch
-    >>> model = Transformer(dim=2, width=16, depth=2, heads=2, feedforward=32)
-    >>> model.parameter_count
-    4561
-    >>> axis = torch.linspace(0, 1, 9)
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(3, 9, 9, 1), x).shape
-    torch.Size([3, 9, 9, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

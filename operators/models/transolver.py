@@ -112,43 +112,13 @@ class Transolver(SliceOperator):
     function. With "linear" sums over points are the only coupling, and values converge.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the grid, 1 or 2.
-        width: Features of a point.
-        depth: Number of blocks.
-        heads: Heads; must divide the width.
-        slices: Slices of each head.
-        feedforward: Hidden features of the MLP in each block.
-        projection: What leads to slices and values in the attention. "convolution" is that of
-            grids, "linear" that of point clouds, which the operator then takes: with coordinates
-            "none" it commutes with permutations of the points.
-        padding: Convolutions continue the values by "zeros", as published, or "circular", for
-            periodic functions: with coordinates "none" the operator then commutes with shifts.
-        coordinates: Appended to a at each point: "lattice" (published for Darcy and
-            Navier-Stokes), the distances to a lattice of reference points in [0, 1]^dim;
-            "raw", x itself; "periodic", cos 2πx and sin 2πx; "none".
         lattice: Reference points along each axis, the ends included: 64 in the square, 8 on the
             interval, as in the released library.
-        orthogonal: The map to the slices starts orthogonal, as the released attention module has
-            it. False: truncated normal like the other linear maps; in the released models that
-            initialisation comes last and is the one in effect. All slices then start alike.
 
     The released code adds the learned vector `placeholder` to the features only where there is no
     function a; here there always is one, and it is added always: a second bias. It bounds τ for
     convolutions only; τ starts at 0.5, and outside the bounds slices would be single points, all
     alike, or inverted.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and on points
-            y of the output other than those of the input.
-
-    >>> model = Transolver()
-    >>> model.parameter_count
-    3090113
-    >>> axis = (torch.arange(9) + 0.5) / 9
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(2, 9, 9, 1), x).shape
-    torch.Size([2, 9, 9, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

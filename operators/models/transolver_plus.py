@@ -98,28 +98,7 @@ class TransolverPlus(SliceOperator):
     "none" the operator commutes with permutations of the points, in evaluation.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
-        width: Features of a point.
-        depth: Number of blocks.
-        heads: Heads; must divide the width.
         slices: Slices of each head, and hidden features of the MLP of the temperature.
-        feedforward: Hidden features of the MLP in each block.
-        coordinates: Appended to a at each point: "lattice", the distances to a lattice of
-            reference points in [0, 1]^dim; "raw", x itself; "periodic", cos 2πx and sin 2πx;
-            "none".
-        lattice: Reference points along each axis, the ends included.
-        orthogonal: The map to the slices starts orthogonal, as the released attention module has
-            it. False: truncated normal like the other linear maps; in the released model that
-            initialisation comes last and is the one in effect. All slices then start alike.
-
-    Raises:
-        ValueError: On impossible settings, on input of another shape than declared, and on points
-            y of the output other than those of the input.
-
-    >>> model = TransolverPlus(dim=1, width=16, depth=2, heads=2, slices=8).eval()
-    >>> model(torch.randn(2, 64, 1), torch.arange(64)[:, None] / 64).shape
-    torch.Size([2, 64, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

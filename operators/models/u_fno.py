@@ -74,9 +74,6 @@ class UFNO(GridOperator):
     multiples of 16. In the presets they are their part of the published grid.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the domain, 1 or 2.
-        width: Features at each point between the layers.
         depth, u_depth: Fourier layers, and layers with a U-Net after them.
         modes: Modes m kept along each axis; the padded grid needs n >= 2m points along it.
         u_net: "strided", the released one, or "pooled", that of the library.
@@ -87,28 +84,9 @@ class UFNO(GridOperator):
         last_activation: Put one after the last layer too, as released.
         lift: "linear" (released) or "mlp" with 2 width hidden features (library).
         head_width: Hidden features of the network at the end: 128, or the width in the library.
-        coordinates: "raw" appends x to the input, as released; "lattice" the distances to 8 points
-            along each axis of [0, 1]^dim (library, Darcy); "periodic" cos 2πx and sin 2πx; "none"
-            nothing.
-        padding: Zeros after the last point of each axis, as a part of its n points, one number for
-            all axes or one for each: the Fourier layers have one length on all resolutions.
-        frame_channels: Channels of a frame, where those of u are frames one after another (the task
-            `block`): they lie along a further axis. 0: channels of u are channels.
-        frame_padding: Zeros after the last frame.
 
     Points y of the output are met by linear interpolation on boxes. The library's model of point
     clouds (elasticity) maps them to a grid first and is not this one.
-
-    Raises:
-        ValueError: On impossible settings, on grids too coarse for the modes, and, with
-            normalization "instance", for the levels, and on input of another shape than declared.
-
-    >>> import torch
-    >>> model = UFNO(width=8, modes=4)
-    >>> axis = torch.arange(43) / 43
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(2, 43, 43, 1), x).shape
-    torch.Size([2, 43, 43, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -32,29 +32,12 @@ class PlainUNet(GridOperator):
     again, as published; so is the missing periodicity of convolutions on periodic grids.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the domain, 1 or 2.
-        width: Features at each point, and channels of the finest grid.
         levels: How often the grid is halved, 4 as published.
         normalization: After each convolution, over "batch" and grid, or over the grid of each
             sample, "instance", as published for problems in time.
-        coordinates: "lattice" appends the distances to 8 points along each axis of [0, 1]^dim, as
-            published for Darcy and Navier-Stokes; "raw" x itself; "periodic" cos 2πx and sin 2πx;
-            "none" nothing.
 
     Points y of the output are met by linear interpolation on boxes. The library's model of point
     clouds (elasticity) maps them to a grid first and is not this one.
-
-    Raises:
-        ValueError: On impossible settings, with normalization "instance" on grids of at most
-            2^levels points along each axis, and on input of another shape than declared.
-
-    >>> import torch
-    >>> model = PlainUNet(width=8)
-    >>> axis = torch.arange(43) / 43
-    >>> x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    >>> model(torch.randn(2, 43, 43, 1), x).shape
-    torch.Size([2, 43, 43, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

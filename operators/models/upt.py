@@ -134,8 +134,6 @@ class UPT(TokenOperator):
     of UPT-8M, with fewer supernodes and latent tokens, as data here have fewer points.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Number of coordinates, 1 or 2.
         supernodes: How many; all points if there are fewer.
         radius: Of the neighbourhood of a supernode, where the box has the size 1.
         neighbours: How many points of it count at most, the nearest ones.
@@ -159,14 +157,6 @@ class UPT(TokenOperator):
     Weights start as there, by Glorot's law, but for those of MLP(a), which are twice as large: else
     positions are ten times what a makes beside them, and training stays longer at the mean of the
     targets.
-
-    Raises:
-        ValueError: On impossible settings, and on input of another shape than declared.
-
-    >>> model = UPT(supernodes=16, latents=8, radius=0.2)
-    >>> x = torch.rand(40, 2)
-    >>> model(torch.randn(3, 40, 1), x, torch.rand(7, 2)).shape
-    torch.Size([3, 7, 1])
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {

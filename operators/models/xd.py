@@ -172,22 +172,8 @@ class XD(FieldOperator):
     example trains those of K, L, M by SGD at rate 0.1. The form in 1-D is the analogue.
 
     Args:
-        in_channels, out_channels: Channels of a and of u.
-        dim: Dimension of the grid, 1 or 2.
-        width: Features at each point.
-        depth: Number of layers.
         kernel: Points of the kernels along each axis at the start, modes + 1 of FNO; odd.
         size: Points along each axis that the matrices are for, a power of two.
-        head_width: Hidden features of the network at the end.
-        coordinates: Appended to a: "raw", x; "periodic", cos 2πx and sin 2πx; "none".
-
-    Raises:
-        ValueError: On impossible settings, on grids of more than `size` points, on input of another
-            shape than declared, and on points y of the output other than those of the input.
-
-    >>> model = XD(dim=1, width=8, kernel=5, size=32)
-    >>> model(torch.randn(2, 20, 1), torch.arange(20)[:, None] / 20).shape
-    torch.Size([2, 20, 1])
     """
 
     domains = MESHES

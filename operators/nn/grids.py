@@ -25,10 +25,15 @@ class GridOperator(Operator):
 
     Args:
         padding: Zeros after the last point of each axis, as a part of its n points, rounded to
-            whole ones; one number for all axes or one for each.
+            whole ones, for functions that are not periodic: the layers have one length on all
+            resolutions. One number for all axes or one for each.
+        padding_points: Their number on all resolutions instead.
+        modes: Modes m kept along each axis, one number for all or one for each; the padded grid
+            needs n >= 2m points along an axis.
         frame_channels: Channels of a frame, where those of u are frames one after another. They
             then lie along a further, last axis of the grid: the input is repeated there beside
             the coordinate 0 ... 1 of the frame. 0: channels of u are channels.
+        frame_padding: Zeros after the last frame.
 
     Attributes:
         lift, layers, head: E, L and D.

@@ -51,8 +51,15 @@ class SliceOperator(FieldOperator):
     Linear maps start truncated normal.
 
     Args:
-        width, depth, feedforward: Features, blocks, and hidden features of their MLPs.
-        projection: What leads to slices; with "convolution" points are those of a grid.
+        slices: Slices of each head.
+        projection: What leads to slices. "convolution" is that of grids, "linear" that of point
+            clouds, which the operator then takes: with coordinates "none" it commutes with
+            permutations of the points.
+        padding: Convolutions continue the values by "zeros" or "circular", for periodic functions:
+            with coordinates "none" the operator then commutes with shifts.
+        orthogonal: The map to the slices starts orthogonal, as released attention modules have it.
+            False: truncated normal like the other linear maps; in the released models that
+            initialisation comes last and is the one in effect. All slices then start alike.
     """
 
     def __init__(

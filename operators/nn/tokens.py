@@ -100,11 +100,7 @@ class FieldOperator(PointOperator):
 
 
 class TokenOperator(PointOperator):
-    """u(y) = F(y; (a, x)), points as tokens without a grid.
-
-    Attributes:
-        indices: The places of points in the grid, j/n along each axis, stand for their positions.
-    """
+    """u(y) = F(y; (a, x)), points as tokens without a grid; with `indices` they are at j/n."""
 
     other_points = True
     indices = False
