@@ -109,14 +109,7 @@ class Recipe(Strict):
         The code of an equation enters by its number `algorithm`; that of one from a file
         (--equation) by the SHA-256 of the file too, so that any change there is another dataset.
         """
-        content = self.model_dump(mode="json", exclude={"name", "summary", "remark"})
-        if self.codec == "lz4":  # recipes had no codec once
-            del content["codec"]
-        content["algorithm"] = self.problem.algorithm
-        source = source_of(type(self.problem))
-        if source is not None:  # nobody raises the number of a file that is being written
-            content["source"] = source.digest
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return fingerprint_of(self.model_dump(mode="json"), self.problem)
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Recipe:
         """This recipe with other values at dotted keys, such as {"problem.viscosity": 0.01}.
@@ -139,6 +132,20 @@ class Recipe(Strict):
         if same or "remark" in changes:
             return changed
         return changed.model_copy(update={"remark": ""})
+
+
+def fingerprint_of(content: Mapping[str, Any], problem: Problem) -> str:
+    """`Recipe.fingerprint` of a recipe in JSON, as a store records it, which may be of a version
+    that had fewer keys."""
+    left_out = {"name", "summary", "remark"}
+    if content.get("codec") == "lz4":  # recipes had no codec once
+        left_out.add("codec")
+    content = {key: value for key, value in content.items() if key not in left_out}
+    content["algorithm"] = problem.algorithm
+    source = source_of(type(problem))
+    if source is not None:  # nobody raises the number of a file that is being written
+        content["source"] = source.digest
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def default_store(recipe: Recipe) -> str:

@@ -31,6 +31,7 @@ def is_name(text: str) -> bool:
 
 
 def _named(text: str) -> str:
+    """Letters, digits, spaces and _ . , + = - alone."""
     if not is_name(text):
         raise ValueError(
             "a name begins with a letter or a digit, and has letters, digits, spaces and "

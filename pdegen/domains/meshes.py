@@ -69,6 +69,7 @@ class Curvilinear(_Positioned):
     Args:
         closed: For each axis, whether its last node is next to its first one.
 
+    >>> from pdegen.domains import Box
     >>> square = Curvilinear.of(Box.nodal(3, 5).points)
     >>> float(square.weights.sum())
     1.0

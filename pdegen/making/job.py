@@ -15,7 +15,7 @@ from pdegen.making.contents import compute, layout, probe
 from pdegen.making.label_error import label_error
 from pdegen.making.pools import Pool
 from pdegen.making.sampled_inputs import sampled_inputs
-from pdegen.recipe import Recipe
+from pdegen.recipe import Recipe, fingerprint_of
 from pdegen.schema import SchemaError
 from pdegen.store.format import job_of
 from pdegen.store.layout import Layout
@@ -99,11 +99,11 @@ class RecipeJob(Job):
             )
         where, file = f"the recipe of {store.url}", store.said.equation_file
         try:
-            recipe = Recipe.parse(store.attributes["recipe"], where)
+            recipe = Recipe.parse(recorded := store.attributes["recipe"], where)
         except SchemaError as error:
             said = f"; the store was made with --equation {file.said}" if file else ""
             raise SchemaError(f"{error}{said}") from None
-        if recipe.fingerprint != store.said.fingerprint:
+        if fingerprint_of(recorded, recipe.problem) != store.said.fingerprint:
             raise SchemaError(f"{store.url}: {_other_recipe(recipe, store)}")
         return cls(recipe, store.said.provenance.device or None)
 

@@ -74,7 +74,7 @@ def test_the_card_says_how_it_was_made(finished, noisy, imported):
     law = "| initial | law periodic-gaussian, sigma 25.0, tau 5.0, alpha 2.0, modes 31 |"
     for card in (made, derived):
         assert law in card
-        assert "| solver | method cole-hopf, resolution 64 |" in card
+        assert "| solver | method cole-hopf, resolution 64, " in card
         assert "| licence | CC BY 4.0" in card
     assert "| noise |" not in made
     assert "| noise | variable u, kind relative, seed 0, levels \\[0.0, 0.1\\]," in derived

@@ -123,7 +123,7 @@ def test_bits_do_not_depend_on_workers_or_shards(small, store, tmp_path, workers
 
 
 def test_goes_on_where_it_was_interrupted(small, store, tmp_path, monkeypatch):
-    from pdegen.making import generate as module
+    from pdegen.making import job as module
 
     compute = module.compute
 

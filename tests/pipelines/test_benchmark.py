@@ -712,14 +712,13 @@ def test_the_report_explains_the_columns_that_it_has_and_no_others(finished):
         assert absent not in text
 
 
-@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("together", [1, 40])
 def test_seconds_of_a_prediction_are_those_of_the_samples_that_are_predicted(
-    finished, monkeypatch, count
+    finished, monkeypatch, together
 ):
     """Of a test split with fewer samples than are timed together, and of one with more."""
     row = finished.rows()[0].model_copy(update={"inference_seconds": 0.0})
-    few = SimpleNamespace(to=lambda device: [None] * min(count, module.SOME))
-    monkeypatch.setattr(module.Source, "some", lambda self, split, number: few)
+    monkeypatch.setattr(module, "SOME", together)
     monkeypatch.setattr(module, "step_seconds", lambda timed, device: 6.0)
     finished._measure(row, CPU)
-    assert row.inference_seconds == pytest.approx(6.0 / min(count, 16))
+    assert row.inference_seconds == pytest.approx(6.0 / min(together, 2))

@@ -137,6 +137,6 @@ def test_the_pressure_coefficient_is_that_of_isentropic_flow_where_it_stops() ->
 
 def test_a_picture_of_samples_has_a_row_of_curves() -> None:
     for columns, count in ((["sample 0", "sample 1"], 2), (["sample 0"], 1)):
-        figure = pictures._panels([flow(look=Look("M")), flow()], columns, "two")
+        figure = pictures._panels([flow(look=Look("M")), flow()], columns, "two", None)
         curves = [axes for axes in figure.axes if axes.lines]
         assert [axes.get_ylabel() for axes in curves] == ["c", ""][:count]

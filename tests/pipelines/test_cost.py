@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from operators.nn import encoder, fused, spectral
+from operators.nn import affine, fused, spectral
 from pipelines.declared.models import parse_model
 from pipelines.studies.cost import step_flops
 
@@ -20,7 +20,7 @@ def test_operations_written_out_are_those_of_the_formula(monkeypatch, attention,
         model(a, x).square().mean().backward()
 
     fast = step_flops(step)
-    for module in (encoder, fused):
+    for module in (affine, fused):
         monkeypatch.setattr(module, "on_processor", lambda u: False)
     # written out, the products with the one or two coordinates are left to sums
     assert fast == pytest.approx(step_flops(step), rel=0.02)

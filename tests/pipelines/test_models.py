@@ -209,20 +209,3 @@ def test_only_keys_of_the_model_in_hand_are_offered():
     with pytest.raises(SchemaError) as error:
         burgers.with_overrides({"problem.interfacs": 4, "refinemnt": 2})
     assert "coefficient" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("model", "later"),
-    [
-        ({"name": "galerkin-transformer"}, {"quadrature": True}),
-        ({"name": "fno"}, {"frame_channels": 1, "frame_padding": 6}),
-        ({"name": "ono", "queries": True}, {"query_time": True}),
-        ({"name": "ono"}, {"normalization": "batch"}),
-    ],
-)
-def test_arguments_that_came_later_are_written_where_they_are_set(model, later):
-    """Or what was trained before would be trained again."""
-    assert not later.keys() & parse_model(model).model_dump().keys()
-    changed = parse_model(model | later)
-    assert later.items() <= changed.model_dump().items()
-    assert parse_model(changed.model_dump()) == changed

@@ -126,13 +126,6 @@ def test_a_frame_at_rest_has_no_relative_error_and_breaks_no_mean(store: str) ->
         np.testing.assert_allclose(errors, 0.1, rtol=1e-5)
 
 
-def test_frames_that_are_left_out_are_said_in_the_task_alone_where_there_are_some() -> None:
-    task = declared().model_dump(mode="json")["task"]
-    assert task == {"kind": "time", "skip": 1, "parameters": False}
-    plain = declared().with_overrides({"task.skip": 0}).model_dump(mode="json")["task"]
-    assert "skip" not in plain
-
-
 @pytest.mark.parametrize("changes", [{"task.skip": 3}, {"task.kind": "map"}])
 @pytest.mark.parametrize("scaling", ["scalar", "pointwise"])
 def test_a_channel_of_one_value_is_refused_in_one_line(

@@ -26,6 +26,9 @@ class Samples:
     def to(self, device):
         return self
 
+    def rows(self, rows):
+        return Samples(self.a[rows], self.u[rows], self.samples[rows])
+
 
 class Clocks:
     """The clocks of a host that hands work to a device and goes on: 1 ms of the processor to hand

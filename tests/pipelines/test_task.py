@@ -115,9 +115,8 @@ def test_a_task_is_trained_resumed_and_evaluated_by_step(
     assert list(again.errors) == score["errors"]
 
 
-def test_experiments_without_a_task_are_those_of_before(trajectories: str) -> None:
+def test_an_experiment_is_parsed_from_its_record(trajectories: str) -> None:
     plain = Experiment.on_store(trajectories, "galerkin-transformer")
-    assert "task" not in plain.model_dump(mode="json")
     assert Experiment.parse(plain.model_dump(mode="json"), "again") == plain
     assert declared(trajectories, "time") != plain
 

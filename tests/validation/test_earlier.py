@@ -32,8 +32,8 @@ from tests.validation.earlier import (
 SLOW = pytest.mark.slow
 COMMIT = "e641554"
 THEN = json.loads((DATA / f"{COMMIT}.json").read_text("utf-8"))
-# What its successor changed: gradients of weights are one product, whose sums have another order,
-# and the error of p in a pipe leaves out two corners.
+# What its successor changed: gradients of weights are one product, whose sums have another order;
+# the error of p in a pipe leaves out two corners; airfoils have algorithm 3, another far field.
 LATER = json.loads((DATA / "f51bfbc.json").read_text("utf-8"))
 CURVES = ("loss", "score", "lr")
 OTHERS = {"airfoil-quick", "darcy-fem"}  # one takes half a minute, one needs dolfinx
@@ -102,6 +102,8 @@ def test_every_recipe_of_then_is_compared():
 
 def test_little_was_changed_later():
     for name, arrays in LATER["arrays"].items():
+        if name == "recipes/airfoil-quick.zarr":
+            continue
         for array, changed in arrays.items():
             then = THEN["arrays"][name][array]
             if array in CURVES:
