@@ -36,10 +36,7 @@ def begin(folder: Path) -> None:
 
 def note(path: Path, data: bytes) -> Path | None:
     """Note a file that is about to be written, where its folder is claimed; the claimed folder.
-
-    Raises:
-        PermissionError: Where another file has its name, or a folder on the way is a link.
-    """
+    Raises PermissionError where another file has its name, or a folder on the way is a link."""
     path = Path(os.path.abspath(path))
     root = _above(path)
     if root is None:

@@ -115,11 +115,8 @@ class Recipe(Strict):
         """This recipe with other values at dotted keys, such as {"problem.viscosity": 0.01}.
 
         The last part of a key is enough where it is unambiguous. With another number of samples
-        validation and test keep their shares, and training has all other samples; unless splits
-        are overridden too.
-
-        Raises:
-            SchemaError: On an unknown or ambiguous key, or an impossible value.
+        validation and test keep their shares, and training has all other samples; unless splits are
+        overridden too. Raises SchemaError on an unknown or ambiguous key, or an impossible value.
         """
         changes = {self.own_key(key, overrides): value for key, value in overrides.items()}
         samples = changes.get("samples")
@@ -154,12 +151,8 @@ def default_store(recipe: Recipe) -> str:
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """A recipe by its name, or from a TOML file.
-
-    Raises:
-        SchemaError: On an unknown name (naming the near ones), a file that cannot be read, and
-            on unknown keys or impossible values.
-    """
+    """A recipe by its name, or from a TOML file. Raises SchemaError on an unknown name (naming the
+    near ones), a file that cannot be read, and on unknown keys or impossible values."""
     path = Path(name)
     if path.suffix != ".toml":
         path = recipe_folder() / f"{name}.toml"

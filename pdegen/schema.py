@@ -76,11 +76,8 @@ class Strict(BaseModel):
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], where: str) -> Self:
-        """Build from a dictionary; `where` names it in errors.
-
-        Raises:
-            SchemaError: On the first unknown key or impossible value.
-        """
+        """Build from a dictionary; `where` names it in errors. Raises SchemaError on the first
+        unknown key or impossible value."""
         try:
             return cls.model_validate(content)
         except ValidationError as error:
@@ -88,11 +85,8 @@ class Strict(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a TOML file.
-
-        Raises:
-            SchemaError: If it cannot be read, is not TOML, or declares what cannot be.
-        """
+        """Read a TOML file. Raises SchemaError if it cannot be read, is not TOML, or declares what
+        cannot be."""
         return cls.parse(read_toml(path), str(path))
 
     @classmethod
@@ -173,11 +167,8 @@ class Strict(BaseModel):
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file.
-
-    Raises:
-        SchemaError: If it cannot be read, is not TOML, or has more than a declaration can need.
-    """
+    """The content of a TOML file. Raises SchemaError if it cannot be read, is not TOML, or has more
+    than a declaration can need."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):  # to read a pipe is to wait for a writer

@@ -34,11 +34,8 @@ class LimitError(TomlError):
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The content of a text.
-
-    Raises:
-        TomlError: If it is not TOML, or (LimitError) exceeds the limits above.
-    """
+    """The content of a text. Raises TomlError if it is not TOML, or (LimitError) exceeds the limits
+    above."""
     _check(text)
     try:
         return tomllib.loads(text)

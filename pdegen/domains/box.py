@@ -17,9 +17,6 @@ from pdegen.domains.grids import CellGrid, Grid, NodalGrid, PeriodicGrid
 class Box(Domain):
     """A product of one-dimensional grids, which may be of several kinds and lengths.
 
-    Args:
-        grids: Along each axis.
-
     Raises:
         ValueError: If there are none, or more than three.
 
@@ -27,7 +24,7 @@ class Box(Domain):
     (32, 16, 2)
     """
 
-    grids: tuple[Grid, ...]
+    grids: tuple[Grid, ...]  # along each axis
 
     kind = "box"
 

@@ -41,11 +41,8 @@ class Domain(ABC):
     @property
     @abstractmethod
     def points(self) -> Float[np.ndarray, "*shape dim"]:
-        """Positions of the points.
-
-        Raises:
-            DomainError: If they differ from sample to sample: `at` has a sample's.
-        """
+        """Positions of the points. Raises DomainError if they differ from sample to sample: `at`
+        has a sample's."""
 
     def at(self, positions: Float[np.ndarray, "*shape dim"]) -> Domain:
         """The domain of one sample, whose points have these positions."""

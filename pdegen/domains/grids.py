@@ -19,18 +19,13 @@ class DomainError(ValueError):
 class Grid:
     """Equally spaced points of an interval.
 
-    Args:
-        n: Number of points.
-        length: Of the interval.
-        start: Its lower end.
-
     Raises:
         ValueError: If there are too few points, or the interval has no length.
     """
 
-    n: int
-    length: float = 1.0
-    start: float = 0.0
+    n: int  # number of points
+    length: float = 1.0  # of the interval
+    start: float = 0.0  # its lower end
 
     kind: ClassVar[str]
     least: ClassVar[int] = 1  # points
@@ -87,11 +82,8 @@ class Grid:
 
     @classmethod
     def through(cls, x: Float[np.ndarray, " n"]) -> Grid:
-        """The grid that has these points.
-
-        Raises:
-            DomainError: If they are not equally spaced, up to rounding to float32.
-        """
+        """The grid that has these points. Raises DomainError if they are not equally spaced, up to
+        rounding to float32."""
         n = len(x)
         probe = cls(n)
         if n == 1:
@@ -117,11 +109,8 @@ class PeriodicGrid(Grid):
     kind = "periodic"
 
     def stride_to(self, coarse: PeriodicGrid) -> int:
-        """The stride s with coarse.x = x[::s].
-
-        Raises:
-            ValueError: If the coarse points are not among the fine ones.
-        """
+        """The stride s with coarse.x = x[::s]. Raises ValueError if the coarse points are not among
+        the fine ones."""
         if self.n % coarse.n:
             raise ValueError(f"a grid of {coarse.n} points is not a part of one of {self.n}")
         return self.n // coarse.n

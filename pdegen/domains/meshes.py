@@ -16,16 +16,11 @@ from pdegen.domains.grids import DomainError
 
 @dataclass(frozen=True, eq=False)
 class _Positioned(Domain):
-    """A domain whose points have positions, of its own or of each sample.
+    """A domain whose points have positions, of its own or of each sample."""
 
-    Args:
-        size: Points along each axis.
-        space: Dimension of space.
-        positions: Shape (*size, space); None where each sample has its own.
-    """
-
-    size: tuple[int, ...]
-    space: int
+    size: tuple[int, ...]  # points along each axis
+    space: int  # dimension of space
+    # shape (*size, space); None where each sample has its own
     positions: Float[np.ndarray, "*shape dim"] | None = None
 
     def __post_init__(self) -> None:
@@ -66,16 +61,13 @@ class _Positioned(Domain):
 class Curvilinear(_Positioned):
     """A structured mesh with the positions x[i, j] of its nodes.
 
-    Args:
-        closed: For each axis, whether its last node is next to its first one.
-
     >>> from pdegen.domains import Box
     >>> square = Curvilinear.of(Box.nodal(3, 5).points)
     >>> float(square.weights.sum())
     1.0
     """
 
-    closed: tuple[bool, ...] = ()
+    closed: tuple[bool, ...] = ()  # for each axis, whether its last node is next to its first one
 
     kind = "curvilinear"
 
@@ -157,16 +149,14 @@ class Curvilinear(_Positioned):
 class Cloud(_Positioned):
     """Points without an order, with cells where there are any.
 
-    Args:
-        cells: Numbers of the corners of each cell, in order around it; -1 fills up cells with fewer
-            corners. None where there are no cells.
-        edge: Which points lie on the boundary; None where nobody knows: then no point does.
-
     >>> float(Cloud.of(np.array([[0.0, 0], [1, 0], [0, 1]]), np.array([[0, 1, 2]])).weights.sum())
     0.5
     """
 
+    # numbers of the corners of each cell, in order around it; -1 fills up cells with fewer corners.
+    # None where there are no cells
     cells: Int[np.ndarray, "cells corners"] | None = None
+    # which points lie on the boundary; None where nobody knows: then no point does
     edge: Bool[np.ndarray, " *shape"] | None = None
 
     kind = "cloud"

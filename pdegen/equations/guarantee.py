@@ -24,7 +24,4 @@ class Guarantee(ABC):
     @abstractmethod
     def bounds(self, inputs: Mapping[str, np.ndarray], p: np.ndarray) -> dict[str, np.ndarray]:
         """Bounds of the error of each prediction, shape (batch,), by the names of `sentences`.
-
-        Raises:
-            SolveError: If there is none for a sample, such as where a value is not finite.
-        """
+        Raises SolveError if there is none for a sample, such as where a value is not finite."""

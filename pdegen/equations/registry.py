@@ -69,11 +69,8 @@ def equation(problem: _P) -> _P:
 
 
 def word_of(problem: type[Problem]) -> str:
-    """How recipes name a problem.
-
-    Raises:
-        SchemaError: If its field `equation` does not take exactly one word.
-    """
+    """How recipes name a problem. Raises SchemaError if its field `equation` does not take exactly
+    one word."""
     field = problem.model_fields.get("equation")
     words = get_args(field.annotation) if field is not None else ()
     if len(words) != 1 or not isinstance(words[0], str):
@@ -90,11 +87,8 @@ def names() -> list[str]:
 
 
 def find(word: str) -> type[Problem] | None:
-    """The problem of a word; None where there is none.
-
-    Raises:
-        SchemaError: If an installed package says that it has it, and has not.
-    """
+    """The problem of a word; None where there is none. Raises SchemaError if an installed package
+    says that it has it, and has not."""
     if word not in _registered and _is_shipped(word):
         import_module(_room(word))
     elif word not in _registered:
@@ -149,11 +143,8 @@ class RegisteredProblem:
 
 
 def parsed(content: object) -> Problem:
-    """The problem that a table declares, by its key `equation`.
-
-    Raises:
-        ValidationError: If it names no equation, or declares what cannot be.
-    """
+    """The problem that a table declares, by its key `equation`. Raises ValidationError if it names
+    no equation, or declares what cannot be."""
     if not isinstance(content, Mapping):
         if type(content) in _registered.values():
             return cast(Problem, content)
@@ -191,15 +182,10 @@ def _refused(*errors: InitErrorDetails) -> ValidationError:
 
 @dataclass(frozen=True)
 class EquationFile:
-    """A file with equations.
+    """A file with equations."""
 
-    Args:
-        path: Where it lay.
-        code: Its bytes.
-    """
-
-    path: str
-    code: bytes
+    path: str  # where it lay
+    code: bytes  # its bytes
 
     @cached_property
     def digest(self) -> str:
@@ -221,11 +207,8 @@ class EquationFile:
         return any(problem.__module__ == self.module for problem in _registered.values())
 
     def run(self) -> ModuleType:
-        """The module, whose equations are registered; run once in each process.
-
-        Raises:
-            SchemaError: If the code raises an error.
-        """
+        """The module, whose equations are registered; run once in each process. Raises SchemaError
+        if the code raises an error."""
         with _lock:
             if self.module in _sources:
                 return sys.modules[self.module]
@@ -248,12 +231,9 @@ class EquationFile:
 
 
 def load_file(path: str) -> None:
-    """Run a Python file that registers equations. Only a user's own word may lead here.
-
-    Raises:
-        SchemaError: If it cannot be read or raises an error, registers no equation, or one whose
-            name is taken.
-    """
+    """Run a Python file that registers equations. Only a user's own word may lead here. Raises
+    SchemaError if it cannot be read or raises an error, registers no equation, or one whose name is
+    taken."""
     try:
         with open(path, "rb") as file:
             code = file.read(_MOST_BYTES + 1)

@@ -23,20 +23,14 @@ _KNOWN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 @dataclass(frozen=True)
 class ArchiveEntry:
-    """A sound entry of an archive.
+    """A sound entry of an archive."""
 
-    Args:
-        name: Name in the archive.
-        start, stop: First byte in the file, and one past the last.
-        bytes: Its size, unpacked.
-        compressed: Whether it must be unpacked.
-    """
-
-    name: str
+    name: str  # name in the archive
+    # start, stop: first byte in the file, and one past the last
     start: int
     stop: int
-    bytes: int
-    compressed: bool
+    bytes: int  # its size, unpacked
+    compressed: bool  # whether it must be unpacked
 
 
 def entries(path: Path) -> list[ArchiveEntry]:

@@ -33,41 +33,29 @@ class ForeignError(ValueError):
 
 @dataclass(frozen=True)
 class Place:
-    """Numbers that lie in a file one after the other.
+    """Numbers that lie in a file one after the other."""
 
-    Args:
-        file: The file; that of the array, or one that the array was unpacked to.
-        offset: The first byte.
-        order: "C", the last axis is the fastest; or "F", the first one.
-        stored: Type of the numbers, in the byte order of the file.
-    """
-
-    file: Path
-    offset: int
-    order: Literal["C", "F"]
-    stored: np.dtype
+    file: Path  # the file; that of the array, or one that the array was unpacked to
+    offset: int  # the first byte
+    order: Literal["C", "F"]  # "C", the last axis is the fastest; or "F", the first one
+    stored: np.dtype  # type of the numbers, in the byte order of the file
 
 
 @dataclass(frozen=True)
 class Array:
     """An array of a file; no value of it is in memory before it is read.
 
-    Args:
-        path: The file.
-        name: Name in the file.
-        shape, dtype: As in the file; the dtype in the byte order of this machine.
-        place: Where the numbers lie; None before they are unpacked.
-
     Raises:
         ForeignError: If the name could be taken for a path, the numbers are of another kind than
             bool, integer and float, or the file is shorter than the array.
     """
 
-    path: Path
-    name: str
+    path: Path  # the file
+    name: str  # name in the file
+    # shape, dtype: as in the file; the dtype in the byte order of this machine
     shape: tuple[int, ...]
     dtype: np.dtype
-    place: Place | None = None
+    place: Place | None = None  # where the numbers lie; None before they are unpacked
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -109,11 +97,7 @@ class Array:
         return values[index].astype(self.dtype)
 
     def values(self) -> np.ndarray:
-        """All values of a small array, such as a coordinate.
-
-        Raises:
-            ForeignError: If it is large.
-        """
+        """All values of a small array, such as a coordinate. Raises ForeignError if it is large."""
         if self.bytes > SMALL_BYTES or self.place is None:
             raise ForeignError(
                 f"{self.where} has {self.bytes:,} bytes: a coordinate has at most {SMALL_BYTES:,}"
@@ -126,28 +110,18 @@ class Array:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds.
+    """What a file holds."""
 
-    Args:
-        path: The file, or the folder of several.
-        format: Its format, for people.
-        arrays: Arrays of numbers by name.
-        unreadable: What else it holds by name, and why it is no array of numbers.
-        attributes: Texts and numbers that it says of itself, by "group@attribute".
-    """
-
-    path: Path
-    format: str
-    arrays: Mapping[str, Array]
+    path: Path  # the file, or the folder of several
+    format: str  # its format, for people
+    arrays: Mapping[str, Array]  # arrays of numbers by name
+    # what else it holds by name, and why it is no array of numbers
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    # texts and numbers that it says of itself, by "group@attribute"
     attributes: Mapping[str, str | float] = field(default_factory=dict)
 
     def array(self, name: str) -> Array:
-        """An array by name.
-
-        Raises:
-            ForeignError: If there is none; it lists what there is.
-        """
+        """An array by name. Raises ForeignError if there is none; it lists what there is."""
         if name in self.unreadable:
             raise ForeignError(f"{self.path.name}: {name} {self.unreadable[name]}")
         if name not in self.arrays:

@@ -19,9 +19,7 @@ def declared(files: Sequence[Contents], declaration: Declaration) -> Plan:
     Axes are samples first (or last, by `declaration.samples`), then space; a target with one axis
     more than the input has times, whose place follows from the shapes or is `declaration.times`.
     Others, and channels, are named by `declaration.input_axes` and `declaration.target_axes`.
-
-    Raises:
-        ForeignError: If something is not given (it lists what the file holds), or does not fit.
+    Raises ForeignError if something is not given (it lists what the file holds), or does not fit.
     """
     needed = {
         "--input": (declaration.input, "name of an array"),

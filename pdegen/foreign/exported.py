@@ -77,12 +77,7 @@ class Exported(Strict):
 
 
 def description(store: Store, digests: Mapping[str, str]) -> Exported:
-    """What is written beside the arrays of a store.
-
-    Args:
-        store: What was exported.
-        digests: SHA-256 of each array.
-    """
+    """What is written beside the arrays of a store."""
     return Exported(
         format="pdegen export 2",
         arrays={
@@ -106,11 +101,8 @@ def encoded(exported: Exported) -> np.ndarray:
 
 
 def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
-    """The arrays of a folder of .npy files that was exported, and the files.
-
-    Raises:
-        ForeignError: If it is none, or not sound.
-    """
+    """The arrays of a folder of .npy files that was exported, and the files. Raises ForeignError if
+    it is none, or not sound."""
     try:
         text = _bounded(folder / FILE)
     except FileNotFoundError:
@@ -138,11 +130,8 @@ def _bounded(path: Path) -> bytes:
 
 
 def exported(files: Sequence[Contents]) -> Plan | None:
-    """The store that a file was exported from; None where it was not exported.
-
-    Raises:
-        ForeignError: If it was, and is damaged; or there are several.
-    """
+    """The store that a file was exported from; None where it was not exported. Raises ForeignError
+    if it was, and is damaged; or there are several."""
     ours = [one for one in files if is_export(one)]
     if not ours:
         return None

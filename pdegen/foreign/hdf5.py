@@ -50,11 +50,8 @@ _Node = h5py.Group | h5py.Dataset
 
 
 def read(request: Request) -> Contents:
-    """The datasets of a file, by their path in it.
-
-    Raises:
-        Exception: If it is damaged, refers to other files, or claims more than it can hold.
-    """
+    """The datasets of a file, by their path in it. Raises Exception if it is damaged, refers to
+    other files, or claims more than it can hold."""
     path = request.file
     with path.open("rb") as head:
         matlab = head.read(10) == b"MATLAB 7.3"

@@ -26,14 +26,10 @@ _SIZES = {10**k: text for k, text in zip(range(3, 8), (
 
 @dataclass(frozen=True)
 class Told:
-    """What is said of a recipe beside what the store says.
+    """What is said of a recipe beside what the store says."""
 
-    Args:
-        recipe: As TOML; empty where there is none.
-        meanings: Of the keys of its problem.
-    """
-
-    recipe: str = ""
+    recipe: str = ""  # as TOML; empty where there is none
+    # of the keys of its problem
     meanings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -41,12 +37,6 @@ def card(store: Description, shared: bool, counts: Mapping[str, int], told: Told
     """README.md: the header, and the card of the store with how to load the folder.
 
     Types and shapes of the columns are in the Parquet files.
-
-    Args:
-        store: What the store says of itself.
-        shared: Whether there is a table of what all samples share.
-        counts: Rows of each split.
-        told: Of the recipe.
     """
     header = yaml(_header(store.said, shared, counts))
     body = cards.card(store, [*_use(store), *_told(told)])

@@ -26,17 +26,11 @@ _MOST_DIMS = 5  # of an array in a row: Array5D is the largest
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: an array in each row.
+    """A column of a table: an array in each row."""
 
-    Args:
-        name: Of the array in the store.
-        shape: In a row; empty for a number.
-        dtype: Of the numbers.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
+    name: str  # of the array in the store
+    shape: tuple[int, ...]  # in a row; empty for a number
+    dtype: np.dtype  # of the numbers
 
     @property
     def bytes(self) -> int:
@@ -95,12 +89,6 @@ def huggingface_folder(
     Samples that could not be computed, and those in no split, are left out, and so is a split that
     has no other: `datasets` refuses a folder that names one without a file. One row group at a time
     is in memory, whatever the size of the store.
-
-    Args:
-        store: Sealed.
-        folder: Where to; it is made.
-        told: What the card says of the recipe.
-        progress: Called after each row group.
     """
     (folder / "data").mkdir(parents=True)
     variables = [store.arrays[name] for name in store.variables]

@@ -121,17 +121,11 @@ def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) 
 
 @dataclass(frozen=True)
 class ImportJob(Job):
-    """The store of files.
+    """The store of files."""
 
-    Args:
-        plan: What is taken of which arrays.
-        sources: The files.
-        summary: The attribute `imported`.
-    """
-
-    plan: Plan
-    sources: tuple[ImportedFile, ...]
-    summary: dict[str, Any]
+    plan: Plan  # what is taken of which arrays
+    sources: tuple[ImportedFile, ...]  # the files
+    summary: dict[str, Any]  # the attribute `imported`
 
     @property
     def shard(self) -> int:

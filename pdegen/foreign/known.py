@@ -320,11 +320,8 @@ _KNOWN = (*_FNO, *_PDEBENCH, *_NEURALOP, *_COST_ACCURACY, *MESHES)
 
 
 def known(files: Sequence[Contents], declaration: Declaration) -> Plan | None:
-    """The plan of files that are known; None where they are not.
-
-    Raises:
-        ForeignError: If they are known and do not fit together, or are not as published.
-    """
+    """The plan of files that are known; None where they are not. Raises ForeignError if they are
+    known and do not fit together, or are not as published."""
     by_hand = Declaration(grid=declaration.grid, splits=declaration.splits) != declaration
     recognisers = [] if by_hand else [one.of for one in _KNOWN]
     for recognise in (*recognisers, lambda file: well.trajectories(file, declaration)):

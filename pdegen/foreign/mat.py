@@ -39,11 +39,8 @@ _CLASSES = {
 
 
 def read(request: Request) -> Contents:
-    """The variables of a file, in MATLAB's order of axes.
-
-    Raises:
-        Exception: If it is damaged or cut off, or claims more than it can hold.
-    """
+    """The variables of a file, in MATLAB's order of axes. Raises Exception if it is damaged or cut
+    off, or claims more than it can hold."""
     path = request.file
     with path.open("rb") as file:
         ours = WRITTEN.encode() in file.read(_HEADER)

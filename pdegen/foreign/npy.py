@@ -20,11 +20,8 @@ _DAMAGED = (
 
 
 def npy(path: Path) -> Contents:
-    """The array of a file, under the file's name without its suffix.
-
-    Raises:
-        ForeignError: If it is damaged, holds Python objects, or is shorter than it claims.
-    """
+    """The array of a file, under the file's name without its suffix. Raises ForeignError if it is
+    damaged, holds Python objects, or is shorter than it claims."""
     with path.open("rb") as file:
         head = file.read(12)
     try:

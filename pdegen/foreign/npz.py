@@ -21,10 +21,7 @@ _HEADER_BYTES = 10_000
 
 def read(request: Request) -> Contents:
     """The arrays of a file by the names of its entries; in place where they are not compressed.
-
-    Raises:
-        Exception: If it is damaged, or an entry is no .npy file.
-    """
+    Raises Exception if it is damaged, or an entry is no .npy file."""
     path = request.file
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}

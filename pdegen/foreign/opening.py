@@ -17,27 +17,18 @@ _LOCAL_HEADER = 30  # bytes of an entry of a ZIP archive before its name
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """A file that was imported.
+    """A file that was imported."""
 
-    Args:
-        path: Where it is.
-        bytes, sha256: Its size and digest.
-        modified: Its time in nanoseconds: whether it has changed since.
-    """
-
-    path: Path
+    path: Path  # where it is
+    # bytes, sha256: its size and digest
     bytes: int
     sha256: str
-    modified: int
+    modified: int  # its time in nanoseconds: whether it has changed since
 
     @classmethod
     def of(cls, path: Path) -> ImportedFile:
-        """Reads the whole file once.
-
-        Raises:
-            ForeignError: If it is no file.
-            OSError: If it cannot be read.
-        """
+        """Reads the whole file once. Raises ForeignError if it is no file, and OSError if it cannot
+        be read."""
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise ForeignError(f"{path} is no file")
@@ -53,16 +44,8 @@ class ImportedFile:
 
 
 def opened(path: Path, folder: Path) -> Contents:
-    """What a file holds.
-
-    Args:
-        path: The file.
-        folder: Where small arrays are unpacked to that do not lie in the file as they are.
-
-    Raises:
-        ForeignError: If it is of no known format, or not sound.
-        OSError: If it cannot be read.
-    """
+    """What a file holds; small arrays that do not lie in it as they are go to a folder. Raises
+    ForeignError if it is of no known format, or not sound, and OSError if it cannot be read."""
     if not path.is_file():
         raise ForeignError(f"{path} is no file" if path.exists() else f"{path}: no such file")
     reader = _reader(path)
@@ -70,12 +53,8 @@ def opened(path: Path, folder: Path) -> Contents:
 
 
 def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
-    """Arrays of any files, each where it can be read in slices.
-
-    Raises:
-        ForeignError: If a file is damaged, or unpacks to more than it says.
-        OSError: If the folder has no room.
-    """
+    """Arrays of any files, each where it can be read in slices. Raises ForeignError if a file is
+    damaged, or unpacks to more than it says, and OSError if the folder has no room."""
     ready: dict[Array, Array] = {}
     arrays = list(dict.fromkeys(arrays))
     for path in dict.fromkeys(array.path for array in arrays):
@@ -113,10 +92,7 @@ def _reader(path: Path) -> str:
 
 def merged(contents: list[Contents]) -> list[Contents]:
     """Files that are parts of one dataset: .npy files hold an array each, all others are whole.
-
-    Raises:
-        ForeignError: If two arrays have one name.
-    """
+    Raises ForeignError if two arrays have one name."""
     single = [one for one in contents if one.format == "NumPy"]
     if not single:
         return contents

@@ -32,29 +32,24 @@ _KEPT = {
 class View:
     """An array with its axes named.
 
-    Args:
-        array: The array.
-        axes: Names of its axes: "sample", "time", "channel", "x", "y", "z", or others; "" of one
-            with a single point.
-        frames: First and one past the last point of the axis time; all by default. An axis time
-            with a single frame is left out.
-        part: Which point of the axis "part" is taken; that axis is left out.
-        channels: First and one past the last point of the axis channel; all by default.
-        backwards: Axes that are read from their ends.
-        along: Axes that the array has not, and their points: its values are the same in all.
-        number: What is made of the values of samples, one number of each; by default they are kept.
-
     Raises:
         ForeignError: If the array has other axes.
     """
 
-    array: Array
+    array: Array  # the array
+    # names of its axes: "sample", "time", "channel", "x", "y", "z", or others; "" of one with a
+    # single point
     axes: tuple[str, ...]
+    # first and one past the last point of the axis time; all by default. An axis time with a single
+    # frame is left out
     frames: tuple[int, int] | None = None
-    part: int | None = None
+    part: int | None = None  # which point of the axis "part" is taken; that axis is left out
+    # first and one past the last point of the axis channel; all by default
     channels: tuple[int, int] | None = None
-    backwards: tuple[str, ...] = ()
+    backwards: tuple[str, ...] = ()  # axes that are read from their ends
+    # axes that the array has not, and their points: its values are the same in all
     along: tuple[tuple[str, int], ...] = ()
+    # what is made of the values of samples, one number of each; by default they are kept
     number: Callable[[np.ndarray], np.ndarray] | None = None
 
     def __post_init__(self) -> None:
@@ -134,22 +129,15 @@ def _place(axis: str) -> int:
 class Field:
     """A variable of a store: the same array of several files, one after the other.
 
-    Args:
-        name: Name in the store.
-        views: One of each file.
-        attributes: long_name, units, role and parameters.
-        dtype: Type in the store; by default a float that holds the numbers.
-        sha256: Digest of all values, where the file has it.
-
     Raises:
         ForeignError: If the files do not fit together.
     """
 
-    name: str
-    views: tuple[View, ...]
-    attributes: Mapping[str, Any]
-    dtype: str = ""
-    sha256: str = ""
+    name: str  # name in the store
+    views: tuple[View, ...]  # one of each file
+    attributes: Mapping[str, Any]  # long_name, units, role and parameters
+    dtype: str = ""  # type in the store; by default a float that holds the numbers
+    sha256: str = ""  # digest of all values, where the file has it
 
     def __post_init__(self) -> None:
         first = self.views[0]

@@ -27,11 +27,8 @@ _WHY = re.compile(r"(?:WeightsUnpickler error: |Trying to load )(\S.*?)(?: Pleas
 
 
 def read(request: Request) -> Contents:
-    """The tensors of a file, in their places.
-
-    Raises:
-        Exception: If it is damaged, holds anything but a dictionary of tensors, or would execute.
-    """
+    """The tensors of a file, in their places. Raises Exception if it is damaged, holds anything but
+    a dictionary of tensors, or would execute."""
     path = request.file
     found, order = _entries(path)
     try:

@@ -113,16 +113,8 @@ class Published:
 
 
 def plan(found: Sequence[Published], files: Sequence[Contents], declaration: Declaration) -> Plan:
-    """The store of files of one kind, their samples one after the other.
-
-    Args:
-        found: What is known of each file.
-        files: The files.
-        declaration: `grid` and `splits` go before what is known.
-
-    Raises:
-        ForeignError: If the files do not fit together, or are not as published.
-    """
+    """The store of files of one kind, their samples one after the other. Raises ForeignError if the
+    files do not fit together, or are not as published."""
     known = found[0]
     for one, contents in zip(found, files, strict=True):
         alike = one.points.keys() == known.points.keys() and np.array_equal(one.times, known.times)

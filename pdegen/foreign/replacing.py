@@ -35,11 +35,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     It is in the hidden folder .NAME.partial beside `path`, which is locked meanwhile and removed at
     the end. The lock ends with the process: what a killed one has left, the next one removes. What
-    has its name survives the loss of power.
-
-    Raises:
-        ForeignError: If another process writes to `path`.
-        OSError: If the place cannot be written.
+    has its name survives the loss of power. Raises ForeignError if another process writes to
+    `path`, and OSError if the place cannot be written.
     """
     path = Path(os.path.abspath(path))
     folder = path.with_name(f".{path.name}.partial")

@@ -40,22 +40,14 @@ _START = "import sys; sys.path[:] = sys.argv[1:]; import pdegen.foreign.sandbox 
 
 @dataclass(frozen=True)
 class Request:
-    """What a reader is asked for, and its limits.
+    """What a reader is asked for, and its limits."""
 
-    Args:
-        path: The file.
-        folder: Where arrays are unpacked to.
-        reader: "hdf5", "mat", "npz" or "pt": the module whose `read` is called.
-        names: Arrays to unpack; none to list all, and unpack the small ones.
-        small: Bytes of a small array.
-        seconds, memory, written: At most so many of the processor, and bytes.
-    """
-
-    path: str
-    folder: str
-    reader: str
-    names: Collection[str] = ()
-    small: int = 0
+    path: str  # the file
+    folder: str  # where arrays are unpacked to
+    reader: str  # "hdf5", "mat", "npz" or "pt": the module whose `read` is called
+    names: Collection[str] = ()  # arrays to unpack; none to list all, and unpack the small ones
+    small: int = 0  # bytes of a small array
+    # seconds, memory, written: at most so many of the processor, and bytes
     seconds: int = 0
     memory: int = 0
     written: int = 0
@@ -82,22 +74,15 @@ class Request:
 
 
 def opened(path: Path, reader: str, folder: Path) -> Contents:
-    """What a file holds: its large arrays may have no place yet.
-
-    Raises:
-        ForeignError: If the file is damaged or hostile.
-    """
+    """What a file holds: its large arrays may have no place yet. Raises ForeignError if the file is
+    damaged or hostile."""
     small = limits.SMALL_BYTES
     return _read(Request(str(path), str(folder), reader, small=small), 4 * small)
 
 
 def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array, Array]:
-    """Arrays of one file, each with a place.
-
-    Raises:
-        ForeignError: If the file is damaged or hostile.
-        OSError: If the folder has no room.
-    """
+    """Arrays of one file, each with a place. Raises ForeignError if the file is damaged or hostile,
+    and OSError if the folder has no room."""
     left = {array.name: array for array in arrays if array.place is None}
     if not left:
         return {array: array for array in arrays}

@@ -14,12 +14,9 @@ from pdegen.foreign.published import FileEntry, Published
 
 
 def trajectories(contents: Contents, declaration: Declaration) -> Published | None:
-    """One field: its first frame is the input, the others are the target.
-
-    Raises:
-        ForeignError: If there are several fields and `declaration.input` names none of them, or
-            the boundaries do not tell what the points are and `declaration.grid` neither.
-    """
+    """One field: its first frame is the input, the others are the target. Raises ForeignError if
+    there are several fields and `declaration.input` names none of them, or the boundaries do not
+    tell what the points are and `declaration.grid` neither."""
     fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
     if "dimensions/time" not in contents.arrays or not fields:
         return None

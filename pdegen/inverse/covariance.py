@@ -16,15 +16,10 @@ _FLOOR = 1e-6  # of the mean size of the data: float32, in which they are stored
 
 @dataclass(frozen=True)
 class Covariance:
-    """R = diag(σ²) + Σ_k v_k v_kᵀ.
+    """R = diag(σ²) + Σ_k v_k v_kᵀ."""
 
-    Args:
-        deviation: σ > 0, shape of the data.
-        directions: v_k.
-    """
-
-    deviation: Float[np.ndarray, " *data"]
-    directions: Float[np.ndarray, " k *data"]
+    deviation: Float[np.ndarray, " *data"]  # σ > 0, shape of the data
+    directions: Float[np.ndarray, " k *data"]  # v_k
 
     @cached_property
     def _whitened(self) -> Float[np.ndarray, "k points"]:
@@ -60,18 +55,14 @@ class ModelError:
     In place of the error that a coarse model makes at an unknown, its law over the prior is taken,
     as if the error were noise (the approximation error approach).
 
-    Args:
-        mean: Mean.
-        directions: Principal directions v_k, each as large as its deviation.
-        rest: Deviation at a point of what they leave.
-
     References: J. Kaipio and E. Somersalo, Statistical inverse problems: discretization, model
     reduction and inverse crimes, J. Comput. Appl. Math. 198 (2007).
     """
 
-    mean: Float[np.ndarray, " *data"]
+    mean: Float[np.ndarray, " *data"]  # mean
+    # principal directions v_k, each as large as its deviation
     directions: Float[np.ndarray, " k *data"]
-    rest: float
+    rest: float  # deviation at a point of what they leave
 
     @classmethod
     def of(cls, errors: Float[np.ndarray, " samples *data"]) -> ModelError:
@@ -84,12 +75,7 @@ class ModelError:
         return cls(mean, directions.reshape(kept, *mean.shape), rest)
 
     def with_noise(self, deviation: Float[np.ndarray, " *data"], size: float) -> Covariance:
-        """The covariance of data with independent noise of this deviation.
-
-        Args:
-            deviation: Of the noise; 0 where there is none.
-            size: Of the data: their rounding is a part of the noise.
-        """
+        """The covariance of data of this size with independent noise, 0 where there is none."""
         return Covariance(
             np.sqrt(deviation**2 + self.rest**2 + (_FLOOR * size) ** 2), self.directions
         )

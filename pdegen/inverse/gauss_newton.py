@@ -17,12 +17,6 @@ def newton_step(
     The residuals are kept orthogonal to each other, for the eigenvalues of H spread over many
     orders of magnitude.
 
-    Args:
-        hessian: H.
-        g: Right-hand side.
-        limit: Largest number of iterations.
-        rtol: Relative tolerance.
-
     References: G. Golub and C. Van Loan, Matrix Computations, 4th ed., sections 10.3 and 11.3.
 
     >>> newton_step(lambda v: np.array([1.0, 4.0, 9.0]) * v, np.ones(3), 3, 1e-12).round(6).tolist()

@@ -45,21 +45,13 @@ class SmoothMap(Protocol):
 
 @dataclass(frozen=True)
 class GaussianEstimate:
-    """The Gaussian approximation of a posterior at its largest density (Laplace's).
+    """The Gaussian approximation of a posterior at its largest density (Laplace's)."""
 
-    Args:
-        coefficients: ξ.
-        at: G there.
-        data: d.
-        deviation: σ.
-        solves: Solutions that were computed, those of tangent and adjoint equations included.
-    """
-
-    coefficients: Unknowns
-    at: LinearisedMap
-    data: Data
-    deviation: Data
-    solves: int
+    coefficients: Unknowns  # ξ
+    at: LinearisedMap  # G there
+    data: Data  # d
+    deviation: Data  # σ
+    solves: int  # solutions that were computed, those of tangent and adjoint equations included
 
     @property
     def misfit(self) -> float:
@@ -115,17 +107,8 @@ class GaussianInversion:
     rtol: float = 1e-4
 
     def __call__(self, data: Data, deviation: Data, start: Unknowns) -> GaussianEstimate:
-        """The estimate of one sample.
-
-        Args:
-            data: d.
-            deviation: σ > 0.
-            start: ξ to begin with.
-
-        Raises:
-            ValueError: On a deviation that is not positive.
-            SolveError: If G cannot be solved at the start.
-        """
+        """The estimate of one sample, from d, σ > 0 and ξ to begin with. Raises ValueError on a
+        deviation that is not positive, and SolveError if G cannot be solved at the start."""
         if not bool(np.all(deviation > 0)):
             raise ValueError("the deviation of the noise must be positive")
         size, least = float(np.sqrt(np.mean(data**2))), float(np.mean(deviation))
@@ -181,17 +164,13 @@ class CircleModes:
     `pdegen.sampling.gaussian.PeriodicGaussianField` for its deviations. Coefficients are
     ξ₁, ζ₁, ξ₂, ...
 
-    Args:
-        deviations: s_k.
-        grid: Points; K < n/2.
-
     >>> modes = CircleModes(np.array([1.0, 0.5]), PeriodicGrid(8))
     >>> modes.field_of(np.array([0.0, 1.0, 0.0, 0.0])).round(3).tolist()
     [0.0, 0.707, 1.0, 0.707, 0.0, -0.707, -1.0, -0.707]
     """
 
-    deviations: Float[np.ndarray, " K"]
-    grid: PeriodicGrid
+    deviations: Float[np.ndarray, " K"]  # s_k
+    grid: PeriodicGrid  # points; K < n/2
 
     def __post_init__(self) -> None:
         if 2 * len(self.deviations) >= self.grid.n or self.grid.length != 1:

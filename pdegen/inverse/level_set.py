@@ -24,19 +24,12 @@ _SHORTEST = 0.1  # step of the line search
 
 @dataclass(frozen=True)
 class ShapeEstimate:
-    """What a level-set method found.
+    """What a level-set method found."""
 
-    Args:
-        fraction: p of the upper phase, in each cell.
-        level_set: φ.
-        misfit: rᵀ R⁻¹ r/m for m data: near 1 if the noise is what was said.
-        solves: Systems of equations that it solved.
-    """
-
-    fraction: Field
-    level_set: Field
-    misfit: float
-    solves: int
+    fraction: Field  # p of the upper phase, in each cell
+    level_set: Field  # φ
+    misfit: float  # rᵀ R⁻¹ r/m for m data: near 1 if the noise is what was said
+    solves: int  # systems of equations that it solved
 
 
 @dataclass(frozen=True)
@@ -85,12 +78,7 @@ class LevelSet:
     def __call__(
         self, data: Float[np.ndarray, " *data"], deviation: Float[np.ndarray, " *data"]
     ) -> ShapeEstimate:
-        """The phases of one sample.
-
-        Args:
-            data: d, as `observation` gives them.
-            deviation: Of their noise; 0 where there is none.
-        """
+        """The phases of one sample; the deviation is 0 where there is no noise."""
         phi, solves = np.zeros((self.levels[0].prior.grid.n,) * 2), 0
         for level in self.levels[:-1]:
             motion = _Motion(level, self.smoothing, data, deviation)

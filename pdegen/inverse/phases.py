@@ -40,23 +40,15 @@ class Forward(Protocol):
 
 @dataclass(frozen=True)
 class Level:
-    """A model of the data on some cells.
+    """A model of the data on some cells."""
 
-    Args:
-        prior: The law of g, whose sign is the phase.
-        forward: From phases to u.
-        observation: From u to data.
-        error: What the model misses.
-        widths: Widths δ of the steps, in deviations of g.
-        more: Steps of the last width after them, until the data fit as well as their noise lets
-            them (the discrepancy principle).
-    """
-
-    prior: Prior
-    forward: Forward
-    observation: Observation
-    error: ModelError
-    widths: tuple[float, ...]
+    prior: Prior  # the law of g, whose sign is the phase
+    forward: Forward  # from phases to u
+    observation: Observation  # from u to data
+    error: ModelError  # what the model misses
+    widths: tuple[float, ...]  # widths δ of the steps, in deviations of g
+    # steps of the last width after them, until the data fit as well as their noise lets them (the
+    # discrepancy principle)
     more: int = 0
 
 
@@ -70,21 +62,13 @@ class Work:
 
 @dataclass(frozen=True)
 class PhaseEstimate:
-    """What data say of the phases.
+    """What data say of the phases."""
 
-    Args:
-        probability: Of the upper phase, in each cell.
-        coefficients: ξ.
-        width: δ of the last step.
-        misfit: rᵀ R⁻¹ r/m for m data: near 1 if the noise is what was said.
-        work: Solves that it took.
-    """
-
-    probability: Field
-    coefficients: Coefficients
-    width: float
-    misfit: float
-    work: Work
+    probability: Field  # of the upper phase, in each cell
+    coefficients: Coefficients  # ξ
+    width: float  # δ of the last step
+    misfit: float  # rᵀ R⁻¹ r/m for m data: near 1 if the noise is what was said
+    work: Work  # solves that it took
 
 
 @dataclass(frozen=True)
@@ -120,13 +104,7 @@ class PhaseInversion:
     def __call__(
         self, data: np.ndarray, deviation: np.ndarray, start: Coefficients | None = None
     ) -> PhaseEstimate:
-        """The estimate of one sample.
-
-        Args:
-            data: Noisy values, as `observation` gives them.
-            deviation: Of their noise; 0 where there is none.
-            start: Coefficients to begin with, on the last level alone; by default 0, on the first.
-        """
+        """The estimate of one sample; coefficients to begin with are those of the last level."""
         levels = self.levels if start is None else self.levels[-1:]
         xi, work = levels[0].prior.zero if start is None else start, Work()
         for level in levels[:-1]:

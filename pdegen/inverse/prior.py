@@ -18,17 +18,13 @@ Coefficients = Float[np.ndarray, "m m"]
 class Prior:
     """g = Φ(s ∘ ξ)Φᵀ on cells, ξ_pq ~ N(0, 1): the law of `field`, its lowest modes.
 
-    Args:
-        field: The law; s are the deviations of its modes.
-        grid: Cells on which g is wanted. Of the modes those are left that it resolves.
-
     >>> prior = Prior(SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=8), CellGrid(16))
     >>> prior.field_of(prior.zero).shape, prior.zero.shape
     ((16, 16), (8, 8))
     """
 
-    field: SquareGaussianField
-    grid: CellGrid
+    field: SquareGaussianField  # the law; s are the deviations of its modes
+    grid: CellGrid  # cells on which g is wanted. Of the modes those are left that it resolves
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "n m"]:

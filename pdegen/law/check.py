@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-# A sound store has a finding of the statistics with at most this probability.
+# a sound store has a finding of the statistics with at most this probability.
 SIGNIFICANCE = 1e-9
 
 LEAST_ERROR = 0.99 * 2.0**-52  # relative, at times > 0: what solvers count for rounding, or more
@@ -24,33 +24,23 @@ Quantity = Callable[[Values], tuple[Float[np.ndarray, " batch"], float | np.ndar
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a store that is not as its recipe declares.
+    """Something in a store that is not as its recipe declares."""
 
-    Args:
-        variable: Where it is.
-        what: What is observed and what is expected; for statistics with the p-value.
-        sample: The sample, the first of several; None where it is of the samples together.
-    """
-
-    variable: str
-    what: str
+    variable: str  # where it is
+    what: str  # what is observed and what is expected; for statistics with the p-value
+    # the sample, the first of several; None where it is of the samples together
     sample: int | None = None
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A number that follows from all samples, beside its law.
+    """A number that follows from all samples, beside its law."""
 
-    Args:
-        name: What it is.
-        observed, expected: Its value, and its mean under the law.
-        p: Probability under the law of a value at least as far off, or a bound of it.
-    """
-
-    name: str
+    name: str  # what it is
+    # observed, expected: its value, and its mean under the law
     observed: float
     expected: float
-    p: float
+    p: float  # probability under the law of a value at least as far off, or a bound of it
 
 
 class Check(ABC):
@@ -84,19 +74,12 @@ class Law:
     Every statistic has an exact distribution under the law, or a bound that holds for any number
     of samples, and is corrected for the number of them (Bonferroni): a finding has p < 1e-9 among
     all statistics of the store. Samples that were skipped count as missing at random.
-
-    Args:
-        checks: Its parts.
     """
 
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...]  # its parts
 
     def check(self, blocks: Iterable[tuple[Int[np.ndarray, " batch"], Values]]) -> list[Finding]:
-        """What does not follow the law, in all samples of the blocks.
-
-        Args:
-            blocks: The numbers of some samples, and for each variable their values.
-        """
+        """What does not follow the law, in all samples of the blocks (numbers, values by name)."""
         for numbers, values in blocks:
             largest = max((array[:1].size for array in values.values()), default=1)
             rows = max(1, _VALUES_AT_ONCE // max(1, largest))

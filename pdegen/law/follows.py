@@ -33,25 +33,15 @@ _SAMPLES = 2  # of which all frames are compared
 
 @dataclass(frozen=True)
 class Evolved:
-    """v' = L v + N(v), and frames of its solutions.
+    """v' = L v + N(v), and frames of its solutions."""
 
-    Args:
-        terms: L and N on a torus, for NumPy.
-        degree: Most factors of a product.
-        torus: The modes that the frames show.
-        components: Of v.
-        times: 0, and those of u.
-        tolerance: Largest error of u.
-        folded: Whether frames may show modes beyond those of the torus as others.
-    """
-
-    terms: Terms
-    degree: int
-    torus: Torus
-    components: int
-    times: Sequence[float]
-    tolerance: float
-    folded: bool
+    terms: Terms  # L and N on a torus, for NumPy
+    degree: int  # most factors of a product
+    torus: Torus  # the modes that the frames show
+    components: int  # of v
+    times: Sequence[float]  # 0, and those of u
+    tolerance: float  # largest error of u
+    folded: bool  # whether frames may show modes beyond those of the torus as others
 
     def checks(self) -> Iterator[Check]:
         """That u(t₁) follows from a in all samples, and each frame from the one before in a few;

@@ -25,16 +25,13 @@ class Modes:
 
     A grid that is coarser than the modes sees several of them as one; that one has the sum of
     their variances. No two modes of the grid share one of the field.
-
-    Args:
-        transform: From values (batch, *grid) to coefficients (batch, D).
-        variances: Of the coefficients, shape (D,).
-        bands: Sets of modes by their names, as masks of shape (D,): the lowest by themselves, those
-            of half an octave, and all up to 2, 4, 8, ..., which a wrong length changes most.
     """
 
+    # from values (batch, *grid) to coefficients (batch, D)
     transform: Callable[[np.ndarray], np.ndarray]
-    variances: Float[np.ndarray, " D"]
+    variances: Float[np.ndarray, " D"]  # of the coefficients, shape (D,)
+    # sets of modes by their names, as masks of shape (D,): the lowest by themselves, those of half
+    # an octave, and all up to 2, 4, 8, ..., which a wrong length changes most
     bands: Mapping[str, Bool[np.ndarray, " D"]]
 
 

@@ -23,13 +23,7 @@ from pdegen.version import __version__
 def layout(
     recipe: Recipe, device: str | None = None, software: Mapping[str, str] = MappingProxyType({})
 ) -> Layout:
-    """Variables, coordinates and attributes of the recipe's store.
-
-    Args:
-        recipe: What is made.
-        device: The device of PyTorch that solves.
-        software: Versions of what computes, from `Problem.software`.
-    """
+    """Variables, coordinates and attributes of the recipe's store, made by this software."""
     problem = recipe.problem
     source = source_of(type(problem))
     with one_thread():
@@ -58,13 +52,9 @@ def layout(
 
 
 def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
-    """The values of these samples for each variable of the layout.
-
-    Raises:
-        SampleError: If a sample cannot be solved or is not finite.
-        SchemaError: If an equation of a user raises another error, or gives other values than its
-            variables say.
-    """
+    """The values of these samples for each variable of the layout. Raises SampleError if a sample
+    cannot be solved or is not finite, and SchemaError if an equation of a user raises another
+    error, or gives other values than its variables say."""
     problem = recipe.problem
     path = file_of(type(problem))
     if path is None:
@@ -85,15 +75,8 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
 
 def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> None:
     """Solve the first sample of a user's equation, so that its mistakes are found early; the
-    equations of the project are tested.
-
-    Args:
-        recipe, device: What is to be solved, and on what.
-        failures: Whether samples may fail.
-
-    Raises:
-        SchemaError: If the code raises an error, or its values are not those of its variables.
-    """
+    equations of the project are tested. Raises SchemaError if the code raises an error, or its
+    values are not those of its variables."""
     problem = recipe.problem
     path = file_of(type(problem))
     if path is None:
@@ -154,9 +137,6 @@ def _numbers(samples: range) -> str:
 def provenance(software: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """The software that makes it; never when or where, so that two makings are the same bytes:
     commit, processor and scheduler of each run stand in `log/`.
-
-    Args:
-        software: Versions of what computes, beside NumPy.
     """
     return {
         "pdegen": __version__,

@@ -88,11 +88,8 @@ def add_noise(
 
 @dataclass(frozen=True)
 class NoiseJob(Job):
-    """A parent store with noise on one variable.
-
-    Raises:
-        StoreError: If the parent cannot be read, or has no field of this name.
-    """
+    """A parent store with noise on one variable. Raises StoreError if the parent cannot be read, or
+    has no field of this name."""
 
     parent: str
     variable: str
@@ -273,11 +270,7 @@ def _kept(parent: Store, variable: str, samples: range) -> np.ndarray:
 
 
 def _deviation(store: Store) -> np.ndarray:
-    """σ(x) as it was stored.
-
-    Raises:
-        StoreError: If it is damaged.
-    """
+    """σ(x) as it was stored. Raises StoreError if it is damaged."""
     damaged = f"{store.url}: the deviation is damaged: --resume makes it again"
     try:
         deviation = store.values("deviation")

@@ -35,40 +35,30 @@ _ATTEMPTS = 3  # at a shard whose solver process dies
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job is.
+    """Where a job is."""
 
-    Args:
-        done, total: Shards done in this run, and to do in it.
-        seconds: Since its start.
-        notes: What went wrong with the last shard and was mended, or was skipped.
-    """
-
+    # done, total: shards done in this run, and to do in it
     done: int
     total: int
-    seconds: float
+    seconds: float  # since its start
+    # what went wrong with the last shard and was mended, or was skipped
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a job is done; none of it changes the result.
+    """How a job is done; none of it changes the result."""
 
-    Args:
-        workers, scheduler: As of `pdegen.making.engines.pool`.
-        resume: Continue an unfinished store of the same job, and restore damaged objects.
-        overwrite: Remove a store that is there.
-        take_over: Take the lock of the store from another job, which has ended.
-        skip_failed: Leave out samples that cannot be computed, instead of stopping at the first.
-        progress: Called after each shard.
-    """
-
+    # workers, scheduler: as of `pdegen.making.engines.pool`
     workers: int | None = None
     scheduler: str = "threads"
+    # continue an unfinished store of the same job, and restore damaged objects
     resume: bool = False
-    overwrite: bool = False
-    take_over: bool = False
+    overwrite: bool = False  # remove a store that is there
+    take_over: bool = False  # take the lock of the store from another job, which has ended
+    # leave out samples that cannot be computed, instead of stopping at the first
     skip_failed: bool = False
-    progress: Callable[[Progress], None] = lambda progress: None
+    progress: Callable[[Progress], None] = lambda progress: None  # called after each shard
 
 
 def generate(recipe: Recipe, url: str, device: str | None = None, **options: Any) -> Store:
@@ -231,14 +221,7 @@ def _unsound(
     store: Store, job: str, workers: Pool, shards: Sequence[int] | None = None
 ) -> list[int]:
     """The shards without a valid record of a job, or with other data than it says. Workers read
-    those that have one.
-
-    Args:
-        store: The store.
-        job: What its records must name.
-        workers: What reads.
-        shards: The shards to look at; all by default.
-    """
+    those that have one."""
     shards = range(store.shards) if shards is None else shards
     recorded = set(store.recorded())
     task = partial(_is_sound, store.url, job)
@@ -252,11 +235,8 @@ def _is_sound(url: str, job: str, shard: int) -> bool:
 
 
 def _found(job: Job, objects: Objects, options: Options) -> Store | None:
-    """The store that is there, which may be resumed or replaced; None where there is none.
-
-    Raises:
-        StoreError: If it may not, or something else is there.
-    """
+    """The store that is there, which may be resumed or replaced; None where there is none. Raises
+    StoreError if it may not, or something else is there."""
     store = place.found(objects, job.identity if options.resume else None)
     if store is None:
         return None

@@ -42,11 +42,7 @@ class Job(ABC):
         """Raise an error where the job cannot be done here."""
 
     def probe(self, failures: bool) -> None:
-        """Raise an error where code of a user is wrong, before anything is written.
-
-        Args:
-            failures: Whether samples may fail.
-        """
+        """Raise an error where code of a user is wrong, before anything is written."""
         return
 
     @abstractmethod
@@ -55,11 +51,8 @@ class Job(ABC):
 
     @abstractmethod
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
-        """The values of these samples for each variable; `store` is laid out already.
-
-        Raises:
-            SampleError: If a sample cannot be computed or is not finite.
-        """
+        """The values of these samples for each variable; `store` is laid out already. Raises
+        SampleError if a sample cannot be computed or is not finite."""
 
     def skipped(self, samples: range) -> Mapping[int, str]:
         """Samples that have no values, which `compute` gives as NaN, and why."""
@@ -87,11 +80,8 @@ class RecipeJob(Job):
 
     @classmethod
     def of(cls, store: Store) -> RecipeJob:
-        """What made a store.
-
-        Raises:
-            SchemaError: If it was not made from a recipe, or not from one of this version.
-        """
+        """What made a store. Raises SchemaError if it was not made from a recipe, or not from one
+        of this version."""
         if store.command != "generate":
             raise SchemaError(
                 f"{store.url} was made from other data, not from a recipe: its samples are made "

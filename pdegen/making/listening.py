@@ -56,11 +56,8 @@ def dask_setup(server: Any) -> None:
 
 
 def interface_of(alone: bool) -> str:
-    """The network interface that the user chose, or that of the address of this machine.
-
-    Args:
-        alone: Whether all processes are on this machine: then it is that of loopback.
-    """
+    """The network interface that the user chose, that of loopback where all processes are on this
+    machine, or that of its address."""
     from dask import config
     from distributed.utils import get_ip
 

@@ -11,10 +11,7 @@ from pdegen.making.pools import EngineError
 
 def start_mpi() -> None:
     """Begin under mpirun: process 0 schedules, process 1 returns, and the others work and end.
-
-    Raises:
-        EngineError: If there are fewer than three processes, or dask-mpi is not installed.
-    """
+    Raises EngineError if there are fewer than three processes, or dask-mpi is not installed."""
     from dask import config
 
     config.set({"logging.distributed": "error"})  # as it is without mpirun

@@ -115,12 +115,8 @@ def is_all_of(objects: Objects, job: str) -> bool:
 
 
 def strangers(objects: Objects, store: Store | None) -> Iterator[str]:
-    """The keys of what a store does not have.
-
-    Args:
-        objects: The place.
-        store: By its layout; None for what no store at all has, or not the one of the seal.
-    """
+    """The keys of what a store of this layout does not have; without a layout, of what no store at
+    all has, or not the one of the seal."""
     sealed = None
     if store is None:
         with suppress(StoreError):
@@ -147,14 +143,9 @@ def check_all_ours(objects: Objects, store: Store | None = None) -> None:
 
 
 def laid_out(objects: Objects, described: dict[str, bytes], check: Callable[[], None]) -> Store:
-    """A new store, in place of what is there; `log/` goes on.
-
-    Args:
-        objects: The place.
-        described: Metadata and coordinates by keys (`pdegen.store.writing.described_by`).
-        check: Raises LockedError once the place is another job's; called before and after each
-            change.
-    """
+    """A new store of metadata and coordinates (`pdegen.store.writing.described_by`), in place of
+    what is there; `log/` goes on. `check` raises LockedError once the place is another job's; it is
+    called before and after each change."""
     objects.write(ROOT, BEGUN, check)  # from here on the old one is none
     for key in objects.keys(""):
         if key not in (lock.KEY, lock.RENEWED, ROOT, "log"):

@@ -51,15 +51,10 @@ class Pool(ABC):
 
 @dataclass(frozen=True)
 class Threads(Pool):
-    """Threads of this process.
+    """Threads of this process."""
 
-    Args:
-        executor: Them.
-        count: Their number.
-    """
-
-    executor: Executor
-    count: int
+    executor: Executor  # them
+    count: int  # their number
 
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]
@@ -85,13 +80,9 @@ class Threads(Pool):
 
 @dataclass(frozen=True)
 class Cluster(Pool):
-    """Workers of a Dask scheduler, which may come and go.
+    """Workers of a Dask scheduler, which may come and go."""
 
-    Args:
-        client: Of the scheduler.
-    """
-
-    client: Client
+    client: Client  # of the scheduler
 
     def run(
         self, task: Callable[[Argument], Result], arguments: Iterable[Argument]

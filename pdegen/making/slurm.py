@@ -22,11 +22,8 @@ _RENEWAL = 5000  # milliseconds between two looks for jobs of SLURM that have en
 
 @contextmanager
 def slurm_cluster() -> Iterator[Any]:
-    """A cluster of SLURM jobs, one task at a time each; options from Dask's configuration.
-
-    Raises:
-        EngineError: If dask-jobqueue or SLURM is not here, or an option is wrong or missing.
-    """
+    """A cluster of SLURM jobs, one task at a time each; options from Dask's configuration. Raises
+    EngineError if dask-jobqueue or SLURM is not here, or an option is wrong or missing."""
     from dask import config
     from distributed.utils import get_ip
 
@@ -79,11 +76,8 @@ def _in_files(security: Security, given: dict[str, Any]) -> Iterator[Security]:
 
 
 def slurm_script() -> str:
-    """The script of one SLURM job, without submitting it.
-
-    Raises:
-        EngineError: If dask-jobqueue is not installed, or an option is wrong or missing.
-    """
+    """The script of one SLURM job, without submitting it. Raises EngineError if dask-jobqueue is
+    not installed, or an option is wrong or missing."""
     from distributed import Security
 
     job, options = _slurm()

@@ -35,23 +35,16 @@ _DEVICE_TOLERANCE = 1e-5  # relative, of samples solved on a device of PyTorch
 
 @dataclass
 class Verification:
-    """What was found in a store.
+    """What was found in a store."""
 
-    Args:
-        url: The store.
-        faults: What is wrong.
-        repaired: Keys of the restored objects.
-        shards, bytes: How much was read.
-        law: Whether the law of the recipe was checked.
-        recomputed: Samples that were computed again and compared.
-    """
-
-    url: str
-    faults: list[Fault] = field(default_factory=list)
-    repaired: list[str] = field(default_factory=list)
+    url: str  # the store
+    faults: list[Fault] = field(default_factory=list)  # what is wrong
+    repaired: list[str] = field(default_factory=list)  # keys of the restored objects
+    # shards, bytes: how much was read
     shards: int = 0
     bytes: int = 0
-    law: bool = False
+    law: bool = False  # whether the law of the recipe was checked
+    # samples that were computed again and compared
     recomputed: list[int] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
@@ -116,11 +109,8 @@ def verify(
 
 
 def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
-    """What made the store; None, and a fault, where its recipe is wrong.
-
-    Raises:
-        SchemaError: If it is needed, and the equation is of a file that was not given.
-    """
+    """What made the store; None, and a fault, where its recipe is wrong. Raises SchemaError if it
+    is needed, and the equation is of a file that was not given."""
     if store.command != "generate":
         return None
     try:

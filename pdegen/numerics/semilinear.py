@@ -42,18 +42,15 @@ _KEPT_STEPS = 64  # lengths of steps whose coefficients are kept
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A solution at the times that were asked for.
+    """A solution at the times that were asked for."""
 
-    Args:
-        v: Its modes, (batch, times, components, *modes).
-        error: Estimate of the relative L² error of all components together, (batch, times).
-        step: The time step of each sample, (batch,); infinite where none was needed.
-        integrals: ∫₀ᵗ of what was watched, (batch, times, watched).
-    """
-
+    # its modes, (batch, times, components, *modes)
     v: Complex[Array, "batch times components *modes"]
+    # estimate of the relative L² error of all components together, (batch, times)
     error: Float[Array, "batch times"]
+    # the time step of each sample, (batch,); infinite where none was needed
     step: Float[Array, " batch"]
+    # ∫₀ᵗ of what was watched, (batch, times, watched)
     integrals: Float[Array, "batch times watched"]
 
 
@@ -143,15 +140,9 @@ class Semilinear:
     ) -> tuple[Array, Array, Array, Array]:
         """The solution with dt halved so often; where it misses the tolerance, with less.
 
-        Args:
-            v0, w0: The start, here and on the finer torus.
-            frames: What is asked for.
-            rows: The places of the samples in the batch.
-            coarse: The solution with twice the step.
-            change: Its distance from the one with four times the step. Where that is not 2⁴ times
-                what this solution differs by, the method has not its order, as in waves that turn
-                far within a step, and less is divided by.
-            halvings: Of dt.
+        `change` is the distance of `coarse`, with twice the step, from the one with four times the
+        step. Where that is not 2⁴ times what this solution differs by, the method has not its
+        order, as in waves that turn far within a step, and less is divided by.
         """
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.here.march(v0, times, self.dt, halvings, self.watched)

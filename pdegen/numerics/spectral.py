@@ -9,11 +9,8 @@ from pdegen.domains import PeriodicGrid
 
 
 def wave_numbers(grid: PeriodicGrid) -> Float[np.ndarray, " k"]:
-    """Angular wave numbers 2πk/L of the modes k = 0 ... n/2.
-
-    Raises:
-        ValueError: If n is odd or less than 4: every other point must be a grid too.
-    """
+    """Angular wave numbers 2πk/L of the modes k = 0 ... n/2. Raises ValueError if n is odd or less
+    than 4: every other point must be a grid too."""
     if grid.n < 4 or grid.n % 2:
         raise ValueError(f"a spectral method needs an even number of points >= 4, got {grid.n}")
     return 2 * np.pi * np.arange(grid.n // 2 + 1) / grid.length

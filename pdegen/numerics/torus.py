@@ -25,11 +25,6 @@ from pdegen.numerics.device import Array
 class Torus:
     """The modes of a periodic box on which products of so many factors are free of aliasing.
 
-    Args:
-        grids: Of each axis; their numbers of points are even.
-        degree: Most factors of a product: modes k < n/(degree + 1) are kept (for 2, Orszag's
-            2/3 rule).
-
     Raises:
         ValueError: If a grid has an odd number of points, or too few to keep a mode.
 
@@ -41,7 +36,8 @@ class Torus:
     True
     """
 
-    grids: tuple[PeriodicGrid, ...]
+    grids: tuple[PeriodicGrid, ...]  # of each axis; their numbers of points are even
+    # most factors of a product: modes k < n/(degree + 1) are kept (for 2, Orszag's 2/3 rule)
     degree: int = 2
 
     def __post_init__(self) -> None:

@@ -24,9 +24,6 @@ class Levels:
     Chebyshev polynomials are. An operator is told s, which is defined beyond the range too. The
     range may begin at 0, where a logarithm cannot.
 
-    Args:
-        low, high: The ends of the range, 0 <= ε₀ < ε₁.
-
     Raises:
         ValueError: If they are no such range.
 
@@ -37,6 +34,7 @@ class Levels:
     0.5
     """
 
+    # low, high: the ends of the range, 0 <= ε₀ < ε₁
     low: float
     high: float
 
@@ -47,13 +45,8 @@ class Levels:
     def drawn(
         self, seed: int, numbers: Sequence[int], epoch: int = 0
     ) -> Float[np.ndarray, " batch"]:
-        """A level for each sample, a function of (seed, number of the sample, epoch) alone.
-
-        Args:
-            seed: Of the noise, from which the levels are independent.
-            numbers: What stands for each sample in the random stream.
-            epoch: Another epoch has independent levels; 0 has the frozen ones.
-        """
+        """A level for each number of a sample, a function of (seed, number, epoch) alone. Another
+        epoch has independent levels; 0 has the frozen ones."""
         stream = NormalStream(hashed(seed, "levels", epoch))
         first = math.sqrt(self.low / self.high)
         v = stream.uniforms_of(numbers, 1)[:, 0]

@@ -77,13 +77,7 @@ class NoiseModel(ABC):
         epoch: int = 0,
         levels: Float[np.ndarray, " batch"] | None = None,
     ) -> Float[np.ndarray, " batch *grid"]:
-        """As calling it, with given numbers in the random stream.
-
-        Args:
-            u, seed, deviation, epoch: As of calling it.
-            numbers: What stands for each sample in the random stream.
-            levels: A level for each row, in place of `level`.
-        """
+        """As calling it, with given numbers in the random stream, and a level for each row."""
         if len(numbers) != len(u):
             raise ValueError(f"{len(u)} rows need as many numbers of samples, got {len(numbers)}")
         if self.uses_deviation and deviation is None:
@@ -237,12 +231,9 @@ class CorrelatedNoise(NoiseModel):
     the boundary the correlation is the sum with that of the mirror image. The points are taken
     for (i + ½)/n; modes that n points cannot tell apart are left out, so a length well below the
     spacing gives white noise.
-
-    Args:
-        length: Correlation length l > 0, as a fraction of the domain.
     """
 
-    length: float = 0.1
+    length: float = 0.1  # correlation length l > 0, as a fraction of the domain
     uses_deviation: ClassVar[bool] = True
     lost: ClassVar[str] = "its values at different points are correlated"
 
@@ -278,12 +269,9 @@ class SensorNoise(EnsembleNoise):
 
     The sensors are random points, the same for all samples, levels and epochs; more of them
     contain fewer.
-
-    Args:
-        fraction: Share of the points that are observed, in (0, 1]; at least one point is.
     """
 
-    fraction: float = 0.1
+    fraction: float = 0.1  # share of the points that are observed, in (0, 1]; at least one point is
 
     def __post_init__(self) -> None:
         super().__post_init__()

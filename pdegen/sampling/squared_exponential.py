@@ -23,11 +23,6 @@ class SquaredExponentialField:
     u(x) = s_0 ξ_0 + Σ_{k=1}^{K} s_k (ξ_k cos 2πkx + ζ_k sin 2πkx), with ξ_k, ζ_k ~ N(0, 1),
     s_0² = σ² l √(2π) and s_k² = 2 σ² l √(2π) exp(-(2πkl)²/2). The constant mode is included.
 
-    Args:
-        length: Correlation length l > 0.
-        modes: Number K of modes beside the constant one, whatever the grid.
-        sigma: Pointwise deviation σ > 0 of all modes together, where l is small.
-
     Raises:
         ValueError: On a value outside these ranges.
 
@@ -38,9 +33,9 @@ class SquaredExponentialField:
     True
     """
 
-    length: float
-    modes: int
-    sigma: float = 1.0
+    length: float  # correlation length l > 0
+    modes: int  # number K of modes beside the constant one, whatever the grid
+    sigma: float = 1.0  # pointwise deviation σ > 0 of all modes together, where l is small
 
     def __post_init__(self) -> None:
         if not (self.length > 0 and self.sigma > 0 and self.modes >= 1):

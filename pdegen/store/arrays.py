@@ -81,24 +81,17 @@ _Absent = Annotated[None, BeforeValidator(_undecoded)]
 
 @typed(frozen=True, config=ConfigDict(strict=True, extra="ignore", defer_build=True))
 class Said:
-    """What an array says of itself to all readers.
-
-    Args:
-        role: What it is for: input, target, geometry, parameter, quality, weight or count.
-        grid: Of an axis of a box: "periodic", "cell" or "nodal".
-        coordinates: Names of coordinates beside those of its axes, as CF has them.
-        channels: Names along its axis `channel`.
-        scale_factor, add_offset, missing_value, fill_value: Absent: by these, as CF has them,
-            readers change values.
-    """
+    """What an array says of itself to all readers."""
 
     long_name: str = ""
     units: Annotated[str, AfterValidator(_unit)] = ""
-    role: str = ""
-    grid: str = ""
-    coordinates: str = ""
+    role: str = ""  # what it is for: input, target, geometry, parameter, quality, weight or count
+    grid: str = ""  # of an axis of a box: "periodic", "cell" or "nodal"
+    coordinates: str = ""  # names of coordinates beside those of its axes, as CF has them
     type_in_file: str = ""
-    channels: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()  # names along its axis `channel`
+    # scale_factor, add_offset, missing_value, fill_value: absent: by these, as CF has them, readers
+    # change values
     scale_factor: _Absent = None
     add_offset: _Absent = None
     missing_value: _Absent = None
@@ -138,27 +131,16 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a store.
+    """An array of a store."""
 
-    Args:
-        name: Its name.
-        dims: Names of its axes.
-        shape: Points along each of these.
-        dtype: Type of its values.
-        shard: Shape of what one object holds.
-        chunk: Shape of what is compressed at a time.
-        compressor: How it is compressed.
-        said: What it says of itself.
-    """
-
-    name: str
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    shard: tuple[int, ...]
-    chunk: tuple[int, ...]
-    compressor: Compressor = "none"
-    said: Said = field(default_factory=Said)
+    name: str  # its name
+    dims: tuple[str, ...]  # names of its axes
+    shape: tuple[int, ...]  # points along each of these
+    dtype: np.dtype[Any]  # type of its values
+    shard: tuple[int, ...]  # shape of what one object holds
+    chunk: tuple[int, ...]  # shape of what is compressed at a time
+    compressor: Compressor = "none"  # how it is compressed
+    said: Said = field(default_factory=Said)  # what it says of itself
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -189,11 +171,8 @@ class Array:
         return "/".join([self.name, "c", *map(str, place)])
 
     def decode(self, data: bytes) -> Values:
-        """The values of a coordinate in the bytes of its object.
-
-        Raises:
-            MetadataError: If they are too many or too few, or differ from their checksum.
-        """
+        """The values of a coordinate in the bytes of its object. Raises MetadataError if they are
+        too many or too few, or differ from their checksum."""
         if len(data) != self.nbytes + 4:
             raise MetadataError(f"{self.key()} has {self.nbytes + 4:,} bytes, got {len(data):,}")
         if checksum(data[:-4]) != data[-4:]:
@@ -203,17 +182,9 @@ class Array:
 
     @classmethod
     def of(cls, name: str, said: Metadata, cut: tuple[int, int] | None) -> Array:
-        """An array from Zarr's metadata of it.
-
-        Args:
-            name: Its name.
-            said: The metadata.
-            cut: Samples of the store and of a shard; None for a coordinate.
-
-        Raises:
-            MetadataError: If they are not those of the format.
-            KeyError, TypeError, IndexError: If a codec has no name, or one that is no text.
-        """
+        """An array from Zarr's metadata of it; `cut`, samples of the store and of a shard, is None
+        for a coordinate. Raises MetadataError if they are not those of the format, and KeyError,
+        TypeError or IndexError if a codec has no name, or one that is no text."""
         dims, dtype = said.dimension_names or (), np.dtype(said.data_type)
         shard = said.chunk_grid.configuration.chunk_shape
         if len(set(dims)) != len(dims) or len(dims) != len(said.shape):
@@ -316,15 +287,8 @@ def check_axes(
     variables: Mapping[str, Array], coordinates: Mapping[str, Array], domain: bool
 ) -> None:
     """Each axis is as long in all arrays, and those of space, level and time have a coordinate.
-
-    Args:
-        variables, coordinates: By their names.
-        domain: Whether the store describes its domain: then axes may have other names than x, y, z,
-            and x, y, z may be positions along these.
-
-    Raises:
-        MetadataError: If they contradict each other.
-    """
+    Where the store describes its domain, axes may have other names than x, y, z, and x, y, z may be
+    positions along these. Raises MetadataError where arrays contradict each other."""
     held = sum(array.nbytes for array in coordinates.values())
     _check(held <= CHUNK_BYTES, "the size of all coordinates", held)
     own = {dim: array.shape for dim, array in coordinates.items() if array.dims in ((), (dim,))}

@@ -18,23 +18,14 @@ CARD, CROISSANT = "README.md", "croissant.json"
 
 
 def documents(store: Description, root_digest: str) -> dict[str, bytes]:
-    """The card and the Croissant metadata, by their keys in the store.
-
-    Args:
-        store: What the sealed store says of itself.
-        root_digest: SHA-256 of the bytes of its `zarr.json`.
-    """
+    """The card and the Croissant metadata by keys, from the SHA-256 of the bytes of `zarr.json`."""
     metadata = json.dumps(croissant(store, root_digest), indent=2, ensure_ascii=False)
     return {CARD: card(store).encode(), CROISSANT: metadata.encode()}
 
 
 def card(store: Description, use: Iterable[str] | None = None) -> str:
-    """The card of a store that was made from a recipe, with noise from another one, or imported.
-
-    Args:
-        store: What it says of itself.
-        use: Lines that say how to read it, where it is no longer a Zarr group.
-    """
+    """The card of a store that was made from a recipe, with noise from another one, or imported;
+    `use` are lines that say how to read it, where it is no longer a Zarr group."""
     sections = (
         _facts(store),
         _arrays(store),

@@ -17,19 +17,12 @@ from pdegen.store.signed import MARK, mark, sha256
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong in a store.
+    """Something wrong in a store."""
 
-    Args:
-        where: The object, or what of the store.
-        what: What is wrong with it.
-        shard: Number of the shard, where it is one.
-        variable: Name of the variable, where it is one.
-    """
-
-    where: str
-    what: str
-    shard: int | None = None
-    variable: str | None = None
+    where: str  # the object, or what of the store
+    what: str  # what is wrong with it
+    shard: int | None = None  # number of the shard, where it is one
+    variable: str | None = None  # name of the variable, where it is one
 
     @classmethod
     def of_shard(cls, shard: int, what: str, variable: str | None = None) -> Fault:
@@ -76,15 +69,8 @@ def missing(store: Store) -> list[int]:
 
 
 def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Summary:
-    """What follows from all records of a store.
-
-    Args:
-        store: The store.
-        replaced: Records to take in place of those of some shards.
-
-    Raises:
-        StoreError: If a record is missing or damaged, or no training sample is left.
-    """
+    """What follows from all records of a store, those of some shards replaced. Raises StoreError if
+    a record is missing or damaged, or no training sample is left."""
     records = store.records()
     if replaced:
         records = (replaced.get(k) or store.record(k) for k in range(store.shards))
@@ -97,15 +83,8 @@ def summary_of(store: Store, replaced: Mapping[int, Record] | None = None) -> Su
 
 
 def summary_faults(store: Store, seal: Seal | None = None) -> list[Fault]:
-    """What of all records together is other than the store says.
-
-    Args:
-        store: The store.
-        seal: What it was sealed with, if that is known.
-
-    Raises:
-        StoreError: If a record is missing or damaged.
-    """
+    """What of all records together is other than the store says, and its seal where that is known.
+    Raises StoreError if a record is missing or damaged."""
     summary, said, found = summary_of(store), store.said, list[Fault]()
     if seal is not None and summary.records != seal.records:
         found.append(Fault("records", "differ from the seal"))

@@ -47,10 +47,6 @@ def croissant(store: Description, root_digest: str) -> Json:
     with Zarr, by `zarr.json`, whose digest stands here; it holds the digest of the data. There is
     no date, so that two makings are the same bytes.
 
-    Args:
-        store: What the sealed store says of itself.
-        root_digest: SHA-256 of the bytes of its `zarr.json`.
-
     References: Croissant Format Specification 1.1, https://docs.mlcommons.org/croissant/.
     """
     arrays, said = store.arrays, store.said

@@ -23,15 +23,8 @@ def index_bytes(array: Array) -> int:
 
 
 def spans(array: Array, index: bytes) -> list[tuple[int, int] | None]:
-    """First byte and one past the last of each chunk; None for one that was not written.
-
-    Args:
-        array: The variable.
-        index: The last `index_bytes` of a shard.
-
-    Raises:
-        ValueError: If the index is damaged.
-    """
+    """First byte and one past the last of each chunk, from the last `index_bytes` of a shard; None
+    for a chunk that was not written. Raises ValueError if the index is damaged."""
     if len(index) != index_bytes(array) or checksum(index[:-4]) != index[-4:]:
         raise ValueError("the index of the shard is damaged")
     entries = np.frombuffer(index[:-4], "<u8").reshape(-1, 2)
@@ -61,11 +54,8 @@ def adjacent(spans: Sequence[tuple[int, int] | None], chunks: Sequence[int]) -> 
 
 
 def decode(array: Array, stored: memoryview, out: Values) -> None:
-    """Decompress a chunk into a contiguous array of its shape and type.
-
-    Raises:
-        ValueError, RuntimeError: If the bytes are no such chunk.
-    """
+    """Decompress a chunk into a contiguous array of its shape and type. Raises ValueError or
+    RuntimeError if the bytes are no such chunk."""
     stored, end = stored[:-4], stored[-4:]
     if checksum(np.frombuffer(stored, "u1")) != bytes(end):
         raise ValueError("a chunk differs from its checksum")

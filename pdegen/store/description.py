@@ -60,21 +60,15 @@ class _Group:
 
 @dataclass(frozen=True)
 class Description:
-    """What a store says of itself.
+    """What a store says of itself."""
 
-    Args:
-        raw: The JSON of `zarr.json`.
-        version: Of the format.
-        said: The attributes of the group.
-        variables, coordinates: Arrays with values of each sample, and those of all samples.
-        labels: The coordinate `channel`, which is not among `coordinates`: its values are text.
-    """
-
-    raw: Json
-    version: int
-    said: Attributes
+    raw: Json  # the JSON of `zarr.json`
+    version: int  # of the format
+    said: Attributes  # the attributes of the group
+    # variables, coordinates: arrays with values of each sample, and those of all samples
     variables: Mapping[str, Array]
     coordinates: Mapping[str, Array]
+    # the coordinate `channel`, which is not among `coordinates`: its values are text
     labels: Labels | None = None
 
     @property
@@ -108,15 +102,8 @@ class Description:
         return found if last and array.dims[:1] == ("sample",) else ()
 
     def domain(self, axes: tuple[str, ...], values: Mapping[str, Values]) -> Domain:
-        """The domain of functions along these axes.
-
-        Args:
-            axes: Of a variable.
-            values: Of all coordinates.
-
-        Raises:
-            MetadataError: If the store describes none, or one of other axes or points.
-        """
+        """The domain of functions along the axes of a variable, from the values of all coordinates.
+        Raises MetadataError if the store describes none, or one of other axes or points."""
         try:
             domain = self._domain(axes, values)
             sizes = {
@@ -152,11 +139,8 @@ class Description:
 
 
 def parse(data: bytes) -> Description:
-    """What the bytes of a store's `zarr.json` say.
-
-    Raises:
-        MetadataError: If they describe no store that this version reads.
-    """
+    """What the bytes of a store's `zarr.json` say. Raises MetadataError if they describe no store
+    that this version reads."""
     try:
         raw: object = json.loads(data, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:

@@ -55,14 +55,8 @@ def beside(path: str) -> str:
 
 
 def put(partial: str, path: str, check: Callable[[], None]) -> None:
-    """Give a finished file its name, where `check` passes before and after; otherwise what had the
-    name has it again, or nothing.
-
-    Args:
-        partial: The file, beside `path`.
-        path: The name.
-        check: Raises an error once the folder is another writer's.
-    """
+    """Give a finished file beside a path its name, where `check` passes before and after: it raises
+    an error once the folder is another writer's, and then what had the name has it again."""
     check()
     mine = os.stat(partial)
     try:

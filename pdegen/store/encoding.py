@@ -23,10 +23,6 @@ def encoded_shard(array: Array, rows: Values) -> bytes:
     Chunks lie one after another along the first axis; a chunk that is not full ends in fill values,
     and one of nothing but fill values is left out. Then comes the index, offset and size of each
     chunk, with its checksum.
-
-    Args:
-        array: The variable.
-        rows: The values of its samples; fewer than the shard has room for in the last shard.
     """
     size, fill = array.chunk[0], array.fill
     stored = np.ascontiguousarray(rows, dtype=array.dtype.newbyteorder("<"))

@@ -106,16 +106,13 @@ class LabelError:
 
 @typed(frozen=True, config=_TYPED)
 class SampledInputs:
-    """Inputs that the points of the store do not determine.
+    """Inputs that the points of the store do not determine."""
 
-    Args:
-        points, modes: Points along each axis, and the largest wave number of the inputs.
-        relative_l2: Relative L² differences of the first labels to those of the trigonometric
-            interpolants of the stored inputs.
-    """
-
+    # points, modes: points along each axis, and the largest wave number of the inputs
     points: int
     modes: int
+    # relative L² differences of the first labels to those of the trigonometric interpolants of the
+    # stored inputs
     relative_l2: tuple[Finite, ...] = ()
 
     @property
@@ -139,39 +136,27 @@ def _not_zero(value: float) -> float:
 
 @typed(frozen=True, config=_TYPED)
 class Along:
-    """A curve of a variable v along the bodies that a mesh goes around: (v - offset)/scale.
+    """A curve of a variable v along the bodies that a mesh goes around: (v - offset)/scale."""
 
-    Args:
-        symbol: What the curve is called.
-        offset, scale: Those of the formula; the scale is not 0.
-    """
-
-    symbol: Annotated[str, Field(min_length=1)]
+    symbol: Annotated[str, Field(min_length=1)]  # what the curve is called
+    # offset, scale: those of the formula; the scale is not 0
     offset: Finite = 0.0
     scale: Annotated[Finite, AfterValidator(_not_zero)] = 1.0
 
 
 @typed(frozen=True, config=_TYPED)
 class Drawing:
-    """How a variable is drawn.
+    """How a variable is drawn."""
 
-    Args:
-        symbol: What it is called in formulas; its name where empty.
-        colours: "phases" of a coefficient, "sequential" or "diverging".
-        log: Whether the scale of colours is logarithmic.
-        moves: Whether its channels displace the points: then it is drawn where they are.
-        contours: Whether lines of equal values are drawn over its colours.
-        along: A curve of it along bodies, where there is one.
-        falls: Where it is the height, over the first axis, of a body above what moves: the speed at
-            which that comes down.
-    """
-
-    symbol: str = ""
+    symbol: str = ""  # what it is called in formulas; its name where empty
+    # "phases" of a coefficient, "sequential" or "diverging"
     colours: Literal["phases", "sequential", "diverging"] = "sequential"
-    log: bool = False
-    moves: bool = False
-    contours: bool = False
-    along: Along | None = None
+    log: bool = False  # whether the scale of colours is logarithmic
+    moves: bool = False  # whether its channels displace the points: then it is drawn where they are
+    contours: bool = False  # whether lines of equal values are drawn over its colours
+    along: Along | None = None  # a curve of it along bodies, where there is one
+    # where it is the height, over the first axis, of a body above what moves: the speed at which
+    # that comes down
     falls: Finite | None = None
 
 
@@ -189,35 +174,31 @@ Axis = Literal["x", "y", "z"]
 class Physics:
     """What an equation says of its fields to readers that do not know it: the attribute `physics`.
 
-    Args:
-        boundary: The value that a variable has on the boundary of the domain, by its name.
-        symmetries: Of the solution map, such as "shift", "odd-reflection" or "square".
-        loss_weight: The variable that weights the derivative in the loss weighted-h1.
-        phases: The two values of a variable that has just two, by its name.
-        sentences: A part of the recipe in words, by its key.
-        drawing: How a variable is drawn, by its name.
-        near: The box, lower and upper end by axis, whose points have an error of their own.
-
     >>> Physics.of({"physics": {"boundary": {"u": 0.0}}}).boundary
     {'u': 0.0}
     """
 
+    # the value that a variable has on the boundary of the domain, by its name
     boundary: Mapping[Name, Finite] = field(default_factory=dict[str, float])
+    # of the solution map, such as "shift", "odd-reflection" or "square"
     symmetries: tuple[str, ...] = ()
+    # the variable that weights the derivative in the loss weighted-h1
     loss_weight: Name | None = None
+    # the two values of a variable that has just two, by its name
     phases: Mapping[Name, Pair] = field(default_factory=dict[str, tuple[float, float]])
+    # a part of the recipe in words, by its key
     sentences: Mapping[Name, str] = field(default_factory=dict[str, str])
+    # how a variable is drawn, by its name
     drawing: Mapping[Name, Drawing] = field(default_factory=dict[str, Drawing])
+    # the box, lower and upper end by axis, whose points have an error of their own
     near: Mapping[Axis, Pair] = field(default_factory=dict[Axis, tuple[float, float]])
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any]) -> Self:
         """What the attributes of a group say; nothing where they have no `physics`.
 
-        Keys that this version does not know are left out.
-
-        Raises:
-            MetadataError: If they say what cannot be.
+        Keys that this version does not know are left out. Raises MetadataError if they say what
+        cannot be.
         """
         try:
             return TypeAdapter(cls).validate_json(json.dumps(attributes.get("physics", {})))

@@ -17,13 +17,9 @@ CHANNEL = "channel"
 
 @dataclass(frozen=True)
 class Labels:
-    """Names along the axis `channel` of all variables that have it.
+    """Names along the axis `channel` of all variables that have it."""
 
-    Args:
-        names: Of the components, each once.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the components, each once
 
     KEY = f"{CHANNEL}/c/0"
 
@@ -33,9 +29,6 @@ class Labels:
     ) -> Self | None:
         """The labels of a store; None where no variable has channels, or they have other names in
         different variables, no names, or names that are not of one channel each.
-
-        Args:
-            variables: Axes, shape and names of the channels of each.
 
         >>> Labels.common([(("x",), (8,), ()), (("channel", "x"), (2, 8), ("u", "v"))])
         Labels(names=('u', 'v'))

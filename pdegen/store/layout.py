@@ -34,11 +34,6 @@ _COMPRESSORS = {
 class Layout:
     """What a store will hold: variables, coordinates and attributes; and how it is cut.
 
-    Args:
-        domain: Where the variables are functions, unless the attributes say it.
-        codec: How chunks of variables are compressed: "lz4", "zstd" (both within Blosc, after a
-            shuffle of bytes) or "none". `python -m benchmarks.codecs` has sizes and speeds.
-
     Raises:
         SchemaError: If it is larger than readers accept, or has splits that cannot be.
     """
@@ -48,8 +43,10 @@ class Layout:
     variables: tuple[Variable, ...]
     coordinates: tuple[Coordinate, ...]
     attributes: Mapping[str, Any]
+    # how chunks of variables are compressed: "lz4", "zstd" (both within Blosc, after a shuffle of
+    # bytes) or "none". `python -m benchmarks.codecs` has sizes and speeds
     codec: str = "lz4"
-    domain: Domain | None = None
+    domain: Domain | None = None  # where the variables are functions, unless the attributes say it
 
     def __post_init__(self) -> None:
         check_sizes(self.samples, self.shard, self.variables)
@@ -84,11 +81,7 @@ class Layout:
         )
 
     def objects(self, version: int = FORMAT_VERSION) -> dict[str, bytes]:
-        """The metadata and coordinates by their keys in the store, `zarr.json` last.
-
-        Args:
-            version: Of the format; 3 has no labels of channels.
-        """
+        """Metadata and coordinates by keys, `zarr.json` last; version 3 has no labels."""
         memory = MemoryStore()
         group = zarr.create_group(  # pyright: ignore[reportUnknownMemberType]
             store=memory,

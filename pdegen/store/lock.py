@@ -57,18 +57,12 @@ class LockedError(ValueError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who writes to a store.
+    """Who writes to a store."""
 
-    Args:
-        token: Of this attempt alone.
-        job: What it makes (`pdegen.store.reading.Store.job`).
-        kernel: The running kernel of its machine; empty where the system does not tell.
-        host, pid, since: Machine, process and begin, for people.
-    """
-
-    token: str
-    job: str
-    kernel: str
+    token: str  # of this attempt alone
+    job: str  # what it makes (`pdegen.store.reading.Store.job`)
+    kernel: str  # the running kernel of its machine; empty where the system does not tell
+    # host, pid, since: Machine, process and begin, for people
     host: str
     pid: int
     since: str
@@ -158,11 +152,7 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Hol
 
 def _expired(objects: Objects, other: Holder | None) -> bool:
     """Whether the holder is gone: true after a lease without a sign, or where the kernel knows;
-    false where the lock was given back.
-
-    Raises:
-        LockedError: If the holder gives a sign.
-    """
+    false where the lock was given back. Raises LockedError if the holder gives a sign."""
     seen = _signs(objects)
     refused = LockedError(
         f"{objects.url} is being written by {other or 'another job'}: wait for it, or take over "

@@ -43,11 +43,8 @@ class Objects:
     A write appears as a whole or not at all, and survives a loss of power once it has returned: on
     a disk by a finished file that is flushed, renamed, and flushed in its folder; on object stores
     by the store's own guarantee. What goes wrong is an OSError, on object stores too, after several
-    attempts where it may pass.
-
-    Raises:
-        UrlError: Where the URL holds a user name or password, or is a chain; and on first use,
-            where its protocol is unknown, or needs a package that is not here.
+    attempts where it may pass. Raises UrlError where the URL holds a user name or password, or is a
+    chain; and on first use, where its protocol is unknown, or needs a package that is not here.
     """
 
     url: str
@@ -122,12 +119,8 @@ class Objects:
 
     @patient
     def read(self, key: str, at_most: int | None = None) -> bytes:
-        """The bytes of an object.
-
-        Raises:
-            FileNotFoundError: Where there is no such object.
-            TooLargeError: Where it has more than `at_most` bytes.
-        """
+        """The bytes of an object. Raises FileNotFoundError where there is no such object, and
+        TooLargeError where it has more than `at_most` bytes."""
         filesystem, path = self._location[0], self._path(key)
         with as_os_errors(path):
             if self.is_local and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait
@@ -161,12 +154,8 @@ class Objects:
 
     @patient
     def read_all(self, keys: list[str], at_most: int) -> list[bytes]:
-        """Several objects, at once where that is faster.
-
-        Raises:
-            FileNotFoundError: Where one of them does not exist.
-            TooLargeError: Where one has more than `at_most` bytes.
-        """
+        """Several objects, at once where that is faster. Raises FileNotFoundError where one of them
+        does not exist, and TooLargeError where one has more than `at_most` bytes."""
         if self.is_local or not keys:
             return [self.read(key, at_most) for key in keys]
         filesystem, paths = self._location[0], [self._path(key) for key in keys]
@@ -234,11 +223,8 @@ class Objects:
 
     @patient
     def create(self, key: str, data: bytes) -> None:
-        """Write an object that must not exist; of several who try at once, one succeeds.
-
-        Raises:
-            FileExistsError: Where it exists.
-        """
+        """Write an object that must not exist; of several who try at once, one succeeds. Raises
+        FileExistsError where it exists."""
         filesystem, path = self._location[0], self._place(key)
         if not self.is_local:
             with as_os_errors(path):
@@ -262,9 +248,7 @@ class Objects:
         """Ask the server for a second object of one name, which it must refuse.
 
         Locks rest on this, and some servers ignore the header If-None-Match. Disks are not asked.
-
-        Raises:
-            UrlError: If both are made.
+        Raises UrlError if both are made.
         """
         if self.is_local:
             return

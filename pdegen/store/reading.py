@@ -41,17 +41,14 @@ class UnfinishedLayoutError(StoreError):
 class Store:
     """A store at a URL or path; nothing in it is open.
 
-    Args:
-        url: Where it is.
-        root: Bytes to take in place of its `zarr.json`.
-        seal: Its seal, if records and coordinates are to be those that it knows.
-
     Raises:
         StoreError: On first use, if there is no pdegen store.
     """
 
-    url: str
+    url: str  # where it is
+    # bytes to take in place of its `zarr.json`
     root: bytes | None = field(default=None, repr=False)
+    # its seal, if records and coordinates are to be those that it knows
     seal: Seal | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -129,11 +126,7 @@ class Store:
         return self.description.arrays
 
     def array(self, name: str) -> Array:
-        """An array of the store.
-
-        Raises:
-            StoreError: If there is none of this name.
-        """
+        """An array of the store. Raises StoreError if there is none of this name."""
         try:
             return self.arrays[name]
         except KeyError:
@@ -156,11 +149,8 @@ class Store:
 
     @cached_property
     def coordinates(self) -> Mapping[str, Values]:
-        """The values of all coordinates but the names of channels, which the metadata have.
-
-        Raises:
-            StoreError: If they are damaged, or not those that were sealed.
-        """
+        """The values of all coordinates but the names of channels, which the metadata have. Raises
+        StoreError if they are damaged, or not those that were sealed."""
         arrays, labels = self.description.coordinates, self.description.labels
         limits = {array.key(): array.limit for array in arrays.values()}
         limits |= {} if labels is None else {labels.KEY: len(labels.data)}
@@ -180,11 +170,7 @@ class Store:
             raise self.damaged(str(error)) from None
 
     def domain(self, axes: tuple[str, ...]) -> Domain:
-        """The domain of functions along these axes.
-
-        Raises:
-            StoreError: If the store describes none.
-        """
+        """The domain of functions along these axes. Raises StoreError if there is none."""
         try:
             return self.description.domain(axes, self.coordinates)
         except MetadataError as error:
@@ -192,11 +178,7 @@ class Store:
 
     def values(self, name: str, samples: range | None = None) -> Values:
         """What is stored of a coordinate, or of a variable for these samples, by default all; NaN
-        of samples that were skipped.
-
-        Raises:
-            StoreError: If it is damaged or missing.
-        """
+        of samples that were skipped. Raises StoreError if it is damaged or missing."""
         if name in self.description.coordinates:
             return self.coordinates[name]
         array, shards = self.array(name), self.shards_of(name)
@@ -238,22 +220,15 @@ class Store:
         return sorted(shard for shard in found if shard is not None and shard < self.shards)
 
     def record(self, shard: int) -> Record:
-        """The record of a shard.
-
-        Raises:
-            StoreError: If there is none, or it does not fit the store.
-        """
+        """The record of a shard. Raises StoreError if there is none that fits the store."""
         data, what = self.objects.found(Record.key(shard), METADATA_BYTES)
         if data is None:
             raise StoreError(f"{self.url}: shard {shard} has no record: {Record.key(shard)} {what}")
         return self._parsed(shard, data)
 
     def records(self) -> Iterator[Record]:
-        """The records of all shards, in order, some at a time.
-
-        Raises:
-            StoreError: If one is missing, or does not fit the store.
-        """
+        """The records of all shards, in order, some at a time. Raises StoreError if one is missing,
+        or does not fit the store."""
         objects = self.objects
         for start in range(0, self.shards, _AT_ONCE):
             shards = range(start, min(start + _AT_ONCE, self.shards))
@@ -312,11 +287,8 @@ def _root_bytes(objects: Objects) -> bytes:
 
 
 def open_sealed(url: str) -> Store:
-    """A finished store whose metadata and coordinates are those that were sealed.
-
-    Raises:
-        StoreError: If it is absent, not ours, not sealed (saying how to resume), or damaged.
-    """
+    """A finished store whose metadata and coordinates are those that were sealed. Raises StoreError
+    if it is absent, not ours, not sealed (saying how to resume), or damaged."""
     root = _root_bytes(Objects(url))
     finished(Store(url, root))
     try:
@@ -333,11 +305,8 @@ def open_sealed(url: str) -> Store:
 
 
 def finished(store: Store) -> Store:
-    """A store that is sealed, as it says itself.
-
-    Raises:
-        StoreError: If it is absent, not ours, or not sealed (saying how to resume).
-    """
+    """A store that is sealed, as it says itself. Raises StoreError if it is absent, not ours, or
+    not sealed (saying how to resume)."""
     if not store.sealed:
         done, said = len(store.recorded()), store.said
         recipe = f" {said.recipe.name}" if store.command == "generate" else ""

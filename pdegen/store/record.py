@@ -27,25 +27,17 @@ def _validator(kind: type[Any]) -> TypeAdapter[Any]:
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of one written shard.
+    """What is known of one written shard."""
 
-    Args:
-        shard: Its number.
-        samples: First and one past the last sample.
-        digest: SHA-256 of the stored object of each variable.
-        mean, mean_square: Per variable, of each sample, in float64 over the stored values; None
-            of a sample that was skipped.
-        skipped: Samples that could not be computed, and why.
-        job: What made them (`job_of`).
-    """
-
-    shard: int
-    samples: tuple[int, int]
-    digest: dict[str, str]
+    shard: int  # its number
+    samples: tuple[int, int]  # first and one past the last sample
+    digest: dict[str, str]  # SHA-256 of the stored object of each variable
+    # mean, mean_square: per variable, of each sample, in float64 over the stored values; None of a
+    # sample that was skipped
     mean: dict[str, list[float | None]]
     mean_square: dict[str, list[float | None]]
-    skipped: dict[int, str]
-    job: str
+    skipped: dict[int, str]  # samples that could not be computed, and why
+    job: str  # what made them (`job_of`)
 
     @staticmethod
     def key(shard: int) -> str:
@@ -73,22 +65,14 @@ class Record:
 
 @dataclass(frozen=True)
 class Summary:
-    """What follows from all records, in their order, without holding them.
+    """What follows from all records, in their order, without holding them."""
 
-    Args:
-        content: SHA-256 over the digests of all shards: the identity of the data.
-        records: SHA-256 over the records themselves.
-        shards: The mark of each record (`mark`), one after another.
-        skipped: Numbers of the samples that were skipped.
-        statistics: Mean and standard deviation of each variable over the training split, in
-            float64. Sums over samples are rounded once, so they do not depend on how the samples
-            are cut into shards.
-    """
-
-    content: str
-    records: str
-    shards: str
-    skipped: list[int]
+    content: str  # SHA-256 over the digests of all shards: the identity of the data
+    records: str  # SHA-256 over the records themselves
+    shards: str  # the mark of each record (`mark`), one after another
+    skipped: list[int]  # numbers of the samples that were skipped
+    # mean and standard deviation of each variable over the training split, in float64. Sums over
+    # samples are rounded once, so they do not depend on how the samples are cut into shards
     statistics: dict[str, dict[str, float]]
 
     @classmethod
@@ -129,19 +113,12 @@ def _statistics(moments: np.ndarray) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Seal:
-    """What closes a store: the digests of all that its shards' records do not cover.
+    """What closes a store: the digests of all that its shards' records do not cover."""
 
-    Args:
-        objects: SHA-256 of the metadata, coordinates, card and description, by keys.
-        metadata: The text of the Zarr metadata, from which damaged ones are mended.
-        records: SHA-256 over the records.
-        shards: The first 16 digits of SHA-256 of each record, one after another: which record is
-            another one.
-    """
-
-    objects: dict[str, str]
-    metadata: dict[str, str]
-    records: str
+    objects: dict[str, str]  # SHA-256 of the metadata, coordinates, card and description, by keys
+    metadata: dict[str, str]  # the text of the Zarr metadata, from which damaged ones are mended
+    records: str  # SHA-256 over the records
+    # the first 16 digits of SHA-256 of each record, one after another: which record is another one
     shards: str
 
     KEY = "seal.json"

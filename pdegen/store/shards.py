@@ -25,19 +25,12 @@ _KNOWN = 2**14  # shards that a process remembers to be sound
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of a variable of a store; nothing in it is open.
+    """The shards of a variable of a store; nothing in it is open."""
 
-    Args:
-        url: The store.
-        array: The variable.
-        record: The record of a shard, by its number.
-        content: What the store says that its data are, by which compared shards are remembered.
-    """
-
-    url: str
-    array: Array
-    record: Callable[[int], Record]
-    content: str
+    url: str  # the store
+    array: Array  # the variable
+    record: Callable[[int], Record]  # the record of a shard, by its number
+    content: str  # what the store says that its data are, by which compared shards are remembered
 
     @property
     def samples(self) -> int:
@@ -87,11 +80,8 @@ class Shards:
             yield place, values
 
     def decoded(self, shard: int, data: bytes) -> Values:
-        """The values of a shard in the bytes of its object.
-
-        Raises:
-            ValueError, RuntimeError: If they are damaged.
-        """
+        """The values of a shard in the bytes of its object. Raises ValueError or RuntimeError if
+        they are damaged."""
         array = self.array
         values = np.full(array.shard, array.fill, self.dtype)
         for k, span in enumerate(spans(array, data[-index_bytes(array) :])):

@@ -48,11 +48,7 @@ def signed(content: dict[str, Any]) -> bytes:
 
 
 def unsigned(data: bytes) -> dict[str, Any]:
-    """The content of what `signed` has made.
-
-    Raises:
-        ValueError: On anything else.
-    """
+    """The content of what `signed` has made. Raises ValueError on anything else."""
     rest, end = data[:-_END], data[-_END:]
     if end != b',"sha256":"%s"}' % sha256(rest + b"}").encode():
         raise ValueError("it differs from its own digest")

@@ -14,20 +14,13 @@ from pdegen.schema import SchemaError
 
 @dataclass(frozen=True)
 class Variable:
-    """An array with a value for every sample.
+    """An array with a value for every sample."""
 
-    Args:
-        name: Name in the store.
-        dims: Names of its dimensions after `sample`.
-        shape: Sizes of these.
-        dtype: Type on disk.
-        attributes: long_name, units and what else a reader should know.
-    """
-
-    name: str
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: str
+    name: str  # name in the store
+    dims: tuple[str, ...]  # names of its dimensions after `sample`
+    shape: tuple[int, ...]  # sizes of these
+    dtype: str  # type on disk
+    # long_name, units and what else a reader should know
     attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 

@@ -26,12 +26,8 @@ from pdegen.store.signed import sha256
 
 
 def lay_out(url: str, layout: Layout) -> Store:
-    """Create an empty store: metadata and coordinates, no data yet.
-
-    Raises:
-        StoreError: If the layout is beyond what a store can have.
-        OSError: If the place cannot be written.
-    """
+    """Create an empty store: metadata and coordinates, no data yet. Raises StoreError if the layout
+    is beyond what a store can have, and OSError if the place cannot be written."""
     objects, described = Objects(url), described_by(layout, url)
     objects.write(ROOT, BEGUN)
     for key, data in described.items():  # the root last
@@ -40,11 +36,8 @@ def lay_out(url: str, layout: Layout) -> Store:
 
 
 def described_by(layout: Layout, url: str) -> dict[str, bytes]:
-    """The metadata and coordinates of a layout by their keys, `zarr.json` last.
-
-    Raises:
-        StoreError: If the layout is beyond what a store can have.
-    """
+    """The metadata and coordinates of a layout by their keys, `zarr.json` last. Raises StoreError
+    if the layout is beyond what a store can have."""
     described = layout.objects()
     try:
         parse(described[ROOT])
@@ -121,16 +114,9 @@ def seal(
     measured: Mapping[str, object] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Store:
-    """Close a store; as it is then.
-
-    Args:
-        store: A store whose shards are written.
-        measured: Further attributes.
-        check: Called before and after each change, such as to raise LockedError.
-
-    Raises:
-        StoreError: If a shard has no record, or no training sample is left.
-    """
+    """Close a store whose shards are written, with further attributes; as it is then. `check` is
+    that of `write_shard`. Raises StoreError if a shard has no record, or no training sample is
+    left."""
     made, objects = closing(store, measured or {}), store.objects
     objects.remove_partial()
     for key, data in made.items():  # the root last
@@ -139,16 +125,9 @@ def seal(
 
 
 def closing(store: Store, measured: Mapping[str, object]) -> dict[str, bytes]:
-    """What closes a store: card, description, seal, and `zarr.json` with statistics and content
-    digest, by keys.
-
-    Args:
-        store: A store whose shards are written.
-        measured: Further attributes.
-
-    Raises:
-        StoreError: If a shard has no record, or no training sample is left.
-    """
+    """What closes a store whose shards are written: card, description, seal, and `zarr.json` with
+    further attributes, statistics and content digest, by keys. Raises StoreError if a shard has no
+    record, or no training sample is left."""
     summary = summary_of(store)
     content = dict(store.description.raw)
     content["attributes"] = {

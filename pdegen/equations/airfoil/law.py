@@ -26,11 +26,6 @@ def airfoil_law(stream: FarStream, resolution: int, places: Places, tolerance: f
     flow: the enthalpy of the stream everywhere, the Mach number of density, pressure and velocity,
     the entropy of the stream ahead of the section, no flow through the wall, pressures that give
     the forces, and the stream far away.
-
-    Args:
-        stream, resolution: Of the recipe.
-        places: Of the displacements in their range.
-        tolerance: Of the residual.
     """
     flow = _Flow(stream, resolution)
     return Law(

@@ -20,17 +20,13 @@ class Topology:
 
     The first and the last `cut` cells of the row j = 0 touch those of the other end: the wake. The
     others of that row have a wall below them, or, without `wall`, the outside.
-
-    Args:
-        n, m: Cells along i and j.
-        cut: Cells of the row 0, at each end, that touch those of the other.
-        wall: Whether there is a wall.
     """
 
+    # n, m: cells along i and j
     n: int
     m: int
-    cut: int = 0
-    wall: bool = True
+    cut: int = 0  # cells of the row 0, at each end, that touch those of the other
+    wall: bool = True  # whether there is a wall
 
     @cached_property
     def number(self) -> Numbers:
@@ -126,14 +122,10 @@ def topology(n: int, m: int, cut: int = 0, wall: bool = True) -> Topology:
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """A topology with the positions of its nodes.
+    """A topology with the positions of its nodes."""
 
-    Args:
-        topology: Of the cells.
-        points: Shape (n + 1, m + 1, 2); all cells have the same orientation.
-    """
-
-    topology: Topology
+    topology: Topology  # of the cells
+    # shape (n + 1, m + 1, 2); all cells have the same orientation
     points: Float[np.ndarray, "nodes rows 2"]
 
     @cached_property
@@ -280,11 +272,7 @@ def _framed(x: np.ndarray) -> np.ndarray:
 def _weights(
     before: Float[np.ndarray, "lines cells"], after: Float[np.ndarray, "lines cells"]
 ) -> tuple[Float[np.ndarray, "lines faces 4"], Float[np.ndarray, "lines faces"]]:
-    """The weights of `kernels` along lines of cells, and the distances across their faces.
-
-    Args:
-        before, after: Half widths of the cells; the first and the last cell have no faces.
-    """
+    """The weights of `kernels` along lines of cells of these half widths, and their distances."""
     gap = after[:, :-1] + before[:, 1:]
     b, c = after[:, 1:-2], before[:, 2:-1]
     parts = [b / gap[:, :-2], b / gap[:, 1:-1], c / gap[:, 1:-1], c / gap[:, 2:]]
@@ -296,12 +284,7 @@ def _between(
     after: Float[np.ndarray, "n lines"],
     before: Float[np.ndarray, "n lines"],
 ) -> Float[np.ndarray, "m lines k"]:
-    """Values between n points on lines, and at their ends: n + 1 of them.
-
-    Args:
-        values: At the points.
-        after, before: Distances of the points to the next place and to the one before.
-    """
+    """From values at n points on lines to n + 1 places between and beyond them, linearly."""
     gap = (after[:-1] + before[1:])[..., None]
     share = after[:-1, :, None] / gap
     inside = (1 - share) * values[:-1] + share * values[1:]

@@ -27,17 +27,11 @@ _INEXACT, _SWEEPS = 1e-3, 6  # of linear systems, relative, and sweeps of refine
 
 @dataclass(frozen=True)
 class Solution:
-    """What Newton's method found.
+    """What Newton's method found."""
 
-    Args:
-        q: ρ, u, v of the cells.
-        residual: Its norm, over that of the undisturbed stream.
-        iterations: Linear systems that were solved.
-    """
-
-    q: Float[np.ndarray, "cells 3"]
-    residual: float
-    iterations: int
+    q: Float[np.ndarray, "cells 3"]  # ρ, u, v of the cells
+    residual: float  # its norm, over that of the undisturbed stream
+    iterations: int  # linear systems that were solved
 
 
 @dataclass(frozen=True)
@@ -101,12 +95,7 @@ class Euler:
         return bool((q[:, 0] > 0).all() and (left > _SLOWEST * self.stream.enthalpy).all())
 
     def _step(self, q: np.ndarray, residual: np.ndarray, rate: np.ndarray) -> np.ndarray:
-        """The change dq with (V/dt ∂U/∂q + ∂R/∂q) dq = -R.
-
-        Args:
-            q, residual: The state, and R of it.
-            rate: V/dt of each cell.
-        """
+        """The change dq with (V/dt ∂U/∂q + ∂R/∂q) dq = -R; `rate` is V/dt of each cell."""
         from scipy.sparse import bsr_array
         from scipy.sparse.linalg import splu
 
@@ -145,17 +134,8 @@ class Euler:
         most: int = 120,
         courant: float = _START,
     ) -> Solution:
-        """The steady flow, by pseudo-time steps that grow as the residual falls.
-
-        Args:
-            start: Where to begin.
-            tolerance: Of the residual, over that of the undisturbed stream.
-            most: Largest number of steps.
-            courant: Number of Courant of the first step.
-
-        Raises:
-            SolveError: If the residual does not fall to the tolerance.
-        """
+        """The steady flow, by pseudo-time steps that grow as the residual falls. Raises SolveError
+        if the residual does not fall to the tolerance."""
         unit = float(np.linalg.norm(self.residual(self.undisturbed)))
         q = start
         residual, speed = self._residual(q)
@@ -239,11 +219,8 @@ class Airfoil:
         return c_grid(self.design, resolution)
 
     def euler(self, resolution: int) -> Euler:
-        """The scheme on `resolution` cells around the section.
-
-        Raises:
-            SolveError: If the sides of the section cross, or the grid folds.
-        """
+        """The scheme on `resolution` cells around the section. Raises SolveError if the sides of
+        the section cross, or the grid folds."""
         points = self.points(resolution)
         step = resolution // (BASE // 10)
         nose, side = resolution // 2, SIDE // 10 * step
@@ -259,15 +236,9 @@ class Airfoil:
     def solve(
         self, resolution: int, near: tuple[Euler, Solution] | None = None
     ) -> tuple[Euler, Solution]:
-        """The flow on `resolution` cells around the section.
-
-        Args:
-            resolution: A multiple of 22.
-            near: A flow on another grid, to begin with.
-
-        Raises:
-            SolveError: If there is no such grid, or no steady flow is found.
-        """
+        """The flow on `resolution` cells around the section, a multiple of 22, from a flow near it
+        on another grid, or from the undisturbed stream. Raises SolveError if there is no such grid,
+        or no steady flow is found."""
         euler = self.euler(resolution)
         if near is not None:
             with suppress(SolveError):
@@ -275,11 +246,8 @@ class Airfoil:
         return euler, euler.solve(euler.undisturbed, self.tolerance)
 
     def solve_twice(self, resolution: int) -> tuple[tuple[Euler, Solution], tuple[Euler, Solution]]:
-        """The flows on `coarser(resolution)` and on `resolution` cells.
-
-        Raises:
-            SolveError: As `solve`.
-        """
+        """The flows on `coarser(resolution)` and on `resolution` cells. Raises SolveError as
+        `solve`."""
         try:
             coarse = self.solve(coarser(resolution))
         except SolveError:  # the finer grid may be easier, and a good start

@@ -10,17 +10,11 @@ from jaxtyping import Float
 
 @dataclass(frozen=True)
 class FarStream:
-    """The gas far away, where ρ = p = 1.
+    """The gas far away, where ρ = p = 1."""
 
-    Args:
-        mach: Its Mach number.
-        angle: Of its direction over the chord, in degrees.
-        gamma: Ratio γ of specific heats.
-    """
-
-    mach: float
-    angle: float = 0.0
-    gamma: float = 1.4
+    mach: float  # its Mach number
+    angle: float = 0.0  # of its direction over the chord, in degrees
+    gamma: float = 1.4  # ratio γ of specific heats
 
     @property
     def speed(self) -> float:
@@ -57,10 +51,6 @@ class FarStream:
         """ρ, u, v of the stream and of a vortex at a quarter of the chord, which turns clockwise
         with the circulation |u| lift/2: the flow far from a section with this lift. ρ has the total
         enthalpy and the entropy of the stream.
-
-        Args:
-            lift: Over ρ|u|²/2 of the stream and the chord 1.
-            points: Far from the section.
 
         References: J. L. Thomas and M. D. Salas, Far-field boundary conditions for transonic
         lifting solutions to the Euler equations, AIAA J. 24 (1986).

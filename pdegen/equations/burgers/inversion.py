@@ -101,12 +101,7 @@ class InitialValueInversion:
         return _FinalValue(self.modes, at, self._places)
 
     def __call__(self, data: Values, deviation: Values) -> InitialValue:
-        """The estimate of one sample.
-
-        Args:
-            data: d, shape (points,), or as many as are seen.
-            deviation: σ; the rounding of the data is added.
-        """
+        """The estimate of one sample from d and σ, at the points seen; rounding is added to σ."""
         found = GaussianInversion(self)(data, _rounded(data, deviation), self.start)
         basis = self.modes.basis[:: self._stride]
         return InitialValue(basis @ found.coefficients, found, basis)
@@ -135,18 +130,13 @@ class Viscosity(NamedTuple):
 
 @dataclass(frozen=True)
 class ViscosityInversion:
-    """ν from noisy u(T), if log ν ~ N(log `typical`, `spread`²).
+    """ν from noisy u(T), if log ν ~ N(log `typical`, `spread`²)."""
 
-    Args:
-        typical, spread: The law of log ν.
-        time: T.
-        points: Number of data, as of `InitialValueInversion`.
-    """
-
+    # typical, spread: the law of log ν
     typical: float
     spread: float
-    time: float
-    points: int
+    time: float  # T
+    points: int  # number of data, as of `InitialValueInversion`
 
     def from_both(self, u0: Values, data: Values, deviation: Values) -> Viscosity:
         """By steps of Gauss and Newton in log ν, where u(0) is known.

@@ -37,10 +37,6 @@ def burgers_law(
     another a, unless t is long. An output grid does not see all of a field; so these hold up to the
     modes that are near the end of the grid, the declared modes beyond it, rounding, and the
     solver's error; the range up to the largest difference of neighbours in a.
-
-    Args:
-        field, grid, viscosity, times: Law of a, output grid, ν, and times of u.
-        tolerance: Largest error that the solver accepts, for Cole-Hopf and ETDRK4 alike.
     """
     beyond = field.mode_deviations[grid.n // 2 :]
     k = 2 * np.pi * np.arange(grid.n // 2 + 1, field.modes + 1)
@@ -84,12 +80,8 @@ def _terms(viscosity: float, torus: Torus) -> tuple[Symbol, Nonlinear]:
 
 
 class _Physics:
-    """Quantities of each sample that are bounded, with their limits.
-
-    Args:
-        grid, viscosity, times: Output grid, ν, and times of u.
-        unresolved, slopes: Norms of what the output grid does not see of a and of its derivative.
-    """
+    """Quantities of each sample that are bounded, with their limits; `unresolved` and `slopes` are
+    norms of what the output grid does not see of a and of its derivative."""
 
     def __init__(
         self,

@@ -22,11 +22,6 @@ class LinearisedColeHopf:
     factors in the opposite order: heat is symmetric, ∂ₓ and its inverse change their sign. Each
     takes four transforms.
 
-    Args:
-        solver: Grid, viscosity ν (a number) and tolerance.
-        u0: Initial value, of mean 0.
-        time: T.
-
     Raises:
         ValueError: On an initial value with a mean, or several.
         SolveError: As `ColeHopf`.
@@ -39,9 +34,9 @@ class LinearisedColeHopf:
     True
     """
 
-    solver: ColeHopf
-    u0: Float[np.ndarray, " n"]
-    time: float
+    solver: ColeHopf  # grid, viscosity ν (a number) and tolerance
+    u0: Float[np.ndarray, " n"]  # initial value, of mean 0
+    time: float  # T
 
     def __post_init__(self) -> None:
         n, size = self.solver.grid.n, np.abs(self.u0).max(initial=0.0)

@@ -116,11 +116,6 @@ class ColeHopf(BurgersSolver):
     ε max φ₀ / min φ(t). That bound, plus what the spectrum of φ(t) still holds at the end of the
     grid, is the error estimate; it is usually 10 to 50 times the true error.
 
-    Args:
-        grid: The grid of u₀ and u. Its points should resolve u₀.
-        viscosity: ν > 0; a tensor of PyTorch without axes too, of which u has a derivative.
-        tolerance: Largest error estimate that is accepted.
-
     Raises:
         SolveError: For a sample whose error estimate exceeds the tolerance; use `ETDRK4` there.
         TypeError: If ν is a tensor and u₀ is none.
@@ -133,9 +128,10 @@ class ColeHopf(BurgersSolver):
     0.1094
     """
 
-    grid: PeriodicGrid
+    grid: PeriodicGrid  # the grid of u₀ and u. Its points should resolve u₀
+    # ν > 0; a tensor of PyTorch without axes too, of which u has a derivative
     viscosity: float | Array
-    tolerance: float = 1e-7
+    tolerance: float = 1e-7  # largest error estimate that is accepted
 
     def __post_init__(self) -> None:
         _check_viscosity(self.viscosity)
@@ -246,12 +242,6 @@ class ETDRK4(BurgersSolver):
     to a run with twice the step over 15, plus the share of the solution in the last tenth of the
     modes kept; it costs half as much again as the solution.
 
-    Args:
-        grid: The grid; modes k < n/3 are kept.
-        viscosity: ν > 0.
-        dt: Largest step; each interval between times is cut into equal steps no longer than this.
-        tolerance: Largest error estimate that `solve` accepts.
-
     Raises:
         SolveError: For a sample that grows without bound or misses the tolerance.
 
@@ -261,10 +251,11 @@ class ETDRK4(BurgersSolver):
     0.1094
     """
 
-    grid: PeriodicGrid
-    viscosity: float
+    grid: PeriodicGrid  # the grid; modes k < n/3 are kept
+    viscosity: float  # ν > 0
+    # largest step; each interval between times is cut into equal steps no longer than this
     dt: float
-    tolerance: float = 1e-3
+    tolerance: float = 1e-3  # largest error estimate that `solve` accepts
 
     def __post_init__(self) -> None:
         _check_viscosity(self.viscosity)

@@ -37,12 +37,6 @@ class Linearised:
     Directions have the shape of u, (batch, n, n), or one more leading axis, (k, batch, n, n). They
     are solved to the relative tolerance of u. `FiniteVolume.linearise` builds it.
 
-    Args:
-        operator: A(a).
-        u: The solution.
-        walls: Its values there, as `FiniteVolume.solve` takes them.
-        inverse: A⁻¹ of (k, batch, n, n).
-
     References: M. Hinze, R. Pinnau, M. Ulbrich and S. Ulbrich, Optimization with PDE Constraints
     (2009), section 1.6.2.
 
@@ -56,10 +50,10 @@ class Linearised:
     True
     """
 
-    operator: Diffusion
-    u: Float[Array, "batch n n"]
-    walls: Array | float
-    inverse: Callable[[Array], Array]
+    operator: Diffusion  # a(a)
+    u: Float[Array, "batch n n"]  # the solution
+    walls: Array | float  # its values there, as `FiniteVolume.solve` takes them
+    inverse: Callable[[Array], Array]  # a⁻¹ of (k, batch, n, n)
 
     def jvp(self, da: Directions, df: Array | float = 0.0) -> Directions:
         """du, the change of u with a and with f, to first order; df broadcasts to da."""

@@ -22,20 +22,13 @@ _ROUNDING = 1e-14  # of sums of n² terms, relative to what is summed
 
 
 class Bounds(NamedTuple):
-    """Bounds of the errors of p_h, of each sample, shape (batch,).
+    """Bounds of the errors of p_h, of each sample, shape (batch,)."""
 
-    Args:
-        energy: Above ‖a^½ ∇(u - p_h)‖.
-        lower: Below ‖a^½ ∇(u - p_h)‖.
-        relative: Above ‖a^½ ∇(u - p_h)‖ / ‖a^½ ∇u‖.
-        l2: Above ‖u - p_h‖.
-        relative_l2: Above ‖u - p_h‖ / ‖u‖; infinite where ‖u‖ is not known to be positive.
-    """
-
-    energy: Float[np.ndarray, " batch"]
-    lower: Float[np.ndarray, " batch"]
-    relative: Float[np.ndarray, " batch"]
-    l2: Float[np.ndarray, " batch"]
+    energy: Float[np.ndarray, " batch"]  # above ‖a^½ ∇(u - p_h)‖
+    lower: Float[np.ndarray, " batch"]  # below ‖a^½ ∇(u - p_h)‖
+    relative: Float[np.ndarray, " batch"]  # above ‖a^½ ∇(u - p_h)‖ / ‖a^½ ∇u‖
+    l2: Float[np.ndarray, " batch"]  # above ‖u - p_h‖
+    # above ‖u - p_h‖ / ‖u‖; infinite where ‖u‖ is not known to be positive
     relative_l2: Float[np.ndarray, " batch"]
 
 

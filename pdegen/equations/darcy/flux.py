@@ -18,14 +18,11 @@ _ROUNDS = 2  # corrections: the first leaves the rounding of the flux before it
 class Flux:
     """q in H(div) of the lowest order of Raviart and Thomas: on each cell q_x is linear in x and
     constant in y, and q_y the other way round, so div q is constant on each cell.
-
-    Args:
-        x: What flows through the faces across x, h q_x, shape (batch, n+1, n).
-        y: Through those across y, shape (batch, n, n+1).
     """
 
+    # what flows through the faces across x, h q_x, shape (batch, n+1, n)
     x: Float[np.ndarray, "batch n1 n"]
-    y: Float[np.ndarray, "batch n n1"]
+    y: Float[np.ndarray, "batch n n1"]  # through those across y, shape (batch, n, n+1)
 
     @cached_property
     def outflow(self) -> Float[np.ndarray, "batch n n"]:
@@ -49,12 +46,6 @@ def equilibrated(
 
     The fluxes of the finite volumes of w leave a residual r in the cells. It is balanced by the
     flux -∇φ with Lφ = r, one fast Poisson solve, however large it is.
-
-    Args:
-        a: Positive coefficients of the cells.
-        w: Approximate pressures; the nearer to the solution, the nearer is the flux to -a ∇u.
-        f: Source, constant on each cell: a number, (n, n) or (batch, n, n).
-        poisson: L⁻¹ on the grid.
     """
     operator, laplacian = Diffusion(a, "harmonic"), Diffusion(np.ones_like(a), "harmonic")
     b, flux = operator.right_hand_side(f), Flux(*operator.fluxes(w))

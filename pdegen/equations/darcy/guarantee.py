@@ -16,12 +16,7 @@ from pdegen.equations.guarantee import Guarantee
 
 @dataclass(frozen=True)
 class PressureGuarantee(Guarantee):
-    """Of pressures u predicted from coefficients a.
-
-    Args:
-        grid: The cells of a and u.
-        source: f.
-    """
+    """Of pressures u predicted from coefficients a."""
 
     sentences: ClassVar[Mapping[str, str]] = {
         "energy": "‖a^½ ∇(u - p_h)‖, p_h the biquadratic reconstruction of the values",
@@ -31,8 +26,8 @@ class PressureGuarantee(Guarantee):
     }
     headline: ClassVar[str] = "relative_energy"
 
-    grid: CellGrid
-    source: float
+    grid: CellGrid  # the cells of a and u
+    source: float  # f
 
     @cached_property
     def _bound(self) -> ErrorBound:

@@ -59,12 +59,7 @@ class InterfaceSolver:
     def __call__(
         self, b: Float[np.ndarray, "n n"], rtol: float
     ) -> tuple[Float[np.ndarray, "n n"], int]:
-        """u, whose residual is at most rtol ‖b‖ if the iterations suffice, and their number.
-
-        Args:
-            b: Right-hand side, with h² and the values at walls in it.
-            rtol: Relative tolerance.
-        """
+        """u with ‖b - A u‖ <= rtol ‖b‖, if the iterations suffice, and their number; h² is in b."""
         a, poisson = self.a, self.poisson
         rows, columns, values, first, second, jump1, jump2 = self._graph
         size = float(np.linalg.norm(b))

@@ -19,20 +19,16 @@ from pdegen.sampling.gaussian import SquareGaussianField
 
 @dataclass(frozen=True)
 class Solved:
-    """What the solver claims of u.
+    """What the solver claims of u."""
 
-    Args:
-        residual: Largest relative residual.
-        positive: Whether u has the sign of the source everywhere: strictly (True), or 0 allowed
-            (False); None where nothing is claimed.
-        balance: Largest relative difference of ∫ a |∇u|², by differences of the stored values, to
-            ∫ f u, beside that by rounding; None where nothing is claimed.
-        harmonic: Whether the faces in these differences are harmonic, not arithmetic, means.
-    """
-
-    residual: float
+    residual: float  # largest relative residual
+    # whether u has the sign of the source everywhere: strictly (True), or 0 allowed (False); None
+    # where nothing is claimed
     positive: bool | None
+    # largest relative difference of ∫ a |∇u|², by differences of the stored values, to ∫ f u,
+    # beside that by rounding; None where nothing is claimed
     balance: float | None
+    # whether the faces in these differences are harmonic, not arithmetic, means
     harmonic: bool = True
 
 
@@ -48,11 +44,6 @@ def darcy_law(
     The power of the source is what flow dissipates, ∫ f u = ∫ a |∇u|², in each sample. With u of
     another a this is wrong by about a half: where samples are exchanged, x and y of a, or the
     phases, which no statistic of a alone can see.
-
-    Args:
-        field, grid, coefficient: Law and cells of a.
-        source: f.
-        solved: What the solver claims.
     """
     return Law(
         (

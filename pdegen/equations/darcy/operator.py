@@ -145,11 +145,8 @@ def outflow(
 
 
 def wall_values(walls: Array | float, u: Float[Array, "*batch n n"]) -> Float[Array, "4 n"]:
-    """Values on x = 0, x = 1, y = 0, y = 1.
-
-    Raises:
-        ValueError: If they are neither a number nor of this shape.
-    """
+    """Values on x = 0, x = 1, y = 0, y = 1. Raises ValueError if they are neither a number nor of
+    this shape."""
     xp, n = array_namespace(u), u.shape[-1]
     g = xp.asarray(walls, dtype=u.dtype, device=u.device)
     if g.ndim and tuple(g.shape) != (4, n):

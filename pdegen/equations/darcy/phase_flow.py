@@ -47,13 +47,7 @@ class PhaseFlow:
 
 class PhaseFlowAt:
     """u at phases p, with its derivatives: one banded Cholesky factorisation serves all of them.
-
-    Args:
-        flow, p: As in `PhaseFlow`.
-
-    Raises:
-        ValueError: On another shape.
-        ArithmeticError: If the matrix is not positive definite.
+    Raises ValueError on another shape, and ArithmeticError if the matrix is not positive definite.
     """
 
     def __init__(self, flow: PhaseFlow, p: Float[np.ndarray, "n n"]) -> None:

@@ -14,13 +14,10 @@ _NORMS = (1.0, 1 / 3, 1 / 5)  # ½ ∫ P² over [-1, 1] of the Legendre polynomi
 
 @dataclass(frozen=True)
 class Biquadratic:
-    """v in H¹₀((0,1)²): biquadratic on each cell, continuous, 0 on the walls.
+    """v in H¹₀((0,1)²): biquadratic on each cell, continuous, 0 on the walls."""
 
-    Args:
-        nodes: Values at corners, midpoints of faces and centres of the n x n cells, shape
-            (batch, 2n+1, 2n+1), indexed [x, y].
-    """
-
+    # values at corners, midpoints of faces and centres of the n x n cells, shape (batch, 2n+1,
+    # 2n+1), indexed [x, y]
     nodes: Float[np.ndarray, "batch m m"]
 
     @classmethod

@@ -37,15 +37,8 @@ def refined(solver: Solver, factor: int, a: Array, source: float) -> Solution:
 def forward(
     solver: Solver, factor: int, grid: CellGrid, source: float, x: Float[np.ndarray, " m"]
 ) -> Forward:
-    """u at points for a coefficient on any cells, averaged on those of a grid.
-
-    Args:
-        solver: On cells finer by `factor` than the grid's.
-        factor: Odd.
-        grid: Of u and a.
-        source: f.
-        x: The points along each axis.
-    """
+    """u at points x for a coefficient on any cells, averaged on those of a grid; the solver has
+    cells finer by an odd factor."""
     matrix = interpolation(grid, x)
     observation = Separable(matrix, matrix)
 

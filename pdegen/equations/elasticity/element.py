@@ -42,14 +42,11 @@ def _lines(local: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class Elements:
-    """Quadrilaterals at their Gauss points.
+    """Quadrilaterals at their Gauss points."""
 
-    Args:
-        derivatives: Of the functions of the nodes, by x and by y, shape (*batch, 9, 2, 9).
-        weights: Areas of the Gauss points; negative where the map turns over.
-    """
-
+    # of the functions of the nodes, by x and by y, shape (*batch, 9, 2, 9)
     derivatives: Float[np.ndarray, "*batch 9 2 9"]
+    # areas of the Gauss points; negative where the map turns over
     weights: Float[np.ndarray, "*batch 9"]
 
     @classmethod

@@ -32,12 +32,6 @@ def elasticity_law(
     balance with the traction at each free node. Where the solution is of a finer mesh, all that
     holds up to the error of the mesh of the points, and in place of the balance the displacement is
     near the solution on that mesh.
-
-    Args:
-        void, sheet: Law of the void; mesh, material and traction.
-        angles: Those of the variable `radius`.
-        error: Largest one of u that the solver leaves.
-        exact: Whether the displacement was computed on the mesh of the points.
     """
     physics = _Physics(void, sheet, angles, exact)
     bounds: list[tuple[str, str, Quantity]] = [

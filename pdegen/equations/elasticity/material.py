@@ -43,15 +43,10 @@ class Material(ABC):
 
 @dataclass(frozen=True)
 class Hooke(Material):
-    """Small strains: σ = E/(1 - ν²) ((1 - ν) ε + ν tr ε), ε = (H + Hᵀ)/2.
+    """Small strains: σ = E/(1 - ν²) ((1 - ν) ε + ν tr ε), ε = (H + Hᵀ)/2."""
 
-    Args:
-        young: Young's modulus E > 0.
-        poisson: Poisson's ratio ν, 0 to 1/2.
-    """
-
-    young: float
-    poisson: float
+    young: float  # Young's modulus E > 0
+    poisson: float  # Poisson's ratio ν, 0 to 1/2
 
     @cached_property
     def _matrix(self) -> Float[np.ndarray, "4 4"]:
@@ -81,9 +76,6 @@ class MooneyRivlin(Material):
     I₂ = J² + J⁻² tr C; so P = ∂W/∂F needs no pressure. The true stress is σ = P Fᵀ. For small
     strains E = 6 (C₁ + C₂) and ν = 1/2.
 
-    Args:
-        c1, c2: C₁ > 0 and C₂ >= 0.
-
     Stretched by 2 in one direction, σ = 2 (2² - 1/2)(C₁ + C₂/2):
 
     >>> stretched = np.array([1.0, 0, 0, 2**-0.5 - 1])
@@ -91,6 +83,7 @@ class MooneyRivlin(Material):
     array([8.75, 0.  , 0.  ])
     """
 
+    # c1, c2: C₁ > 0 and C₂ >= 0
     c1: float
     c2: float
 

@@ -23,16 +23,12 @@ class Rings:
     equally, and each line is divided equally from the void to the square. Lines begin at the lower
     right corner, counterclockwise; nodes of a line begin at the void.
 
-    Args:
-        around: Elements along the void, a multiple of four.
-        across: Elements from the void to the square.
-
     >>> Rings(36, 3).angles[[0, 18]] * 180 / np.pi
     array([-45.,  45.])
     """
 
-    around: int
-    across: int
+    around: int  # elements along the void, a multiple of four
+    across: int  # elements from the void to the square
 
     @cached_property
     def angles(self) -> Float[np.ndarray, " lines"]:
@@ -117,14 +113,10 @@ def _halved(v: np.ndarray, axis: int) -> np.ndarray:
 class Places:
     """The Gauss points of a coarse mesh in one that is finer by a whole number; a point between
     elements of the fine mesh is in each of them.
-
-    Args:
-        coarse: The mesh that has the points.
-        times: How many times finer the other mesh is.
     """
 
-    coarse: Rings
-    times: int
+    coarse: Rings  # the mesh that has the points
+    times: int  # how many times finer the other mesh is
 
     @property
     def fine(self) -> Rings:
@@ -154,13 +146,8 @@ class Places:
         points: Float[np.ndarray, "batch points 2"],
         u: Float[np.ndarray, "batch lines places 2"],
     ) -> tuple[Float[np.ndarray, "batch found 2"], Float[np.ndarray, "batch found 4"]]:
-        """u and its gradient (xx, xy, yx, yy) at each occurrence of the points.
-
-        Args:
-            fine: Nodes of the fine mesh.
-            points: Where the points of the coarse mesh are.
-            u: Values at the nodes of the fine mesh.
-        """
+        """u, known at the nodes of the fine mesh, and its gradient (xx, xy, yx, yy) at each
+        occurrence of the points."""
         point, e, k, start = self._found
         # contiguous: else products are rounded in another way where there is one sample
         x, v = (np.ascontiguousarray(self.fine.elements(a)[:, e, k]) for a in (fine, u))

@@ -237,12 +237,8 @@ class Elasticity(Problem):
         return 4
 
     def labels(self, theta: Float[np.ndarray, "batch 2K"]) -> dict[str, np.ndarray]:
-        """The values of samples that have these numbers.
-
-        Raises:
-            SolveError: If a void leaves the cell, a sheet is not brought into equilibrium, or its
-                stress is too far off.
-        """
+        """The values of samples that have these numbers. Raises SolveError if a void leaves the
+        cell, a sheet is not brought into equilibrium, or its stress is too far off."""
         void, r = self.void.build(), self.refinement
         places = [Places(self.rings, times) for times in (1, r, 2 * r)]
         own, fine, finer = (

@@ -20,17 +20,11 @@ _SMALL, _FLAT = 1e-8, 1e-11  # then: enough where rounding lets it fall no furth
 
 @dataclass(frozen=True)
 class Body:
-    """Meshed sheets with their voids.
+    """Meshed sheets with their voids."""
 
-    Args:
-        rings: The mesh.
-        nodes: Positions of its nodes.
-        elements: Its quadrilaterals.
-    """
-
-    rings: Rings
-    nodes: Float[np.ndarray, "batch lines places 2"]
-    elements: Elements
+    rings: Rings  # the mesh
+    nodes: Float[np.ndarray, "batch lines places 2"]  # positions of its nodes
+    elements: Elements  # its quadrilaterals
 
     @classmethod
     def of(cls, rings: Rings, radius: Float[np.ndarray, "batch lines"]) -> Body:
@@ -86,17 +80,12 @@ class Body:
 
 @dataclass(frozen=True)
 class Solution:
-    """Sheets in equilibrium.
+    """Sheets in equilibrium."""
 
-    Args:
-        u: Displacements of the nodes.
-        residual: Of the discrete equations over the load, in the Euclidean norm.
-        iterations: Linear systems that were solved for each sample.
-    """
-
-    u: Float[np.ndarray, "batch lines places 2"]
+    u: Float[np.ndarray, "batch lines places 2"]  # displacements of the nodes
+    # of the discrete equations over the load, in the Euclidean norm
     residual: Float[np.ndarray, " batch"]
-    iterations: Int[np.ndarray, " batch"]
+    iterations: Int[np.ndarray, " batch"]  # linear systems that were solved for each sample
 
 
 @dataclass(frozen=True)
@@ -122,16 +111,9 @@ class Sheet:
     def solve(
         self, body: Body, start: Float[np.ndarray, "batch lines places 2"] | None = None
     ) -> Solution:
-        """The displacements of sheets that are meshed by the rings.
-
-        Args:
-            body: The sheets.
-            start: Displacements near the solution, from which the whole load is put on at once.
-
-        Raises:
-            SolveError: If a void leaves the square, the mesh folds, or Newton's method does not
-                converge.
-        """
+        """The displacements of sheets that are meshed by the rings. From `start`, near the
+        solution, the whole load is put on at once. Raises SolveError if a void leaves the square,
+        the mesh folds, or Newton's method does not converge."""
         body.check()
         u = np.zeros(body.nodes.shape) if start is None else start.copy()
         iterations = np.zeros(len(u), np.int64)

@@ -19,18 +19,16 @@ class RandomVoid:
     g(φ) = π^(-½) Σ_{l=1}^{K} (l² + τ²)^(-1) (θ_{2l-1} cos lφ + θ_{2l} sin lφ), θ ~ N(0, σ²), has
     the covariance σ² (-d²/dφ² + τ²)^(-2), without its mean.
 
-    Args:
-        least, span: The radius lies between least and least + span.
-        sigma, tau, modes: σ, τ and K.
-
     >>> void = RandomVoid(least=0.2, span=0.2, sigma=16.0, tau=3.0, modes=5)
     >>> theta = np.array([[10.0, -20, 15, 5, -10, 20, -5, 10, 15, -15]])
     >>> void.radius(theta, np.arange(4) * np.pi / 2).round(8)
     array([[0.25231463, 0.38818427, 0.29807564, 0.24487544]])
     """
 
+    # least, span: the radius lies between least and least + span
     least: float
     span: float
+    # sigma, tau, modes: σ, τ and K
     sigma: float
     tau: float
     modes: int

@@ -35,10 +35,6 @@ def inviscid_burgers_law(
     not exceed that of u(·, 0), and it rises by h/t at most from cell to cell (Oleinik). Integrals
     of u over intervals are differences of min_y U₀(y) + (x - y)²/2t, taken here over 4096 points y.
     On the circle the mean is kept and the mean square decays.
-
-    Args:
-        field, n, periodic, times: Law of u(·, 0), cells, boundary, and times of u.
-        tolerance: Largest error that the solver accepts.
     """
     physics = _Physics(field, n, periodic, np.array(times))
     k = np.arange(field.modes + 1)

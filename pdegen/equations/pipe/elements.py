@@ -14,22 +14,15 @@ from pdegen.numerics.device import Array, constant, zeros
 
 
 class Basis(NamedTuple):
-    """At the Gauss points of an element, those along it first.
+    """At the Gauss points of an element, those along it first."""
 
-    Args:
-        weights: With the area of the element.
-        place: Along the element, 0 to 1.
-        parabolas: The nine functions of its nodes, those along it first.
-        along, across: Their derivatives along x, at a constant distance to the centre line, and y.
-        lines: The four bilinear functions of its corners.
-    """
-
-    weights: Float[Array, " points"]
-    place: Float[Array, " points"]
-    parabolas: Float[Array, "points 9"]
+    weights: Float[Array, " points"]  # with the area of the element
+    place: Float[Array, " points"]  # along the element, 0 to 1
+    parabolas: Float[Array, "points 9"]  # the nine functions of its nodes, those along it first
+    # along, across: their derivatives along x, at a constant distance to the centre line, and y
     along: Float[Array, "points 9"]
     across: Float[Array, "points 9"]
-    lines: Float[Array, "points 4"]
+    lines: Float[Array, "points 4"]  # the four bilinear functions of its corners
 
 
 @dataclass(frozen=True)
@@ -40,18 +33,14 @@ class TaylorHood:
 
     Arrays have the axes (batch, column, row, ...).
 
-    Args:
-        columns, rows: Elements along the pipe and across.
-        length: Of the pipe, along x.
-        gauss: Points of quadrature along each axis of an element; with 4 all integrals are exact.
-
     References: C. Taylor and P. Hood, Comput. Fluids 1 (1973).
     """
 
+    # columns, rows: elements along the pipe and across
     columns: int
     rows: int
-    length: float
-    gauss: int
+    length: float  # of the pipe, along x
+    gauss: int  # points of quadrature along each axis of an element; with 4 all integrals are exact
 
     @property
     def area(self) -> float:

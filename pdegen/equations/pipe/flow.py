@@ -11,15 +11,11 @@ from pdegen.numerics.device import Array
 
 
 class PipeFlow(NamedTuple):
-    """Velocity and pressure at nodes.
+    """Velocity and pressure at nodes."""
 
-    Args:
-        velocity: (u, v) at the nodes of parabolas, lines of constant x first.
-        pressure: At the corners of the elements.
-    """
-
+    # (u, v) at the nodes of parabolas, lines of constant x first
     velocity: Float[Array, "batch 2 lines nodes"]
-    pressure: Float[Array, "batch columns+1 rows+1"]
+    pressure: Float[Array, "batch columns+1 rows+1"]  # at the corners of the elements
 
     def refined(self, axes: tuple[int, ...] = (1, 2)) -> PipeFlow:
         """The same flow at the nodes of a mesh twice as fine along the pipe (1) and across (2)."""

@@ -28,13 +28,6 @@ def pipe_law(names: Sequence[str], centre: Built, pipe: Pipe, error: float, exac
     points are, the velocity has no divergence and the forces are in balance, which determines the
     flow. Where the solution is of a finer mesh, that holds up to the error of the mesh of the
     points.
-
-    Args:
-        names: Of the knots' numbers.
-        centre: From these to the centre lines.
-        pipe: The mesh of the points.
-        error: Largest one of u that the solver leaves.
-        exact: Whether it is the solver's.
     """
     physics, coarse = _Physics(centre, pipe), 16 / pipe.rows
     between = 2 * EPSILON if exact else _BETWEEN_FINE * coarse**2

@@ -229,11 +229,6 @@ def relative_errors(found: list[Array], other: list[Array]) -> list[Float[Array,
     That of p leaves out the two corners of the inlet: where the centre line is not level there,
     the parabola, the walls and div u = 0 contradict each other, and p grows like the logarithm of
     the mesh.
-
-    Args:
-        found: u, v and p at the points, each (batch, n, n).
-        other: The same of a finer mesh, relative to which distances are; v at least to a small
-            share of u.
     """
     xp, n = array_namespace(found[0]), found[0].shape[1]
     ends = np.ones(n)

@@ -24,18 +24,12 @@ _LARGE = 1e6  # a residual from which Newton's method does not come back
 
 
 class Converged(NamedTuple):
-    """Flows that satisfy the discrete equations.
+    """Flows that satisfy the discrete equations."""
 
-    Args:
-        flow: Velocity and pressure.
-        residual: Of the equations, relative to the force of a straight pipe's pressure, in the
-            Euclidean norm.
-        iterations: Linear systems that were solved for each sample.
-    """
-
-    flow: PipeFlow
+    flow: PipeFlow  # velocity and pressure
+    # of the equations, relative to the force of a straight pipe's pressure, in the Euclidean norm
     residual: Float[Array, " batch"]
-    iterations: Int[Array, " batch"]
+    iterations: Int[Array, " batch"]  # linear systems that were solved for each sample
 
 
 @dataclass(frozen=True)
@@ -129,10 +123,7 @@ class Pipe:
 
     def improved(self, centre: Float[Array, "batch lines"], flow: PipeFlow) -> PipeFlow:
         """A flow after one step of Newton's method, which squares its distance to the solution.
-
-        Raises:
-            SolveError: If a matrix is singular.
-        """
+        Raises SolveError if a matrix is singular."""
         gradients = self.mesh.gradients(centre)
         change = self._step(flow, gradients, *self._residual(flow, gradients))
         return PipeFlow(flow.velocity + change.velocity, flow.pressure + change.pressure)

@@ -15,10 +15,6 @@ class Spline:
 
     A spline goes on beyond its ends as a straight line, so its second derivative is continuous.
 
-    Args:
-        length: Of the interval.
-        points: Number of heights, at least 3.
-
     Raises:
         ValueError: On values outside these ranges.
 
@@ -27,8 +23,8 @@ class Spline:
     1.75
     """
 
-    length: float
-    points: int
+    length: float  # of the interval
+    points: int  # number of heights, at least 3
 
     def __post_init__(self) -> None:
         if not self.length > 0 or self.points < 3:

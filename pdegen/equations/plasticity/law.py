@@ -36,12 +36,6 @@ def plasticity_law(
     die works and the block yields at no time backwards; both agree up to what is elastic, kinetic
     and viscous. The plastic work that follows from the stored strains, between frames, is that of
     the steps, as far as the frames resolve them.
-
-    Args:
-        forging: Block, times, material.
-        spline, dies: The dies of the numbers z.
-        drifts: Whether u has its drift.
-        imbalance: Largest one that the solver accepts.
     """
     physics = _Physics(forging, spline, dies, drifts)
     return Law(

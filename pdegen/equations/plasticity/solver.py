@@ -20,18 +20,13 @@ _LEFT = 0.5
 
 @dataclass(frozen=True)
 class Metal:
-    """An elastic, perfectly plastic material of von Mises, in MPa and g/mm³.
+    """An elastic, perfectly plastic material of von Mises, in MPa and g/mm³."""
 
-    Args:
-        young, poisson: E and ν.
-        limit: The yield stress σ_Y.
-        density: ρ.
-    """
-
+    # young, poisson: E and ν
     young: float = 2e5
     poisson: float = 0.3
-    limit: float = 70.0
-    density: float = 7.85e-3
+    limit: float = 70.0  # the yield stress σ_Y
+    density: float = 7.85e-3  # ρ
 
     @property
     def sound(self) -> float:
@@ -41,15 +36,12 @@ class Metal:
 
 @dataclass(frozen=True)
 class Billet:
-    """A rectangle of elements, 1 mm thick, on a floor without friction.
+    """A rectangle of elements, 1 mm thick, on a floor without friction."""
 
-    Args:
-        length, height: In mm.
-        across, up: Elements along them.
-    """
-
+    # length, height: in mm
     length: float = 50.0
     height: float = 15.0
+    # across, up: elements along them
     across: int = 100
     up: int = 30
 
@@ -69,39 +61,27 @@ class Billet:
         return weights * (self.length / self.across) * (self.height / self.up)
 
     def coarser(self) -> Billet:
-        """The block of elements twice as large.
-
-        Raises:
-            ValueError: If a number of elements is odd.
-        """
+        """Elements twice as large. Raises ValueError if a number of elements is odd."""
         if self.across % 2 or self.up % 2:
             raise ValueError(f"{self.across} x {self.up} elements cannot be joined in pairs")
         return replace(self, across=self.across // 2, up=self.up // 2)
 
 
 class Frames(NamedTuple):
-    """A forging at equal intervals of time, from 0 on.
+    """A forging at equal intervals of time, from 0 on."""
 
-    Args:
-        u: Displacement, mm.
-        force: Of the floor, N for a block that is 1 mm thick, in the last tenth before each frame.
-        work, plastic, elastic, kinetic: Work of the die and where it went, N mm.
-        viscous: What the two viscosities took, N mm.
-        strain: The largest equivalent plastic strain.
-        steps: Of time, for the last frame.
-        elements: Stress xx, yy, xy and thickness of each at the end.
-    """
-
-    u: Float[np.ndarray, "frames 2 nx ny"]
+    u: Float[np.ndarray, "frames 2 nx ny"]  # displacement, mm
+    # of the floor, N for a block that is 1 mm thick, in the last tenth before each frame
     force: Float[np.ndarray, " frames"]
+    # work, plastic, elastic, kinetic: work of the die and where it went, N mm
     work: Float[np.ndarray, " frames"]
     plastic: Float[np.ndarray, " frames"]
     elastic: Float[np.ndarray, " frames"]
     kinetic: Float[np.ndarray, " frames"]
-    viscous: Float[np.ndarray, " frames"]
-    strain: Float[np.ndarray, " frames"]
-    steps: int
-    elements: Float[np.ndarray, "4 ex ey"]
+    viscous: Float[np.ndarray, " frames"]  # what the two viscosities took, N mm
+    strain: Float[np.ndarray, " frames"]  # the largest equivalent plastic strain
+    steps: int  # of time, for the last frame
+    elements: Float[np.ndarray, "4 ex ey"]  # stress xx, yy, xy and thickness of each at the end
 
     @property
     def imbalance(self) -> float:
@@ -260,9 +240,6 @@ class Forging:
     def estimates(self, frames: Frames, coarse: Frames) -> tuple[float, float]:
         """Of the relative L² error of the displacement, with its drift and without: that part of
         the difference to elements twice as large which these leave.
-
-        Args:
-            frames, coarse: By these elements, and by those of `coarser`.
         """
         other = self.coarser()
         return (

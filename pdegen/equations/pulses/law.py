@@ -21,11 +21,6 @@ def pulses_law(
     """z is uniform, and a and u are what the pulses of z cover of each cell, at 0 and at the times.
 
     So u has the mean of a, lies between 0 and the height, and varies by twice the height at most.
-
-    Args:
-        n, speed, times: Cells, velocity, and times of u.
-        names: Of the numbers z.
-        initial: The pulses of z.
     """
 
     def distance(name: str, times: Sequence[float]) -> Bound:

@@ -12,12 +12,9 @@ Numbers = Float[np.ndarray, " batch"]
 
 @dataclass(frozen=True)
 class Pulse:
-    """u₀ is `height` where x is within width/2 of the centre, 0 elsewhere, on a circle of length 1.
+    """u₀ is `height` within width/2 of the centre, 0 elsewhere, on a circle of length 1."""
 
-    Args:
-        height, width, centre: One of each for every sample; 0 < width < 1.
-    """
-
+    # height, width, centre: one of each for every sample; 0 < width < 1
     height: Numbers
     width: Numbers
     centre: Numbers

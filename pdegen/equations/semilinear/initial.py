@@ -50,11 +50,7 @@ def each(value: object) -> float | Numbers:
 
 
 def spread(value: float | Numbers, count: int, what: str) -> Numbers:
-    """One number for each of so many.
-
-    Raises:
-        ValueError: If there are others.
-    """
+    """One number for each of so many. Raises ValueError if there are others."""
     numbers = value if isinstance(value, tuple) else (value,) * count
     if len(numbers) != count:
         raise ValueError(f"{what} has {len(numbers)} numbers, expected one, or {count}")

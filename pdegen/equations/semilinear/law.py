@@ -27,13 +27,7 @@ _TRUST = 4.0  # an error is at most this times its estimate: less is seen of 95 
 
 
 def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Check, ...]:
-    """Inputs differ, errors and steps are what the solver accepts.
-
-    Args:
-        dt: Largest step; None where there are none.
-        tolerance: Largest error.
-        evolved: Whether a time is later than 0.
-    """
+    """Inputs differ, errors and steps are what the solver accepts; dt is None without steps."""
     rounding = LEAST_ERROR if evolved else 0.0
     checks = [
         Distinct("a"),
@@ -48,14 +42,7 @@ def solved_checks(dt: float | None, tolerance: float, evolved: bool) -> tuple[Ch
 
 
 class _Seen:
-    """A batch as the output grid sees it: a as the first time, then u.
-
-    Args:
-        values: From a store.
-        torus: The modes of the output grid.
-        shape: Times and components.
-        exact: Whether the grid sees all of a and u.
-    """
+    """A batch as the output grid sees it, all of it or not: a as the first time, then u."""
 
     def __init__(self, values: Values, torus: Torus, shape: tuple[int, int], exact: bool) -> None:
         def whole(name: str, times: int) -> np.ndarray:
@@ -105,21 +92,15 @@ class Evolution:
 
     These hold up to the solver's error, rounding, and what the output grid does not see, of which
     its last tenth of the modes gives the size.
-
-    Args:
-        terms: Of the equation.
-        bounds: Of the components of a; None where its law has none.
-        solving, seen: The modes of the solver, and those of the output grid.
-        times: 0, and those of u.
-        tolerance: Largest error.
     """
 
-    terms: Terms
-    bounds: tuple[Numbers, Numbers] | None
+    terms: Terms  # of the equation
+    bounds: tuple[Numbers, Numbers] | None  # of the components of a; None where its law has none
+    # solving, seen: the modes of the solver, and those of the output grid
     solving: Torus
     seen: Torus
-    times: tuple[float, ...]
-    tolerance: float
+    times: tuple[float, ...]  # 0, and those of u
+    tolerance: float  # largest error
 
     def checks(self) -> Iterator[Check]:
         terms = self.terms

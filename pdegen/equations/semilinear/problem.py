@@ -149,11 +149,8 @@ class SemilinearProblem(Problem):
 
     @property
     def terms(self) -> Terms:
-        """The equation in numbers.
-
-        Raises:
-            ValueError: If a list does not fit the components or axes, or nothing is declared.
-        """
+        """The equation in numbers. Raises ValueError if a list does not fit the components or axes,
+        or nothing is declared."""
         count = len(self.components)
         linear, nonlinear = self.linear, self.nonlinear
 

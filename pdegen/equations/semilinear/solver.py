@@ -30,25 +30,20 @@ class Terms:
     A velocity, with as many components u = (u_1, u_2) as axes, is convected by b (u·∇)u, or by
     (b/2) ∇·(u u) in conservative form; any other component by itself, b u Σ_j ∂_j u, of which
     (b/2) Σ_j ∂_j u² is the same. R is a sum of monomials.
-
-    Args:
-        axes: Of the torus.
-        advection: c of each component, along each axis.
-        diffusion, dispersion, hyper_diffusion, drag: ν, δ, μ, λ.
-        convection, conservative_convection: b.
-        gradient_norm: g.
-        reaction: R: a component, a coefficient, and the power of each component.
     """
 
-    axes: int
-    advection: tuple[Numbers, ...]
+    axes: int  # of the torus
+    advection: tuple[Numbers, ...]  # c of each component, along each axis
+    # diffusion, dispersion, hyper_diffusion, drag: ν, δ, μ, λ
     diffusion: Numbers
     dispersion: Numbers
     hyper_diffusion: Numbers
     drag: Numbers
+    # convection, conservative_convection: b
     convection: Numbers
     conservative_convection: Numbers
-    gradient_norm: Numbers
+    gradient_norm: Numbers  # g
+    # r: a component, a coefficient, and the power of each component
     reaction: tuple[tuple[int, float, Powers], ...]
 
     @property
@@ -156,10 +151,6 @@ class Terms:
         the rate ω = |b u·k| + |g ∇u·k|, unless the equation damps it faster: -Re L(k) >= ω. Of all
         modes of some |k| those along the diagonal of the square move the fastest; at most 1,024 of
         them are tried.
-
-        Args:
-            torus: The modes.
-            speed, slope: Root mean squares of a component of u, and of its derivative.
         """
         length, highest = torus.grids[0].length, min(torus.highest)
         numbers = np.unique(np.linspace(0, highest, min(highest + 1, 1024)).round())

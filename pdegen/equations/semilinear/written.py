@@ -12,33 +12,22 @@ if TYPE_CHECKING:
 
 
 class Notation(NamedTuple):
-    """How the parts of an equation are written; {u} stands for the component, {all} for all.
+    """How the parts of an equation are written; {u} stands for the component, {all} for all."""
 
-    Args:
-        in_time: The derivative in time.
-        along: The derivative along the axis {x}.
-        diffusion, hyper_diffusion: Powers of the Laplacian.
-        dispersion: The third derivative along the axis {x}.
-        plane_dispersion: The sum {third} of third derivatives along two axes.
-        convection, flux: Convection and its conservative form.
-        slope: |∇u|²/2.
-        power: A component to the power {p}.
-        size: A coefficient.
-        separator: Between the equations of two components.
-    """
-
-    in_time: str
-    along: str
+    in_time: str  # the derivative in time
+    along: str  # the derivative along the axis {x}
+    # diffusion, hyper_diffusion: powers of the Laplacian
     diffusion: str
     hyper_diffusion: str
-    dispersion: str
-    plane_dispersion: str
+    dispersion: str  # the third derivative along the axis {x}
+    plane_dispersion: str  # the sum {third} of third derivatives along two axes
+    # convection, flux: convection and its conservative form
     convection: str
     flux: str
-    slope: str
-    power: str
-    size: Callable[[float], str]
-    separator: str
+    slope: str  # |∇u|²/2
+    power: str  # a component to the power {p}
+    size: Callable[[float], str]  # a coefficient
+    separator: str  # between the equations of two components
 
 
 def _six_digits(value: float) -> str:

@@ -35,12 +35,6 @@ def shock_tube_law(
     Across the shock that runs to the right the three conditions of Rankine and Hugoniot hold, with
     the speed that its place has, and p and u behind it are those behind the wave on the left: a
     shock, or a rarefaction, along which u + 2c/(γ - 1) and p/ρ^γ stay what they were.
-
-    Args:
-        grid, gamma, times: Cells, ratio of specific heats, times of u.
-        names: Of the numbers z.
-        initial: The states of z.
-        tolerance: Of the relative residual of the equation for the pressure between the waves.
     """
     physics = _Physics(grid, gamma, np.array(times), initial)
     return Law(
@@ -60,17 +54,12 @@ def shock_tube_law(
 
 
 class _Shock(NamedTuple):
-    """The shock that runs to the right, one for each sample and time.
+    """The shock that runs to the right, one for each sample and time."""
 
-    Args:
-        there: Whether it is inside, with equal cells behind it that the contact has not reached.
-        cell: The one that it lies in.
-        behind: ρ, m, E in the cell before.
-    """
-
+    # whether it is inside, with equal cells behind it that the contact has not reached
     there: Bool[np.ndarray, " rows"]
-    cell: np.ndarray
-    behind: Float[np.ndarray, "rows 3"]
+    cell: np.ndarray  # the one that it lies in
+    behind: Float[np.ndarray, "rows 3"]  # ρ, m, E in the cell before
 
 
 class _Physics:

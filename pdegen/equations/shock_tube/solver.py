@@ -43,24 +43,19 @@ class State:
 
 
 class Star(NamedTuple):
-    """Between the two waves of each problem.
+    """Between the two waves of each problem."""
 
-    Args:
-        p, u: Pressure and velocity, shape (batch,).
-        rho_left, rho_right: Densities on the sides of the contact.
-        left, right: Speeds of the head and the tail of each wave; of a shock both are its speed.
-        residual: Of the equation for p, over the sum of the speeds of sound.
-        iterations: Steps of Newton's method.
-    """
-
+    # p, u: pressure and velocity, shape (batch,)
     p: Numbers
     u: Numbers
+    # rho_left, rho_right: densities on the sides of the contact
     rho_left: Numbers
     rho_right: Numbers
+    # left, right: speeds of the head and the tail of each wave; of a shock both are its speed
     left: tuple[Numbers, Numbers]
     right: tuple[Numbers, Numbers]
-    residual: Numbers
-    iterations: np.ndarray
+    residual: Numbers  # of the equation for p, over the sum of the speeds of sound
+    iterations: np.ndarray  # steps of Newton's method
 
 
 @dataclass(frozen=True)
@@ -228,11 +223,8 @@ class ShockTube:
     def solve(
         self, left: State, right: State, x0: Numbers, times: Sequence[float]
     ) -> tuple[Star, Float[np.ndarray, "batch times 3 n"]]:
-        """What lies between the waves, and the averages at the times, which are >= 0.
-
-        Raises:
-            SolveError: Where a vacuum develops.
-        """
+        """What lies between the waves, and the averages at the times, which are >= 0. Raises
+        SolveError where a vacuum develops."""
         star = self.gas.star(left, right)
         return star, np.stack([self._averages(left, right, x0, t, star) for t in times], axis=1)
 

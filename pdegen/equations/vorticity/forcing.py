@@ -116,11 +116,8 @@ class ForcingInversion:
         return both.reshape(len(angles), -1)
 
     def final(self, initial: Array, force: Array) -> Array:
-        """w(T) of tensors w(0) and f, all (batch, n, n).
-
-        Raises:
-            SolveError: If the error exceeds 1e-3.
-        """
+        """w(T) of tensors w(0) and f, all (batch, n, n). Raises SolveError if the error exceeds
+        1e-3."""
         flow = _Forced(self.torus, self.viscosity, modes=self.torus.to_modes(force))
         solver = Semilinear(self.torus, lambda t: flow.on(t, force), self.dt, _TOLERANCE)
         v = solver.solve(self.torus.to_modes(initial)[:, None], [self.time]).v
@@ -129,16 +126,11 @@ class ForcingInversion:
 
 @dataclass(frozen=True)
 class LastFrame:
-    """w(T) as a map of independent N(0, 1) coefficients of w(0), around its mean, and of f.
+    """w(T) as a map of independent N(0, 1) coefficients of w(0), around its mean, and of f."""
 
-    Args:
-        by: Torus, viscosity, time and step.
-        mean: Of w(0).
-        of_initial, of_force: From coefficients to w(0) - `mean` and to f.
-    """
-
-    by: ForcingInversion
-    mean: Float[np.ndarray, " points"]
+    by: ForcingInversion  # torus, viscosity, time and step
+    mean: Float[np.ndarray, " points"]  # of w(0)
+    # of_initial, of_force: from coefficients to w(0) - `mean` and to f
     of_initial: Basis
     of_force: Basis
 

@@ -18,19 +18,12 @@ from pdegen.sampling.torus import TorusGaussianField
 
 @dataclass(frozen=True)
 class Certified:
-    """What the solver claims.
+    """What the solver claims."""
 
-    Args:
-        tolerance: Largest error where the flow is predictable.
-        certified: At which of the times it is.
-        budget: Largest relative violation of the budgets of energy and enstrophy.
-        folded: Whether striding folds modes of the solver onto others of the output grid.
-    """
-
-    tolerance: float
-    certified: Float[np.ndarray, " times"]
-    budget: float
-    folded: bool
+    tolerance: float  # largest error where the flow is predictable
+    certified: Float[np.ndarray, " times"]  # at which of the times it is
+    budget: float  # largest relative violation of the budgets of energy and enstrophy
+    folded: bool  # whether striding folds modes of the solver onto others of the output grid
 
 
 def vorticity_law(
@@ -43,12 +36,7 @@ def vorticity_law(
     cannot be predicted. Frames follow from one another by the equation. The output grid holds
     nearly all of the energy, which falls as k⁻³; folding shows some of the rest at lower modes, the
     mean among them.
-
-    Args:
-        field: Law of a; None where striding has folded modes of a, which has no exact law here.
-        n: Output points along each axis.
-        solved: What the solver claims.
-        evolved: What the frames are.
+    A field is None where striding has folded modes of a, which has no exact law here.
     """
     flow = _Stored(n, solved)
     gaussian = []

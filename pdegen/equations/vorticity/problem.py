@@ -306,13 +306,7 @@ def _built(problem: Vorticity, device: str | None) -> tuple[TorusGaussianField, 
 
 
 def _violation(flow: Flow, before: Array, after: Array, integrals: Array) -> Array:
-    """The largest relative difference of energy and enstrophy to what their budgets give.
-
-    Args:
-        flow: Its equation.
-        before, after: Modes at the start, (batch, 1, 1, *modes), and at the times.
-        integrals: Of the rates of both, (batch, times, 2).
-    """
+    """The largest relative difference of energy and enstrophy to what their budgets give."""
     xp = array_namespace(after)
     start, now = flow.energies(before), flow.energies(after)
     return xp.max(xp.abs(now - start - integrals) / (now + start), axis=(1, 2))

@@ -25,11 +25,6 @@ class Flow:
     The convection is the curl of div(u⊗u), -u·∇w = (∂_y² - ∂_x²)(u v) - ∂_x∂_y(v² - u²): four
     transforms, where the flux u w takes five.
 
-    Args:
-        torus: Of two axes.
-        viscosity: ν > 0.
-        amplitude, phase: Of the force f = A (sin θ + cos θ), θ = 2π(x + y) + phase.
-
     References: C. Basdevant, Technical modifications for improving the accuracy and efficiency of
     pseudospectral methods, J. Comput. Phys. 50 (1983), for the four transforms; Z. Li et al.,
     Fourier Neural Operator, ICLR 2021, section 5.3, for the force.
@@ -45,8 +40,9 @@ class Flow:
     True
     """
 
-    torus: Torus
-    viscosity: float
+    torus: Torus  # of two axes
+    viscosity: float  # ν > 0
+    # amplitude, phase: of the force f = A (sin θ + cos θ), θ = 2π(x + y) + phase
     amplitude: float = 0.0
     phase: float = 0.0
 

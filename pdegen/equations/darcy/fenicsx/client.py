@@ -57,11 +57,8 @@ class Settings:
 
 
 def interpreter() -> str:
-    """The Python that runs dolfinx: $PDEGEN_DOLFINX_PYTHON, this one, or the system's.
-
-    Raises:
-        MissingDolfinxError: If none can import it.
-    """
+    """The Python that runs dolfinx: $PDEGEN_DOLFINX_PYTHON, this one, or the system's. Raises
+    MissingDolfinxError if none can import it."""
     named = os.environ.get(VARIABLE)
     candidates = [named] if named else [sys.executable, SYSTEM_PYTHON]
     for python in candidates:
@@ -97,21 +94,8 @@ def solve(
     settings: Settings, a: np.ndarray, f: np.ndarray | float, walls: np.ndarray | float,
     ranks: int, timeout: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """u at the centres, residuals and iterations for a batch of coefficients.
-
-    Args:
-        settings: How it is solved.
-        a: Coefficients, shape (batch, n, n).
-        f: A number, cell values (n, n) or (batch, n, n), or values at the nodes.
-        walls: A number, or values at the nodes, of which the outer ones are used.
-        ranks: Processes of the worker.
-        timeout: Seconds that a sample may take.
-
-    Raises:
-        SolveError: For a sample that is not solved.
-        WorkerError: If the worker fails.
-        MissingDolfinxError: If there is no dolfinx.
-    """
+    """u at the centres, residuals and iterations; arguments and errors are those of
+    `FiniteElement.solve`, with functions as their values at the nodes."""
     u, residual, iterations = np.empty_like(a), np.empty(len(a)), np.empty(len(a), dtype=int)
     python, at_once = interpreter(), ranks if settings.mode == "sample" else 1
     for start in range(0, len(a), at_once):
@@ -166,11 +150,7 @@ class Worker:
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, np.ndarray]:
         """The arrays of the reply to a request, of which it may be the last: silence ends the
-        worker.
-
-        Raises:
-            WorkerError: If it cannot answer, dies, or does not answer in time.
-        """
+        worker. Raises WorkerError if it cannot answer, dies, or does not answer in time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         archive = io.BytesIO()

@@ -113,10 +113,7 @@ class Discretisation:
         """u at the centres of the cells (on the first process), residual and iterations.
 
         The residual is ‖b - A w‖/‖b‖ of the system for w, which is u without its values on the
-        walls; these are in b.
-
-        Raises:
-            ArithmeticError: If the residual is above rtol.
+        walls; these are in b. Raises ArithmeticError if the residual is above rtol.
         """
         self.a.x.array[:] = a[self.cell]
         self.matrix.zeroEntries()
