@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -79,3 +80,76 @@ def cloud(batch: int = 2, n: int = 9, channels: int = 1) -> tuple[Tensor, Tensor
     torch.manual_seed(2)
     a = torch.randn(batch, n, channels, dtype=torch.float64)
     return a, torch.rand(batch, n, 2, dtype=torch.float64)
+
+
+Inputs = tuple[Tensor, ...]
+
+
+def grid(*sizes: int, kind: str = "periodic", channels: int = 1, batch: int = 2) -> Inputs:
+    """Values a at points x of a grid."""
+    torch.manual_seed(2)
+    return torch.randn(batch, *sizes, channels, dtype=torch.float64), points(*sizes, kind=kind)
+
+
+nodes = partial(grid, kind="nodal")
+
+
+def mesh(*sizes: int, channels: int = 0) -> Inputs:
+    """Points of each sample, which are the values where no channels are asked for."""
+    torch.manual_seed(2)
+    x = torch.rand(3, *sizes, 2, dtype=torch.float64)
+    return (torch.randn(3, *sizes, channels).double() if channels else x), x
+
+
+def scattered(n: int, dim: int, channels: int) -> Callable[[], Inputs]:
+    """Points anywhere, which the samples share."""
+
+    def inputs() -> Inputs:
+        torch.manual_seed(3)
+        return torch.randn(2, n, channels).double(), torch.rand(n, dim, dtype=torch.float64)
+
+    return inputs
+
+
+def near_grid(n: int, dim: int) -> Callable[[], Inputs]:
+    """No two distances alike: rounding would decide which are neighbours in the released code."""
+
+    def inputs() -> Inputs:
+        a, x = grid(*[n] * dim, batch=3)
+        return a, x + 0.01 * torch.rand_like(x)
+
+    return inputs
+
+
+def beside(a: Tensor, x: Tensor) -> Tensor:
+    return torch.cat([a, x.expand(*a.shape[:-1], x.shape[-1])], dim=-1)
+
+
+def at(inputs: Callable[[], Inputs], *y: int) -> Callable[[], Inputs]:
+    """The inputs, and points of the output."""
+    return lambda: (*inputs(), torch.rand(*y, dtype=torch.float64))
+
+
+def of_features(oracle: Any, **how: Any) -> Any:
+    """An oracle of a and the positions side by side."""
+    return lambda model, a, x: oracle(model, beside(a, model.positions(x)), **how)
+
+
+def of_indices(oracle: Any, **how: Any) -> Any:
+    """Of a and the places j/(n - 1) of the grid."""
+
+    def values(model: Any, a: Tensor, x: Tensor) -> Tensor:
+        return oracle(model, beside(a, points(*a.shape[1:-1], kind="nodal")), **how)
+
+    return values
+
+
+def in_time(oracle: Any, frames: int, **how: Any) -> Any:
+    """Of a at each frame beside the places j/(n - 1) in space and time; frame after frame."""
+
+    def values(model: Any, a: Tensor, x: Tensor) -> Tensor:
+        whole = (*a.shape[:-1], frames)
+        features = beside(a[..., None, :].expand(*whole, -1), points(*whole[1:], kind="nodal"))
+        return oracle(model, features, **how).flatten(3)
+
+    return values

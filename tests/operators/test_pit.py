@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import gelu
 
-from operators.base import MESHES
 from operators.models.pit import PiT, mesh
+from operators.models.pit_2025 import PiT2025
 from operators.nn import position
 from operators.nn.position import (
     PositionAttention,
@@ -54,13 +54,6 @@ def test_distance_is_the_least_over_all_images(periodic):
     expected = [[squared(p, q, periodic, 2.0) for q in x.tolist()] for p in y.tolist()]
     d = SquaredDistance(periodic, 2.0)(y, x)
     torch.testing.assert_close(d, torch.tensor(expected, dtype=torch.float64))
-
-
-def test_periodic_distance_is_invariant_under_translations():
-    y, x, shift = cloud(7), cloud(9, seed=1), torch.tensor([0.3, 0.8], dtype=torch.float64)
-    torch.testing.assert_close(TORUS((y + shift) % 1, (x + shift) % 1), TORUS(y, x))
-    corners = torch.tensor([[0.0, 0.0], [0.9, 0.9]], dtype=torch.float64)
-    assert float(SquaredDistance(True, 1.0)(corners[:1], corners[1:])) == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("locality", [0.5, 2.0, 7.3, 25.0, 50.0, 99.9, 100.0])
@@ -227,19 +220,6 @@ def test_without_a_latent_mesh_all_attentions_are_those_of_blocks(attention):
     assert [type(b.attention) for b in model.processor] == [ends, inner, inner, ends]
 
 
-def test_places_in_the_grid_stand_for_positions_where_asked_for():
-    own, plain = (shaken(small(dim=2, indices=asked, sharpening=False)) for asked in (True, False))
-    a, x = torch.randn(3, 6, 5, 1, dtype=torch.float64), torch.randn(3, 6, 5, 2).double()
-    places = mesh([6, 5], x).reshape(6, 5, 2)
-    assert places[2, 3].tolist() == pytest.approx([2 / 6, 3 / 5])
-    assert torch.equal(own(a, x), plain(a, places))
-    assert own.domains == MESHES
-    with pytest.raises(ValueError, match="y must be None"):
-        own(a, x, x)
-    with pytest.raises(ValueError, match="same number of points"):
-        own(a, x, mask=torch.ones(3, 6, 5, dtype=torch.bool))
-
-
 def test_latent_mesh_is_the_product_of_half_open_grids():
     assert torch.equal(mesh(4, points(3)), points(4))
     assert torch.equal(mesh(4, points(3, 3).flatten(0, 1)), points(4, 4).flatten(0, 1))
@@ -252,3 +232,14 @@ def test_one_number_of_points_stands_for_that_of_each_axis():
     assert torch.equal(alike(a, x), listed(a, x))
     other = shaken(small(dim=2, latent=[5, 4]))
     assert not torch.allclose(alike(a, x), other(a, x))
+
+
+def test_a_scale_stands_for_longer_coordinates():
+    """Of shock tubes, within [-5, 5] there; here within [0, 1]."""
+    short, long = (shaken(PiT2025(width=8, periodic=False, **how)) for how in ({"scale": 0.01}, {}))
+    x, y = points(11)[:, 0], points(7)[:, 0]
+    weights = [
+        model.down.scores(s * x[:, None], s * y[:, None]).softmax(-1)
+        for model, s in ((short, 1.0), (long, 10.0))
+    ]
+    torch.testing.assert_close(*weights)

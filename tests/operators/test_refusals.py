@@ -47,6 +47,11 @@ SHARING = {
 }  # fmt: skip
 REFUSED = [
     ("deeponet", {"branch": "convolution", "sensors": 12}, "at least 13 sensors, got 12"),
+    (
+        "deeponet",
+        {"sensor_grid": "cells", "indices": True},
+        'indices need sensors on "points", got',
+    ),
     ("f-fno", {"modes": [4, 0]}, "modes must be at least 1, got 0"),
     ("f-fno", {"modes": [4]}, r"modes needs one number for each of 2 axes, got \[4\]"),
     ("f-fno", {"modes": [4, 4], "frame_channels": 1}, "one number for each of 3 axes"),
@@ -121,6 +126,10 @@ GRIDS = [
     ("fno", {"modes": 5}, (8,), "5 modes need a grid of at least 10 points, got 8"),
     ("fno", {"dim": 2, "modes": 4, "frame_channels": 1, "out_channels": 7}, (9, 8),
      "4 modes need a grid of at least 8 points, got 9 x 8 x 7"),
+    ("fno", {"dim": 2, "out_channels": 4, "frame_channels": 5}, (32, 32),
+     "frames of 5 channels, got 4 channels in all"),
+    *((name, {"dim": 2, "out_channels": 3, "frame_channels": 2, "decoder": "marching"}, (32, 32),
+       "frames of 2 channels, got 3 channels in all") for name in ("oformer", "factformer")),
     ("galerkin-transformer", {"modes": 16}, (31,), "a grid of at least 32 points, got 31"),
     ("galerkin-transformer", {"dim": 2, "modes": 12}, (30, 23),
      "12 modes need a grid of at least 24 points, got 30 x 23"),

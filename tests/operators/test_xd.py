@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from operators.models import xd
 from operators.models.xd import XD, Butterfly, XDConv
 from operators.nn import precision
-from tests.operators.drawn import points, same, shaken
-from tests.oracles.plain_xd import bit_reversed, levels, matrix, plain_xd
+from tests.operators.drawn import points, shaken
+from tests.oracles.plain_xd import bit_reversed, levels, matrix
 
 
 def small(**settings):
@@ -60,14 +60,6 @@ def test_shorter_grids_start_as_the_convolution_with_zeros():
     expected = conv2d(u, operation.weight, padding=2)
     found = operation(u.movedim(1, -1)).movedim(-1, 1)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("sizes", [(8,), (7,), (8, 8), (5, 7)])
-def test_is_the_released_network_written_out(sizes, training):
-    model, x = small(dim=len(sizes), out_channels=2).train(training), points(*sizes)
-    a = torch.randn(2, *sizes, 1, dtype=torch.float64, requires_grad=True)
-    same(model(a, x), plain_xd(model, a, x), [a, *model.parameters()], rtol=1e-8, atol=1e-8)
 
 
 class ComplexProducts(TorchDispatchMode):

@@ -11,20 +11,10 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, gelu, interpolate, layer_norm
+from torch.nn.functional import conv2d, gelu, interpolate
 
 from operators.models.factformer import ConvolutionDecoder, FactFormer
-
-Weights = dict[str, Tensor]
-
-
-def linear(w: Weights, name: str, u: Tensor) -> Tensor:
-    u = u @ w[f"{name}.weight"].T
-    return u + w[f"{name}.bias"] if f"{name}.bias" in w else u
-
-
-def norm(w: Weights, name: str, u: Tensor) -> Tensor:
-    return layer_norm(u, u.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"])
+from tests.oracles.plain import Weights, chain, gated, linear, norm
 
 
 def standardized(u: Tensor) -> Tensor:
@@ -49,9 +39,7 @@ def block(w: Weights, name: str, model: FactFormer, heads: int, u: Tensor, axes:
     for axis, t in enumerate(axes):
         kernel = f"{name}.kernels.{axis}"
         f = linear(w, f"{kernel}.pooled", u).mean(1 - axis)
-        f = linear(w, f"{kernel}.mlp.first", norm(w, f"{kernel}.norm", f))
-        half = f.shape[1] // 2
-        f = linear(w, f"{kernel}.mlp.last", gelu(f[:, :half]) * f[:, half:])
+        f = gated(model.get_submodule(f"{kernel}.mlp"), norm(w, f"{kernel}.norm", f))
         q, k = (linear(w, f"{kernel}.{part}", f).chunk(heads, dim=1) for part in ("query", "key"))
         features = q[0].shape[1]
         scale = 1 / math.sqrt(features) if features > 4 * v[0].shape[-1] else 1.0
@@ -65,7 +53,7 @@ def block(w: Weights, name: str, model: FactFormer, heads: int, u: Tensor, axes:
     u = torch.cat(found, dim=-1)
     if model.blocks[0].normalization == "rows":
         u = torch.stack([standardized(row) for row in u])
-    return linear(w, f"{name}.out.2", gelu(linear(w, f"{name}.out.0", u)))
+    return chain(model.get_submodule(f"{name}.out"), u)
 
 
 def grouped(w: Weights, name: str, groups: int, u: Tensor) -> Tensor:
@@ -77,10 +65,10 @@ def convolved(w: Weights, name: str, u: Tensor, stride: int = 1) -> Tensor:
     return conv2d(u[None], w[f"{name}.weight"], w[f"{name}.bias"], stride=stride, padding=1)[0]
 
 
-def plain_factformer(model: FactFormer, a: Tensor, x1: Tensor, x2: Tensor, heads: int) -> Tensor:
-    """u of a, shape (batch, n1, n2, channels), at the product of the points x1 and x2."""
+def plain_factformer(model: FactFormer, a: Tensor, x: Tensor, heads: int) -> Tensor:
+    """u of a, shape (batch, n1, n2, channels), at the points x of a grid."""
+    x1, x2 = x[:, 0, 0], x[0, :, 1]
     w: Weights = dict(model.named_parameters())
-    x = torch.stack(torch.meshgrid(x1, x2, indexing="ij"), dim=-1)
     found = []
     for one in a:
         u = linear(w, "embed", one)
@@ -95,13 +83,12 @@ def plain_factformer(model: FactFormer, a: Tensor, x1: Tensor, x2: Tensor, heads
             v = interpolate(v[None], (len(x1), len(x2)), mode="nearest")[0]
             v = convolved(w, "end.up.2", gelu(convolved(w, "end.up.0", v)))
             u = grouped(w, "end.head.norm", 8, torch.cat([v.permute(1, 2, 0), u], dim=-1))
-            u = gelu(linear(w, "end.head.rest.0", u))
-            found.append(linear(w, "end.head.rest.2", u))
+            found.append(chain(model.end.head.rest, u))
             continue
         u, frames = linear(w, "end.expand", u), []
         for time in w["end.times"]:
             u = u + time
-            u = linear(w, "end.step.2", gelu(linear(w, "end.step.0", norm(w, "end.norm", u)))) + u
+            u = chain(model.end.step, norm(w, "end.norm", u)) + u
             v = grouped(w, "end.head.norm", 16, u).chunk(8, dim=-1)
             v = [p @ m for p, m in zip(v, w["end.head.rest.0.weight"], strict=True)]
             v = gelu(linear(w, "end.head.rest.2", gelu(torch.cat(v, dim=-1))))

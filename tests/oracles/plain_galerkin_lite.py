@@ -13,6 +13,7 @@ from torch.nn.functional import layer_norm, linear, silu
 
 from operators.models.galerkin import GalerkinTransformer
 from operators.nn.encoder import Attention, EncoderLayer
+from tests.oracles import plain
 
 
 def attention(layer: Attention, u: Tensor, x: Tensor, instance: bool = False) -> Tensor:
@@ -49,22 +50,11 @@ def encoder(layer: EncoderLayer, u: Tensor, x: Tensor) -> Tensor:
 
 
 def spectral(layer: torch.nn.Module, u: Tensor) -> Tensor:
-    """Weights (2, m, m, c_in, c_out, 2): of k₁ = 0 ... m - 1, and of k₁ = -1 ... -m."""
-    weight = torch.view_as_complex(layer.convolution.weight)
-    m, n = weight.shape[1], u.shape[1]
-    spectrum = torch.fft.rfft2(u.permute(0, 3, 1, 2), norm="ortho")
-    full = torch.zeros(
-        len(u), weight.shape[-1], *spectrum.shape[2:], dtype=spectrum.dtype, device=u.device
-    )
-    full[:, :, :m, :m] = torch.einsum("bixy,xyio->boxy", spectrum[:, :, :m, :m], weight[0])
-    full[:, :, -m:, :m] = torch.einsum(
-        "bixy,xyio->boxy", spectrum[:, :, -m:, :m], weight[1].flip(0)
-    )
-    v = torch.fft.irfft2(full, s=(n, n), norm="ortho").permute(0, 2, 3, 1)
-    return silu(v + layer.pointwise(u))
+    v = plain.spectral(u.movedim(-1, 1), layer.convolution.weight, layer.convolution.kept[0])
+    return silu(v.movedim(1, -1) + layer.pointwise(u))
 
 
-def plain(model: GalerkinTransformer, a: Tensor, x: Tensor) -> Tensor:
+def plain_galerkin_lite(model: GalerkinTransformer, a: Tensor, x: Tensor) -> Tensor:
     """The next frame on n x n points x from the frames a (batch, n, n, 10)."""
     points = x.flatten(0, 1)
     u = torch.cat([a.flatten(1, 2), points.expand(len(a), -1, -1)], dim=-1)

@@ -9,19 +9,9 @@ distances; each query sums over a list of them. The weights are those of a model
 import math
 
 import torch
-from torch.nn.functional import gelu, normalize, silu
+from torch.nn.functional import normalize, silu
 
-
-def affine(layer, u):
-    return u @ layer.weight.T + (0 if layer.bias is None else layer.bias)
-
-
-def chain(layers, act, u):
-    """Linear maps with an activation between."""
-    linear = [layer for layer in layers if hasattr(layer, "weight")]
-    for layer in linear[:-1]:
-        u = act(affine(layer, u))
-    return affine(linear[-1], u)
+from tests.oracles.plain import affine, attended, chain
 
 
 def neighbours(sources, queries, radius):
@@ -63,16 +53,16 @@ class PlainGAOT:
                 scores = (normalize(p, dim=1) * normalize(q, dim=0)).sum(1)
             else:
                 scores = affine(part.key, p) @ affine(part.query, q) / math.sqrt(64)
-            kernel = chain(part.kernel, gelu, ends) * scores.softmax(0)[:, None]
+            kernel = chain(part.kernel, ends) * scores.softmax(0)[:, None]
             found[:, i] = (kernel * f[:, index]).sum(1)
-        g = chain(part.geometry, torch.relu, features(sources, queries, near)).relu()
+        g = chain(part.geometry, features(sources, queries, near), torch.relu).relu()
         return affine(part.mix, torch.cat([found, g.expand(len(f), -1, -1)], dim=-1))
 
     def scales(self, end, part, f, sources, queries):
         parts = [self.sums(part, f, sources, queries, r) for r in self.model.radii]
         if not len(self.model.of_scales):
             return sum(parts) / len(parts)
-        weights = chain(self.model.of_scales[end], torch.relu, queries).softmax(-1)
+        weights = chain(self.model.of_scales[end], queries, torch.relu).softmax(-1)
         return sum(w[:, None] * u for w, u in zip(weights.T, parts, strict=True))
 
     def patches(self, u):
@@ -106,13 +96,8 @@ class PlainGAOT:
         def norm(v, module):
             return v / (v.square().mean(-1, keepdim=True) + 1e-6).sqrt() * module.weight
 
-        wq, wk, wv = block.qkv.weight.chunk(3)
-        n, heads, h = norm(u, block.norm1), [], wq.shape[0] // block.heads
-        for k in range(block.heads):
-            part = slice(k * h, (k + 1) * h)
-            scores = (n @ wq[part].T) @ (n @ wk[part].T).mT / math.sqrt(h)
-            heads.append(scores.softmax(-1) @ (n @ wv[part].T))
-        u = norm(u + affine(block.out, torch.cat(heads, -1)), block.norm2)
+        q, k, v = affine(block.qkv, norm(u, block.norm1)).chunk(3, dim=-1)
+        u = norm(u + affine(block.out, attended(q, k, v, block.heads)), block.norm2)
         w1, w3 = block.gates.weight.chunk(2)
         return u + affine(block.down, silu(u @ w1.T) * (u @ w3.T))
 

@@ -14,6 +14,7 @@ from torch.nn.functional import gelu, linear
 
 from operators.models.geofno import GeoFNO
 from operators.nn.nonuniform import Deformation
+from tests.oracles.plain import chain, pointwise
 
 
 def blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,26 +87,23 @@ def plain_geofno(
     y = x if y is None else y
     (s, _), m, n = model.grid, model.first.modes, x.shape[1]
 
-    def conv(u, layer):
-        return torch.einsum("oi,bi...->bo...", layer.weight, u) + layer.bias.reshape(
-            1, -1, *[1] * (u.ndim - 2)
-        )
-
     axis = torch.linspace(0, 1, s, dtype=x.dtype)
     grid = torch.stack(torch.meshgrid(axis, axis, indexing="ij"))[None]
-    u = conv(torch.cat([a, model.positions(x)], -1).mT, model.lift)
+    u = pointwise(model.lift, torch.cat([a, model.positions(x)], -1).mT)
     xi, eta = (plain_deformation(model.deformation, points) for points in (x, y))
     u_hat = torch.einsum("bcn,bnkl->bckl", u + 0j, wave(xi, m, -1))
     if model.first.transform == "mean":
         u_hat = u_hat * s**2 / n
-    u = gelu(on_grid(multiplied(u_hat, model.first.weight), s) + conv(grid, model.first_places))
+    u = gelu(
+        on_grid(multiplied(u_hat, model.first.weight), s) + pointwise(model.first_places, grid)
+    )
     for layer in model.layers:
         k = on_grid(multiplied(torch.fft.rfft2(u), layer.convolution.weight), s)
-        u = gelu(k + conv(u, layer.pointwise) + conv(grid, layer.places))
+        u = gelu(k + pointwise(layer.pointwise, u) + pointwise(layer.places, grid))
     parts = multiplied(torch.fft.rfft2(u), model.last.weight)
     v_hat = completed(torch.cat(parts, -2), released)
     if model.last.transform == "mean":
         v_hat = v_hat / s**2
     u = torch.einsum("bckl,bnkl->bcn", v_hat, wave(eta, m, 1)).real
-    u = conv(u + conv(y.mT, model.last_places), model.head[0])
-    return conv(gelu(u), model.head[2]).mT
+    u = (u + pointwise(model.last_places, y.mT)).mT
+    return chain(model.head, u)

@@ -8,26 +8,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import gelu
 
 from operators.models.gnot import GNOT
-
-Weights = dict[str, Tensor]
-
-
-def linear(w: Weights, name: str, u: Tensor) -> Tensor:
-    return u @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-
-def norm(w: Weights, name: str, u: Tensor) -> Tensor:
-    return layer_norm(u, u.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"])
-
-
-def mlp(w: Weights, name: str, depth: int, u: Tensor) -> Tensor:
-    u = gelu(linear(w, f"{name}.first", u))
-    for i in range(depth):
-        u = gelu(linear(w, f"{name}.hidden.{i}", u)) + u
-    return linear(w, f"{name}.last", u)
+from tests.oracles.plain import Weights, chain, linear, norm, residual
 
 
 def attention(w: Weights, name: str, heads: int, u: Tensor, functions: list[Tensor]) -> Tensor:
@@ -55,31 +39,28 @@ def experts(w: Weights, name: str, gates: Tensor, u: Tensor) -> Tensor:
     return total
 
 
-def plain_gnot(model: GNOT, a: Tensor, x: Tensor, heads: int) -> Tensor:
+def plain_gnot(model: GNOT, a: Tensor, x: Tensor) -> Tensor:
     """u at the points x, shape (n, dim), of functions a, shape (batch, n, channels).
 
     With raw coordinates, and more experts than one.
     """
     w = dict(model.named_parameters())
-    depth = len(model.trunk.hidden)
-    found = []
+    heads, found = model.blocks[0].within.heads, []
     for one in a:
         parts = one.split(model.sizes, dim=-1)
         functions = [
-            mlp(w, f"branches.{i}", depth, torch.cat([x, part], dim=-1))
-            for i, part in enumerate(parts)
+            residual(branch, torch.cat([x, part], dim=-1))
+            for branch, part in zip(model.branches, parts, strict=True)
         ]
-        u = mlp(w, "trunk", depth, x)
-        for b in range(len(model.blocks)):
+        u = residual(model.trunk, x)
+        for b, block in enumerate(model.blocks):
             name = f"blocks.{b}"
-            g = gelu(linear(w, f"{name}.gate.0", x))
-            g = gelu(linear(w, f"{name}.gate.2", g))
-            g = torch.softmax(linear(w, f"{name}.gate.4", g), dim=-1)
+            g = torch.softmax(chain(block.gate, x), dim=-1)
             normed = [norm(w, f"{name}.norms.{i}", z) for i, z in enumerate(functions)]
             u = u + attention(w, f"{name}.cross", heads, norm(w, f"{name}.norm_cross", u), normed)
             u = u + norm(w, f"{name}.norm1", experts(w, f"{name}.experts1", g, u))
             v = norm(w, f"{name}.norm_within", u)
             u = u + attention(w, f"{name}.within", heads, v, [v])
             u = u + norm(w, f"{name}.norm2", experts(w, f"{name}.experts2", g, u))
-        found.append(mlp(w, "head", depth, u))
+        found.append(residual(model.head, u))
     return torch.stack(found)

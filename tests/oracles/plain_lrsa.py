@@ -1,7 +1,8 @@
 """Low-rank spatial attention as its publication and released settings describe it.
 
 Every map by itself: norms by their formula, attention by the library's call, the norm of the points
-once for the way down and once for the way up. The baseline of the benchmarks.
+once for the way down and once for the way up. The baseline of the benchmarks; and the function, in
+any dimension, with and without the convolution and the norms of queries and keys.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from operators.models import lrsa
+from operators.nn.cross import CrossAttention
+from tests.oracles.plain import affine, around, attended, chain
 
 
 class PlainNorm(nn.Module):
@@ -110,3 +113,37 @@ class PlainLRSA(nn.Module):
         self.decoder.load_state_dict(model.decoder.state_dict())
         for plain, block in zip(self.blocks, model.blocks, strict=True):
             plain.copy_from(block)
+
+
+def rms(u: Tensor, norm: nn.Module) -> Tensor:
+    return u / (u.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight
+
+
+def attention(part: CrossAttention, q: Tensor, z: Tensor) -> Tensor:
+    """q is projected already."""
+    k = affine(part.key, z)
+    if isinstance(part.norm_key, nn.RMSNorm):
+        q, k = (
+            torch.cat([rms(one, norm) for one in v.chunk(part.heads, -1)], -1)
+            for v, norm in ((q, part.norm_query), (k, part.norm_key))
+        )
+    return affine(part.out, attended(q, k, affine(part.value, z), part.heads))
+
+
+def plain_lrsa(model: lrsa.LRSA, a: Tensor, x: Tensor) -> Tensor:
+    u = chain(model.embed, torch.cat([x.expand(*a.shape[:-1], x.shape[-1]), a], dim=-1))
+    for block in model.blocks:
+        grid, flat = u.shape, u.flatten(1, -2)
+        n = rms(flat, block.norm_down)
+        z = attention(block.down, block.queries.expand(len(u), -1, -1), n)
+        z = z + chain(block.mlp1, rms(z, block.norm1))
+        t = rms(z, block.norm_within)
+        z = z + attention(block.within, affine(block.within.query, t), t)
+        z = z + chain(block.mlp2, rms(z, block.norm2))
+        t = rms(z, block.norm_up)
+        u = (flat + attention(block.up, affine(block.up.query, n), t)).view(grid)
+        v, layers = rms(u, block.norm3), block.pointwise
+        if hasattr(layers[0], "convolution"):
+            v, layers = layers[1](around(layers[0], v)), layers[2:]
+        u = u + chain(layers, v)
+    return chain(model.decoder, u)

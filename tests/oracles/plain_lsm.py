@@ -15,25 +15,20 @@ from torch.nn import functional as F
 
 from operators.models.lsm import LSM, SpectralBlock
 from operators.nn.unet import PooledUNet
+from tests.oracles.plain import pointwise
 from tests.oracles.plain_geofno import completed, multiplied, on_grid, plain_deformation, wave
 
 
-def at_points(u: Tensor, layer: torch.nn.Module) -> Tensor:
-    """A linear map over channels, the first axis after the batch."""
-    v = torch.einsum("oi,bi...->bo...", layer.weight.flatten(1), u)
-    return v + layer.bias.reshape(1, -1, *[1] * (u.ndim - 2))
-
-
 def mlp(u: Tensor, layers: torch.nn.Sequential) -> Tensor:
-    return at_points(F.gelu(at_points(u, layers[0])), layers[2])
+    return pointwise(layers[2], F.gelu(pointwise(layers[0], u)))
 
 
 def block_of_patch(u: Tensor, block: SpectralBlock) -> Tensor:
     """Values of one patch, (batch, c, points)."""
     heads, _, d = block.latent.shape
     c, basis = heads * d, block.weight.shape[-1]
-    kv = at_points(u, block.key_value)
-    k, v, q = kv[:, :c], kv[:, c:], at_points(u, block.query)
+    kv = pointwise(block.key_value, u)
+    k, v, q = kv[:, :c], kv[:, c:], pointwise(block.query, u)
     out = torch.zeros_like(u)
     for h in range(heads):
         part = slice(h * d, (h + 1) * d)
@@ -92,7 +87,7 @@ def pyramid(u: Tensor, model: PooledUNet) -> Tensor:
     for layers in model.up:
         v = F.interpolate(v, scale_factor=2, mode=mode, align_corners=True)
         v = double(torch.cat([joined.pop(), v], 1), layers)
-    return at_points(v, model.out)[inside]
+    return pointwise(model.out, v)[inside]
 
 
 def plain_lsm(model: LSM, a: Tensor, x: Tensor) -> Tensor:

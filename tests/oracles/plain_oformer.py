@@ -11,33 +11,10 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import gelu
 
 from operators.models.oformer import OFormer, RotaryAttention
-
-Weights = dict[str, Tensor]
-
-
-def linear(w: Weights, name: str, u: Tensor) -> Tensor:
-    u = u @ w[f"{name}.weight"].T
-    return u + w[f"{name}.bias"] if f"{name}.bias" in w else u
-
-
-def chain(w: Weights, name: str, count: int, u: Tensor) -> Tensor:
-    """Linear maps with GELU between, the places 0, 2, 4, ... of a sequence."""
-    for i in range(count):
-        u = linear(w, f"{name}.{2 * i}", u if i == 0 else gelu(u))
-    return u
-
-
-def gated(w: Weights, name: str, u: Tensor) -> Tensor:
-    v = linear(w, f"{name}.first", u)
-    half = v.shape[-1] // 2
-    return linear(w, f"{name}.last", gelu(v[:, :half]) * v[:, half:])
-
-
-def norm(w: Weights, name: str, u: Tensor) -> Tensor:
-    return layer_norm(u, u.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"])
+from tests.oracles.plain import Weights, affine, chain, gated, linear, norm
 
 
 def standardized(u: Tensor) -> Tensor:
@@ -93,28 +70,27 @@ def plain_oformer(model: OFormer, a: Tensor, x: Tensor, y: Tensor) -> Tensor:
             u = norm(w, f"blocks.{i}.norm1", u) if normalized else u
             u = attention(w, f"blocks.{i}.attention", block.attention, u, u, x, x) + u
             u = norm(w, f"blocks.{i}.norm2", u) if normalized else u
-            u = gated(w, f"blocks.{i}.mlp", u) + u
+            u = gated(block.mlp, u) + u
         z = u @ w["project.weight"].T
         if kind == "ResidualDecoder":
             q = gelu(waves) @ w["query.2.0.weight"].T
         else:
-            q = chain(w, "query.1", 2, waves)
+            q = chain(model.query[1], waves)
         u = attention(w, "cross", model.cross, q, z, y, x) + q
-        u = gated(w, "mlp", u) + u
-        if kind == "PointDecoder":
-            u = chain(w, "end.head.0", 2, torch.cat([u, y], dim=1))
-            found.append(linear(w, "end.head.2", gelu(u)))
-        elif kind == "ResidualDecoder":
-            for i in range(len(model.end.steps)):
-                u = u + chain(w, f"end.steps.{i}", 3, u)
-            found.append(linear(w, "end.head.2", gelu(chain(w, "end.head.0", 1, u))))
+        u = gated(model.mlp, u) + u
+        if kind != "MarchingDecoder":
+            if kind == "PointDecoder":
+                u = torch.cat([u, y], dim=1)
+            for step in getattr(model.end, "steps", ()):
+                u = u + chain(step, u)
+            first, _, last = model.end.head
+            found.append(affine(last, gelu(chain(first, u))))
         else:
             u, frames = linear(w, "end.expand", u), []
             for _ in range(model.end.outputs // model.end.own):
-                for i in range(len(model.end.steps)):
-                    v = torch.cat([norm(w, f"end.norms.{i}", u), y], dim=1)
-                    u = chain(w, f"end.steps.{i}", 3, v) + u
-                v = chain(w, "end.head.1", 2, norm(w, "end.head.0", u))
+                for i, step in enumerate(model.end.steps):
+                    u = chain(step, torch.cat([norm(w, f"end.norms.{i}", u), y], dim=1)) + u
+                v = chain(model.end.head[1], norm(w, "end.head.0", u))
                 frames.append(linear(w, "end.head.3", gelu(v)))
             found.append(torch.cat(frames, dim=1))
     return torch.stack(found)

@@ -1,6 +1,6 @@
 """DeepONet as its library writes it, and the Transformer made of PyTorch's own encoder layers.
 
-Baselines of the benchmarks, and oracles of the tests.
+Baselines of the benchmarks, and oracles of the tests; and the Transformer step by step.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from operators.models.deeponet import DeepONet
 from operators.models.transformer import Transformer
+from tests.oracles.plain import affine, attended, chain
 
 
 class PlainDeepONet(nn.Module):
@@ -88,3 +89,38 @@ class PlainTransformer(nn.Module):
             plain.norm2.load_state_dict(layer.norm2.state_dict())
             plain.linear1.load_state_dict(layer.mlp[0].state_dict())
             plain.linear2.load_state_dict(layer.mlp[2].state_dict())
+
+
+def plain_transformer(
+    model: Transformer, a: Tensor, x: Tensor, attention: str, pre: bool, act=nn.functional.gelu
+) -> Tensor:
+    """The map with the linear decoder, the norms before each part or after it."""
+
+    def norm(t: Tensor, layer: nn.LayerNorm) -> Tensor:
+        mean, variance = t.mean(-1, keepdim=True), t.var(-1, keepdim=True, correction=0)
+        return (t - mean) / (variance + 1e-5).sqrt() * layer.weight + layer.bias
+
+    def attend(t: Tensor, layer: nn.Module) -> Tensor:
+        part, found = layer.attention, []
+        weights = zip(part.project.weight, part.project.bias, strict=True)
+        q, k, v = (t @ w.T + b for w, b in weights)
+        if attention == "softmax":
+            return affine(part.out, attended(q, k, v, part.heads))
+        for qh, kh, vh in zip(*(u.chunk(part.heads, dim=-1) for u in (q, k, v)), strict=True):
+            if attention == "efficient":
+                qh, kh = qh.softmax(-1) / qh.shape[-1] ** 0.5, kh.softmax(-2)
+            else:
+                kh = kh / t.shape[1]
+            found.append(qh @ (kh.mT @ vh))
+        return affine(part.out, torch.cat(found, -1))
+
+    u = torch.cat([a, x.expand(len(a), *x.shape)], -1).flatten(1, -2)
+    u = affine(model.embed, u)
+    for layer in model.layers:
+        for part, by in (
+            (attend, layer.norm1),
+            (lambda t, one: chain(one.mlp, t, act), layer.norm2),
+        ):
+            u = u + part(norm(u, by), layer) if pre else norm(u + part(u, layer), by)
+    u = norm(u, model.norm) if pre else u
+    return affine(model.decoder, u).view(*a.shape[:-1], -1)

@@ -41,7 +41,7 @@ def instance(u: Tensor) -> Tensor:
     return torch.nn.functional.instance_norm(u.T[None])[0].T
 
 
-def plain(
+def of_sample(
     model: PiT2025, v: Tensor, x: Tensor, latent: Tensor, y: Tensor, period: float | None
 ) -> Tensor:
     """The output (m, c_out) at y of one sample; v are coordinates and values at x."""
@@ -54,3 +54,21 @@ def plain(
         u = gelu(two_layers(torch.cat([u, beside], dim=-1), mix))  # pyright: ignore[reportArgumentType]
     u = u if model.norm is None else instance(u)
     return two_layers(averages(u, y, latent, model.up.r, decoder, period), model.head)
+
+
+def plain_pit_2025(
+    model: PiT2025, a: Tensor, x: Tensor, y: Tensor | None = None, *, period: float | None,
+    latent: Tensor | None = None, stride: int = 1,
+) -> Tensor:  # fmt: skip
+    """u at y, or at x; latent points are given, or every `stride`-th of those of the output."""
+    found = []
+    for i, one in enumerate(a):
+        p = x[i] if x.ndim == a.ndim else x
+        q = p if y is None else y[i]
+        nodes = latent
+        if nodes is None:
+            nodes = q[(slice(None, None, stride),) * (q.ndim - 1)]
+        v = torch.cat([p, one], -1) if model.positions.count else one
+        flat = (w.flatten(0, -2) for w in (v, p, nodes, q))
+        found.append(of_sample(model, *flat, period).view(*q.shape[:-1], -1))
+    return torch.stack(found)

@@ -56,33 +56,37 @@ class PlainPhysicsAttention(nn.Module):
         self.temperature.copy_(attention.temperature[None])
 
 
-class PlainFrame(nn.Module):
-    """From features of points to values there, by blocks of an attention among slices."""
-
-    attention: type[nn.Module]
+class PlainTransolver(nn.Module):
+    """On squares, with distances to a lattice of points."""
 
     def __init__(
-        self, features: int, out_channels: int, width: int, depth: int, heads: int, slices: int,
-        feedforward: int,
+        self, width: int = 128, depth: int = 8, heads: int = 8, slices: int = 64,
+        feedforward: int = 256, lattice: int = 8,
     ) -> None:  # fmt: skip
         super().__init__()
+        self.lattice = lattice
         self.embed = nn.Sequential(
-            nn.Linear(features, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            nn.Linear(1 + lattice**2, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
         )
         self.placeholder = nn.Parameter(torch.zeros(width))
-        self.attentions = nn.ModuleList(self.attention(width, heads, slices) for _ in range(depth))
+        self.attentions = nn.ModuleList(
+            PlainPhysicsAttention(width, heads, slices) for _ in range(depth)
+        )
         self.mlps = nn.ModuleList(
             nn.Sequential(nn.Linear(width, feedforward), nn.GELU(), nn.Linear(feedforward, width))
             for _ in range(depth)
         )
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * depth + 1))
-        self.last = nn.Linear(width, out_channels)
+        self.last = nn.Linear(width, 1)
 
-    def values(self, features: Tensor, *words: bool) -> Tensor:
-        """Of the features; `words` go to the attention."""
-        u = self.embed(features) + self.placeholder
+    def forward(self, a: Tensor, x: Tensor) -> Tensor:
+        axis = torch.linspace(0, 1, self.lattice, dtype=x.dtype)
+        points = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1).view(-1, 2)
+        distances = torch.sqrt(((x[..., None, :] - points) ** 2).sum(-1))
+        u = self.embed(torch.cat([distances.expand(len(a), -1, -1, -1), a], dim=-1))
+        u = u + self.placeholder
         for i, (attention, mlp) in enumerate(zip(self.attentions, self.mlps, strict=True)):
-            u = attention(self.norms[2 * i](u), *words) + u
+            u = attention(self.norms[2 * i](u)) + u
             u = mlp(self.norms[2 * i + 1](u)) + u
         return self.last(self.norms[-1](u))
 
@@ -98,22 +102,3 @@ class PlainFrame(nn.Module):
             self.norms[2 * i + 1].load_state_dict(block.norm2.state_dict())
         self.norms[-1].load_state_dict(model.decoder[0].state_dict())
         self.last.load_state_dict(model.decoder[1].state_dict())
-
-
-class PlainTransolver(PlainFrame):
-    """On squares, with distances to a lattice of points."""
-
-    attention = PlainPhysicsAttention
-
-    def __init__(
-        self, width: int = 128, depth: int = 8, heads: int = 8, slices: int = 64,
-        feedforward: int = 256, lattice: int = 8,
-    ) -> None:  # fmt: skip
-        super().__init__(1 + lattice**2, 1, width, depth, heads, slices, feedforward)
-        self.lattice = lattice
-
-    def forward(self, a: Tensor, x: Tensor) -> Tensor:
-        axis = torch.linspace(0, 1, self.lattice, dtype=x.dtype)
-        points = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), -1).view(-1, 2)
-        distances = torch.sqrt(((x[..., None, :] - points) ** 2).sum(-1))
-        return self.values(torch.cat([distances.expand(len(a), -1, -1, -1), a], dim=-1))

@@ -7,8 +7,6 @@ models, so that gradients can be compared.
 
 from __future__ import annotations
 
-from itertools import product
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,28 +15,7 @@ from operators.models.u_fno import UFNO, UFourierLayer
 from operators.models.unet import PlainUNet
 from operators.nn.fourier import FourierLayer
 from operators.nn.unet import PooledUNet, StridedUNet, UNet
-
-
-def linear(u: Tensor, layer: nn.Linear) -> Tensor:
-    """A convolution of one point."""
-    return torch.einsum("oi,bi...->bo...", layer.weight, u) + layer.bias.view(
-        -1, *[1] * (u.ndim - 2)
-    )
-
-
-def spectral(u: Tensor, weight: Tensor, m: int) -> Tensor:
-    """The corners of the spectrum of a real field, times their weights, and nothing else."""
-    dim, w = u.ndim - 2, torch.view_as_complex(weight)
-    space = tuple(range(-dim, 0))
-    u_hat = torch.fft.rfftn(u, dim=space)
-    v_hat = torch.zeros_like(u_hat)
-    for signs in product((False, True), repeat=dim - 1):
-        rows = [slice(-m, None) if minus else slice(m) for minus in signs]
-        # those of negative frequencies are kept from -1 on
-        block = w[tuple(map(int, signs))].flip([axis for axis, minus in enumerate(signs) if minus])
-        at = (..., *rows, slice(m))
-        v_hat[at] = torch.einsum("bi...,...io->bo...", u_hat[at], block)
-    return torch.fft.irfftn(v_hat, s=u.shape[2:], dim=space)
+from tests.oracles.plain import padded, pointwise, spectral
 
 
 def normalized(u: Tensor, norm: nn.Module) -> Tensor:
@@ -100,16 +77,9 @@ def plain_u_net(net: UNet, u: Tensor) -> Tensor:
     return strided(net, u) if isinstance(net, StridedUNet) else pooled(net, u)
 
 
-def padded(u: Tensor, points: list[int]) -> Tensor:
-    """So many zeros after the last point of each axis."""
-    v = u.new_zeros(*u.shape[:2], *[n + p for n, p in zip(u.shape[2:], points, strict=True)])
-    v[(..., *[slice(n) for n in u.shape[2:]])] = u
-    return v
-
-
 def perceptron(u: Tensor, layers: nn.Sequential) -> Tensor:
     sigma = torch.relu if isinstance(layers[1], nn.ReLU) else F.gelu
-    return linear(sigma(linear(u, layers[0])), layers[2])
+    return pointwise(layers[2], sigma(pointwise(layers[0], u)))
 
 
 def plain_u_fno(model: UFNO, features: Tensor, points: list[int]) -> Tensor:
@@ -117,7 +87,7 @@ def plain_u_fno(model: UFNO, features: Tensor, points: list[int]) -> Tensor:
     many zeros are appended to each axis after the first map."""
     inside = (..., *[slice(n) for n in features.shape[1:-1]])
     u = features.movedim(-1, 1)
-    u = linear(u, model.lift) if isinstance(model.lift, nn.Linear) else perceptron(u, model.lift)
+    u = pointwise(model.lift, u) if isinstance(model.lift, nn.Linear) else perceptron(u, model.lift)
     u = padded(u, points)
     layers = [one for one in model.layers if isinstance(one, (FourierLayer, UFourierLayer))]
     # GELU between the layers of the library, ReLU after each layer of the released code
@@ -125,7 +95,7 @@ def plain_u_fno(model: UFNO, features: Tensor, points: list[int]) -> Tensor:
     for layer in layers:
         fourier = layer if isinstance(layer, FourierLayer) else layer.fourier
         v = spectral(u, fourier.convolution.weight, fourier.convolution.modes)
-        v = v + linear(u, fourier.pointwise)
+        v = v + pointwise(fourier.pointwise, u)
         u = v + plain_u_net(layer.u_net, u) if isinstance(layer, UFourierLayer) else v
         if not library:
             u = torch.relu(u)

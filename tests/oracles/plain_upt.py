@@ -10,25 +10,9 @@ supernode from every point within the radius. The weights are those of a model o
 import math
 
 import torch
-from torch.nn.functional import gelu
 
-
-def affine(layer, u):
-    return u @ layer.weight.T + layer.bias
-
-
-def chain(layers, u):
-    """Linear maps with GELU between."""
-    linear = [layer for layer in layers if hasattr(layer, "weight")]
-    for layer in linear[:-1]:
-        u = gelu(affine(layer, u))
-    return affine(linear[-1], u)
-
-
-def norm(layer, u):
-    centred = u - u.mean(-1, keepdim=True)
-    deviation = (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt()
-    return centred / deviation * layer.weight + layer.bias
+from operators.nn.supernodes import supernodes
+from tests.oracles.plain import affine, attended, chain
 
 
 def waves(positions, width, extent):
@@ -48,23 +32,18 @@ def waves(positions, width, extent):
 
 def attention(layer, q, z):
     q, k, v = affine(layer.query, q), affine(layer.key, z), affine(layer.value, z)
-    d, heads = q.shape[-1] // layer.heads, []
-    for i in range(layer.heads):
-        part = slice(i * d, (i + 1) * d)
-        scores = q[..., part] @ k[..., part].mT / math.sqrt(d)
-        heads.append(scores.softmax(-1) @ v[..., part])
-    return affine(layer.out, torch.cat(heads, -1))
+    return affine(layer.out, attended(q, k, v, layer.heads))
 
 
 def block(layer, z):
-    n = norm(layer.norm1, z)
+    n = layer.norm1(z)
     z = z + attention(layer.attention, n, n)
-    return z + chain(layer.mlp, norm(layer.norm2, z))
+    return z + chain(layer.mlp, layer.norm2(z))
 
 
 def perceiver(layer, q, z):
-    q = q + attention(layer.attention, norm(layer.norm_query, q), norm(layer.norm_source, z))
-    return q + chain(layer.mlp, norm(layer.norm_mlp, q))
+    q = q + attention(layer.attention, layer.norm_query(q), layer.norm_source(z))
+    return q + chain(layer.mlp, layer.norm_mlp(q))
 
 
 def transformer(layers, z):
@@ -84,25 +63,25 @@ def edges(x, chosen, radius):
     ]
 
 
-class PlainUPT:
-    """The function of a model of the project with scaling "unit"."""
+def messages(model, a, x, chosen):
+    part, pairs = model.messages, edges(x, chosen, model.messages.radius)
+    f = chain(part.embed, a) + waves(x, part.out.out_features, model.extent)
+    sent = torch.cat([f[:, [p for _, p in pairs]], f[:, [s for s, _ in pairs]]], dim=-1)
+    sent = chain([part.pair, part.hidden, part.out], sent)
+    ends = torch.tensor([s for s, _ in pairs])
+    return torch.stack([sent[:, ends == s].mean(1) for s in ends.unique()], dim=1)
 
-    def __init__(self, model):
-        self.model = model
 
-    def messages(self, a, x, chosen):
-        part, pairs = self.model.messages, edges(x, chosen, self.model.messages.radius)
-        f = chain(part.embed, a) + waves(x, part.out.out_features, self.model.extent)
-        sent = torch.cat([f[:, [p for _, p in pairs]], f[:, [s for s, _ in pairs]]], dim=-1)
-        sent = chain([part.pair, part.hidden, part.out], sent)
-        ends = torch.tensor([s for s, _ in pairs])
-        return torch.stack([sent[:, ends == s].mean(1) for s in ends.unique()], dim=1)
+def plain_upt(m, a, x, y=None):
+    """The function of a model of the project with scaling "unit"; y is x where it is not given.
 
-    def __call__(self, a, x, y, chosen):
-        m = self.model
-        v = affine(m.widen, transformer(m.encoder, self.messages(a, x, chosen)))
-        z = perceiver(m.pool, m.latents.expand(len(a), -1, -1), v)
-        z = transformer(m.decoder, transformer(m.approximator, z))
-        q = chain(m.query, waves(y, m.narrow.out_features, m.extent)).expand(len(a), -1, -1)
-        u = perceiver(m.ask, q, affine(m.narrow, z))
-        return affine(m.head[1], norm(m.head[0], u))
+    In training supernodes are drawn as the model draws them.
+    """
+    chosen = supernodes(x[None], m.supernodes, m.training).index[0]
+    v = affine(m.widen, transformer(m.encoder, messages(m, a, x, chosen)))
+    z = perceiver(m.pool, m.latents.expand(len(a), -1, -1), v)
+    z = transformer(m.decoder, transformer(m.approximator, z))
+    y = x if y is None else y
+    q = chain(m.query, waves(y, m.narrow.out_features, m.extent)).expand(len(a), -1, -1)
+    u = perceiver(m.ask, q, affine(m.narrow, z))
+    return affine(m.head[1], m.head[0](u))
