@@ -19,54 +19,49 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-from tests.power.forgetful import missing, mounted
 from tests.soak import flips
-from tests.soak.cluster import ClusterKills, cluster, on_cluster
-from tests.soak.harms import Cuts, Failures, Harm, Kills
+from tests.soak.forgetful import missing, mounted
+from tests.soak.harms import ClusterKills, Cuts, Failures, Harm, Kills, cluster
 from tests.soak.loop import Soak
-from tests.soak.works import Work, prepare, works
+from tests.soak.works import Work, Wrong, on_cluster, prepare, works
 
-Part = Callable[[Path, random.Random, float], dict[str, Any]]
-_STORES = ("generate", "noise", "import", "repair")
-_RUNS = ("run", "evaluate")
-_DURABLE = ("generate", "noise", "import", "train")  # which survive cuts of power
+Result = tuple[Counter[str], list[Wrong]]  # what was done, by its moment, and what was wrong after
+Part = Callable[[Path, random.Random, float], Result]
 
 
-def _soak(harm: Harm, chance: random.Random, jobs: Iterable[Work], harms: float) -> dict[str, Any]:
-    soak = Soak(harm, chance)
+def _soak(harm: Harm, jobs: Iterable[Work], harms: float) -> Result:
+    soak = Soak(harm, harm.chance)
     soak.run(jobs, max(1, round(harms)))
-    faults = Counter(each.fault for each in soak.wrong)
-    return {"harms": soak.done.total(), **faults, "by moment": dict(sorted(soak.done.items()))}
+    return soak.done, soak.wrong
 
 
-def stores(folder: Path, chance: random.Random, share: float) -> dict[str, Any]:
+def stores(folder: Path, chance: random.Random, share: float) -> Result:
     """What makes or repairs a store is killed at a change of its files."""
     jobs = works(folder)
-    return _soak(Kills(folder, chance), chance, [jobs[name] for name in _STORES], 160 * share)
+    names = ("generate", "noise", "import", "repair")
+    return _soak(Kills(folder, chance), [jobs[name] for name in names], 160 * share)
 
 
-def runs(folder: Path, chance: random.Random, share: float) -> dict[str, Any]:
+def runs(folder: Path, chance: random.Random, share: float) -> Result:
     """Trainings, reports and evaluations are killed so."""
     jobs = works(folder, trained=True)
-    return _soak(Kills(folder, chance), chance, [jobs[name] for name in _RUNS], 120 * share)
+    return _soak(Kills(folder, chance), [jobs["run"], jobs["evaluate"]], 120 * share)
 
 
-def exports(folder: Path, chance: random.Random, share: float) -> dict[str, Any]:
+def exports(folder: Path, chance: random.Random, share: float) -> Result:
     """Exports are killed so."""
     jobs = [work for work in works(folder).values() if work.whole]
-    return _soak(Kills(folder, chance, 1), chance, jobs, 40 * share)
+    return _soak(Kills(folder, chance, 1), jobs, 40 * share)
 
 
-def disks(folder: Path, chance: random.Random, share: float) -> dict[str, Any]:
+def disks(folder: Path, chance: random.Random, share: float) -> Result:
     """Reads and changes of files fail while datasets are made."""
-    jobs = [works(folder)["generate"]]
-    return _soak(Failures(folder, chance, 60), chance, jobs, 200 * share)
+    return _soak(Failures(folder, chance, 60), [works(folder)["generate"]], 200 * share)
 
 
-def cuts(folder: Path, chance: random.Random, share: float) -> dict[str, Any]:
-    """Power is cut while datasets are made and operators trained.
+def cuts(folder: Path, chance: random.Random, share: float) -> Result:
+    """Power is cut while datasets are made and operators trained, which survive it.
 
     Raises:
         RuntimeError: If no folder can be mounted here.
@@ -74,27 +69,27 @@ def cuts(folder: Path, chance: random.Random, share: float) -> dict[str, Any]:
     if what := missing():
         raise RuntimeError(what)
     jobs = works(folder)
+    names = ("generate", "noise", "import", "train")
     with mounted(folder / "mounted") as power:
         harm = Cuts(power.folder, chance, 4, power=power)
-        return _soak(harm, chance, [jobs[name] for name in _DURABLE], 60 * share)
+        return _soak(harm, [jobs[name] for name in names], 60 * share)
 
 
-def clusters(folder: Path, chance: random.Random, share: float) -> dict[str, Any]:
+def clusters(folder: Path, chance: random.Random, share: float) -> Result:
     """Drivers and workers of a Dask cluster are killed."""
     with cluster() as (address, process):
         harm = ClusterKills(folder, chance, 12, nanny=process)
-        return _soak(harm, chance, [on_cluster(address)], 40 * share)
+        return _soak(harm, [on_cluster(address)], 40 * share)
 
 
-def damages(folder: Path, chance: random.Random, share: float) -> dict[str, Any]:
+def damages(folder: Path, chance: random.Random, share: float) -> Result:
     """Bytes are flipped, and files are emptied, removed or replaced by folders."""
     return flips.soak(folder, chance, max(1, round(400 * share)))
 
 
 PARTS: dict[str, Part] = {
-    p.__name__: p for p in (stores, runs, exports, disks, cuts, clusters, damages)
+    part.__name__: part for part in (stores, runs, exports, disks, cuts, clusters, damages)
 }
-_WRONG = ("silent", "lost", "unfinished", "tracebacks")
 
 
 def _run(name: str, seed: int, share: float) -> int:
@@ -102,9 +97,12 @@ def _run(name: str, seed: int, share: float) -> int:
     start = time.monotonic()
     prepare()
     with tempfile.TemporaryDirectory(prefix="pdegen-soak-") as folder:
-        result = PARTS[name](Path(folder), random.Random(seed), share)
-    print(json.dumps({"part": name, **result, "seconds": round(time.monotonic() - start, 1)}))
-    return int(any(result.get(what) for what in _WRONG))
+        done, wrong = PARTS[name](Path(folder), random.Random(seed), share)
+    faults = Counter(one.fault for one in wrong)
+    seconds = round(time.monotonic() - start, 1)
+    print(json.dumps({"part": name, "harms": done.total(), **faults,
+                      "by moment": dict(sorted(done.items())), "seconds": seconds}))  # fmt: skip
+    return int(bool(wrong))
 
 
 def main() -> None:
@@ -121,9 +119,7 @@ def main() -> None:
     failed = [
         name
         for name in options.parts or PARTS
-        if subprocess.run(
-            [sys.executable, "-m", "tests.soak", name, *words], check=False
-        ).returncode
+        if subprocess.run([sys.executable, "-m", "tests.soak", name, *words]).returncode
     ]
     if failed:
         sys.exit(f"these parts failed: {', '.join(failed)}")

@@ -1,5 +1,5 @@
-"""What may happen to a job: it is killed at a change of its files, its disk fails, or its power is
-cut.
+"""What may happen to a job: it is killed at a change of its files, its disk fails, its power is
+cut, or a process of its cluster is killed.
 
 A harm does an action in a forked process and says how that ended and what happened to it.
 """
@@ -7,29 +7,34 @@ A harm does an action in a forked process and says how that ended and what happe
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.forked import Ended, forked
-from tests.power.disk import MODES
-from tests.power.forgetful import Power
-from tests.soak.works import Work
+import psutil
 
-Action = Callable[[], None]
+from tests.forked import Ended, forked
+from tests.soak.disk import MODES
+from tests.soak.forgetful import Power
+from tests.soak.works import Action, Work, succeed
+
 # events of Python, each before the operation
 _CHANGES = {
     "open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate",
     "shutil.rmtree",
 }  # fmt: skip
 _WRITING = os.O_WRONLY | os.O_RDWR
-_HALF = b"half"
+_LATE = 1.0  # seconds in which a worker may still write that has lost its driver
 
 
 @dataclass
@@ -51,7 +56,8 @@ class Harm:
 
     def count(self, action: Action, place: Path) -> int:
         """Do it in peace; how many moments there are in which it can be harmed."""
-        raise NotImplementedError
+        succeed(forked(action))
+        return 0
 
     def __call__(self, action: Action, place: Path, moments: int) -> tuple[Ended, str]:
         """Do it; how it ended, and what happened to it, or "" where it ended before."""
@@ -98,7 +104,7 @@ class Kills(Harm):
 
     def count(self, action: Action, place: Path) -> int:
         ended, said = self.killed(action, place, 0, False)
-        assert ended.status == 0, ended.said
+        succeed(ended)
         return len(said.splitlines())
 
     def __call__(self, action: Action, place: Path, moments: int) -> tuple[Ended, str]:
@@ -130,11 +136,6 @@ class Kills(Harm):
 class Failures(Harm):
     """A share of the openings, changes and removals of files fails."""
 
-    def count(self, action: Action, place: Path) -> int:
-        ended = forked(action)
-        assert ended.status == 0, ended.said
-        return 0
-
     def __call__(self, action: Action, place: Path, moments: int) -> tuple[Ended, str]:
         chance = random.Random(self.chance.random())
         share = self.chance.choice((0.02, 0.1, 0.4))
@@ -143,7 +144,7 @@ class Failures(Harm):
             if chance.random() >= share:
                 return
             if event == "open" and path.endswith(".partial"):  # some bytes arrive
-                Path(path).write_bytes(_HALF)
+                Path(path).write_bytes(b"half")
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
         def run() -> None:
@@ -165,33 +166,113 @@ class Cuts(Harm):
     power: Power = field(kw_only=True)
 
     def settle(self) -> None:
-        self.power.sync()
+        self.power("sync")
 
     def count(self, action: Action, place: Path) -> int:
-        self.power.arm(0)
-        ended = forked(action)
-        assert ended.status == 0, ended.said
-        return self.power.count
+        self.power("arm")
+        super().count(action, place)
+        return self.power("look")["count"]
 
     def __call__(self, action: Action, place: Path, moments: int) -> tuple[Ended, str]:
         at, mode, seed = self.chance.randint(1, moments), *self._mode()
-        started = f"{seed}"
 
         def rebooted() -> None:
             """On a machine that was started again the kernel does not know who held a lock."""
             from pdegen.store import lock
 
-            lock._kernel = lambda: started
+            lock._kernel = lambda: str(seed)
             action()
 
-        ended = forked(rebooted, lambda pid: self.power.arm(at, pid, mode, seed))
-        during = self.power.on()
+        ended = forked(
+            rebooted, lambda pid: self.power("arm", at=at, victim=pid, mode=mode, seed=seed)
+        )
+        during = self.power("on")["last"]
         return ended, f"{mode} {during.split()[0]}" if during else ""
 
     def after(self, work: Work, place: Path) -> str:
         mode, seed = self._mode()
-        self.power.cut(mode, seed)
+        self.power("cut", mode=mode, seed=seed)
         return f"{mode} after the end"
 
     def _mode(self) -> tuple[Any, int]:
         return self.chance.choice(MODES), self.chance.randint(0, 2**30)
+
+
+@dataclass
+class ClusterKills(Harm):
+    """Drivers and workers of a Dask cluster are killed at random moments, which are milliseconds;
+    the cluster goes on.
+
+    Args:
+        nanny: The process of the cluster.
+    """
+
+    nanny: int = field(kw_only=True)
+
+    def count(self, action: Action, place: Path) -> int:
+        start = time.monotonic()
+        super().count(action, place)
+        return int(1000 * (time.monotonic() - start))
+
+    def __call__(self, action: Action, place: Path, moments: int) -> tuple[Ended, str]:
+        victim = self.chance.choice(("driver", "driver", "worker"))
+        drivers, done = list[int](), list[str]()
+
+        def kill() -> None:
+            with suppress(OSError, psutil.Error, IndexError):
+                if victim == "driver":
+                    os.killpg(drivers[0], signal.SIGKILL)
+                else:
+                    self.chance.choice(self._workers()).kill()
+                done.append(victim)
+
+        timer = threading.Timer(self.chance.uniform(0, 1.2 * moments) / 1000, kill)
+
+        def begun(pid: int) -> None:
+            drivers.append(pid)
+            timer.start()
+
+        try:
+            ended = forked(action, begun)
+        finally:
+            timer.cancel()
+            timer.join()
+        # a job survives the loss of a worker, unless none is left
+        harmed = ended.killed or (ended.refused and "died" in ended.said)
+        return ended, f"{victim} of a cluster" if done and harmed else ""
+
+    def after(self, work: Work, place: Path) -> str:
+        """A late worker may damage a store, which verify finds and --resume mends."""
+        time.sleep(_LATE)
+        if place.exists() and work.faults(place):
+            forked(work.action(place, "--resume"))
+        return ""
+
+    def _workers(self) -> list[psutil.Process]:
+        found = psutil.Process(self.nanny).children()
+        return [process for process in found if "spawn_main" in " ".join(process.cmdline())]
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[str, int]]:
+    """A Dask cluster in another process: its address, and the number of the process."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,))
+    process.start()
+    assert process.pid is not None
+    try:
+        yield ours.recv(), process.pid
+    finally:
+        ours.close()
+        process.join(20)
+        process.kill()
+
+
+def _serve(pipe: Any) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1",
+                      dashboard_address="127.0.0.1:0") as served, suppress(EOFError):  # fmt: skip
+        pipe.send(served.scheduler_address)
+        pipe.recv()  # until the other end is closed

@@ -10,29 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.forked import Ended, forked, tell
-from tests.soak.flips import DAMAGES, damaged
 from tests.soak.harms import Harm
-from tests.soak.works import State, Work, state_of, succeed
+from tests.soak.works import DAMAGES, State, Work, Wrong, damaged, state_of, succeed
 
-_LEFT = (
-    "lock.json",
-    "lease.json",
-)  # of a job that was ended; power that is cut may bring them back
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """Something that is not what it would be without the harm.
-
-    Args:
-        what: Which job, after what.
-        why: What is found.
-        fault: silent, unfinished, lost (after the end) or tracebacks.
-    """
-
-    what: str
-    why: str
-    fault: str
+_LEFT = ("lock.json", "lease.json")  # of a job that was ended; cuts of power may bring them back
 
 
 @dataclass(frozen=True)
@@ -107,9 +88,8 @@ class Soak:
                 self.done[f"{work.name}: {event}"] += 1
                 what = f"{work.name} {' '.join(options)}, {event}"
                 self._looked_at(work, place, [before, known.made], what)
-                options = self.chance.choice(
-                    [work.again] * 3 + [("--overwrite",) * bool(work.again)]
-                )
+                overwriting = ("--overwrite",) * bool(work.again)
+                options = self.chance.choice([work.again] * 3 + [overwriting])
             elif ended.refused and replacing and options != ("--overwrite",):
                 options = ("--overwrite",)  # the other one is still there
             else:

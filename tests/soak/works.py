@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +15,37 @@ import numpy as np
 from tests.forked import Ended, command, forked
 
 State = dict[str, bytes]
+Action = Callable[[], None]
+DAMAGES = ("flipped", "emptied", "removed", "a folder in its place")
 _BURGERS = (
     "generate", "burgers-quick", "--samples", "24", "--resolution", "32", "--set", "shard=4",
     "--set", "modes=31", "--set", "solver.resolution=64", "--workers", "1", "--out", "PLACE",
+)  # fmt: skip
+_LARGER = (
+    "generate", "burgers-r10", "--samples", "512", "--resolution", "64", "--set", "shard=8",
+    "--set", "modes=31", "--set", "solver.resolution=2048", "--set", "train=400", "--set",
+    "validation=50", "--set", "test=50", "--out", "PLACE",
 )  # fmt: skip
 _TRAINING = {
     "resolutions": [16, 32], "data.resolution": 16, "model.width": 8, "model.depth": 1,
     "model.feedforward": 8, "model.modes": 4, "model.decoder_width": 8, "training.batch": 8,
     "training.epochs": 2,
 }  # fmt: skip
-_PARENT, _OTHER, _RUN = "parent.zarr", "other.zarr", "run"
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Something that is not what it would be without the harm.
+
+    Args:
+        what: Which job, after what.
+        why: What is found.
+        fault: silent, unfinished, lost (after the end) or tracebacks.
+    """
+
+    what: str
+    why: str
+    fault: str
 
 
 @dataclass(frozen=True)
@@ -48,14 +70,14 @@ class Work:
     again: tuple[str, ...] = ("--resume",)
     source: Path | None = None
     vanishing: bool = False
-    patch: Callable[[], None] = lambda: None
+    patch: Action = lambda: None
 
     @property
     def whole(self) -> bool:
         """Whether what has the name of the place is complete at any moment."""
         return self.name.startswith("export")
 
-    def action(self, place: Path, *options: str, other: bool = False) -> Callable[[], None]:
+    def action(self, place: Path, *options: str, other: bool = False) -> Action:
         """What does it, or makes the other thing, in a forked process."""
         words = self.other if other else self.words
         made = command(*(str(place) if word == "PLACE" else word for word in words), *options)
@@ -72,6 +94,11 @@ class Work:
             return ""
         ended = forked(command(*self.check, place))
         return "" if ended.status == 0 else ended.why
+
+
+def succeed(ended: Ended) -> None:
+    """Raise AssertionError unless a command did."""
+    assert ended.status == 0, ended.said
 
 
 def state_of(place: Path) -> State:
@@ -97,6 +124,24 @@ def _numbers(path: Path) -> bytes:
     return json.dumps(state, default=torch.Tensor.tolist).encode()
 
 
+def damaged(folder: Path, key: str, damage: str, chance: random.Random) -> str:
+    """Do some damage to an object; returns what was done."""
+    path = folder / key
+    data = bytearray(path.read_bytes())
+    if damage == "flipped" and data:
+        place, bit = chance.randrange(len(data)), chance.randrange(8)
+        data[place] ^= 1 << bit
+        path.write_bytes(data)
+        return f"byte {place}, bit {bit}"
+    if damage in ("flipped", "emptied"):
+        path.write_bytes(b"")
+        return damage
+    path.unlink()
+    if damage == "a folder in its place":
+        path.mkdir()
+    return damage
+
+
 def _still() -> None:
     """Clocks stand still, for files of runs say how long things took."""
     import operators.training.fit
@@ -113,21 +158,22 @@ def _without_exchange() -> None:
     replacing.exchanged = lambda a, b: False
 
 
-def works(folder: Path, trained: bool = False) -> dict[str, Work]:
-    """Jobs by their names; what they read is made in a folder.
+def on_cluster(address: str) -> Work:
+    """A larger dataset, which may have to replace one of another seed."""
+    words = (*_LARGER, "--scheduler", address)
+    return Work("cluster", words, ("verify",), (*words, "--set", "seed=1"))
 
-    Args:
-        folder: Which one.
-        trained: Whether to make the run that "evaluate" reads.
+
+def works(folder: Path, trained: bool = False) -> dict[str, Work]:
+    """Jobs by their names; what they read is made in a folder, with a run where `trained`.
 
     Raises:
         AssertionError: If that cannot be made.
     """
     from pdegen.foreign.exporting import FORMATS
 
-    other = (*_BURGERS, "--set", "seed=1")
-    generating = Work("generate", _BURGERS, ("verify",), other)
-    parent, others, run = (folder / name for name in (_PARENT, _OTHER, _RUN))
+    generating = Work("generate", _BURGERS, ("verify",), (*_BURGERS, "--set", "seed=1"))
+    parent, others, run = (folder / name for name in ("parent.zarr", "other.zarr", "run"))
     succeed(forked(generating.action(parent)))
     succeed(forked(generating.action(others, other=True)))
     files = [str(folder / "inputs.npy"), str(folder / "targets.npy")]
@@ -149,33 +195,23 @@ def works(folder: Path, trained: bool = False) -> dict[str, Work]:
     evaluating = ("evaluate", str(run / "best.safetensors"), "--data", str(parent), "--out",
                   "PLACE")  # fmt: skip
 
-    def export(store: Path, format: str) -> tuple[str, ...]:
-        return ("export", str(store), "--format", format, "--out", "PLACE")
+    def exporting(name: str, format: str, **more: object) -> Work:
+        new, old = (("export", str(store), "--format", format, "--out", "PLACE")
+                    for store in (parent, others))  # fmt: skip
+        return Work(f"export {name}", new, (), old, ("--overwrite",), **more)
 
-    return {
-        work.name: work
-        for work in (
-            generating,
-            Work("noise", noise, ("verify",), (*noise, "--seed", "1")),
-            Work("import", importing, ("verify",)),
-            Work("train", ("train", *training), patch=_still),
-            running,
-            Work("repair", ("verify", "PLACE", "--repair"), ("verify",), again=(), source=parent),
-            Work("evaluate", evaluating, again=(), patch=_still),
-            *(
-                Work(f"export {format}", export(parent, format), (), export(others, format),
-                     ("--overwrite",))
-                for format in FORMATS
-            ),
-            Work("export npy by renaming", export(parent, "npy"), (), export(others, "npy"),
-                 ("--overwrite",), vanishing=True, patch=_without_exchange),
-        )
-    }  # fmt: skip
-
-
-def succeed(ended: Ended) -> None:
-    """Raise AssertionError unless a command did."""
-    assert ended.status == 0, ended.said
+    found = (
+        generating,
+        Work("noise", noise, ("verify",), (*noise, "--seed", "1")),
+        Work("import", importing, ("verify",)),
+        Work("train", ("train", *training), patch=_still),
+        running,
+        Work("repair", ("verify", "PLACE", "--repair"), ("verify",), again=(), source=parent),
+        Work("evaluate", evaluating, again=(), patch=_still),
+        *(exporting(format, format) for format in FORMATS),
+        exporting("npy by renaming", "npy", vanishing=True, patch=_without_exchange),
+    )
+    return {work.name: work for work in found}
 
 
 def prepare() -> None:

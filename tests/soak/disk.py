@@ -18,11 +18,10 @@ from __future__ import annotations
 import errno
 import os
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Mode = Literal["strict", "journal", "any"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -46,23 +45,19 @@ class File:
     least: int = 0
     dirty: bool = False
     number: int = field(default_factory=lambda: next(_numbers))
-    changed: float = field(default_factory=time.time)
 
     def write(self, offset: int, data: bytes) -> None:
-        if offset > len(self.data):
-            self.data.extend(bytes(offset - len(self.data)))
+        self.data.extend(bytes(max(0, offset - len(self.data))))
         self.data[offset : offset + len(data)] = data
-        self.dirty, self.changed = True, time.time()
+        self.dirty = True
 
     def truncate(self, size: int) -> None:
         del self.data[size:]
         self.data.extend(bytes(size - len(self.data)))
-        self.least = min(self.least, size)
-        self.dirty, self.changed = True, time.time()
+        self.least, self.dirty = min(self.least, size), True
 
     def sync(self) -> None:
-        self.durable, self.dirty = bytes(self.data), False
-        self.least = len(self.durable)
+        self.durable, self.dirty, self.least = bytes(self.data), False, len(self.data)
 
     def forget(self, mode: Mode, chance: random.Random) -> None:
         """What is left after a cut, which is durable."""
@@ -74,32 +69,19 @@ class File:
     def _torn(self, chance: random.Random) -> bytes:
         new = bytes(self.data)
         old = self.durable[: self.least].ljust(len(new), b"\0")
-        how = chance.choice(("nothing arrived", "all", "sectors", "size alone", "a part"))
-        if how == "nothing arrived":
-            return self.durable
-        if how == "all":
-            return new
-        if how == "size alone":
-            return old
-        if how == "a part":
-            return new[: chance.randint(min(self.least, len(new)), len(new))]
+        short = new[: chance.randint(min(self.least, len(new)), len(new))]
         sectors = range(0, len(new), _SECTOR)
-        return b"".join(chance.choice((old, new))[k : k + _SECTOR] for k in sectors)
+        mixed = b"".join(chance.choice((old, new))[k : k + _SECTOR] for k in sectors)
+        return chance.choice((self.durable, new, old, short, mixed))
 
 
 @dataclass(eq=False)
 class Folder:
-    """Names.
-
-    Args:
-        entries: As programs see them.
-        durable: As of the last sync.
-    """
+    """Names: those that programs see, and those of the last sync."""
 
     entries: dict[str, Node] = field(default_factory=dict)
     durable: dict[str, Node] = field(default_factory=dict)
     number: int = field(default_factory=lambda: next(_numbers))
-    changed: float = field(default_factory=time.time)
 
 
 Node = File | Folder
@@ -117,8 +99,6 @@ class Disk:
         self.root = Folder()
         self._pending: list[list[Change]] = []  # changes of names, each a whole, in their order
 
-    # looking
-
     def node(self, path: str) -> Node:
         node: Node = self.root
         for name in filter(None, path.split("/")):
@@ -130,24 +110,20 @@ class Disk:
         return node
 
     def file(self, path: str) -> File:
-        node = self.node(path)
-        if isinstance(node, Folder):
-            raise _failed(errno.EISDIR, path)
-        return node
+        return self._of(path, File, errno.EISDIR)
 
     def folder(self, path: str) -> Folder:
-        node = self.node(path)
-        if isinstance(node, File):
-            raise _failed(errno.ENOTDIR, path)
+        return self._of(path, Folder, errno.ENOTDIR)
+
+    def _of(self, path: str, kind: type, fault: int) -> Any:
+        if not isinstance(node := self.node(path), kind):
+            raise _failed(fault, path)
         return node
 
-    def _place(self, path: str) -> tuple[Folder, str]:
+    def _place(self, path: str, free: bool = False) -> tuple[Folder, str]:
         parent, _, name = path.rpartition("/")
-        return self.folder(parent), name
-
-    def _free(self, path: str) -> tuple[Folder, str]:
-        folder, name = self._place(path)
-        if name in folder.entries:
+        folder = self.folder(parent)
+        if free and name in folder.entries:
             raise _failed(errno.EEXIST, path)
         return folder, name
 
@@ -160,14 +136,14 @@ class Disk:
 
     def create(self, path: str) -> File:
         file = File()
-        self._change((*self._free(path), file))
+        self._change((*self._place(path, free=True), file))
         return file
 
     def mkdir(self, path: str) -> None:
-        self._change((*self._free(path), Folder()))
+        self._change((*self._place(path, free=True), Folder()))
 
     def link(self, source: str, target: str) -> None:
-        self._change((*self._free(target), self.file(source)))
+        self._change((*self._place(target, free=True), self.file(source)))
 
     def unlink(self, path: str) -> None:
         self.file(path)
@@ -183,12 +159,11 @@ class Disk:
         there = folder.entries.get(name)
         if there is node:
             return
-        if isinstance(there, Folder):
-            if isinstance(node, File):
-                raise _failed(errno.EISDIR, target)
-            if there.entries:
-                raise _failed(errno.ENOTEMPTY, target)
-        elif isinstance(there, File) and isinstance(node, Folder):
+        if isinstance(there, Folder) and isinstance(node, File):
+            raise _failed(errno.EISDIR, target)
+        if isinstance(there, Folder) and there.entries:
+            raise _failed(errno.ENOTEMPTY, target)
+        if isinstance(there, File) and isinstance(node, Folder):
             raise _failed(errno.ENOTDIR, target)
         self._change((*self._place(source), None), (folder, name, node))
 
@@ -201,10 +176,8 @@ class Disk:
             for change in changes:
                 if change[0] is folder:
                     _apply(change, durably=True)
-            rest = [change for change in changes if change[0] is not folder]
-            if rest:
-                left.append(rest)
-        self._pending = left
+            left.append([change for change in changes if change[0] is not folder])
+        self._pending = [changes for changes in left if changes]
 
     def sync(self) -> None:
         """Everything is durable."""
@@ -212,7 +185,7 @@ class Disk:
             for change in changes:
                 _apply(change, durably=True)
         self._pending = []
-        for node in self._nodes(self.root):
+        for node in self._nodes():
             if isinstance(node, File):
                 node.sync()
 
@@ -222,24 +195,23 @@ class Disk:
         until = chance.randint(0, len(self._pending))
         for number, changes in enumerate(self._pending):
             kept = {"strict": False, "journal": number < until, "any": chance.random() < 0.5}
-            if kept[mode]:
-                for change in changes:
-                    _apply(change, durably=True)
+            for change in changes if kept[mode] else ():
+                _apply(change, durably=True)
         self._pending = []
-        for node in self._nodes(self.root, durably=True):
+        for node in self._nodes(durably=True):
             if isinstance(node, File):
                 node.forget(mode, chance)
             else:
                 node.entries = dict(node.durable)
 
-    def _nodes(self, node: Node, durably: bool = False) -> Iterator[Node]:
-        """Everything below a node, each once or, with several names, several times."""
-        found = list[Node]([node])
-        while found:
-            node = found.pop()
+    def _nodes(self, durably: bool = False) -> Iterator[Node]:
+        """Everything below the root, each once or, with several names, several times."""
+        left = list[Node]([self.root])
+        while left:
+            node = left.pop()
             yield node
             if isinstance(node, Folder):
-                found += list((node.durable if durably else node.entries).values())
+                left += list((node.durable if durably else node.entries).values())
 
 
 def _apply(change: Change, durably: bool) -> None:
@@ -249,4 +221,3 @@ def _apply(change: Change, durably: bool) -> None:
         entries.pop(name, None)
     else:
         entries[name] = node
-    folder.changed = time.time()

@@ -1,4 +1,4 @@
-"""A folder where power can be cut: `tests.power.disk` mounted by FUSE, in a process of its own.
+"""A folder where power can be cut: `tests.soak.disk` mounted by FUSE, in a process of its own.
 
 FUSE, and no device mapper, which kernels of containers and of many cloud machines lack; and no
 shutdown of a real file system, which keeps more than it has promised.
@@ -19,10 +19,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.power.disk import Disk, File, Folder, Mode, Node
+from tests.soak.disk import Disk, File, Folder, Mode, Node
 
 _PATIENCE = 20  # seconds until the folder is there
 _BLOCK, _BLOCKS = 4096, 2**22  # what the disk says to be large: 16 GiB
@@ -30,13 +31,14 @@ _CHANGES = ("create", "write", "truncate", "rename", "link", "unlink", "mkdir", 
             "fsync", "fsyncdir")  # fmt: skip
 
 
+def _mode(node: Node) -> int:
+    return stat.S_IFDIR | 0o755 if isinstance(node, Folder) else stat.S_IFREG | 0o644
+
+
 class Forgetful:
-    """The operations of FUSE on a disk, counted; one of them may be the last.
+    """The operations of FUSE on a disk, by one thread, counted; one of them may be the last.
 
     A file that has lost its last name cannot be read on: libfuse asks for files by their names.
-
-    Args:
-        disk: What is mounted.
     """
 
     use_ns = True
@@ -45,23 +47,20 @@ class Forgetful:
         self.disk, self._guard = disk, threading.Lock()
         self.files, self.next = dict[int, File](), 1
         self.on, self.count, self.last = True, 0, ""
-        self.at, self.victim = 0, 0
-        self.mode: Mode = "strict"
-        self.chance = random.Random(0)
+        self.at, self.victim, self.mode, self.chance = 0, 0, "strict", random.Random(0)
         for name in _CHANGES:
             setattr(self, name, self._counted(name, getattr(self, name)))
 
     def _counted(self, name: str, operation: Any) -> Any:
         def counted(path: str, *arguments: Any) -> Any:
             with self._guard:
-                if not self.on:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-                self.count += 1
-                if self.count == self.at:
+                if self.on:
+                    self.count += 1
+                    if self.count != self.at:
+                        return operation(path, *arguments) or 0
                     self.last = f"{name} {path}"
                     self.cut()
-                    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-                return operation(path, *arguments)
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
         return counted
 
@@ -74,49 +73,38 @@ class Forgetful:
         self.disk.cut(self.mode, self.chance)
         self.files.clear()
 
-    def asked(self, request: dict[str, Any]) -> dict[str, Any]:
+    def asked(self, do: str, at: int = 0, victim: int = 0, mode: Mode = "strict",
+              seed: int = 0) -> dict[str, Any]:  # fmt: skip
         """What the process that mounted the folder asks for."""
         with self._guard:
-            match request["do"]:
-                case "arm":  # from here on
-                    self.count, self.last = 0, ""
-                    self.at, self.victim, self.mode = (request[k] for k in ("at", "victim", "mode"))
-                    self.chance = random.Random(request["seed"])
-                case "cut":
-                    self.mode, self.chance = request["mode"], random.Random(request["seed"])
-                    self.victim = 0
-                    self.cut()
-                    self.on = True
-                case "on":
-                    self.on, self.at = True, 0
-                case "sync":
-                    self.disk.sync()
-            return {"count": self.count, "last": self.last, "on": self.on}
+            if do in ("arm", "cut"):
+                self.victim, self.mode, self.chance = victim, mode, random.Random(seed)
+            if do == "arm":  # from here on
+                self.count, self.last, self.at = 0, "", at
+            if do == "cut":
+                self.cut()
+            if do in ("cut", "on"):
+                self.on, self.at = True, 0
+            if do == "sync":
+                self.disk.sync()
+            return {"count": self.count, "last": self.last}
 
     # what FUSE calls
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         with self._guard:
             node = self.files.get(fh or 0) or self.disk.node(path)
-            folder = isinstance(node, Folder)
-            when = int(node.changed * 1e9)
-            return {
-                "st_mode": _mode(node),
-                "st_nlink": 2 if folder else 1,
-                "st_ino": node.number,
-                "st_size": 0 if folder else len(node.data),
-                "st_uid": os.getuid(), "st_gid": os.getgid(),
-                "st_mtime": when, "st_ctime": when, "st_atime": when,
-            }  # fmt: skip
+            size, links = (0, 2) if isinstance(node, Folder) else (len(node.data), 1)
+            return {"st_mode": _mode(node), "st_ino": node.number, "st_size": size,
+                    "st_nlink": links, "st_uid": os.getuid(), "st_gid": os.getgid(),
+                    "st_mtime": 0, "st_ctime": 0, "st_atime": 0}  # fmt: skip
 
     def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, int], int]]:
         with self._guard:  # names with number 0 would be skipped
             folder = self.disk.folder(path)
             entries = {".": folder, "..": folder, **folder.entries}
-            return [
-                (name, {"st_ino": node.number, "st_mode": _mode(node)}, 0)
-                for name, node in entries.items()
-            ]
+            return [(name, {"st_ino": node.number, "st_mode": _mode(node)}, 0)
+                    for name, node in entries.items()]  # fmt: skip
 
     def statfs(self, path: str) -> dict[str, int]:
         return {"f_bsize": _BLOCK, "f_frsize": _BLOCK, "f_blocks": _BLOCKS, "f_bfree": _BLOCKS,
@@ -136,16 +124,10 @@ class Forgetful:
             self.files.pop(fh, None)
             return 0
 
-    def chmod(self, path: str, mode: int) -> int:
+    def _nothing(self, path: str, *arguments: Any) -> int:
         return 0
 
-    def chown(self, path: str, uid: int, gid: int) -> int:
-        return 0
-
-    def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
-        with self._guard:
-            self.disk.node(path).changed = times[1] / 1e9 if times else time.time()
-            return 0
+    chmod = chown = utimens = _nothing
 
     def create(self, path: str, mode: int, fi: Any = None) -> int:
         return self._opened(self.disk.create(path))
@@ -154,37 +136,29 @@ class Forgetful:
         self._file(fh, path).write(offset, data)
         return len(data)
 
-    def truncate(self, path: str, length: int, fh: int | None = None) -> int:
+    def truncate(self, path: str, length: int, fh: int | None = None) -> None:
         (self.disk.file(path) if fh is None else self._file(fh, path)).truncate(length)
-        return 0
 
-    def rename(self, old: str, new: str) -> int:
+    def rename(self, old: str, new: str) -> None:
         self.disk.rename(old, new)
-        return 0
 
-    def link(self, target: str, source: str) -> int:
+    def link(self, target: str, source: str) -> None:
         self.disk.link(source, target)
-        return 0
 
-    def unlink(self, path: str) -> int:
+    def unlink(self, path: str) -> None:
         self.disk.unlink(path)
-        return 0
 
-    def mkdir(self, path: str, mode: int) -> int:
+    def mkdir(self, path: str, mode: int) -> None:
         self.disk.mkdir(path)
-        return 0
 
-    def rmdir(self, path: str) -> int:
+    def rmdir(self, path: str) -> None:
         self.disk.rmdir(path)
-        return 0
 
-    def fsync(self, path: str, datasync: int, fh: int) -> int:
+    def fsync(self, path: str, datasync: int, fh: int) -> None:
         self._file(fh, path).sync()
-        return 0
 
-    def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
+    def fsyncdir(self, path: str, datasync: int, fh: int) -> None:
         self.disk.sync_folder(path)
-        return 0
 
     def _opened(self, file: File) -> int:
         handle, self.next = self.next, self.next + 1
@@ -198,10 +172,7 @@ class Forgetful:
         return self.files[handle]
 
 
-def _mode(node: Node) -> int:
-    return stat.S_IFDIR | 0o755 if isinstance(node, Folder) else stat.S_IFREG | 0o644
-
-
+@dataclass(frozen=True)
 class Power:
     """The switch of a mounted folder.
 
@@ -210,42 +181,21 @@ class Power:
         process: What serves it.
     """
 
-    def __init__(self, folder: Path, process: subprocess.Popen[str]) -> None:
-        self.folder, self._process = folder, process
+    folder: Path
+    process: subprocess.Popen[str]
 
-    def _ask(self, do: str, **words: Any) -> dict[str, Any]:
-        asked, answers = self._process.stdin, self._process.stdout
-        assert asked is not None
-        assert answers is not None
-        print(json.dumps({"do": do, **words}), file=asked, flush=True)
-        return json.loads(answers.readline())
-
-    def arm(self, at: int, victim: int = 0, mode: Mode = "strict", seed: int = 0) -> None:
-        """Count operations from here on, and cut the power in place of the one of this number.
+    def __call__(self, do: str, **words: Any) -> dict[str, Any]:
+        """The number of changes since "arm", and the one in whose place power was cut.
 
         Args:
-            at: Which one; 0 for none.
-            victim: A process group, which is killed then.
-            mode, seed: What is left of what was not synced, as of `tests.power.disk`.
+            do: "arm": count changes from here on, and cut the power in place of the one of the
+                number `at`. "cut" it now, and switch it on again. Switch it "on" after a cut.
+                "sync": everything is durable, whoever wrote it.
+            words: at; victim, a process group that is killed by the cut; mode and seed, what is
+                left of what was not synced, as of `tests.soak.disk`.
         """
-        self._ask("arm", at=at, victim=victim, mode=mode, seed=seed)
-
-    def cut(self, mode: Mode = "strict", seed: int = 0) -> None:
-        """Cut the power, and switch it on again."""
-        self._ask("cut", mode=mode, seed=seed)
-
-    def on(self) -> str:
-        """Switch it on after a cut; returns the operation in whose place it was, or ""."""
-        return self._ask("on")["last"]
-
-    def sync(self) -> None:
-        """Everything is durable, whoever wrote it."""
-        self._ask("sync")
-
-    @property
-    def count(self) -> int:
-        """Operations that change something, since `arm`."""
-        return self._ask("state")["count"]
+        print(json.dumps({"do": do, **words}), file=self.process.stdin, flush=True)
+        return json.loads(self.process.stdout.readline())
 
 
 def missing() -> str:
@@ -265,25 +215,21 @@ def mounted(folder: Path) -> Iterator[Power]:
         RuntimeError: If it cannot be mounted.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.power.forgetful", str(folder)],
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.soak.forgetful", str(folder)],
         cwd=Path(__file__).parents[2], text=True, start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        end = time.monotonic() + _PATIENCE
-        while not os.path.ismount(folder):
-            if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"{folder} could not be mounted")
-            time.sleep(0.01)
-        yield Power(folder, process)
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=False, capture_output=True)
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+    ) as process:  # fmt: skip
+        try:
+            end = time.monotonic() + _PATIENCE
+            while not os.path.ismount(folder):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"{folder} could not be mounted")
+                time.sleep(0.01)
+            yield Power(folder, process)
+        finally:
+            subprocess.run(["umount", "--lazy", str(folder)], check=False, capture_output=True)
+            process.kill()
 
 
 def _serve(folder: str) -> None:
@@ -294,7 +240,7 @@ def _serve(folder: str) -> None:
 
     def answer() -> None:
         for line in sys.stdin:
-            print(json.dumps(forgetful.asked(json.loads(line))), flush=True)
+            print(json.dumps(forgetful.asked(**json.loads(line))), flush=True)
 
     threading.Thread(target=answer, daemon=True).start()
     # nothing is kept by the kernel: after a cut it would show what is no more
