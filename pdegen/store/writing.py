@@ -118,8 +118,9 @@ def seal(
     that of `write_shard`. Raises StoreError if a shard has no record, or no training sample is
     left."""
     made, objects = closing(store, measured or {}), store.objects
-    objects.remove_partial()
-    for key, data in made.items():  # the root last
+    for key, data in made.items():
+        if key == ROOT:  # the last one, before which failed writes of the others are cleared away
+            objects.remove_partial()
         objects.write(key, data, check)
     return Store(store.url)
 
