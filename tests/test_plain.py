@@ -1,7 +1,6 @@
 """What `make plain` tries, and that a step of it can fail."""
 
 import os
-import re
 import sys
 import threading
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from pdegen.recipe import load_recipe, recipe_names
 from tests.plain import __main__ as plain
-from tests.plain.recipes import SMALL, Small
+from tests.plain.recipes import SMALL
 
 
 def test_every_shipped_recipe_has_a_small_form():
@@ -34,14 +33,6 @@ def python(program, **expected):
     return plain.Command([sys.executable, "-c", program], **expected)
 
 
-def test_a_step_that_passes_prints_one_line_with_its_seconds(tmp_path, capsys):
-    commands = [python("open('a', 'w')"), python("open('a')")]
-    passed, printed = ended(plain.Step("two files", commands, tmp_path, ["a"]), capsys)
-    assert passed
-    number = r" +\d+\.\d s"
-    assert re.fullmatch(rf"passed{number},{number} of processor time: two files\n", printed)
-
-
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -62,21 +53,6 @@ def test_a_step_that_fails_prints_its_command_and_output(tmp_path, capsys, comma
     assert (tmp_path / "b").exists() is (said == "no file a.zarr")  # nothing runs after a failure
 
 
-def test_a_command_that_takes_too_long_ends_with_its_children(tmp_path, monkeypatch):
-    monkeypatch.setattr(plain, "LIMIT", 0.5)
-    words = ["sh", "-c", "sleep 60 & wait"]
-    status, _, _ = plain.run(words, tmp_path, dict(os.environ))
-    assert status == -9
-
-
-def test_a_recipe_without_a_small_form_and_one_that_is_not_shipped_fail(tmp_path, monkeypatch):
-    monkeypatch.setattr(plain, "SMALL", {"mine": Small()})
-    faults = [step.fault for step in plain.of_recipes(tmp_path)]
-    assert len(faults) == len(recipe_names()) + 1
-    assert all("has no small form" in fault for fault in faults[:-1])
-    assert faults[-1] == "no recipe mine is shipped"
-
-
 def test_no_variable_of_developers_reaches_a_user():
     ours = {"CI": "true", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
             "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
@@ -84,18 +60,6 @@ def test_no_variable_of_developers_reaches_a_user():
     assert plain.users(given, Path("/v/bin/python")) == {
         "HOME": "/home/me", "PATH": "/v/bin:/usr/bin", "PDEGEN_DOLFINX_PYTHON": "/v/bin/python",
     }  # fmt: skip
-
-
-def test_one_failed_step_is_the_last_line_and_the_status(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["plain", "--out", str(tmp_path / "out")])
-    nothing = plain.Step("nothing", [], tmp_path)
-    monkeypatch.setattr(plain, "installation", lambda environment: nothing)
-    monkeypatch.setattr(plain, "documentation", lambda environment, site: nothing)
-    for codes, last, status in ([0, 0], "4 passed, 0 failed", 0), ([0, 4], "3 passed, 1 failed", 1):
-        steps = [plain.Step("x", [python(f"exit({code})")], tmp_path) for code in codes]
-        monkeypatch.setattr(plain, "chains", lambda folder, steps=steps: [steps])
-        assert plain.main() == status
-        assert capsys.readouterr().out.splitlines()[-1] == last
 
 
 def test_continuous_integration_tries_it_before_the_tests(root):

@@ -125,21 +125,10 @@ def test_back_arrows_are_found_over_several_rooms_and_within_functions():
     assert structure.floors == 2
 
 
-def test_rooms_are_folders_and_modules():
-    files = ["p/__init__.py", "p/a.py", "p/b/__init__.py", "p/b/c.py"]
-    structure = Structure("p", dict.fromkeys(map(PurePosixPath, files), ""))
-    assert structure.rooms == {"a", "b"}
-
-
 def test_long_parts_are_found():
     structure = Structure("p", package(a="x = 1\n" * 401, b="def f():\n" + "    x = 1\n" * 60))
     assert structure.long_modules == {"p/a.py": 401}
     assert structure.long_functions == {"p/b.py:f": 61}
-
-
-def test_a_docstring_does_not_make_a_function_long():
-    text = 'def f():\n    """F.\n\n    More.\n    """\n' + "    x = 1\n" * 59
-    assert Structure("p", package(a=text)).long_functions == {}
 
 
 def test_concepts_options_and_keys_are_counted():
@@ -163,12 +152,6 @@ def _private(a): ...
     assert [one.partition(":")[2] for one in structure.concepts] == [
         "Strict", "Table", "Other", "x_command",
     ]  # fmt: skip
-
-
-def test_types_and_examples_are_counted():
-    text = 'from typing import Any\ndef f(x: Any) -> "int":\n    """F.\n\n    >>> f(1)\n    """\n'
-    figures = Structure("p", package(a=text)).figures
-    assert (figures.any_per_1000_lines, figures.docstrings, figures.with_examples) == (166.7, 1, 1)
 
 
 def test_modules_whose_shapes_are_checked_are_there():

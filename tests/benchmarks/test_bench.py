@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import history, train
+from benchmarks import history
 from benchmarks.generate import Generation
 from benchmarks.read import Reading
 from benchmarks.stream import StreamCase, Streaming
-from benchmarks.timing import copy_speed, interleaved, ratio
+from benchmarks.timing import interleaved, ratio
 from benchmarks.train import StepCase, TrainingFigures
-from operators.training.step import AS_WRITTEN, Acceleration
 from pdegen.recipe import load_recipe
 from tests.pipelines.conftest import CPU, DARCY_DATA, DATA
 
@@ -105,28 +104,6 @@ def test_a_step_stands_against_its_products() -> None:
     assert 0 < sum(found["share of a step"].values()) <= 1
 
 
-def test_the_ways_of_a_gpu_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the processor, where a graph is a call."""
-    ways = {
-        "as written, float32": AS_WRITTEN,
-        "one CUDA graph, float32": Acceleration(graphed=True),
-        "one CUDA graph, bf16": Acceleration("bf16", graphed=True),
-    }
-    monkeypatch.setattr(train, "ways", lambda device: ways)
-    found = TrainingFigures(BURGERS[:1], BURGERS, rounds=2)(CPU, print)
-    rows = found[str(BURGERS[0])]
-    assert set(rows["floors"]) == {"float32", "bf16"}
-    assert all(rows[name]["step / matrix products"] > 0 for name in ways)
-
-
-def test_growth_is_the_slope_of_logarithms(monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_square(jobs: dict[str, Any], rounds: int, **words: Any) -> dict[str, list[float]]:
-        return {name: [3.0 * int(name) ** 2] for name in jobs}
-
-    monkeypatch.setattr(train, "interleaved", as_square)
-    assert TrainingFigures(slope=BURGERS).growth(CPU)["slope"] == pytest.approx(2)
-
-
 def test_datasets_are_solved_on_a_device() -> None:
     """PyTorch on the processor stands for one."""
     made = generation()
@@ -160,10 +137,6 @@ def test_jobs_take_turns() -> None:
     assert calls == list("ab") + 2 * list("aabb")
     assert seconds == {"a": [0.5, 0.5], "b": [0.5, 0.5]}
     assert ratio({"a": [1, 4, 9], "b": [1, 2, 3]}, "a", "b") == 2
-
-
-def test_a_copy_takes_time() -> None:
-    assert 0 < copy_speed(CPU, rounds=2, size=2**20) < 1e5
 
 
 def test_a_history_grows(tmp_path: Path) -> None:

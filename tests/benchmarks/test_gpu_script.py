@@ -47,20 +47,6 @@ def test_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_missing_is_a_list_for_pip(root: Path, tmp_path: Path) -> None:
-    python = tmp_path / "python"  # without packages
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
-    python.chmod(0o755)
-    done = run(root, tmp_path, PYTHON=str(python))
-    assert done.returncode == 2
-    first, *missing = done.stderr.splitlines()
-    assert "pip download" in first
-    names = {line.partition("==")[0] for line in missing}
-    assert {"latex2mathml", "zarr", "distributed", "pydantic", "torch"} <= names
-    assert all(line.endswith("  # absent") for line in missing)
-    assert list(tmp_path.iterdir()) == [python]
-
-
 # In place of Python: what was asked for is noted, trainings and figures are there at once. A case
 # that is named in SLOW does not end, one in BAD fails.
 STUB = """#!/bin/bash
@@ -145,28 +131,6 @@ def test_one_archive_carries_what_is_done_and_what_is_begun(root: Path, tmp_path
     ]  # fmt: skip
 
 
-def test_where_no_time_is_left_the_archive_is_there_and_the_rest_is_named(
-    root: Path, tmp_path: Path
-) -> None:
-    done, asked = noted(root, tmp_path, PARTS="versions steps", ARCHIVE="1", LIMIT="5")
-    assert (done.returncode, asked) == (75, "")
-    assert done.stderr.startswith("gpu.sh: 5 s are over")
-    assert done.stderr.endswith("versions steps/burgers-8192 steps/burgers-512 steps/darcy-141-43 "
-                                "steps/burgers-2048 steps/darcy-85-29\n")  # fmt: skip
-    assert packed(tmp_path) == {"results"}
-
-
-@pytest.mark.slow  # the seconds of its limit
-def test_a_case_that_the_limit_cuts_is_gone_on_with(root: Path, tmp_path: Path) -> None:
-    words = {"PARTS": "versions runs/burgers-gt-8192 steps", "ARCHIVE": "1", "LIMIT": "35"}
-    done, asked = noted(root, tmp_path, SLOW="burgers-gt-8192", **words)
-    assert done.returncode == 75
-    assert "burgers-gt-8192 --overwrite" in asked
-    assert "versions: 0 s" in done.stdout
-    assert "burgers-gt-8192/state.pt" in packed(tmp_path)
-    assert "failed" not in done.stderr
-
-
 @pytest.mark.slow
 def test_its_parts_run_on_the_processor_and_a_second_run_goes_on(
     root: Path, tmp_path: Path
@@ -192,21 +156,3 @@ def test_its_parts_run_on_the_processor_and_a_second_run_goes_on(
     assert "GT" in (out / "burgers-table2a.csv").read_text()
     again = run(root, tmp_path, DEVICE="cpu", QUICK="1")
     assert again.stdout.splitlines() == [f"gpu.sh: results in {out}"]
-
-
-@pytest.mark.slow
-def test_a_case_that_fails_is_tried_again(root: Path, tmp_path: Path) -> None:
-    """The folder of the histories is a file in place of one."""
-    out = tmp_path / "out"
-    (out / "gpu.jsonl").mkdir(parents=True)
-    words = {"DEVICE": "cpu", "QUICK": "1", "PARTS": "generate"}
-    done = run(root, tmp_path, **words)
-    assert done.returncode == 1
-    failed = "gpu.sh: failed: generate/burgers generate/burgers-job generate/pipe"
-    assert done.stderr.splitlines()[-1] == failed
-    (out / "gpu.jsonl").rmdir()
-    (out / "gpu.done").write_text("generate/burgers-job\ngenerate/pipe\n")
-    done = run(root, tmp_path, **words)
-    assert done.returncode == 0, done.stderr
-    (line,) = (out / "gpu.jsonl").read_text().splitlines()
-    assert list(json.loads(line)["figures"]) == ["generate/burgers"]

@@ -1,13 +1,11 @@
 """Counting what steps launch on a GPU, without one; and how much that is."""
 
-from collections import Counter
-
 import pytest
 import torch
 from torch import nn
 
-from benchmarks.kernels import LIMITS, of_experiment, of_operator, rows_of, table
-from benchmarks.launches import Work, counted
+from benchmarks.kernels import LIMITS, of_experiment, rows_of, table
+from benchmarks.launches import counted
 
 META = torch.device("meta")
 
@@ -67,32 +65,3 @@ def test_a_step_of_the_published_galerkin_transformer_is_few_kernels():
     assert row["read, GB"] + row["written, GB"] < 5
     assert row["GFLOP"] == pytest.approx(56.6, abs=0.5)
     assert "burgers-gt-8192" in table(rows)
-
-
-class Steps:
-    """Whose optimizer launches one kernel, and three in every tenth step."""
-
-    def __init__(self):
-        self.number = 0
-
-    def step(self):
-        self.number += 1
-        optimizer = Work(Counter(mm=3 if self.number == 11 else 1), 10**9, 0, 0)
-        return Work(Counter(bmm=5), 0, 10**9, 2 * 10**9), optimizer
-
-
-def test_a_tenth_step_that_is_another_has_a_row_of_its_own():
-    rows = rows_of("a", Steps())
-    assert [(name, row["kernels"]) for name, row in rows.items()] == [
-        ("a", 6), ("a, every tenth step", 8),
-    ]  # fmt: skip
-    assert (
-        rows["a"] | {"kernels": 6, "read, GB": 1.0, "written, GB": 1.0, "GFLOP": 2.0} == rows["a"]
-    )
-    assert list(rows_of("a", Steps(), before=2)) == ["a"]
-
-
-def test_the_own_operations_count_as_what_they_are_made_of():
-    gradient, optimizer = of_operator("fno").step()
-    assert {"transformed", "exact_bmm"}.isdisjoint(gradient.launches)
-    assert gradient.launches["bmm"] > 0 < optimizer.kernels

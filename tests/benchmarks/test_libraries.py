@@ -52,15 +52,6 @@ def test_the_fewest_steps_within_the_tolerance_are_taken():
         exponax_burgers.fewest(stepping, exact, 0.0)
 
 
-def test_unstable_steps_are_no_solution():
-    exact = np.ones((1, 2))
-
-    def stepping(steps):
-        return lambda: exact if steps == 4 else np.full((1, 2), np.nan)
-
-    assert exponax_burgers.fewest(stepping, exact, 1e-6)[0] == 4
-
-
 def test_files_of_the_well_hold_the_values_of_the_store(tmp_path: Path):
     recipe = load_recipe("darcy-quick").with_overrides({"samples": 72, "shard": 32})
     store = generate(recipe, str(tmp_path / "store.zarr"), workers=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,10 +25,6 @@ def test_versions_are_those_that_pass_the_tests(root: Path) -> None:
     assert {name: pins[name].partition("+")[0] for name in versions} == versions
 
 
-def test_nothing_is_missing_here() -> None:
-    assert needs.missing() == {}
-
-
 def test_what_is_absent_too_old_or_broken_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -47,26 +41,3 @@ def test_what_is_absent_too_old_or_broken_is_missing(
     assert found["absent-here"] == ("1.0", "absent")
     assert found["numpy"][1].endswith("is here, >=90.1 is asked for")
     assert found["rich"][1] == "cannot be imported: No module named 'absent_library'"
-
-
-def test_it_runs_where_nothing_is_installed(root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", str(root / "benchmarks/needs.py")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    assert len(done.stdout.splitlines()) == len(needs.listed())
-
-
-@pytest.mark.parametrize(
-    ("requirement", "found"),
-    [
-        ("dask[distributed]>=2025.1", ("dask", ["distributed"], ">=2025.1", "")),
-        ("Jinja2", ("jinja2", [], "", "")),
-        ("cffi>=2.0; platform_python_implementation != 'PyPy'",
-         ("cffi", [], ">=2.0", "platform_python_implementation != 'PyPy'")),
-        ("typing_extensions (>=4.1,<5)", ("typing-extensions", [], ">=4.1,<5", "")),
-    ],
-)  # fmt: skip
-def test_requirements_are_read(requirement: str, found: tuple[object, ...]) -> None:
-    assert needs.parts(requirement) == found

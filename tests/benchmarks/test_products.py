@@ -66,12 +66,6 @@ def test_convolutions_count_with_the_gradients_that_are_asked_for() -> None:
     assert products_of(lambda: trained(convolution, asked))[1].flops == 2 * once
 
 
-def test_complex_numbers_count_four_real_products() -> None:
-    a, b = torch.randn(2, 3, dtype=torch.complex64), torch.randn(3, 5, dtype=torch.complex64)
-    (found,) = products_of(lambda: a @ b)
-    assert found.flops == 8 * 2 * 3 * 5
-
-
 def test_the_transforms_of_other_devices_count() -> None:
     """They are one operation, within which nothing is seen."""
     model = GalerkinTransformer(width=8, depth=1, feedforward=6, modes=3)

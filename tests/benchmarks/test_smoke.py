@@ -27,24 +27,6 @@ def test_the_settings_of_every_operator_are_possible(name: str) -> None:
     parse_model({"name": name, **settings}).build(1, 1, dim)
 
 
-def test_compiled_steps_draw_the_random_numbers_of_the_step_as_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Or those that draw some in training, as upt and transolver-plus, seem to fail."""
-    drawn: list[bool] = []
-
-    def compile(function: object, **words: object) -> object:
-        drawn.append(torch._inductor.config.fallback_random)
-        return function
-
-    monkeypatch.setattr(torch, "compile", compile)
-    _, loss = smoke.tried("upt", smoke.AS_WRITTEN, 1.0, CPU, 1.0)
-    cell, _ = smoke.tried("upt", smoke.Acceleration(compiled=True), 1e-6, CPU, loss)
-    assert cell.endswith(" ms")
-    assert drawn == [True]
-    assert not torch._inductor.config.fallback_random
-
-
 def kept(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "smoke.jsonl").read_text().splitlines()]
 
@@ -74,17 +56,6 @@ def test_rows_are_printed_and_kept_as_they_come_and_a_second_run_leaves_them_out
     monkeypatch.setattr(sys, "argv", words)
     assert smoke.main() == 0
     assert sorted(asked[3:]) == sorted(set(smoke.OPERATORS) - {"fno", "ono"})
-
-
-def test_rows_of_other_code_are_measured_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    cells = {way: "1 ms" for way in smoke.ways(CPU)}
-    smoke.append(tmp_path, "smoke", {"fno": cells}, device="cpu")
-    smoke.append(tmp_path, "smoke", {"ono": cells}, device="cuda")
-    assert smoke.finished(tmp_path, CPU) == {"fno"}
-    monkeypatch.setattr(smoke, "commit", lambda: "another")
-    assert smoke.finished(tmp_path, CPU) == set()
 
 
 def test_a_way_that_fails_is_a_cell_and_the_others_go_on(

@@ -24,19 +24,6 @@ def test_a_job_that_takes_too_long_is_ended_and_named() -> None:
     assert workers.timed("threads", 1, "burgers-quick", 8, limit=0.1) == {"why": "more than 0 s"}
 
 
-def test_a_job_that_fails_says_why() -> None:
-    row = workers.timed("threads", 1, "no-such-recipe", 8, limit=60)
-    assert "no-such-recipe" in row["why"]
-
-
-def test_an_engine_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(workers, "ENGINES", [("mpi", 1)])
-    monkeypatch.setattr(workers.shutil, "which", lambda name: None)
-    rows = workers.measured({"burgers-quick": 8}, 1, 60)
-    workers.show(rows)
-    assert "mpirun not installed" in capsys.readouterr().out
-
-
 def test_the_ratio_is_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {("threads", 1): 4.0, ("threads", 2): 2.0}
     monkeypatch.setattr(workers, "ENGINES", list(seconds))

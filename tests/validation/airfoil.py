@@ -5,13 +5,11 @@ streams: the stated error of flows at other Mach numbers and angles on 176 cells
     distance to the flow on 352.
 designs: how many of the first random sections have a steady flow, and what it takes.
 errors: the stated error of samples beside the one that a grid twice as fine shows.
-statistics: of a store of recipe airfoil, or of one that was imported from the published files.
 
     python -m tests.validation.airfoil limits 110 220          # by default 440 too
     python -m tests.validation.airfoil streams
     python -m tests.validation.airfoil designs 200             # the first 200
     python -m tests.validation.airfoil errors 0 20 220 kept.npz  # samples 0 to 19 on 220 cells
-    python -m tests.validation.airfoil statistics data/airfoil.zarr
 """
 
 import sys
@@ -24,7 +22,6 @@ from pdegen.equations.airfoil.solver import Airfoil
 from pdegen.equations.airfoil.stream import FarStream
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
-from pdegen.store.reading import open_sealed
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
 
 CASES = ((0.8, 1.25), (0.8, 0.0), (0.3, 0.0))
@@ -128,37 +125,7 @@ def _summary(rows: np.ndarray) -> None:
           f"{lift.mean():.5f} on the mean", flush=True)  # fmt: skip
 
 
-def statistics(url: str) -> None:
-    store = open_sealed(url)
-    stored = np.setdiff1d(np.arange(store.samples), store.skipped)
-    mach = store.values("u", range(store.samples))[stored].astype(float)
-    print(f"{len(stored)} of {store.samples} samples; without a flow: {store.skipped}")
-    near = mach[:, 40:-40, :20]
-    for where, u in (("all nodes", mach), ("nodes 40:-40, :20 near the section", near)):
-        print(
-            f"{where}: Mach number {u.mean():.4f} on the mean, deviation {u.std():.4f}, "
-            f"{u.min():.3f} to {u.max():.3f}, largest of a sample {_spread(u.max(axis=(1, 2)))}"
-        )
-        for name, guess in (("the constant 0.8", 0.8), ("the mean sample", u.mean(axis=0))):
-            off = np.linalg.norm(u - guess, axis=(1, 2)) / np.linalg.norm(u, axis=(1, 2))
-            print(f"  {name} scores {off.mean():.4f} in relative L2, {_spread(off)}")
-    for name in ("drag", "lift", "error", "residual", "iterations"):
-        if name in store.arrays:
-            print(f"{name}: {_spread(store.values(name, range(store.samples))[stored])}")
-
-
-def _spread(values: np.ndarray) -> str:
-    return (f"{values.min():.3g} to {values.max():.3g}, mean {values.mean():.4g}, "
-            f"deviation {values.std():.3g}")  # fmt: skip
-
-
 if __name__ == "__main__":
     what, *numbers = sys.argv[1:]
-    commands = {
-        "limits": limits,
-        "streams": streams,
-        "designs": designs,
-        "errors": errors,
-        "statistics": statistics,
-    }
-    commands[what](*(int(n) if n.isdigit() else n for n in numbers))
+    command = {"limits": limits, "streams": streams, "designs": designs, "errors": errors}[what]
+    command(*(int(n) if n.isdigit() else n for n in numbers))

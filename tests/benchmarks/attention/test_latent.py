@@ -77,14 +77,6 @@ def test_layers_are_seen_as_they_are(attention, normalization):
     assert not any(layer._forward_hooks for layer in model.modules())
 
 
-def test_the_first_call_of_several_is_seen():
-    model = GalerkinTransformer(width=8, depth=1, feedforward=8, modes=4).eval()
-    x = torch.arange(16)[:, None] / 16
-    first, second = torch.randn(2, 1, 16, 1)
-    [layer] = latents(model, lambda: (model(first, x), model(second, x)))
-    assert torch.equal(layer.before, model.embed(first))
-
-
 def test_of_a_square_the_coarse_grid_is_seen():
     model = GalerkinTransformer2d(width=12, depth=2, heads=2, latent=7, modes=4).eval()
     axis = (torch.arange(16) + 0.5) / 16

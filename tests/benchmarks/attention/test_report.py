@@ -11,11 +11,11 @@ from benchmarks.attention.latent import Latent, latents
 from benchmarks.attention.report import agreement
 from benchmarks.attention.sturm_liouville import Line, SturmLiouville
 from operators.transforms import Normalizer, Predictor
-from pdegen.domains import Box, NodalGrid
+from pdegen.domains import NodalGrid
 from pipelines.reports.document import Report, markdown
 from pipelines.runs.finished import read_finished
 from tests.operators.test_quadrature import pairs, small
-from tests.pipelines.conftest import CPU, SMALL, a_run
+from tests.pipelines.conftest import CPU
 
 
 def test_features_that_span_the_eigenfunctions_agree_with_them():
@@ -23,13 +23,6 @@ def test_features_that_span_the_eigenfunctions_agree_with_them():
     share, cosines = agreement(e @ np.random.default_rng(0).standard_normal((4, 9)), e)
     assert share == pytest.approx(1)
     assert cosines == pytest.approx(np.ones(4))
-
-
-def test_features_beside_the_eigenfunctions_do_not():
-    e = np.eye(10)[:, :2]
-    share, cosines = agreement(3 * np.eye(10)[:, 4:9], e)
-    assert share == 0
-    assert cosines == pytest.approx(np.zeros(2))
 
 
 def test_the_leading_functions_are_compared():
@@ -86,35 +79,6 @@ def test_the_table_is_of_what_attention_adds_and_of_the_features_after_it():
     [row] = attention._table([layer], found).rows
     assert row == ("1", "0.25", "3.0 of 3", "1.6 of 3", "0.800", "1.000", "0°", "0°")
     assert attention._leading(layer.after[0].numpy(), 2)[1] == pytest.approx([0.8, 0.2])
-
-
-def test_an_eigenfunction_between_two_functions_agrees_in_part():
-    """At 60 degrees with the leading function: a quarter by squares of cosines."""
-    e = torch.eye(4)[None, :, :3]
-    after = e * torch.tensor([2.0, 1.0, 0.0])
-    layer = Latent(before=4 * e, after=after, added=e, heads=e[:, None])
-    found = None, np.array([[0.5], [0.75**0.5], [0], [0]])
-    [row] = attention._table([layer], found).rows
-    assert row[4:] == ("0.350", "0.250", "60°", "60°")
-
-
-@pytest.mark.parametrize(("kind", "chance"), [("finished", 8 / 16), ("darcy", 8 / 49)])
-def test_the_agreement_by_chance_is_functions_over_points(kind, chance, request):
-    assert f"; {chance:.3f} is that of spans by chance" in section(request.getfixturevalue(kind))
-
-
-def test_of_the_inverse_problem_they_are_those_of_the_laplacian(inverse):
-    assert "−Δ with zero values at the walls" in section(inverse)
-
-
-def test_without_attention_there_is_no_section(tmp_path_factory):
-    changes = {**SMALL, "training.epochs": 1, "model.attention": "none"}
-    assert not section(a_run(tmp_path_factory, "no-attention", changes))
-
-
-def test_a_coarse_grid_lies_between_the_same_points():
-    grid = attention._coarse(Box.cell(16).grids[0], 5)
-    assert grid.x == pytest.approx(np.linspace(1 / 32, 31 / 32, 5))
 
 
 def test_layers_are_seen_with_the_weights_of_the_points():

@@ -30,13 +30,6 @@ def test_in_a_period_they_are_sines_and_cosines():
     assert principal_cosines(u, np.stack(waves, -1)) == pytest.approx(np.ones(5), abs=1e-12)
 
 
-def test_without_walls_they_are_cosines():
-    values, u = SturmLiouville((Line(NodalGrid(33).x),)).eigenfunctions(4)
-    assert values / np.pi**2 == pytest.approx([0, 1, 4, 9], rel=1e-2, abs=1e-9)
-    cosines = np.cos(np.pi * np.outer(NodalGrid(33).x, np.arange(4)))
-    assert principal_cosines(u, cosines) == pytest.approx(np.ones(4), abs=1e-12)
-
-
 @pytest.mark.parametrize("grid", [NodalGrid, CellGrid])
 def test_a_coefficient_is_that_of_the_equation(grid):
     """-((1+x)² u')' = λ u, u(0) = u(1) = 0: λ = (πj/log 2)² + 1/4, to second order."""
@@ -78,12 +71,6 @@ def test_functions_are_orthonormal():
     _, u = SturmLiouville((Line(x, walls="dirichlet"),)).eigenfunctions(4)
     # the trapezoidal rule is exact for these products, the mass matrix of elements is not
     assert u.T @ (u * NodalGrid(65).weights[:, None]) == pytest.approx(np.eye(4), abs=0.02)
-
-
-def test_cosines_are_those_of_the_angles_between_planes():
-    generator = np.random.default_rng(0)
-    f, g = generator.standard_normal((2, 20, 3))
-    assert principal_cosines(f, g) == pytest.approx(np.sort(np.cos(subspace_angles(f, g)))[::-1])
 
 
 @pytest.mark.parametrize(

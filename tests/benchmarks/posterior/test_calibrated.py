@@ -74,12 +74,3 @@ def test_a_second_run_goes_on_and_other_settings_are_refused(
     assert end.value.code == 2
     assert f"{lines} has lines of " in capsys.readouterr().err
     assert asked == [0, 1, 2]
-
-
-def test_a_short_chain_says_what_it_says_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "KNOWN", 40)
-    of = cases.case(0.2, 1, (5,))
-    found = calibrated.judged(of, 0, steps=800, burn_in=400)
-    assert len(found["square"]["ess"]) == 1
-    assert 0.02 < found["accepted"] < 0.98
-    assert found == calibrated.judged(of, 0, steps=800, burn_in=400) | {"seconds": found["seconds"]}

@@ -73,19 +73,6 @@ def test_a_potential_that_jumps_is_sampled_too():
     assert deviates(found[..., 0], np.exp(-1) / (1 + np.exp(-1))) < 4
 
 
-def test_the_first_stage_saves_solves():
-    plain, delayed = (
-        Metropolis(potential, coarse, beta=0.5, goal=0.25).run(np.zeros(3), 2000, 500, seed=0)
-        for coarse in (None, potential.predicted)
-    )
-    assert (plain.work.fine, plain.work.coarse, delayed.work.coarse) == (2501, 0, 2501)
-    # what the coarse model refuses, the fine one is not asked for
-    assert delayed.work.fine < 0.4 * plain.work.fine
-    # with the same model in both stages, the second accepts all
-    assert delayed.accepted == pytest.approx(delayed.first_stage)
-    assert plain.accepted == pytest.approx(0.25, abs=0.1)
-
-
 def test_chains_are_functions_of_seed_and_number_whatever_is_kept():
     def run(seed=1, chain=0, every=1):
         return Metropolis(potential).run(np.zeros(3), 100, 20, seed, chain, every=every).values
