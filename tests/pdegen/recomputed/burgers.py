@@ -58,12 +58,6 @@ CASE = Case(
         "solver.method": ("exact", {"solver": STEPS["solver"]}),
         "solver.dt": ("steps", {"solver.dt": 0.0025}),
     },
-    frozenset({"equation", "initial.law"}),
-    {
-        "solver.resolution": "a sound sample is the same function on any grid of the solver: "
-                             "test_burgers.py::test_cole_hopf_converges_spectrally_in_the_grid",
-        "solver.tolerance": "test_burgers.py::test_etdrk4_refuses_what_it_does_not_resolve",
-        "solver.largest_error": "refuses: "
-                                "test_burgers.py::test_cole_hopf_refuses_above_its_tolerance",
-    },
+    frozenset({"equation", "initial.law", "solver.resolution", "solver.tolerance",
+               "solver.largest_error"}),
 )  # fmt: skip

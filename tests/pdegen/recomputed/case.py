@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -76,15 +76,13 @@ class Case:
         recompute: From such a content, a seed and the numbers of samples to what each variable
             must be.
         rows: For each key, the base and what replaces its values; keys are dotted.
-        words: Keys that name the equation, or a law or method that has no alternative.
-        elsewhere: Keys that change no value of a sound sample, with the reason.
+        others: Keys that name what has no alternative, or change no value of a sound sample.
     """
 
     bases: Mapping[str, Content]
     recompute: Callable[[Content, int, range], Expected]
     rows: Mapping[str, tuple[str, Mapping[str, Any]]]
-    words: frozenset[str]
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    others: frozenset[str]
 
     def changed(self, key: str) -> Content:
         """The content of a row."""

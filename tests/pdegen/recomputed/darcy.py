@@ -70,7 +70,6 @@ def _field(law: dict, n: int, seed: int, sample: int) -> np.ndarray:
     return g
 
 
-_ELEMENTS = "finite elements, in another process: test_finite_element.py has an assembly of its own"
 CASE = Case(
     {"phases": PHASES, "smooth": SMOOTH},
     recompute,
@@ -90,12 +89,8 @@ CASE = Case(
         "solver.refinement": ("phases", {"solver.refinement": 3}),
         "solver.rtol": ("smooth", {"solver.rtol": 0.03}),
     },
-    frozenset({"equation"}),
-    {
-        "solver.limit": "what the iterations do not solve is solved directly: test_finite_volume.py"
-                        "::test_what_the_iterations_do_not_solve_is_solved_directly",
-        "solver.method": _ELEMENTS,
-        **dict.fromkeys([f"solver.{key}" for key in
-                         ("element", "linear", "ranks", "mode", "timeout")], _ELEMENTS),
-    },
+    frozenset({
+        "equation", "solver.limit", "solver.method", "solver.element", "solver.linear",
+        "solver.ranks", "solver.mode", "solver.timeout",
+    }),
 )  # fmt: skip

@@ -78,11 +78,6 @@ CASE = Case(
         "initial.modes": ("line", {"initial.modes": 3}),
         "initial.sigma": ("line", {"initial.sigma": 0.8}),
     },
-    frozenset({"equation", "initial.law", "solver.method"}),
-    {
-        "solver.candidates": "enough of them change nothing: test_inviscid_burgers.py::"
-                             "test_the_error_estimate_bounds_the_error_where_candidates_are_few",
-        "solver.tolerance": "refuses: "
-                            "test_inviscid_burgers.py::test_a_sample_that_misses_the_tolerance_is_named",
-    },
+    frozenset({"equation", "initial.law", "solver.method", "solver.candidates",
+               "solver.tolerance"}),
 )  # fmt: skip

@@ -195,7 +195,5 @@ CASE = Case(
         "solver.dt": ("line", {"solver.dt": 0.0125}),
                 "solver.tolerance": ("line", {"solver.tolerance": 1e-10, "solver.resolution": 128}),
     },
-    frozenset({"equation"}),
-    {"solver.resolution": "a sound sample is the same function on any grid of the solver: "
-                          "test_semilinear.py::test_the_error_in_space_is_what_was_lost_on_the_way"},
+    frozenset({"equation", "solver.resolution"}),
 )  # fmt: skip
