@@ -33,6 +33,7 @@ class Faults(ThreadingHTTPServer):
         share: Of the requests that fail.
         seed: Of the choice.
         forgotten: Headers of requests that the server does not see; it must check no signatures.
+        kinds: What happens to those that fail.
 
     Args:
         port: Of the server.
@@ -46,9 +47,15 @@ class Faults(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self.begin()
 
-    def begin(self, share: float = 0.0, seed: int = 0, forgotten: tuple[str, ...] = ()) -> None:
+    def begin(
+        self,
+        share: float = 0.0,
+        seed: int = 0,
+        forgotten: tuple[str, ...] = (),
+        kinds: tuple[str, ...] = KINDS,
+    ) -> None:
         """Fail from now on so, and count from zero."""
-        self.share, self.seed, self.forgotten = share, seed, forgotten
+        self.share, self.seed, self.forgotten, self.kinds = share, seed, forgotten, kinds
         self.planned: dict[tuple[str, str], list[str | None]] = {}
         self.requests, self.injected = Counter[tuple[str, str]](), Counter[str]()
 
@@ -62,7 +69,7 @@ class Faults(ThreadingHTTPServer):
         with self._lock:
             self.requests[method, path] += 1
             chance = random.Random(f"{self.seed} {method} {path} {self.requests[method, path]}")
-            kind = chance.choice(KINDS) if chance.random() < self.share else None
+            kind = chance.choice(self.kinds) if chance.random() < self.share else None
             for (planned, end), kinds in self.planned.items():
                 if kinds and planned == method and path.split("?")[0].endswith(end):
                     kind = kinds.pop(0)

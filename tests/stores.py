@@ -12,7 +12,8 @@ import pytest
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
-from pdegen.making.job import Job
+from pdegen.equations.base import SampleError
+from pdegen.making.job import Job, RecipeJob
 from pdegen.making.verify import verify
 from pdegen.store.reading import Store, seal_in
 from pdegen.store.record import Record, Seal
@@ -72,6 +73,19 @@ def contents(memory: MemoryStore) -> dict[str, bytes]:
 
 class Interrupt(BaseException):
     """Like Ctrl-C: no error."""
+
+
+def failing(patch: pytest.MonkeyPatch, *failed: int) -> None:
+    """Samples with these numbers cannot be computed."""
+    compute = RecipeJob.compute
+
+    def computed(self: RecipeJob, store: Store, samples: range) -> Any:
+        for sample in failed:
+            if sample in samples:
+                raise SampleError(sample, "it does not converge")
+        return compute(self, store, samples)
+
+    patch.setattr(RecipeJob, "compute", computed)
 
 
 @contextmanager

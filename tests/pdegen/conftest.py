@@ -2,11 +2,15 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
+from pdegen.foreign.declaration import Declaration
+from pdegen.foreign.importing import import_files
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store
+from tests.pdegen.scheduler import scheduler_of
 from tests.s3 import served
 
 collect_ignore_glob = ["toys/*.py"]  # equations of users: to import one registers it
@@ -49,9 +53,28 @@ def store(finished, tmp_path):
     return Store(str(shutil.copytree(finished.url, tmp_path / "store.zarr")))
 
 
+@pytest.fixture(scope="session")
+def imported(tmp_path_factory):
+    """A store of trajectories from a file of others, to be read only."""
+    folder = tmp_path_factory.mktemp("imported")
+    pairs = np.random.default_rng(0).standard_normal((9, 4, 6)).astype(np.float32)
+    pairs[0, 0, :3] = [-0.0, 1e-42, np.finfo(np.float32).max]
+    np.save(folder / "pairs.npy", pairs)
+    splits = {"train": 7, "validation": 1, "test": 1}
+    declaration = Declaration("pairs", "pairs", grid="cell", splits=splits, times="first")
+    return import_files([folder / "pairs.npy"], str(folder / "imported.zarr"), declaration)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """Address of a Dask scheduler with one worker, in processes of their own."""
+    with scheduler_of(tmp_path_factory.mktemp("cluster"), {}, "tcp") as address:
+        yield address
+
+
 @pytest.fixture(scope="module")
 def line():
-    """A line to an S3 server."""
+    """A proxy to an S3 server."""
     with served() as line:
         yield line
 

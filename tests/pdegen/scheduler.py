@@ -22,9 +22,9 @@ def address_in(file: Path, scheduler: subprocess.Popen[bytes]) -> str:
 
 @contextmanager
 def scheduler_of(
-    folder: Path, environment: Mapping[str, str], protocol: str = "tls"
+    folder: Path, environment: Mapping[str, str], protocol: str = "tls", *preloaded: str
 ) -> Iterator[str]:
-    """The address of a scheduler with one worker, which have these variables."""
+    """The address of a scheduler with one worker, which have these variables and modules."""
     file, started = folder / "scheduler.json", list[subprocess.Popen[bytes]]()
 
     def start(program: str, *words: str) -> None:
@@ -36,7 +36,8 @@ def scheduler_of(
         start("dask_scheduler", "--port", "0", "--host", "127.0.0.1", "--protocol", protocol,
               "--scheduler-file", str(file))  # fmt: skip
         address = address_in(file, started[0])
-        start("dask_worker", address, "--nthreads", "1", "--local-directory", str(folder))
+        words = [word for module in preloaded for word in ("--preload", module)]
+        start("dask_worker", address, "--nthreads", "1", "--local-directory", str(folder), *words)
         yield address
     finally:
         for process in reversed(started):

@@ -11,7 +11,6 @@ from pdegen.making.job import RecipeJob
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError
-from tests.stores import with_attributes
 
 SMALL = {"resolution": 32, "problem.solver.resolution": 64, "modes": 31, "shard": 4}
 
@@ -48,14 +47,6 @@ def test_a_recipe_is_generated_as_asked(url):
     assert RecipeJob.of(store).recipe == recipe
 
 
-def test_a_recipe_object_and_its_default_place_will_do(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    recipe = load_recipe("burgers-quick").with_overrides(SMALL)
-    made = pdegen.generate(recipe, samples=8)
-    assert made.startswith("data/burgers-quick-")
-    assert Store(made).samples == 8
-
-
 def test_wrong_requests_are_refused(tmp_path):
     with pytest.raises(SchemaError, match="unknown recipe 'burgers-quik'"):
         pdegen.generate("burgers-quik", out=tmp_path / "s.zarr")
@@ -74,23 +65,3 @@ def test_a_split_has_its_samples(url):
     np.testing.assert_array_equal(parts[-1].u, whole.u[-1:])
     with pytest.raises(StoreError, match="no split 'tset': known are train, validation, test"):
         pdegen.open(url, "tset")
-
-
-def test_skipped_samples_are_in_no_split(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(Store, "skipped", [1])
-    assert 1 not in pdegen.open(url, "train").sample
-    assert 1 in pdegen.open(url).sample
-
-
-def test_an_unfinished_store_is_not_opened(tmp_path):
-    made = pdegen.generate("burgers-quick", samples=8, overrides=SMALL, out=tmp_path / "s.zarr")
-    with_attributes(Store(made), sealed=False)
-    with pytest.raises(StoreError, match="is not sealed"):
-        pdegen.open(made)
-
-
-def test_damage_is_found(url, tmp_path):
-    assert pdegen.verify(url, deep=2).faults == []
-    made = pdegen.generate("burgers-quick", samples=8, overrides=SMALL, out=tmp_path / "s.zarr")
-    (tmp_path / "s.zarr" / "README.md").write_text("changed", "utf-8")
-    assert ["README.md" in str(fault) for fault in pdegen.verify(made).faults] == [True]

@@ -5,12 +5,9 @@ import re
 from pathlib import Path
 
 import mlcroissant
-import numpy as np
 import pytest
 
-from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.exporting import export
-from pdegen.foreign.importing import import_files
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
 from pdegen.markdown import escaped
@@ -24,15 +21,6 @@ from tests.stores import objects_of
 def noisy(finished, tmp_path_factory):
     levels = at_levels({"kind": "relative", "seed": 0}, [0.0, 0.1])
     return add_noise(finished.url, "u", levels, str(tmp_path_factory.mktemp("n") / "noisy.zarr"))
-
-
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("i")
-    np.save(folder / "pairs.npy", np.random.default_rng(0).random((9, 4, 6), dtype=np.float32))
-    splits = {"train": 7, "validation": 1, "test": 1}
-    declaration = Declaration("pairs", "pairs", grid="cell", splits=splits, times="first")
-    return import_files([folder / "pairs.npy"], str(folder / "imported.zarr"), declaration)
 
 
 @pytest.fixture(params=["finished", "noisy", "imported"])
@@ -120,12 +108,6 @@ def test_croissant_is_valid_and_names_arrays_and_splits(store):
     assert ("license" in content) == (store.command != "import")
     metadata = sets["metadata"]
     assert metadata["sha256"] == sha256((Path(store.url) / "zarr.json").read_bytes())
-
-
-def test_two_makings_have_the_same_words(finished, small, tmp_path):
-    again = objects_of(generate(small, str(tmp_path / "again.zarr")))
-    for key in (CARD, CROISSANT):
-        assert again[key] == objects_of(finished)[key]
 
 
 def test_words_of_others_stay_in_their_cells(small, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -44,19 +43,6 @@ def test_the_energy_that_is_left_at_the_final_time_is_that_of_all_samples() -> N
     found = re.search(r"mean of u\(·, T\)² is ([\d.]+) of the mean of u\(·, 0\)²", words)
     assert found
     assert f"{(u**2).mean() / (a**2).mean():.3f}" == found[1]
-
-
-PAGES = sorted([*ROOT.glob("datasets/*.md"), *ROOT.glob("docs/explanation/*.md")])
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_no_sentence_of_a_page_breaks_off_before_the_next_heading(path: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "```", path.read_text("utf-8"), flags=re.M | re.S)
-    paragraphs = re.split(r"\n\s*\n", text.strip())
-    for paragraph, after in pairwise([*paragraphs, "#"]):
-        words, last = paragraph.strip(), paragraph.strip().splitlines()[-1]
-        if after.startswith("#") and not words.startswith("#"):
-            assert last.startswith(("|", "![")) or last.endswith((".", ":", ")", "`", "$$")), words
 
 
 def test_the_card_of_darcy_names_the_constant_mode_that_it_leaves_out() -> None:

@@ -15,6 +15,7 @@ from pdegen.domains import (
     PeriodicGrid,
     from_attributes,
 )
+from pdegen.numerics.spectral import wave_numbers
 
 pytestmark = pytest.mark.usefixtures("shapes")
 
@@ -56,10 +57,39 @@ def test_other_points_are_no_grid(x):
         NodalGrid.through(np.array(x, float))
 
 
-@pytest.mark.parametrize("length", [0, -1, np.inf, np.nan])
-def test_an_interval_without_length_is_refused(length):
-    with pytest.raises(ValueError, match="positive, finite length"):
-        CellGrid(4, length)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        *((lambda length=length: CellGrid(4, length), "positive, finite length")
+          for length in (0, -1, np.inf, np.nan)),
+        (lambda: PeriodicGrid(0), "at least one point, got 0"),
+        (lambda: PeriodicGrid(-2), "at least one point, got -2"),
+        (lambda: CellGrid(0), "at least one cell, got 0"),
+        (lambda: NodalGrid(1), "at least its two ends, got 1"),
+        *((lambda n=n: wave_numbers(PeriodicGrid(n)), f"even number of points >= 4, got {n}")
+          for n in (2, 3, 7, 65)),
+        *((lambda n=n: PeriodicGrid(64).stride_to(PeriodicGrid(n)), f"{n} points is not a part of")
+          for n in (6, 128)),
+        *((lambda count=count: Box((CellGrid(4),) * count), f"one to three axes, got {count}")
+          for count in (0, 4)),
+    ],
+)  # fmt: skip
+def test_an_impossible_grid_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_every_stride_th_fine_point_is_a_coarse_point():
+    fine, coarse = PeriodicGrid(8192), PeriodicGrid(512)
+    np.testing.assert_array_equal(fine.x[:: fine.stride_to(coarse)], coarse.x)
+    assert fine.stride_to(fine) == 1
+
+
+def test_weights_integrate_waves_of_a_period_and_lines_between_nodes_exactly():
+    circle, line = PeriodicGrid(16), NodalGrid(5)
+    wave = 2 + np.cos(2 * np.pi * 7 * circle.x)
+    assert circle.weights @ wave == pytest.approx(2, abs=1e-14)  # a few roundings
+    assert line.weights @ (2 + 3 * line.x) == pytest.approx(3.5)
 
 
 def test_a_box_of_several_kinds_integrates_over_its_lengths():
@@ -73,12 +103,6 @@ def test_a_box_of_several_kinds_integrates_over_its_lengths():
     assert Box.cell(3, 4).grid == "cell"
     assert not Box.cell(3, 4).boundary.any()
     assert Box.nodal(3, 4).boundary.sum() == 10
-
-
-@pytest.mark.parametrize("count", [0, 4])
-def test_a_box_has_one_to_three_axes(count):
-    with pytest.raises(ValueError, match=f"one to three axes, got {count}"):
-        Box((CellGrid(4),) * count)
 
 
 def test_the_weights_of_a_curvilinear_mesh_are_its_areas():

@@ -18,17 +18,9 @@ from pdegen.making.generate import Progress, generate
 from pdegen.making.pools import EngineError, WorkerLostError
 from pdegen.making.slurm import slurm_script
 from tests.pdegen.conftest import SMALL
-from tests.pdegen.scheduler import scheduler_of
 from tests.stores import objects_of
 
 BIN = Path(sys.executable).parent
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """Address of a scheduler with one worker, in processes of their own."""
-    with scheduler_of(tmp_path_factory.mktemp("cluster"), {}, "tcp") as address:
-        yield address
 
 
 def test_an_existing_scheduler_makes_the_same_bytes(small, finished, tmp_path, cluster):

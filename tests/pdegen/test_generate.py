@@ -9,17 +9,14 @@ import zarr
 
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.solver import ColeHopf, Solution
-from pdegen.making import engines, place
+from pdegen.making import engines
 from pdegen.making import job as jobs
 from pdegen.making.generate import Progress, generate
 from pdegen.making.job import RecipeJob
 from pdegen.making.pools import EngineError
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
-from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.store import reading
 from pdegen.store.checking import missing
-from pdegen.store.description import parse
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError
 from pdegen.store.record import Record
@@ -59,17 +56,15 @@ def test_records_follow_their_data_and_the_seal_all_else(small, tmp_path, monkey
 # the same bits whoever computes them
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_threads_leave_the_bits_unchanged(small, finished, tmp_path, workers):
-    assert_same(generate(small, str(tmp_path / "t.zarr"), workers=workers), finished)
-
-
-def test_processes_leave_the_bits_unchanged(small, finished, tmp_path):
-    store = generate(small, str(tmp_path / "p.zarr"), workers=2, scheduler="processes")
+@pytest.mark.parametrize(("scheduler", "workers"), [("threads", 2), ("processes", 2)])
+def test_threads_and_processes_leave_the_bits_unchanged(
+    small, finished, tmp_path, scheduler, workers
+):
+    store = generate(small, str(tmp_path / "t.zarr"), workers=workers, scheduler=scheduler)
     assert_same(store, finished)
 
 
-@pytest.mark.parametrize("shard", [1, 4, 12, 1000])
+@pytest.mark.parametrize("shard", [1, 4, 1000])
 def test_the_shard_size_leaves_the_values_unchanged(small, finished, tmp_path, shard):
     store = generate(small.with_overrides({"shard": shard}), str(tmp_path / "s.zarr"), workers=2)
     assert xr.open_zarr(store.url).drop_attrs().identical(xr.open_zarr(finished.url).drop_attrs())
@@ -84,14 +79,6 @@ def test_the_first_samples_of_a_larger_store_are_those_of_a_smaller(small, finis
         np.testing.assert_array_equal(store.values(name), finished.values(name)[:4])
 
 
-def test_the_first_ten_samples_of_r10_are_those_of_a_store_of_ten(tmp_path):
-    recipe = load_recipe("burgers-r10").with_overrides({"resolution": 512, "shard": 20})
-    ten = generate(recipe.with_overrides({"samples": 10}), str(tmp_path / "ten.zarr"))
-    more = generate(recipe.with_overrides({"samples": 40}), str(tmp_path / "more.zarr"))
-    for name in ("a", "u", "error"):
-        np.testing.assert_array_equal(ten.values(name), more.values(name)[:10])
-
-
 def test_resolutions_agree_at_common_points(tmp_path):
     recipe = load_recipe("burgers-r10").with_overrides({"samples": 4})
     fine = generate(recipe, str(tmp_path / "fine.zarr"))
@@ -101,34 +88,6 @@ def test_resolutions_agree_at_common_points(tmp_path):
     common = fine.sel(x=coarse["x"])
     for name in ("a", "u", "error"):
         np.testing.assert_array_equal(common[name], coarse[name])
-
-
-def test_a_url_of_a_file_is_a_path(small, finished, tmp_path):
-    store = generate(small, f"file://{tmp_path}/by-url.zarr")
-    assert faults(store) == []
-    assert_same(Store(str(tmp_path / "by-url.zarr")), finished)
-
-
-def test_an_object_store_holds_the_same(small, finished, tmp_path):
-    url = f"memory://{tmp_path}/small.zarr"
-    with interrupted(RecipeJob, sample=5):
-        generate(small, url, workers=1)
-    with pytest.raises(StoreError, match="use --resume"):
-        generate(small, url)
-    store = generate(small, url, resume=True)
-    assert faults(store) == []
-    assert store.attributes["content"] == finished.attributes["content"]
-    assert faults(generate(small, url, overwrite=True)) == []
-
-
-def test_shards_are_computed_from_the_first_on(small, tmp_path, monkeypatch):
-    computed = []
-    compute = jobs.compute
-    monkeypatch.setattr(
-        jobs, "compute", lambda r, s, device: (computed.append(s.start), compute(r, s))[1]
-    )
-    generate(small.with_overrides({"shard": 1}), str(tmp_path / "s.zarr"), workers=1)
-    assert computed == list(range(12))
 
 
 # interruption
@@ -148,34 +107,6 @@ def unfinished(stopped, tmp_path):
     return Store(str(shutil.copytree(stopped.url, tmp_path / "unfinished.zarr")))
 
 
-def test_an_interruption_leaves_the_finished_shards_unsealed(stopped):
-    assert not stopped.sealed
-    assert missing(stopped) == [2]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda root: None,
-        lambda root: (root / Record.key(0)).unlink(),
-        lambda root: (root / Record.key(1)).write_text('{"shard": 1, "sam'),
-        lambda root: (root / "u/c/0/0").unlink(),
-        lambda root: (root / "u/c/1/0").write_bytes((root / "u/c/1/0").read_bytes()[:-9]),
-        lambda root: (root / "a/c/0/0").write_bytes(b""),
-        lambda root: (root / "error/c/0").write_bytes(bytes(100)),
-        lambda root: shutil.rmtree(root / "records"),
-        lambda root: shutil.copytree(root / "u/c/1", root / "u/c/2"),  # the last shard half done
-        lambda root: (root / ("records/000002.json." + 32 * "0" + ".partial")).write_text("{"),
-    ],
-    ids=["none", "record", "cut-record", "object", "cut-object", "empty-object", "zeros",
-         "all-records", "object-without-record", "partial-file"],
-)  # fmt: skip
-def test_resumed_is_the_same_bits_as_uninterrupted(small, finished, unfinished, damage):
-    root = Path(unfinished.url)
-    damage(root)
-    assert_same(generate(small, unfinished.url, workers=2, resume=True), finished)
-
-
 def test_resume_computes_only_what_is_missing(small, unfinished, monkeypatch):
     computed = []
 
@@ -190,14 +121,6 @@ def test_resume_computes_only_what_is_missing(small, unfinished, monkeypatch):
     assert computed == [range(5), range(10, 12)]
     generate(small, unfinished.url, workers=1, resume=True)  # it is finished
     assert len(computed) == 2
-
-
-def test_resume_makes_a_damaged_shard_of_a_sealed_store_again(small, finished, tmp_path):
-    store = Store(str(shutil.copytree(finished.url, tmp_path / "damaged.zarr")))
-    path = Path(store.url) / "u/c/1/0"
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert faults(store)
-    assert_same(generate(small, store.url, workers=1, resume=True), finished)
 
 
 def test_resume_without_a_store_begins(small, finished, tmp_path):
@@ -239,15 +162,6 @@ def test_a_store_is_overwritten_when_asked(small, store):
     replaced = generate(other, store.url, overwrite=True)
     assert replaced.attributes["fingerprint"] == other.fingerprint
     assert faults(replaced) == []
-
-
-def test_what_is_there_is_parsed_once(small, store, monkeypatch):
-    parsed = []
-    monkeypatch.setattr(reading, "parse", lambda data: parsed.append(data) or parse(data))
-    found = place.found(Objects(store.url))
-    assert place.damage_of(found) is None
-    assert RecipeJob(small, None).made(found)
-    assert len(parsed) == 1
 
 
 @pytest.mark.parametrize("flags", [{}, {"resume": True}, {"overwrite": True}])
@@ -335,23 +249,6 @@ def assert_stopped_at_seven(small, finished, url):
         assert "1" not in store.objects.keys(f"{name}/c")
 
 
-def test_no_number_in_a_field_stops_with_the_sample(small, finished, tmp_path, monkeypatch):
-    url, field = str(tmp_path / "nan.zarr"), PeriodicGaussianField.__call__
-
-    def broken(self, grid, seed, samples, device):
-        u0 = field(self, grid, seed, samples, device)
-        u0[[i for i, sample in enumerate(samples) if sample == 7], 3] = np.nan
-        return u0
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PeriodicGaussianField, "__call__", broken)
-        with pytest.raises(SampleError, match=r"^sample 7: ") as error:
-            generate(small, url, workers=1)
-    assert error.value.sample == 7
-    assert_stopped_at_seven(small, finished, url)
-    assert_same(generate(small, url, resume=True), finished)
-
-
 def test_no_number_in_a_solution_stops_with_the_sample(small, finished, tmp_path, monkeypatch):
     url, solve = str(tmp_path / "nan.zarr"), ColeHopf.solve
     bad = small.problem.initial.build()(small.problem.solver.build(0.1).grid, small.seed, [7])
@@ -368,7 +265,7 @@ def test_no_number_in_a_solution_stops_with_the_sample(small, finished, tmp_path
     assert_stopped_at_seven(small, finished, url)
 
 
-def test_a_solve_that_fails_names_the_sample_in_processes_too(small, tmp_path):
+def test_a_solve_that_fails_names_the_sample(small, tmp_path):
     thin = small.with_overrides({"viscosity": 0.01})
     problem = thin.problem
     solver = problem.solver.build(problem.viscosity)
@@ -380,11 +277,9 @@ def test_a_solve_that_fails_names_the_sample_in_processes_too(small, tmp_path):
         except SolveError:
             failing.append(sample)
     assert 0 < len(failing) < 12
-    for scheduler in ("threads", "processes"):
-        with pytest.raises(SampleError, match="etdrk4") as error:
-            generate(thin, str(tmp_path / scheduler), workers=1, scheduler=scheduler)
-        assert error.value.sample == failing[0]
-        assert str(error.value).startswith(f"sample {failing[0]}: ")
+    with pytest.raises(SampleError, match=f"^sample {failing[0]}: .*etdrk4") as error:
+        generate(thin, str(tmp_path / "s.zarr"), workers=1)
+    assert error.value.sample == failing[0]
 
 
 def test_an_engine_that_is_not_there_leaves_everything_as_it_was(

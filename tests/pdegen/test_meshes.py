@@ -8,7 +8,6 @@ from pdegen.making.job import RecipeJob
 from pdegen.making.verify import verify
 from pdegen.recipe import load_recipe
 from tests.pdegen.conftest import MESHES
-from tests.pdegen.scheduler import scheduler_of
 from tests.stores import interrupted, objects_of
 
 
@@ -21,12 +20,6 @@ def recipe(request):
 def made(recipe, tmp_path_factory):
     """By one thread."""
     return generate(recipe, str(tmp_path_factory.mktemp("made") / "s.zarr"), workers=1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with scheduler_of(tmp_path_factory.mktemp("cluster"), {}, "tcp") as address:
-        yield address
 
 
 def test_threads_and_processes_make_the_same_bytes(recipe, made, cluster, tmp_path):

@@ -1,10 +1,15 @@
 """What a new layout leaves of what lies in its place."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from pdegen.making import place
+from pdegen.making.generate import generate
 from pdegen.store import lock
 from pdegen.store.objects import Objects
+from pdegen.store.reading import StoreError
 
 LAYOUT = {"x/zarr.json": b"{}", "x/c/0": b"0", "zarr.json": b'{"attributes": {}}'}
 KEPT = {lock.KEY: b"mine", lock.RENEWED: b"0", "log/1.log": b"begun"}
@@ -29,3 +34,16 @@ def test_what_a_killed_job_left_before_its_layout_is_in_nobodys_way(tmp_path, ke
     objects = Objects(str(tmp_path))
     objects.write(key, b"{}")
     assert place.found(objects) is None
+
+
+def test_an_array_that_the_seal_does_not_have_stays_where_the_root_is_damaged(small, store):
+    root = Path(store.url)
+    (root / "mine" / "c").mkdir(parents=True)
+    for name in ("zarr.json", "c/0"):
+        (root / "mine" / name).write_text("mine", "utf-8")
+    (root / "zarr.json").write_text("{", "utf-8")
+    with pytest.raises(StoreError, match=r"mine/c/0, mine/zarr\.json; nothing was deleted"):
+        generate(small, store.url, workers=1, overwrite=True)
+    assert (root / "mine" / "c" / "0").read_text("utf-8") == "mine"
+    shutil.rmtree(root / "mine")
+    assert generate(small, store.url, workers=1, overwrite=True).said.sealed

@@ -63,15 +63,6 @@ def test_the_equations_of_the_recipes_are_all_that_are_shipped():
     assert {recipe.problem.word for recipe in recipes} == set(registry._shipped())
 
 
-def test_a_room_is_imported_only_when_a_recipe_names_it():
-    code = (
-        "import sys; from pdegen.recipe import load_recipe; load_recipe('burgers-quick');"
-        "print(*[m for m in sys.modules if m.startswith('pdegen.equations.darcy')])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
-
-
 def test_a_file_brings_its_equation(own):
     file, recipe = own
     with pytest.raises(SchemaError) as error:
@@ -204,12 +195,6 @@ def test_two_files_cannot_have_one_name(own, tmp_path):
     changed(second, "sigma=50.0", "sigma=60.0")
     with pytest.raises(SchemaError, match=r"the equation heat comes from .*my_equation.py: choose"):
         load_file(second)
-
-
-def test_an_override_reads_no_entry_points(monkeypatch):
-    recipe = load_recipe("burgers-r10")
-    monkeypatch.setattr(registry, "_installed", None)  # of all installed packages
-    assert recipe.with_overrides({"viscosity": 0.2}).problem.viscosity == 0.2
 
 
 def test_an_installed_package_brings_its_equation(own, tmp_path, monkeypatch):

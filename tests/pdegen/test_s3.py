@@ -15,15 +15,12 @@ from s3fs import S3FileSystem
 from operators.data import read_pairs
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
 from pdegen.making.repair import repair
-from pdegen.making.verify import verify
-from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError
 from tests.pdegen.conftest import SMALL
 from tests.s3 import SECRET, stored
-from tests.stores import faults, interrupted, objects_of
+from tests.stores import faults, objects_of
 
 PDEGEN = str(Path(sys.executable).parent / "pdegen")
 
@@ -33,23 +30,6 @@ def test_it_holds_the_bytes_of_a_store_on_disk(small, finished, url):
     assert stored(url) == objects_of(finished)
     assert faults(url) == []
     with pytest.raises(StoreError, match="exists and is finished: use it, or --overwrite"):
-        generate(small, url)
-
-
-def test_an_interrupted_one_is_resumed(small, finished, url):
-    with interrupted(RecipeJob, sample=10):
-        generate(small, url, workers=1)
-    with pytest.raises(StoreError, match=r"is not sealed \(2 of 3 shards"):
-        verify(url)
-    generate(small, url, resume=True)
-    assert stored(url) == objects_of(finished)
-
-
-def test_of_two_drivers_the_second_is_refused(small, url):
-    with (
-        locked(Objects(url), "job"),
-        pytest.raises(LockedError, match="is being written by process"),
-    ):
         generate(small, url)
 
 
@@ -133,7 +113,7 @@ def test_a_lost_network_ends_in_one_line_and_resumes(small, finished, url, line,
 
     def cut(progress):
         if progress.done == 1:
-            line.cut = True
+            line.begin(1.0, kinds=("reset",))
 
     try:
         with pytest.raises(OSError, match=r"Error") as error:
@@ -141,7 +121,7 @@ def test_a_lost_network_ends_in_one_line_and_resumes(small, finished, url, line,
         assert "\n" not in str(error.value)
         assert SECRET not in str(error.value)
     finally:
-        line.cut = False
+        line.begin()
     # the line was cut before the lock could be given back: it is of this living process
     generate(small, url, resume=True, take_over=True)
     assert stored(url) == objects_of(finished)

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import boto3
-import fsspec
 import numpy as np
 import pytest
 
@@ -19,13 +17,12 @@ from pdegen.making.repair import repair
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects, UrlError
 from tests.daemons import moto
-from tests.faults import KINDS, Faults, faults
+from tests.faults import KINDS, Faults
 from tests.radosgw import radosgw
-from tests.s3 import stored
+from tests.s3 import NAME, SECRET, served, stored
 from tests.stores import faults as found
 from tests.stores import interrupted, objects_of
 
-NAME, SECRET = "someone", "something"
 SLOW = pytest.mark.slow
 WAITING = pytest.param("late", marks=SLOW)  # clients wait for each such answer
 PATIENCE = {"config_kwargs": {"read_timeout": 1, "connect_timeout": 1}}  # seconds
@@ -41,34 +38,11 @@ def ceph() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module", params=["moto", pytest.param("ceph", marks=SLOW)])
-def server(request) -> Iterator[int]:
-    """The port of an S3 server, in processes of its own, with a bucket `data`."""
+def line(request) -> Iterator[Faults]:
+    """What clients take for the server."""
     if request.param == "ceph":
         request.getfixturevalue("ceph_programs")
-    with (
-        {"moto": moto, "ceph": ceph}[request.param]() as port,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": NAME,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "NO_PROXY": "127.0.0.1",
-        }.items():
-            patch.setenv(name, value)
-        boto3.client("s3").create_bucket(Bucket="data")
-        yield port
-
-
-@pytest.fixture(scope="module")
-def line(server) -> Iterator[Faults]:
-    """What clients take for the server."""
-    with faults(server) as proxy, pytest.MonkeyPatch.context() as patch:
-        place = f"http://127.0.0.1:{proxy.server_port}"
-        patch.setenv("AWS_ENDPOINT_URL", place)
-        # by name, for fsspec keeps one client for each set of options
-        patch.setitem(fsspec.config.conf, "s3", {**PATIENCE, "endpoint_url": place})
+    with served({"moto": moto, "ceph": ceph}[request.param], retried=True, **PATIENCE) as proxy:
         yield proxy
 
 
@@ -158,7 +132,7 @@ def test_an_unmet_condition_that_is_not_named_is_one(proxy, url):
         Objects(url).create("lock", b"mine")
 
 
-@pytest.mark.parametrize("server", ["moto"], indirect=True)  # Ceph checks signatures of headers
+@pytest.mark.parametrize("line", ["moto"], indirect=True)  # Ceph checks signatures of headers
 def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(proxy, small, url):
     proxy.begin(forgotten=("If-None-Match",))
     with pytest.raises(UrlError, match="ignores If-None-Match"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.pdegen.conftest import MESHES, SMALL
+from tests.pdegen.conftest import SMALL
 from tests.slurm import asked, slurm
 from tests.stores import objects_of
 
@@ -73,20 +73,6 @@ def test_two_jobs_make_the_bytes_of_threads(environment, finished, tmp_path):
     assert done.returncode == 0, done.stderr
     assert objects_of(str(tmp_path / "s.zarr")) == objects_of(finished)
     assert jobs(tmp_path) == 2
-
-
-def test_a_job_makes_the_same_pipes(environment, tmp_path):
-    recipe, made = MESHES["pipe-quick"], list[dict[str, bytes]]()
-    for scheduler in ("slurm", "threads"):
-        url = tmp_path / f"{scheduler}.zarr"
-        asked = words(url, recipe, "--scheduler", scheduler, "--workers", "1", name="pipe-quick")
-        done = subprocess.run(
-            asked, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        made.append(objects_of(str(url)))
-    assert made[0] == made[1]
-    assert jobs(tmp_path) == 1
 
 
 def test_everything_of_it_listens_on_loopback(begun, environment):

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pdegen.domains import Box, Cloud, Curvilinear
+from pdegen.domains import Cloud, Curvilinear
 from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.schema import SchemaError
-from pdegen.store.layout import Layout
 from pdegen.store.reading import open_sealed
 from pdegen.store.variables import Variable, check_domain, function, positions
 from tests.pdegen.toys.recipes import TOYS, recipe_of
@@ -28,8 +27,8 @@ def test_a_toy_is_verified_with_its_law_and_again(stores, name):
 
 
 @pytest.mark.parametrize("name", TOYS)
-def test_dask_makes_the_same_bytes(stores, name, tmp_path):
-    again = generate(recipe_of(name), str(tmp_path / "s"), scheduler="processes", workers=1)
+def test_dask_makes_the_same_bytes(stores, name, cluster, tmp_path):
+    again = generate(recipe_of(name), str(tmp_path / "s"), scheduler=cluster)
     assert objects_of(again) == objects_of(stores[name])
 
 
@@ -100,11 +99,6 @@ MESH = Curvilinear((4, 3), 2)
 def test_variables_that_do_not_fit_the_domain_are_refused(variables, said):
     with pytest.raises(SchemaError, match=said):
         check_domain(MESH, variables)
-
-
-def test_a_layout_is_checked_against_its_domain():
-    with pytest.raises(SchemaError, match="u has 5 points along x, expected 4"):
-        Layout(1, 1, (Variable("u", ("x",), (5,), "float32"),), (), {}, domain=Box.periodic(4))
 
 
 def test_a_shared_mesh_has_positions_cells_and_its_boundary():

@@ -1,9 +1,7 @@
 """Stores in other formats: the same numbers there, and the same store back."""
 
 import json
-import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -14,18 +12,16 @@ import torch
 from pdegen.domains import Box, Curvilinear
 from pdegen.foreign import exporting, writers
 from pdegen.foreign.arrays import ForeignError
-from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.exporting import FORMATS, export
 from pdegen.foreign.importing import import_files
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.making.generate import Options, write
 from pdegen.making.job import Job
 from pdegen.store.layout import Layout
-from pdegen.store.reading import StoreError
 from pdegen.store.signed import signed, unsigned
 from pdegen.store.variables import Coordinate, Variable, function, positions, scalar, times
 from tests.pdegen.foreign.files import imported, random, value
-from tests.stores import faults, with_attributes
+from tests.stores import faults
 
 EVERY = pytest.mark.parametrize("format", FORMATS)
 TYPES = ["bool", "int64", "uint8", "float32", "float64"]
@@ -208,16 +204,6 @@ def test_the_files_are_plain_ones_of_their_formats(mixed, tmp_path):
     np.testing.assert_array_equal(np.load(folder / "u.npy", allow_pickle=False), u)
 
 
-@EVERY
-@pytest.mark.usefixtures("forked")
-def test_what_is_there_is_replaced_only_when_asked(mixed, tmp_path, format):
-    file = export(mixed.url, format, tmp_path / "out")
-    with pytest.raises(ForeignError, match="exists: use --overwrite"):
-        export(mixed.url, format, file)
-    export(mixed.url, format, file, overwrite=True)
-    assert_same(imported(tmp_path, file), mixed)
-
-
 def test_a_folder_of_others_is_never_replaced(mixed, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
@@ -256,54 +242,6 @@ def test_an_interrupted_export_leaves_nothing(mixed, tmp_path, format):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unsealed_store_is_not_exported(store, tmp_path):
-    with_attributes(store, sealed=False)
-    with pytest.raises(StoreError, match="not sealed"):
-        export(store.url, "npy", tmp_path / "out")
-
-
-def test_unknown_formats_are_refused_with_the_known_ones(mixed, tmp_path):
-    with pytest.raises(ForeignError, match=r"no format 'csv': known: mat, npy, hdf5, pt"):
-        export(mixed.url, "csv", tmp_path / "out")
-
-
-def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
-    with pytest.raises(OSError, match="no room"):
-        export(mixed.url, "npy", tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text["arrays"].update({"../x": text["arrays"]["a"]}),
-        lambda text: text["arrays"]["a"].update(shape=[7, 4, 5]),
-        lambda text: text["arrays"]["a"].update(dtype="object"),
-        lambda text: text["attributes"].pop("splits"),
-        lambda text: text["attributes"].update(splits={"train": [0, 99]}),
-        lambda text: text["attributes"].update(splits={"train": ["0", "4"]}),
-        lambda text: text["attributes"].update(splits={"train": [0, 4, 6]}),
-        lambda text: text["attributes"].update(skipped=[99]),
-        lambda text: text["attributes"].update(skipped="0"),
-        lambda text: text["attributes"].update(variables=["a", "a"]),
-        lambda text: text["arrays"]["a"]["attributes"].update(more=float("nan")),
-        lambda text: text["attributes"].update(recipe="x"),
-        lambda text: text["attributes"].update(variables=["nothing"]),
-        lambda text: text.update(more=1),
-        lambda text: text.clear(),
-    ],
-)
-def test_a_changed_description_is_refused_in_one_line(mixed, tmp_path, change):
-    folder = export(mixed.url, "npy", tmp_path / "out")
-    text = unsigned((folder / "pdegen.json").read_bytes())
-    change(text)
-    (folder / "pdegen.json").write_bytes(signed(text))
-    with pytest.raises(ForeignError) as caught:
-        imported(tmp_path, folder)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     "attribute",
     [{"scale_factor": 2.0}, {"_FillValue": 0.0}, {"units": "days since 2000-01-01"}],
@@ -315,12 +253,6 @@ def test_what_xarray_would_read_as_other_values_is_refused(mixed, tmp_path, attr
     (folder / "pdegen.json").write_bytes(signed(text))
     with pytest.raises(ValueError, match="xarray would read"):
         imported(tmp_path, folder)
-
-
-def test_an_exported_file_needs_no_declaration(mixed, tmp_path):
-    file = export(mixed.url, "hdf5", tmp_path / "out")
-    with pytest.raises(ForeignError, match="says itself how it is read"):
-        imported(tmp_path, file, declaration=Declaration(grid="cell"))
 
 
 @pytest.mark.usefixtures("forked")

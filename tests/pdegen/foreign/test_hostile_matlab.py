@@ -23,46 +23,41 @@ from tests.pdegen.foreign.files import (
 )
 
 
+def link(content, target):
+    content["p"] = target
+
+
+def elsewhere(content, folder):
+    (folder / "secret").write_bytes(bytes(6 * 8 * 8))
+    content.create_dataset("p", (6, 8), "f8", external=[(folder / "secret", 0, 6 * 8 * 8)])
+
+
+def virtual(content, folder):
+    layout = h5py.VirtualLayout((6, 8), "f8")
+    layout[...] = h5py.VirtualSource(folder / "secret.h5", "p", (6, 8))
+    content.create_virtual_dataset("p", layout)
+
+
+OUTSIDE = [
+    (lambda content, _: link(content, h5py.ExternalLink("secret.h5", "/p")), "'p' is a link to"),
+    (lambda content, _: link(content, h5py.SoftLink("/q")), "'p' is a link to elsewhere"),
+    (elsewhere, "p is stored in another file"),
+    (virtual, "p is a virtual dataset"),
+    (lambda content, _: content.create_dataset("p", data=["a"], dtype=h5py.string_dtype()),
+     "p holds objects or texts"),
+    (lambda content, _: content.create_dataset("p", (6,), h5py.vlen_dtype(np.float64)),
+     "p holds objects or texts"),
+]  # fmt: skip
+
+
 @pytest.mark.usefixtures("forked")
-def test_links_out_of_a_file_are_not_followed(tmp_path):
+@pytest.mark.parametrize(("put", "match"), OUTSIDE)
+def test_what_is_elsewhere_or_no_number_is_not_read(tmp_path, put, match):
     hdf5(tmp_path / "secret.h5", PAIR)
-    for link in (h5py.ExternalLink("secret.h5", "/p"), h5py.SoftLink("/q")):
-        file = hdf5(tmp_path / "p.h5", {"q": PAIR["q"]})
-        with h5py.File(file, "r+") as content:
-            content["p"] = link
-        refused(file, match="'p' is a link to elsewhere")
-
-
-@pytest.mark.usefixtures("forked")
-def test_data_in_other_files_are_not_read(tmp_path):
-    (tmp_path / "secret").write_bytes(bytes(6 * 8 * 8))
     file = hdf5(tmp_path / "p.h5", {"q": PAIR["q"]})
     with h5py.File(file, "r+") as content:
-        content.create_dataset("p", (6, 8), "f8", external=[(tmp_path / "secret", 0, 6 * 8 * 8)])
-    refused(file, match="p is stored in another file")
-
-
-@pytest.mark.usefixtures("forked")
-def test_virtual_datasets_are_not_read(tmp_path):
-    secret = hdf5(tmp_path / "secret.h5", PAIR)
-    file = hdf5(tmp_path / "p.h5", {"q": PAIR["q"]})
-    virtual = h5py.VirtualLayout((6, 8), "f8")
-    virtual[...] = h5py.VirtualSource(secret, "p", (6, 8))
-    with h5py.File(file, "r+") as content:
-        content.create_virtual_dataset("p", virtual)
-    refused(file, match="p is a virtual dataset")
-
-
-@pytest.mark.usefixtures("forked")
-def test_objects_in_hdf5_are_refused_by_name(tmp_path):
-    file = hdf5(tmp_path / "p.h5", {"q": PAIR["q"]})
-    with h5py.File(file, "r+") as content:
-        content.create_dataset("p", data=["a", "b"], dtype=h5py.string_dtype())
-    refused(file, match="p holds objects or texts")
-    with h5py.File(file, "r+") as content:
-        del content["p"]
-        content.create_dataset("p", (6,), h5py.vlen_dtype(np.float64))
-    refused(file, match="p holds objects or texts")
+        put(content, tmp_path)
+    refused(file, match=match)
 
 
 @pytest.mark.usefixtures("forked")

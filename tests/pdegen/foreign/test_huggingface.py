@@ -3,24 +3,19 @@
 import json
 import os
 import re
-import signal
 import sys
 
 import numpy as np
 import pytest
 
-from pdegen.equations.base import SampleError
 from pdegen.foreign import huggingface
 from pdegen.foreign.arrays import ForeignError
-from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.exporting import export
-from pdegen.foreign.importing import import_files
 from pdegen.making.generate import generate
-from pdegen.making.job import RecipeJob
 from pdegen.markdown import escaped
 from pdegen.store.reading import Store
 from tests.absent import absent
-from tests.forked import forked
+from tests.stores import failing
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 try:
@@ -29,18 +24,6 @@ try:
     import datasets
 except ImportError:
     absent("datasets or pyarrow is missing: make test installs them")
-
-
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory):
-    """Trajectories: in each row an array of two axes."""
-    folder = tmp_path_factory.mktemp("i")
-    pairs = np.random.default_rng(0).standard_normal((9, 4, 6)).astype(np.float32)
-    pairs[0, 0, :3] = [-0.0, 1e-42, np.finfo(np.float32).max]
-    np.save(folder / "pairs.npy", pairs)
-    splits = {"train": 7, "validation": 1, "test": 1}
-    declaration = Declaration("pairs", "pairs", grid="cell", splits=splits, times="first")
-    return import_files([folder / "pairs.npy"], str(folder / "imported.zarr"), declaration)
 
 
 @pytest.fixture(params=["finished", "imported"])
@@ -111,37 +94,17 @@ def test_many_files_hold_bounded_parts_of_the_store(store, tmp_path, monkeypatch
     check_same(folder, store, tmp_path)
 
 
-def test_samples_that_could_not_be_computed_are_no_rows(small, tmp_path, monkeypatch):
-    compute = RecipeJob.compute
-
-    def computed(self, store, samples):
-        if 3 in samples:
-            raise SampleError(3, "it does not converge")
-        return compute(self, store, samples)
-
-    monkeypatch.setattr(RecipeJob, "compute", computed)
-    store = generate(small, str(tmp_path / "s.zarr"), skip_failed=True)
-    rows = loaded(export(store.url, "huggingface", tmp_path / "hub"), tmp_path)["train"]
-    start, stop = store.said.splits["train"]
+def test_samples_that_could_not_be_computed_are_no_rows_and_no_split(small, tmp_path, monkeypatch):
+    failing(monkeypatch, 3, small.samples - 1)
+    recipe = small.with_overrides({"splits.test": 1})
+    store = generate(recipe, str(tmp_path / "s.zarr"), skip_failed=True)
+    splits = loaded(export(store.url, "huggingface", tmp_path / "hub"), tmp_path)
+    assert set(splits) == {"train", "validation"}
+    rows, (start, stop) = splits["train"], store.said.splits["train"]
     kept = [sample for sample in range(start, stop) if sample != 3]
     assert rows["sample"][:] == kept
     whole = store.values("u", range(start, stop))
     same_bits(rows.with_format("numpy")[:]["u"], whole[[k - start for k in kept]])
-
-
-def test_a_split_of_which_nothing_could_be_computed_is_not_declared(small, tmp_path, monkeypatch):
-    compute, last = RecipeJob.compute, small.samples - 1
-
-    def computed(self, store, samples):
-        if last in samples:
-            raise SampleError(last, "it does not converge")
-        return compute(self, store, samples)
-
-    monkeypatch.setattr(RecipeJob, "compute", computed)
-    recipe = small.with_overrides({"splits.test": 1})
-    store = generate(recipe, str(tmp_path / "s.zarr"), skip_failed=True)
-    found = loaded(export(store.url, "huggingface", tmp_path / "hub"), tmp_path)
-    assert set(found) == {"train", "validation"}
 
 
 def test_the_card_has_a_header_and_says_what_the_data_are(finished, tmp_path):
@@ -158,20 +121,6 @@ def test_the_card_has_a_header_and_says_what_the_data_are(finished, tmp_path):
     assert "load_dataset" in text
     assert "Zarr v3 group" not in text
     assert text.count("@misc{pdegen-") == 1
-
-
-def test_a_killed_export_leaves_no_folder(finished, tmp_path, monkeypatch):
-    def killed(*_):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def action():
-        monkeypatch.setattr(huggingface, "card", killed)
-        export(finished.url, "huggingface", tmp_path / "hub")
-
-    assert forked(action).killed
-    assert not (tmp_path / "hub").exists()
-    check_same(export(finished.url, "huggingface", tmp_path / "hub"), finished, tmp_path)
-    assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["hub"]
 
 
 def test_two_exports_are_the_same_bytes_and_replace_no_other_folder(finished, tmp_path):
@@ -201,11 +150,4 @@ def test_without_pyarrow_the_extra_is_named(finished, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ForeignError, match=r"pip install 'pdegen-operators\[huggingface\]'"):
         export(finished.url, "huggingface", tmp_path / "hub")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_arrays_of_too_many_axes_are_refused(tmp_path, monkeypatch, imported):
-    monkeypatch.setattr(huggingface, "_MOST_DIMS", 1)
-    with pytest.raises(ForeignError, match="has 2 dimensions in each sample"):
-        export(imported.url, "huggingface", tmp_path / "hub")
     assert list(tmp_path.iterdir()) == []

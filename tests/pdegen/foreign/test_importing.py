@@ -1,7 +1,6 @@
 """Imports: declared by hand, shard by shard, in bounded memory, resumed to the same bytes."""
 
 import pickle
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import xarray as xr
 
 from pdegen.equations.base import SampleError
-from pdegen.foreign import arrays, importing
+from pdegen.foreign import importing
 from pdegen.foreign.arrays import ForeignError
 from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import ImportJob, import_files
@@ -117,45 +116,28 @@ def test_channels_and_times_of_any_place_are_said(tmp_path, space):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "a", "u", "message"),
     [
-        ({"target_axes": ("sample", "x")}, "say the axes"),
-        ({"target_axes": ("sample", "x", "x")}, "say the axes"),
-        ({"target_axes": ("sample", "x", "level")}, "say the axes"),
-        ({"grid": "nodal,cell,cell"}, "one of these for each of x, y"),
-        ({"grid": "square"}, "one of these for each of x, y"),
+        ({"target_axes": ("sample", "x")}, (10, 8, 8), (10, 8, 8), "say the axes"),
+        ({"target_axes": ("sample", "x", "x")}, (10, 8, 8), (10, 8, 8), "say the axes"),
+        ({"target_axes": ("sample", "x", "level")}, (10, 8, 8), (10, 8, 8), "say the axes"),
+        ({"grid": "nodal,cell,cell"}, (10, 8, 8), (10, 8, 8), "one of these for each of x, y"),
+        ({"grid": "square"}, (10, 8, 8), (10, 8, 8), "one of these for each of x, y"),
+        ({"splits": {"test": 2}}, (10, 8), (10, 8), "train"),
+        ({"splits": {"train": 0}}, (10, 8), (10, 8), "train"),
+        ({"splits": {"train": 4, "more": 1}}, (10, 8), (10, 8), "train"),
+        ({}, (10, 8), (9, 8), "different numbers of samples"),
+        ({}, (10, 8), (10, 9), "different grids"),
+        ({}, (10,), (10,), "an input has samples"),
+        ({}, (10, 8), (10, 3, 4, 8), "an input has samples"),
+        ({}, (0, 8), (0, 8), "should have the axes"),
+        ({}, (5, 8), (5, 8), "5 samples cannot be split"),
     ],
 )
-def test_axes_that_do_not_fit_are_refused(tmp_path, change, message):
-    files = npy_pair(tmp_path, random(10, 8, 8), random(10, 8, 8))
-    with pytest.raises(ForeignError, match=message):
-        imported(tmp_path, *files, declaration=replace(BY_HAND, **change))
-
-
-def test_one_array_for_both_is_a_trajectory(tmp_path):
-    w = random(10, 8, 8, 4)
-    file = hdf5(tmp_path / "w.h5", {"w": w})
-    both = Declaration("w", "w", "periodic", SPLITS, times="last")
-    store = imported(tmp_path, file, declaration=both)
-    np.testing.assert_array_equal(value(store, "a"), w[..., 0])
-    np.testing.assert_array_equal(value(store, "u"), np.moveaxis(w[..., 1:], -1, 1))
-
-
-@pytest.mark.parametrize(
-    ("a", "u", "message"),
-    [
-        ((10, 8), (9, 8), "different numbers of samples"),
-        ((10, 8), (10, 9), "different grids"),
-        ((10,), (10,), "an input has samples"),
-        ((10, 8), (10, 3, 4, 8), "an input has samples"),
-        ((0, 8), (0, 8), "should have the axes"),
-        ((5, 8), (5, 8), "5 samples cannot be split"),
-    ],
-)
-def test_shapes_that_do_not_fit_are_refused(tmp_path, a, u, message):
+def test_declarations_and_shapes_that_do_not_fit_are_refused(tmp_path, change, a, u, message):
     files = npy_pair(tmp_path, np.zeros(a), np.zeros(u))
     with pytest.raises(ForeignError, match=message):
-        imported(tmp_path, *files, declaration=BY_HAND)
+        imported(tmp_path, *files, declaration=replace(BY_HAND, **change))
 
 
 @pytest.mark.parametrize("name", ["p", "q"])
@@ -176,31 +158,18 @@ def test_files_that_are_joined_have_one_type_and_one_grid(tmp_path, name, other)
         imported(tmp_path / "other", *files, declaration=BY_HAND)
 
 
-@pytest.mark.parametrize("splits", [{"test": 2}, {"train": 0}, {"train": 4, "more": 1}])
-def test_impossible_splits_are_refused(tmp_path, splits):
-    files = npy_pair(tmp_path, random(10, 8), random(10, 8))
-    with pytest.raises(ForeignError, match="train"):
-        imported(tmp_path, *files, declaration=Declaration("p", "q", "nodal", splits))
-
-
-def test_a_sample_that_is_not_finite_is_named(tmp_path):
-    a = random(10, 8)
-    a[7, 3] = np.nan
-    files = npy_pair(tmp_path, random(10, 8), a)
-    with pytest.raises(SampleError, match="sample 7: u is not finite"):
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(np.nan, "u is not finite"), (1e200, r"u is larger than 1e\+150 in the file")],
+)
+def test_a_sample_whose_squares_are_not_finite_is_named(tmp_path, value, message):
+    u = random(10, 8)
+    u[7, 3] = value
+    files = npy_pair(tmp_path, random(10, 8), u)
+    with pytest.raises(SampleError, match=f"sample 7: {message}"):
         imported(tmp_path, *files, declaration=BY_HAND)
     store = imported(tmp_path, *files, declaration=BY_HAND, skip_failed=True, resume=True)
     assert store.skipped == [7]
-
-
-def test_a_sample_whose_squares_are_not_finite_is_named(tmp_path):
-    a = random(10, 8)
-    a[2] *= 1e200
-    files = npy_pair(tmp_path, random(10, 8), a)
-    with pytest.raises(SampleError, match=r"sample 2: u is larger than 1e\+150 in the file"):
-        imported(tmp_path, *files, declaration=BY_HAND)
-    store = imported(tmp_path, *files, declaration=BY_HAND, skip_failed=True, resume=True)
-    assert store.skipped == [2]
 
 
 @pytest.fixture
@@ -283,25 +252,6 @@ def test_nothing_unpacked_is_left_behind(tmp_path, monkeypatch):
     file = mat5_compressed(tmp_path / "f.mat", {"p": random(10, 8), "q": random(10, 8, seed=1)})
     imported(tmp_path, file, declaration=BY_HAND)
     assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def test_no_room_to_unpack_is_reported_before_it_is_tried(tmp_path, monkeypatch):
-    file = mat5_compressed(tmp_path / "f.mat", {"p": random(10, 8), "q": random(10, 8)})
-    monkeypatch.setattr(arrays, "SMALL_BYTES", 0)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 10))
-    with pytest.raises(OSError, match="no room to unpack p"):
-        imported(tmp_path, file, declaration=BY_HAND)
-
-
-@pytest.mark.parametrize("files", [[], ["absent.mat"], ["."]])
-def test_files_that_are_none_are_refused(tmp_path, files):
-    with pytest.raises(ForeignError, match=r"no files|no such file|a folder"):
-        imported(tmp_path, *[tmp_path / name for name in files])
-
-
-def test_importing_the_package_needs_no_torch():
-    done = run("import pdegen.foreign.exporting; print('torch' in sys.modules)")
-    assert done.stdout.strip() == "False", done.stderr
 
 
 def test_memory_is_bounded_by_shards_not_by_the_file(tmp_path):

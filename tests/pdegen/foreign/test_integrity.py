@@ -21,7 +21,8 @@ from pdegen.foreign.exporting import FORMATS, export
 from pdegen.foreign.importing import import_files
 from pdegen.making.generate import Options, write
 from pdegen.store.signed import signed, unsigned
-from tests.pdegen.foreign.files import imported, random, value
+from tests.pdegen.foreign.files import BY_HAND as PQ
+from tests.pdegen.foreign.files import PAIR, imported, random, refused, value
 from tests.pdegen.foreign.test_exporting import Mixed
 
 # a declaration would read these arrays of a file that is not known as an export
@@ -71,22 +72,22 @@ def files_of(path):
 
 @EVERY
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("flips", [12, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("flips", [8, pytest.param(600, marks=pytest.mark.slow)])
 def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(
     exported, mixed, tmp_path, format, flips
 ):
     path = exported(format)
     draws = chance.Random(7)
     places = [(file, k) for file in files_of(path) for k in range(file.stat().st_size)]
-    refused = 0
+    noticed = 0
     for file, k in draws.sample(places, flips):
         whole = file.read_bytes()
         data = bytearray(whole)
         data[k] ^= 1 << draws.randrange(8)
         file.write_bytes(data)
-        refused += outcome(path, tmp_path, mixed) is not None
+        noticed += outcome(path, tmp_path, mixed) is not None
         file.write_bytes(whole)
-    assert refused > flips / 4  # others hit padding and free space of the containers
+    assert noticed > flips / 4  # others hit padding and free space of the containers
 
 
 @EVERY
@@ -110,16 +111,6 @@ def described(folder, change):
     path.write_bytes(signed(said))
 
 
-def test_two_arrays_that_change_names_are_refused(exported, mixed, tmp_path):
-    folder = exported("npy")
-    (folder / "x.npy").rename(folder / "z.npy")
-    (folder / "y.npy").rename(folder / "x.npy")
-    (folder / "z.npy").rename(folder / "y.npy")
-    assert outcome(folder, tmp_path, mixed) is None  # they are equal
-    (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes()[:-8] + np.float64(7).tobytes())
-    assert "x.npy: x differs from its SHA-256" in outcome(folder, tmp_path, mixed)
-
-
 @pytest.mark.parametrize(
     ("change", "match"),
     [
@@ -134,12 +125,27 @@ def test_two_arrays_that_change_names_are_refused(exported, mixed, tmp_path):
          "splits share no sample"),
         (lambda said: said["attributes"].update(splits={"train": [0, 5], "test": [5, 5]}),
          "split test is a range"),
+        (lambda said: said["arrays"].update({"../x": said["arrays"]["a"]}), "a name"),
+        (lambda said: said["arrays"]["a"].update(shape=[7, 4, 5]), ""),
+        (lambda said: said["arrays"]["a"].update(dtype="object"), ""),
+        (lambda said: said["arrays"]["a"]["attributes"].update(more=float("nan")), ""),
+        (lambda said: said["attributes"].pop("splits"), "splits"),
+        (lambda said: said["attributes"].update(splits={"train": ["0", "4"]}), "splits"),
+        (lambda said: said["attributes"].update(splits={"train": [0, 4, 6]}), "splits"),
+        (lambda said: said["attributes"].update(skipped=[99]), "skipped"),
+        (lambda said: said["attributes"].update(variables=["nothing"]), "variables"),
+        (lambda said: said["attributes"].update(recipe="x"), "recipe"),
+        (lambda said: said.update(more=1), "more"),
+        (lambda said: said.clear(), ""),
     ],
 )  # fmt: skip
 def test_an_edited_description_with_its_digest_is_refused(exported, mixed, tmp_path, change, match):
     folder = exported("npy")
     described(folder, change)
-    assert match in outcome(folder, tmp_path, mixed)
+    refusal = outcome(folder, tmp_path, mixed)
+    assert refusal
+    assert match in refusal
+    assert "\n" not in refusal
 
 
 def test_a_description_without_digests_is_refused(exported, mixed, tmp_path):
@@ -209,19 +215,6 @@ def test_an_export_is_not_joined_with_files_of_others(exported, tmp_path):
 # files of others have what checksums their format has
 
 
-def pair(folder):
-    return {"p": random(6, 8), "q": random(6, 8, seed=1)}
-
-
-PQ = Declaration("p", "q", "nodal", {"train": 4})
-
-
-def refusal(path, match):
-    with pytest.raises(ForeignError, match=match) as caught:
-        import_files([path], str(path.parent / "store.zarr"), PQ, workers=1)
-    assert "\n" not in str(caught.value)
-
-
 def repacked(path, change):
     """An archive whose entries, (name, bytes), were changed; each has its checksum."""
     with zipfile.ZipFile(path) as archive:
@@ -234,11 +227,11 @@ def repacked(path, change):
 @pytest.mark.usefixtures("forked")
 def test_numbers_of_a_pt_file_have_their_checksum(tmp_path):
     file = tmp_path / "p.pt"
-    torch.save({name: torch.from_numpy(v) for name, v in pair(tmp_path).items()}, file)
+    torch.save({name: torch.from_numpy(v) for name, v in PAIR.items()}, file)
     data = bytearray(file.read_bytes())
-    data[data.index(pair(tmp_path)["p"].tobytes()) + 40] ^= 1
+    data[data.index(PAIR["p"].tobytes()) + 40] ^= 1
     file.write_bytes(data)
-    refusal(file, "the entry p/data/0 differs from its checksum")
+    refused(file, match="the entry p/data/0 differs from its checksum")
 
 
 @pytest.mark.usefixtures("forked")
@@ -249,9 +242,9 @@ def test_numbers_of_a_pt_file_have_their_checksum(tmp_path):
 ], ids=["pt", "npz"])  # fmt: skip
 def test_entries_of_one_name_are_refused(tmp_path, save):
     file = tmp_path / "p.npz"
-    save(file, pair(tmp_path))
+    save(file, PAIR)
     repacked(file, lambda entries: [*entries, (entries[1][0], b"other")])
-    refusal(file, "a name is there twice")
+    refused(file, match="a name is there twice")
 
 
 @pytest.mark.parametrize("options", [
@@ -262,47 +255,39 @@ def test_chunks_that_were_never_written_are_refused(tmp_path, options):
     with h5py.File(tmp_path / "p.h5", "w") as content:
         content["p"] = random(6, 8)
         content.create_dataset("q", (6, 8), "f8", chunks=(2, 8), **options)[:3] = 1
-    refusal(tmp_path / "p.h5", "q: 1 of 3 chunks were never written")
-
-
-@pytest.mark.usefixtures("forked")
-def test_a_small_dataset_that_was_never_written_is_refused(tmp_path):
-    with h5py.File(tmp_path / "p.h5", "w") as content:
-        content["p"] = random(6, 8)
-        content.create_dataset("q", (6, 8), "f8")
-    refusal(tmp_path / "p.h5", "never written|claims 384 bytes")
+    refused(tmp_path / "p.h5", match="q: 1 of 3 chunks were never written")
 
 
 @pytest.mark.usefixtures("forked")
 def test_compressed_variables_of_matlab_have_their_checksum(tmp_path):
     file = tmp_path / "p.mat"
-    scipy.io.savemat(file, pair(tmp_path), do_compression=True)
+    scipy.io.savemat(file, PAIR, do_compression=True)
     whole = file.read_bytes()
     for k in chance.Random(3).sample(range(128, len(whole)), 6):
         data = bytearray(whole)
         data[k] ^= 1 << 3
         file.write_bytes(data)
-        refusal(file, "p.mat")
+        refused(file, match="p.mat")
 
 
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("compressed", [False, True])
 def test_variables_of_matlab_end_where_the_file_does(tmp_path, compressed):
     file = tmp_path / "p.mat"
-    arrays = {**pair(tmp_path), "r": random(9)}  # of which the last is not asked for
+    arrays = {**PAIR, "r": random(9)}  # of which the last is not asked for
     scipy.io.savemat(file, arrays, do_compression=compressed)
     whole = file.read_bytes()
     file.write_bytes(whole[:-20])
-    refusal(file, "it is cut off")
+    refused(file, match="it is cut off")
     file.write_bytes(whole + bytes(20))
-    refusal(file, "begins no variable")
+    refused(file, match="begins no variable")
 
 
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_npz_files_are_imported_with_their_checksums(tmp_path, save, order):
-    file, arrays = tmp_path / "p.npz", pair(tmp_path)
+    file, arrays = tmp_path / "p.npz", PAIR
     save(file, p=np.asarray(arrays["p"], order=order), q=arrays["q"].astype(">f8"))
     store = imported(tmp_path, file, declaration=PQ)
     np.testing.assert_array_equal(value(store, "a"), arrays["p"])
@@ -310,7 +295,7 @@ def test_npz_files_are_imported_with_their_checksums(tmp_path, save, order):
     data = bytearray(file.read_bytes())
     data[len(data) // 3] ^= 1
     file.write_bytes(data)
-    refusal(file, "checksum|cut off or damaged")
+    refused(file, match="checksum|cut off or damaged")
 
 
 @pytest.mark.usefixtures("forked")
@@ -325,12 +310,12 @@ def test_npz_files_are_imported_with_their_checksums(tmp_path, save, order):
 )
 def test_a_damaged_npz_file_is_refused(tmp_path, change, match):
     file = tmp_path / "p.npz"
-    np.savez(file, **pair(tmp_path))
+    np.savez(file, **PAIR)
     repacked(file, change)
-    refusal(file, match)
+    refused(file, match=match)
 
 
 @pytest.mark.usefixtures("forked")
 def test_objects_in_an_npz_file_are_not_unpickled(tmp_path):
     np.savez(tmp_path / "p.npz", p=random(6, 8), q=np.array([{}], dtype=object))
-    refusal(tmp_path / "p.npz", "q is of type object")
+    refused(tmp_path / "p.npz", match="q is of type object")

@@ -53,20 +53,6 @@ def test_burgers_r10_is_read_from_every_version_of_matlab(burgers, tmp_path, wri
     trains(store)
 
 
-def test_splits_are_those_of_the_literature(tmp_path):
-    file = mat5(tmp_path / "r10.mat", {"a": np.zeros((2048, 8192), "u1")} | {
-        "u": np.zeros((2048, 8192), "u1")})  # fmt: skip
-    plan = known([opened(file, tmp_path)], Declaration())
-    assert plan is not None
-    assert plan.splits == {"train": (0, 1024), "validation": (1848, 1948), "test": (1948, 2048)}
-
-
-def test_fewer_samples_than_the_splits_need_are_refused(burgers, tmp_path):
-    file = mat5(tmp_path / "burgers_data_R10.mat", burgers)
-    with pytest.raises(ForeignError, match="6 samples cannot be split into train 1024"):
-        imported(tmp_path, file)
-
-
 @pytest.mark.parametrize("write", [mat5_compressed, mat73], ids=lambda f: f.__name__)
 def test_two_darcy_files_are_joined_as_training_and_test(tmp_path, monkeypatch, write):
     monkeypatch.setattr(importing, "_SHARD_BYTES", 2**21)  # two samples: one shard is of both files
@@ -234,17 +220,6 @@ def test_files_of_numpy_have_their_samples_last(tmp_path):
     trains(store)
 
 
-def test_a_torus_has_its_length_and_nodes_their_boundary(tmp_path):
-    for name, values in (("inputs", random(8, 8, 4)), ("outputs", random(8, 8, 4, seed=1))):
-        np.save(tmp_path / f"NavierStokes_{name}.npy", values)
-    files = [tmp_path / f"NavierStokes_{name}.npy" for name in ("inputs", "outputs")]
-    store = imported(tmp_path, *files)
-    domain = from_attributes(store.attributes["domain"])
-    assert [grid.length for grid in domain.grids] == pytest.approx([2 * np.pi] * 2)
-    np.testing.assert_allclose(value(store, "x"), 2 * np.pi * PeriodicGrid(8).x, rtol=1e-15)
-    assert "physics" not in store.attributes
-
-
 def test_neuralop_darcy_is_joined_and_its_phases_are_zero_and_one(tmp_path):
     files = [neuralop_file(f"darcy_{split}_16.pt") for split in ("train", "test")]
     store = imported(tmp_path, *files)
@@ -261,12 +236,6 @@ def test_neuralop_darcy_is_joined_and_its_phases_are_zero_and_one(tmp_path):
     trains(store)
 
 
-def test_files_of_two_kinds_are_not_joined(tmp_path):
-    files = [neuralop_file("darcy_train_16.pt"), neuralop_file("darcy_test_32.pt")]
-    with pytest.raises(ForeignError, match="other points"):
-        imported(tmp_path, *files)
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_a_known_file_beside_an_unknown_one_is_no_reason_to_leave_it_out(burgers, tmp_path, first):
     known = mat5(tmp_path / "burgers_data_R10.mat", burgers)
@@ -274,12 +243,6 @@ def test_a_known_file_beside_an_unknown_one_is_no_reason_to_leave_it_out(burgers
     files = [known, other] if first else [other, known]
     with pytest.raises(ForeignError, match=r"no file that is known\. Give --input"):
         imported(tmp_path, *files)
-
-
-def test_the_grid_that_is_given_goes_before_what_is_known(tmp_path):
-    file = neuralop_file("darcy_test_16.pt")
-    store = imported(tmp_path, file, declaration=Declaration(grid="cell"))
-    assert store.attributes_of("x")["grid"] == "cell"
 
 
 def test_attributes_name_the_source_without_its_path(burgers, tmp_path):

@@ -57,13 +57,6 @@ def test_unit_cells_have_the_roles_of_the_recipe(tmp_path):
     assert pairs.all.own["parameters"].shape == (8, 52)
 
 
-def test_unit_cells_are_known_without_radius_and_numbers(tmp_path):
-    _, files = unit_cells(tmp_path)
-    few = [file for file in files if "XY" in file.name or "sigma" in file.name]
-    store = imported(tmp_path, *few, declaration=Declaration(splits={"train": 8, "test": 2}))
-    assert set(store.variables) == {"u", "x", "y"}
-
-
 def test_a_cloud_has_no_grid(tmp_path):
     _, files = unit_cells(tmp_path)
     with pytest.raises(ForeignError, match="the points are a cloud, not a grid: leave 'cell' out"):
@@ -124,12 +117,6 @@ def test_pipes_with_an_even_number_of_nodes_across_or_of_a_line_are_unknown(tmp_
         np.save(tmp_path / f"Pipe_{name}.npy", values)
     with pytest.raises(ForeignError, match="no file that is known"):
         imported(tmp_path, *sorted(tmp_path.glob("Pipe_*.npy")), declaration=FEW)
-
-
-def test_pipes_without_one_of_their_files_are_unknown(tmp_path):
-    _, files = pipes(tmp_path)
-    with pytest.raises(ForeignError, match="no file that is known"):
-        imported(tmp_path, *files[:2], declaration=FEW)
 
 
 # forging

@@ -15,11 +15,6 @@ def folder_with(path, text):
     (path / "a").write_text(text)
 
 
-def half_written(path):
-    path.write_text("ne")
-    raise KeyboardInterrupt
-
-
 def test_a_file_is_replaced(tmp_path):
     path = tmp_path / "out"
     path.write_text("old")
@@ -48,15 +43,6 @@ def test_a_folder_never_loses_its_name(tmp_path, monkeypatch):
     with replacing(tmp_path / "out") as partial:
         folder_with(partial, "new")
     assert (tmp_path / "out" / "a").read_text() == "new"
-
-
-def test_an_error_leaves_what_was_there(tmp_path):
-    path = tmp_path / "out"
-    path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as partial:
-        half_written(partial)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_another_process_writes_is_left_alone(tmp_path):
