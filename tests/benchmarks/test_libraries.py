@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -14,29 +12,6 @@ from pdegen.foreign.declaration import Declaration
 from pdegen.foreign.importing import import_files
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "library", "extra"),
-    [(exponax_burgers, "exponax", "exponax"), (well_reading, "the_well", "well")],
-)
-def test_a_missing_library_is_named_in_one_line(
-    benchmark, library, extra, root, monkeypatch, capsys
-):
-    monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.setitem(sys.modules, "the_well.data", None)
-    monkeypatch.setattr(sys, "argv", ["benchmark"])
-    monkeypatch.setattr(exponax_burgers, "ONE_THREAD", {})
-    with pytest.raises(SystemExit) as end:
-        benchmark.main()
-    assert end.value.code == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert library in said.err
-    assert said.err.endswith(f"pip install 'pdegen-operators[{extra}]'\n")
-    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
-    assert extra in project["optional-dependencies"]
 
 
 def test_the_fewest_steps_within_the_tolerance_are_taken():

@@ -74,25 +74,3 @@ def test_a_way_that_fails_is_a_cell_and_the_others_go_on(
     assert cells["recorded"].startswith("failed: KeyError: ")
     assert cells["plain"].endswith(" ms")
     assert cells["bf16"].endswith(" ms")
-
-
-@pytest.mark.parametrize(
-    ("program", "why"), [("exit(3)", "exit 3"), ("import time; time.sleep(60)", "not done in 3 s")]
-)
-def test_what_a_process_said_before_its_end_is_kept(
-    monkeypatch: pytest.MonkeyPatch, program: str, why: str
-) -> None:
-    said = 'print(\'["plain", "1 ms"]\', flush=True); '
-    run = smoke.subprocess.run
-
-    def other(command: object, **words: object) -> object:
-        return run([sys.executable, "-c", said + program], **words)  # pyright: ignore
-
-    monkeypatch.setattr(smoke.subprocess, "run", other)
-    monkeypatch.setattr(smoke, "_LIMIT", 3)
-    row = smoke.process("fno", CPU)
-    assert row["plain"] == "1 ms"
-    assert row["bf16"].startswith(f"failed: {why}")
-    shown = smoke.table({"fno": row})
-    assert shown.splitlines()[1].split() == ["fno", "1", "ms", "failed", "failed"]
-    assert f"fno, bf16: failed: {why}" in shown

@@ -14,7 +14,6 @@ from pdegen.making.generate import generate
 from pdegen.making.repair import repair
 from pdegen.making.verify import verify
 from pdegen.recipe import Recipe
-from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError
 
 CODECS = ("zstd", "none")
@@ -64,16 +63,6 @@ def test_none_is_the_plain_values_and_zstd_is_smaller(small: Recipe, tmp_path: P
     values = 4 * small.shard * 32
     assert values < sizes["none"] < values + 200  # checksums and index
     assert sizes["zstd"] <= sizes["lz4"] <= sizes["none"]
-
-
-def test_another_codec_is_another_store(coded: Store, small: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="was made from another recipe"):
-        generate(small, str(copy_of(coded, tmp_path)), resume=True)
-
-
-def test_an_unknown_codec_is_refused(small: Recipe) -> None:
-    with pytest.raises(SchemaError, match=r"codec: must be 'lz4', 'zstd' or 'none', got 'gzip'"):
-        small.with_overrides({"codec": "gzip"})
 
 
 def copy_of(store: Store, folder: Path) -> Path:

@@ -12,8 +12,7 @@ from threadpoolctl import threadpool_info
 
 import pdegen
 from pdegen.equations.base import SampleError
-from pdegen.making import engines
-from pdegen.making.engines import check, pool
+from pdegen.making.engines import pool
 from pdegen.making.generate import Progress, generate
 from pdegen.making.pools import EngineError, WorkerLostError
 from pdegen.making.slurm import slurm_script
@@ -63,14 +62,6 @@ def test_a_wrong_word_is_refused_before_anything_is_written(small, tmp_path, sch
     with pytest.raises(EngineError, match=what):
         generate(small, str(tmp_path / "s.zarr"), scheduler=scheduler)
     assert not (tmp_path / "s.zarr").exists()
-
-
-def test_an_address_where_nobody_answers_is_named(monkeypatch):
-    monkeypatch.setattr(engines, "_PATIENCE", 1)
-    check("tcp://127.0.0.1:9")
-    message = r"no Dask scheduler answers at 127\.0\.0\.1:9"
-    with pytest.raises(EngineError, match=message), pool("127.0.0.1:9", None):
-        pass
 
 
 # a worker's death

@@ -191,8 +191,3 @@ def test_another_kind_takes_away_the_keys_it_does_not_know():
     recipe = load_recipe("burgers-shock").with_overrides({"method": "cole-hopf"})
     assert recipe.problem.solver.model_dump().keys() == {"method", "resolution", "largest_error"}
     assert recipe.problem.solver.resolution == 4096
-
-
-def test_another_kind_still_asks_for_the_keys_it_needs():
-    with pytest.raises(SchemaError, match="dt: is missing"):
-        load_recipe("burgers-r10").with_overrides({"method": "etdrk4"})

@@ -60,11 +60,6 @@ def test_noise_is_added_from_one_to_another(small, finished, url, tmp_path):
     assert noisy.attributes["content"] == local.attributes["content"]
 
 
-def test_several_processes_write_to_it(small, finished, url):
-    generate(small, url, scheduler="processes", workers=2)
-    assert stored(url) == objects_of(finished)
-
-
 # the command line, killed
 
 

@@ -13,7 +13,6 @@ from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError, seal_in
 from pdegen.store.record import Record, Seal
 from pdegen.store.signed import mark, sha256
-from pdegen.store.splits import fault_of_splits
 from tests.stores import with_attributes
 
 IMPOSSIBLE = {
@@ -76,8 +75,3 @@ def test_a_split_that_is_named_twice_is_refused(store):
     path.write_text(f'{before}{once} "train": [0, 1],{after}', "utf-8")
     with pytest.raises(StoreError, match="the key 'train' is repeated"):
         Store(store.url).sealed  # noqa: B018
-
-
-def test_the_splits_that_share_samples_are_named():
-    fault = fault_of_splits({"train": (0, 6), "validation": (6, 8), "test": (7, 9)}, 9)
-    assert fault == "splits share no sample, got validation [6, 8] and test [7, 9]"

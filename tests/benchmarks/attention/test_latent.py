@@ -7,9 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from benchmarks.attention.latent import effective_rank, latents, spectrum
-from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
-from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.nn.attention import FOURIER, GALERKIN, SOFTMAX, keep
 from operators.nn.dropout import Dropout
 from operators.nn.encoder import Attention
@@ -75,18 +73,3 @@ def test_layers_are_seen_as_they_are(attention, normalization):
         assert_close(layer.attention.out(merged), seen.added)
         assert seen.spectra.shape == (2, 2, 5)
     assert not any(layer._forward_hooks for layer in model.modules())
-
-
-def test_of_a_square_the_coarse_grid_is_seen():
-    model = GalerkinTransformer2d(width=12, depth=2, heads=2, latent=7, modes=4).eval()
-    axis = (torch.arange(16) + 0.5) / 16
-    x = torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-    layers = latents(model, lambda: model(torch.randn(1, 16, 16, 1), x))
-    assert [layer.after.shape for layer in layers] == 2 * [(1, 49, 12)]
-
-
-def test_operators_without_such_layers_have_none():
-    x, a = torch.arange(16)[:, None] / 16, torch.randn(1, 16, 1)
-    none = GalerkinTransformer(width=8, depth=1, feedforward=8, modes=4, attention=None)
-    for model in (FNO(width=4, modes=4), none):
-        assert latents(model, lambda model=model: model(a, x)) == []

@@ -9,20 +9,11 @@ import torch
 from benchmarks.attention import report as attention
 from benchmarks.attention.latent import Latent, latents
 from benchmarks.attention.report import agreement
-from benchmarks.attention.sturm_liouville import Line, SturmLiouville
 from operators.transforms import Normalizer, Predictor
-from pdegen.domains import NodalGrid
 from pipelines.reports.document import Report, markdown
 from pipelines.runs.finished import read_finished
 from tests.operators.test_quadrature import pairs, small
 from tests.pipelines.conftest import CPU
-
-
-def test_features_that_span_the_eigenfunctions_agree_with_them():
-    _, e = SturmLiouville((Line(NodalGrid(65).x, walls="dirichlet"),)).eigenfunctions(4)
-    share, cosines = agreement(e @ np.random.default_rng(0).standard_normal((4, 9)), e)
-    assert share == pytest.approx(1)
-    assert cosines == pytest.approx(np.ones(4))
 
 
 def test_the_leading_functions_are_compared():
@@ -54,12 +45,6 @@ def test_on_a_circle_functions_stand_beside_fourier_modes(finished):
     assert 0 <= float(angles[0][:-1]) <= float(angles[1][:-1]) <= 90
     for name in ("functions", "spectra"):
         assert f"(pictures/attention-{name}.svg)" in text
-
-
-def test_of_darcy_they_are_those_of_the_sample(darcy):
-    text = section(darcy)
-    assert "the first 8 eigenfunctions, −∇·(a∇) with zero values at the walls" in text
-    assert "the 7 x 7 points that attention sees" in text
 
 
 def test_the_coefficient_and_the_prediction_are_of_the_median_sample(darcy):

@@ -59,20 +59,6 @@ def test_on_a_square_they_are_products():
     assert angles.max() < 3
 
 
-def test_a_constant_coefficient_scales_the_values_alone():
-    lines = (Line(PeriodicGrid(16).x, walls="periodic"), Line(CellGrid(12).x, walls="dirichlet"))
-    values, _ = SturmLiouville(lines).eigenfunctions(4)
-    scaled, _ = SturmLiouville(lines, np.full((16, 12), 3.0)).eigenfunctions(4)
-    assert scaled == pytest.approx(3 * values, rel=1e-9)
-
-
-def test_functions_are_orthonormal():
-    x = NodalGrid(65).x
-    _, u = SturmLiouville((Line(x, walls="dirichlet"),)).eigenfunctions(4)
-    # the trapezoidal rule is exact for these products, the mass matrix of elements is not
-    assert u.T @ (u * NodalGrid(65).weights[:, None]) == pytest.approx(np.eye(4), abs=0.02)
-
-
 @pytest.mark.parametrize(
     ("x", "message"), [([0.0, 0.5, 0.5], "rise"), ([0.0, 1.5], "points lie in"), ([0.5], "two")]
 )

@@ -42,12 +42,6 @@ def test_members_of_the_law_of_the_truth_cover_as_they_should() -> None:
     assert calibrated.summed(narrow, SHARES[0])[0]["in the middle"] < 0.65
 
 
-def test_shares_that_do_not_move_are_left_out() -> None:
-    values = np.random.default_rng(0).random((50, 2)) * [1.0, 1e-5]
-    found = calibrated.quantities(values, np.array([0.5, 0.5]), np.array([0.5, 0.5]))
-    assert [len(entries) for entries in found.values()] == [1] * len(found)
-
-
 def test_a_second_run_goes_on_and_other_settings_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

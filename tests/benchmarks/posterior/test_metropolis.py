@@ -73,15 +73,6 @@ def test_a_potential_that_jumps_is_sampled_too():
     assert deviates(found[..., 0], np.exp(-1) / (1 + np.exp(-1))) < 4
 
 
-def test_chains_are_functions_of_seed_and_number_whatever_is_kept():
-    def run(seed=1, chain=0, every=1):
-        return Metropolis(potential).run(np.zeros(3), 100, 20, seed, chain, every=every).values
-
-    assert np.array_equal(run(every=5), run()[4::5])
-    assert not np.array_equal(run(), run(chain=1))
-    assert not np.array_equal(run(), run(seed=2))
-
-
 @pytest.mark.parametrize("beta", [0.2, 1.0])
 def test_proposals_keep_the_prior(beta):
     rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from benchmarks.posterior.walk import PhaseWalk
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.inverse.covariance import ModelError
-from pdegen.inverse.observation import Sensors, Separable, averages
+from pdegen.inverse.observation import Separable, averages
 from pdegen.inverse.phases import Level
 from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import SquareGaussianField
@@ -52,14 +52,3 @@ def test_the_compiled_flow_is_the_flow(n):
     p = RNG.uniform(size=(n, n))
     model = PhaseFlow(CellGrid(n), (3.0, 12.0), 2.0)
     assert np.allclose(flow(p, 3.0, 12.0, 2.0), model(p), rtol=1e-11)
-
-
-def test_other_models_are_refused():
-    sensors = potential(6, Sensors(np.eye(6, dtype=bool)))
-    with pytest.raises(TypeError, match="need a Separable observation, got Sensors"):
-        PhaseWalk(sensors)
-    whole = PhaseFlow(CellGrid(12), (3.0, 12.0))
-    level = potential(6).level
-    other = Level(level.prior, whole, level.observation, level.error, (1.0,))
-    with pytest.raises(TypeError, match="need OfFractions of a PhaseFlow, got PhaseFlow"):
-        PhaseWalk(PhasePotential(other, DATA, DATA))

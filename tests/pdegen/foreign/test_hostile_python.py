@@ -215,15 +215,6 @@ def test_sparse_and_other_tensors_are_refused(tmp_path):
     refused(tensors(tmp_path / "q.pt", {"p": complex_, "q": complex_}), match="p is complex")
 
 
-@pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("keep", [0.2, 0.99])
-def test_a_cut_off_pt_file_is_refused(tmp_path, keep):
-    file = tensors(tmp_path / "p.pt")
-    data = file.read_bytes()
-    file.write_bytes(data[: int(keep * len(data))])
-    refused(file, match="cut off or damaged")
-
-
 def test_an_array_of_objects_is_not_executed(tmp_path):
     marker = tmp_path / "executed"
     np.save(tmp_path / "p.npy", np.array([Executed(marker)], dtype=object), allow_pickle=True)

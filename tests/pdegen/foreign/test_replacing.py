@@ -1,7 +1,6 @@
 """What is replaced is the old one or the new one, whatever ends the process."""
 
 import os
-import sys
 
 import pytest
 
@@ -34,15 +33,6 @@ def test_a_folder_is_replaced(tmp_path, monkeypatch, exchange):
         folder_with(partial, "new")
     assert (tmp_path / "out" / "a").read_text() == "new"
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged on Linux")
-def test_a_folder_never_loses_its_name(tmp_path, monkeypatch):
-    monkeypatch.delattr(os, "rename")  # by which it would
-    folder_with(tmp_path / "out", "old")
-    with replacing(tmp_path / "out") as partial:
-        folder_with(partial, "new")
-    assert (tmp_path / "out" / "a").read_text() == "new"
 
 
 def test_what_another_process_writes_is_left_alone(tmp_path):
