@@ -1,7 +1,5 @@
 """The contract that every operator obeys."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

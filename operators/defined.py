@@ -1,8 +1,6 @@
 """Relative errors that exist: nan, of a target that is 0, is left out of all means; infinite
 counts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 

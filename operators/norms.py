@@ -4,8 +4,6 @@ A weight is that of the quadrature at each point, shape (*grid) or (batch, *grid
 Without one all points count alike.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Names and words -> operators: what a checkpoint says of its operator is built again."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Mapping

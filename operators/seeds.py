@@ -1,7 +1,5 @@
 """Streams of random numbers that are functions of a key."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

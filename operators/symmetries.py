@@ -1,7 +1,5 @@
 """Random symmetries of solution maps, to augment batches by."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -1,7 +1,5 @@
 """What the package does, as functions: train and run experiments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The entry of the console script: Ctrl-C is answered in one line from the first import on."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

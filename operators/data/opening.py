@@ -1,7 +1,5 @@
 """Sealed store -> pairs of functions on a device, ready to train on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """URL -> a sealed store, once its metadata and coordinates are those that were sealed."""
 
-from __future__ import annotations
-
 from pdegen.store.reading import Store, open_sealed
 
 

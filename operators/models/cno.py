@@ -5,8 +5,6 @@ Learning of PDEs, NeurIPS 2023, sections 2 and 3; released code
 camlab-ethz/ConvolutionalNeuralOperator (6e76519), CNO1d_simplified and CNO2d_simplified.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 

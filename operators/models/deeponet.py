@@ -6,8 +6,6 @@ of two neural operators, CMAME 393, 2022. S. Lanthaler, R. Molinaro, P. Hadorn, 
 Nonlinear reconstruction for operator learning of PDEs with discontinuities, ICLR 2023.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Mapping

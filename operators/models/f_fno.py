@@ -4,8 +4,6 @@ References: A. Tran, A. Mathews, L. Xie, C. S. Ong, Factorized Fourier Neural Op
 equations (4) and (7); released code alasdairtran/fourierflow at 82d1689e.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import reduce

@@ -4,8 +4,6 @@ References: Z. Li, D. Shu and A. Barati Farimani, Scalable Transformer for PDE S
 NeurIPS 2023 (arXiv 2305.17560); released code BaratiLab/FactFormer at commit cd3e263.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -4,8 +4,6 @@ References: V. Puri et al., FLARE: Fast Low-rank Attention Routing Engine, 2025 
 released code vpuri3/FLARE.py at commit 4e05378.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ ICLR 2021, equations (2)-(5), and its released code of 2020, 2021 and 2022; S. C
 Transformer: Fourier or Galerkin, NeurIPS 2021, and its released code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

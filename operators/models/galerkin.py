@@ -3,8 +3,6 @@ r"""The Fourier/Galerkin Transformer: attention layers over all points, a spectr
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

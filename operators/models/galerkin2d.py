@@ -3,8 +3,6 @@ r"""The Fourier/Galerkin Transformer on a square: attention on a coarse grid bet
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, sections 5.2 and 5.3.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import pairwise

@@ -5,8 +5,6 @@ Geometry Aware Operator Transformer as an efficient and accurate neural surrogat
 arbitrary domains, NeurIPS 2025, arXiv:2505.18781; code in github.com/camlab-ethz/GAOT.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

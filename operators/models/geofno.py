@@ -5,8 +5,6 @@ Deformations for PDEs on General Geometries, JMLR 24 (2023), sections 3.1-3.4; r
 neuraloperator/Geo-FNO, elasticity/elas_geofno_v2.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ References: Z. Hao et al., GNOT: A General Neural Operator Transformer for Opera
 2023 (arXiv 2302.14376); released code HaoZhongkai/GNOT at commit 5ee2e69.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

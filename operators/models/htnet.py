@@ -5,8 +5,6 @@ Learning, Journal of Computational Physics 2024; released code xlliu2017/HANO at
 (c3e56c9), whose `models.py` has the published network. Later commits carry another one of the name.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar

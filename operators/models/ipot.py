@@ -6,8 +6,6 @@ Differential Equations (MINO), ICML 2022 workshop on AI for science; released co
 at commit 18c1778.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

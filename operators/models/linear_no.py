@@ -4,8 +4,6 @@ References: W. Hu et al., Transolver Is a Linear Transformer: Revisiting Physics
 the Lens of Linear Attention, AAAI 2026 (arXiv 2511.06294).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -4,8 +4,6 @@ References: T. Wang and C. Wang, Latent Neural Operator for Solving Forward and 
 Problems, NeurIPS 2024; released code L-I-M-I-T/LatentNeuralOperator at commit 771a874.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

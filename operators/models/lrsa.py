@@ -4,8 +4,6 @@ References: Z. Yang et al., Simple yet Effective: Low-Rank Spatial Attention for
 ICML 2026 (arXiv 2604.03582); released code Adversarr/LRSA-Operator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -5,8 +5,6 @@ Spectral Models, ICML 2023, sections 3.1-3.3; released code thuml/Latent-Spectra
 thuml/Neural-Solver-Library for the sizes and for clouds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar

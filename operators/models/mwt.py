@@ -4,8 +4,6 @@ References: G. Gupta, X. Xiao and P. Bogdan, Multiwavelet-based Operator Learnin
 Equations, NeurIPS 2021; released code gaurav71531/mwt-operator (4b0770c).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import reduce

@@ -4,8 +4,6 @@ References: J. Kossaifi et al., A library for learning neural operators, arXiv:2
 package is github.com/neuraloperator/neuraloperator.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import warnings

@@ -5,8 +5,6 @@ Equations' Operator Learning, TMLR 2023 (arXiv 2205.13671); released code Barati
 commit f1111b3, folder uniform_grids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -8,8 +8,6 @@ References: Z. Xiao et al., Improved Operator Learning by Orthogonal Attention, 
 released code zhijie-group/Orthogonal-Neural-operator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 

@@ -5,8 +5,6 @@ References: J. Chen and K. Wu, Positional Knowledge is All You Need: Position-in
 github.com/junfeng-chen/position_induced_transformer (the TensorFlow version is that of the paper).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

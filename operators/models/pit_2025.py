@@ -6,8 +6,6 @@ github.com/junfeng-chen/position_induced_transformer (05d1c2d), pit.py and train
 publication of this network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -5,8 +5,6 @@ comprehensive and fair comparison of two neural operators (with practical extens
 FAIR data, CMAME 393, 2022.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar

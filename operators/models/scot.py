@@ -5,8 +5,6 @@ Poseidon: Efficient Foundation Models for PDEs, NeurIPS 2024, arXiv:2405.19101; 
 github.com/camlab-ethz/poseidon. Z. Liu et al., Swin Transformer V2, CVPR 2022, equations (1)-(4).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal

@@ -5,8 +5,6 @@ Normalization in the Transformer Architecture, ICML 2020. Z. Shen et al., Effici
 WACV 2021.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -4,8 +4,6 @@ References: H. Wu et al., Transolver: A Fast Transformer Solver for PDEs on Gene
 ICML 2024; released code thuml/Transolver, and thuml/Neural-Solver-Library for the sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

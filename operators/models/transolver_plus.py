@@ -4,8 +4,6 @@ References: H. Luo et al., Transolver++: An Accurate Neural Solver for PDEs on M
 Geometries, ICML 2025; released code thuml/Transolver_plus at commit d5a23bc.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -6,8 +6,6 @@ Fourier neural operator-based deep-learning model for multiphase flow, Advances 
 thuml/Neural-Solver-Library at db942b72.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

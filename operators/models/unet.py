@@ -4,8 +4,6 @@ References: O. Ronneberger, P. Fischer, T. Brox, U-Net: Convolutional Networks f
 Segmentation, MICCAI 2015; thuml/Neural-Solver-Library at db942b72.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -5,8 +5,6 @@ Physics Transformers: A Framework For Efficiently Scaling Neural Operators, Neur
 arXiv:2402.12365; code in github.com/ml-jku/UPT.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -5,8 +5,6 @@ References: N. Roberts, M. Khodak et al., Rethinking Neural Operations for Diver
 al., Kaleidoscope: An Efficient, Learnable Representation for All Structured Linear Maps, ICLR 2020.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar

@@ -11,8 +11,6 @@ between its two passes over the points. There these lie beside one another, each
 two, and the gradient is written out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -8,8 +8,6 @@ References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, equ
 and section 3.2. Z. Shen et al., Efficient Attention, WACV 2021, equation (5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

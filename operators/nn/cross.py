@@ -1,7 +1,5 @@
 """Scaled dot-product attention from one set of tokens to another, in heads."""
 
-from __future__ import annotations
-
 from jaxtyping import Float
 from torch import Tensor, nn
 

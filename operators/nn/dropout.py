@@ -1,7 +1,5 @@
 """Dropout with a fast sampler for small rates on the processor."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

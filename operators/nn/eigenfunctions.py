@@ -4,8 +4,6 @@ References: Z. Xiao et al., Improved Operator Learning by Orthogonal Attention, 
 3.3 and 4.3; released code zhijie-group/Orthogonal-Neural-operator (c9bc85d).
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -3,8 +3,6 @@ r"""Layers of attention over the points of a grid, each followed by a pointwise 
 References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021, section 3.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -11,8 +11,6 @@ References: H. Peng et al., Random Feature Attention, ICLR 2021, section 3.1. K.
 Rethinking Attention with Performers, ICLR 2021, equation (7) and section 2.4.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Literal
 

@@ -4,8 +4,6 @@ References: Z. Li et al., Fourier Neural Operator for Parametric Partial Differe
 ICLR 2021, equations (2)-(5).
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import nn

@@ -6,8 +6,6 @@ other devices they are PyTorch's own operations, except that of an MLP, and in r
 under torch.compile all are.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

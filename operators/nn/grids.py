@@ -1,7 +1,5 @@
 """Operators on grids and structured meshes: padded, with frames along an axis, asked elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, TypeVar
 

@@ -4,8 +4,6 @@ No neighbours are searched and no shape depends on values: a point has as candid
 the square around it that holds its ball, whose number depends on radius and spacing alone.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

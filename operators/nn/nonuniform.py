@@ -4,8 +4,6 @@ References: Z. Li, D. Z. Huang, B. Liu and A. Anandkumar, Fourier Neural Operato
 Deformations for PDEs on General Geometries, JMLR 24 (2023), section 3.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

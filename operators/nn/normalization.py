@@ -1,7 +1,5 @@
 r"""Normalisation of functions, each channel over points: of all samples, or of each."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn

@@ -8,8 +8,6 @@ factors are attentions themselves, with m queries and with m keys.
 References: Y. Xiong et al., Nyströmformer, AAAI 2021, equations (10)-(14).
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

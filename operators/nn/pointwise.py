@@ -1,7 +1,5 @@
 """What many operators do at each point of a grid: MLPs, small convolutions, initial weights."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Literal
 

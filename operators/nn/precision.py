@@ -1,7 +1,5 @@
 """Matrix products in float32 at least, where others may be in less."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

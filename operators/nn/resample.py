@@ -1,7 +1,5 @@
 """Interpolation between grids that are products of axes: linear, cubic, trigonometric."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache

@@ -4,8 +4,6 @@ References: J. Su et al., RoFormer, 2021 (arXiv 2104.09864), rotations; M. Tanci
 Features Let Networks Learn High Frequency Functions, NeurIPS 2020, random waves.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Values of functions at fixed sensors, and networks of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal

@@ -1,7 +1,5 @@
 """What Transolver and its successors share: blocks of points that meet in slices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

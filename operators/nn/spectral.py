@@ -1,7 +1,5 @@
 """Convolution in Fourier space, cut off at a number of modes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache

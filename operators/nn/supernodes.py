@@ -4,8 +4,6 @@ No shape depends on values: there are as many supernodes, and as many candidates
 settings and the number of points say.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The points of any domain as tokens: their features, heads, and operators made of both."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal

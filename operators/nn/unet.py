@@ -9,8 +9,6 @@ in Water Resources 163 (2022), and its code gegewen/ufno at 8315fd7b; thuml/Neur
 db942b72.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Literal

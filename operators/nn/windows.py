@@ -1,7 +1,5 @@
 """Grids cut into windows of equal sides."""
 
-from __future__ import annotations
-
 from jaxtyping import Float
 from torch import Tensor
 

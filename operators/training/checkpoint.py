@@ -2,8 +2,6 @@
 header; and the state of a training. Both carry the SHA-256 of their bytes; loading executes
 nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

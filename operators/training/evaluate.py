@@ -1,7 +1,5 @@
 """One score for each sample."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import closing

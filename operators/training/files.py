@@ -1,8 +1,6 @@
 """Files of a run: each appears whole or not at all. A JSON object carries the SHA-256 of its other
 keys, in their order, as `sha256`."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Training: a loop that stops anywhere; a resumed training gives the same bits."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

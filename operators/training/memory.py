@@ -1,7 +1,5 @@
 """Memory of the processor that a training gives back and takes again in every step."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from functools import cache

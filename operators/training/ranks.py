@@ -1,7 +1,5 @@
 """The processes of one training, started by torchrun; or the one process of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """How to train: the loss, the optimizer, and its schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ References: N. Vyas et al., SOAP: Improving and stabilizing Shampoo using Adam, 
 algorithm 3; V. Gupta, T. Koren, Y. Singer, Shampoo, ICML 2018.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce

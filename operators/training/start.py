@@ -1,7 +1,5 @@
 """Weights to start a training from, in a safetensors file. Loading never executes code."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

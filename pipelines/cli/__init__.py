@@ -1,7 +1,5 @@
 """The console script `pdegen`: commands in, results out. No other package prints."""
 
-from __future__ import annotations
-
 import os
 
 # Threads that wait by spinning slow each other down many times over on a machine that is shared.

@@ -1,8 +1,6 @@
 """All output of the commands: control characters of titles, names and paths are escaped, for a
 terminal would obey them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import TextIO

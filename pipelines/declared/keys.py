@@ -5,8 +5,6 @@ of the section Args says what its keys mean, and ends with their unit in square 
 they are dimensionless. Arguments of operators are explained by the docstrings of operators.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Words -> operators: what a TOML file may say of each operator follows from its constructor."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a store says of its functions: which there are, where they live, what they obey."""
 
-from __future__ import annotations
-
 from pdegen.domains import Domain
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError

@@ -1,7 +1,5 @@
 """What a profile declares: operators on random functions of one grid."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

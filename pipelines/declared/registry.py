@@ -1,7 +1,5 @@
 """Words -> losses, optimizers, symmetries and normalisers; those of operators are in `models`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The experiments and benchmarks that come with the project: their names, files and summaries."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Names of operators and datasets as parts of paths."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """The table `task` of an experiment: what is learned."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

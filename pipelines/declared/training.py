@@ -1,7 +1,5 @@
 """The table `training` of an experiment: how to train."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

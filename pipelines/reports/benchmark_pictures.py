@@ -1,7 +1,5 @@
 """Pictures of a benchmark: how its operators learned, and on all datasets errors against costs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import mean
 

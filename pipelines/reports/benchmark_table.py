@@ -1,7 +1,5 @@
 """The table of a benchmark: a line of its CSV file, and of its sheets of errors and of costs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Bodies in the plane: values along those that a mesh goes around, and blocks under a die."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Charts of trained operators: how one learned, and how errors are spread."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """What a report says of several finished runs."""
 
-from __future__ import annotations
-
 import shlex
 from itertools import accumulate
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A report's content, and its forms: one HTML page, Markdown, pictures and tables for papers."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import Counter

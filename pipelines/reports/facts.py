@@ -1,7 +1,5 @@
 """What a run was made from, in words: equation, data, what is learned, model, training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

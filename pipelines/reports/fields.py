@@ -1,7 +1,5 @@
 """A function on any domain -> a picture: curves, images, meshes and clouds, on sheets of panels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

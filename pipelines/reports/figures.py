@@ -1,7 +1,5 @@
 """How figures look and are saved: style, logarithmic axes, legends. Nothing global is changed."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

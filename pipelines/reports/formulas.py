@@ -1,7 +1,5 @@
 """Formulas of a run as LaTeX: its equation, its map, its loss and its error."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -1,7 +1,5 @@
 """Text and tables as LaTeX that pdflatex sets with booktabs and amsmath, whatever their letters."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

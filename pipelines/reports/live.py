@@ -1,8 +1,6 @@
 """Slides of samples or times beside the static charts of a page: `report.js` shows one of them;
 without a script, and on paper, the chart stands alone."""
 
-from __future__ import annotations
-
 import io
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence

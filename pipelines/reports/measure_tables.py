@@ -1,7 +1,5 @@
 """Tables of a benchmark's errors by other measures, beside what was published of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 

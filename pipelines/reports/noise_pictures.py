@@ -1,7 +1,5 @@
 """Reconstructions of a noise study, and what methods say of their uncertainty."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from textwrap import fill

@@ -1,7 +1,5 @@
 """What a report says of a noise study."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Where a mesh in the plane ends: the loops of its boundary, and the bodies that it goes around."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The colours of figures, of the pages of reports and of the site: one place for all."""
 
-from __future__ import annotations
-
 # Okabe and Ito's colours, which colour-blind readers tell apart; line styles and markers differ too
 TRUTH, MODEL, ERROR, INPUT = "#000000", "#0072B2", "#D55E00", "#009E73"
 QUIET = "#7F7F7F"

@@ -1,7 +1,5 @@
 """Pictures of the samples of a store, on any domain."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Sequence

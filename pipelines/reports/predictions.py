@@ -1,7 +1,5 @@
 """What a report shows of the predictions of a run and their errors."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The report and the table of a profile."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a report says of a finished run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Pictures of test samples: what one or several operators predict of them, and where these err."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest

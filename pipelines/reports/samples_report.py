@@ -1,7 +1,5 @@
 """What a report says of a study of the number of training samples."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

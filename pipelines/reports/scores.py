@@ -1,7 +1,5 @@
 """What a report says of the scores of a run, on its grids and beside trivial predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import mean, median
 

@@ -1,7 +1,5 @@
 """What reports of studies share: facts of the data, errors with their spread, reproduction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Charts of studies: curves of errors, errors against costs, matrices, fields of one sample."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

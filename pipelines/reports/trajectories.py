@@ -1,7 +1,5 @@
 """Pictures of trajectories: frames, slides that play, and how power is spread over scales."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Numbers and settings in words, as a report writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """What is refused before a training: a device, an operator or data that do not fit each other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What an experiment is trained and evaluated on: samples of a store, with noise on the inputs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path

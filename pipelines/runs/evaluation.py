@@ -1,7 +1,5 @@
 """Scores of checkpoints on a split of a store, and of a whole run."""
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The claim of a folder: what it holds, whether that may be continued or replaced."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Collection, Mapping

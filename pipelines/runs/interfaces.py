@@ -1,7 +1,5 @@
 """How well a reconstructed two-phase coefficient meets the interface."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial import KDTree

@@ -1,7 +1,5 @@
 """Keys of what is kept: digests of all that a result is computed from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the labels of a test split are off by, as their store states it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pdegen.store.reading import open_sealed

@@ -1,7 +1,5 @@
 """Errors of predictions beside relative L²: other norms, and parts of space, of times, of waves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

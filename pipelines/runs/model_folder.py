@@ -1,7 +1,5 @@
 """A finished run -> a folder of its model, which `load_model` reads: weights, config.json, card."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """A checkpoint and a store -> the predictions of a split, as a Zarr group that xarray opens."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

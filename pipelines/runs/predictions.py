@@ -1,7 +1,5 @@
 """Predictions of the test split and the mean training target, kept once in the folder of a run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping

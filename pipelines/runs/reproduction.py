@@ -1,7 +1,5 @@
 """What runs an experiment again: a command, or its declaration as TOML."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The folder of a run: what is in the way of one, its claim, and how it is given up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

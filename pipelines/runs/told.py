@@ -1,7 +1,5 @@
 """What the card of an exported dataset says of its recipe: TOML, and the meaning of each key."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

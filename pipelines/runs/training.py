@@ -1,7 +1,5 @@
 """Train an experiment on a store, in the folder of its run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path

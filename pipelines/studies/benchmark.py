@@ -1,7 +1,5 @@
 """A benchmark in its folder: operators x datasets x seeds, their errors on all grids, and costs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Which operators of a benchmark are for which of its datasets."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What one training step of an operator costs: seconds, memory, floating-point operations."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The break-even of a benchmark's operators from the logs of its runs alone."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

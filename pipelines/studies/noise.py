@@ -1,7 +1,5 @@
 """Train at some noise levels, test at others: a matrix of errors, beside classical baselines."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The parts of a noise study: a method, at a noise level, which may be a range; levels as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

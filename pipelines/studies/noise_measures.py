@@ -1,7 +1,5 @@
 """What a noise study measures of reconstructions: one entry a measure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

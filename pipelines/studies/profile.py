@@ -1,7 +1,5 @@
 """A profile in its folder: what training steps of operators cost on one grid."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What came of one part of a study; the only record of all studies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from statistics import mean, stdev

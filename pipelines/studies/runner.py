@@ -1,8 +1,6 @@
 """One runner of all studies: trainings of cases and seeds, tested under conditions; rows are kept
 as they are made."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """One operator, more and more training samples: subsets of one store, and a stream, equal steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

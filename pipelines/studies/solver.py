@@ -1,7 +1,5 @@
 """What our own solver costs, coarser and coarser, and when an operator has paid beside it."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 import time

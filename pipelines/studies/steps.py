@@ -1,7 +1,5 @@
 """Whole training steps of an experiment, one at a time: to measure them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

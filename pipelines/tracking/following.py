@@ -1,7 +1,5 @@
 """Trackers that follow a training; whatever they do, the training goes on."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The epochs of a training as a CSV file, which every run has."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

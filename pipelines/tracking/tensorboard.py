@@ -1,7 +1,5 @@
 """TensorBoard: event files in the folder of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

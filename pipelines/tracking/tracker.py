@@ -1,7 +1,5 @@
 """What trackers are: functions that show the epochs of a training in another tool."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
