@@ -14,12 +14,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.forcing import ForcingInversion
 from benchmarks.posterior.calibration import coverage
+from benchmarks.viscosity import ViscosityInversion
 from pdegen.domains import PeriodicGrid
-from pdegen.equations.burgers.inversion import InitialValueInversion, ViscosityInversion
+from pdegen.equations.burgers.inversion import InitialValueInversion
 from pdegen.equations.burgers.problem import Burgers
 from pdegen.equations.burgers.solver import ColeHopf
-from pdegen.equations.vorticity.forcing import ForcingInversion
 from pdegen.equations.vorticity.problem import Vorticity
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream

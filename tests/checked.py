@@ -22,7 +22,6 @@ MODULES = (
     "pdegen.equations.burgers.solver",
     "pdegen.sampling.coefficients",
     "pdegen.equations.darcy.adjoint",
-    "pdegen.equations.darcy.differentiable",
     "pdegen.equations.darcy.finite_element",
     "pdegen.equations.darcy.finite_volume",
     "pdegen.equations.darcy.interface",

@@ -74,11 +74,6 @@ class GaussianEstimate:
         """Of ξ."""
         return np.linalg.inv(self.precision)
 
-    @property
-    def evidence(self) -> float:
-        """log ∫ exp(density) dξ in this approximation, up to a constant."""
-        return self.density - 0.5 * float(np.linalg.slogdet(self.precision)[1])
-
 
 @dataclass(frozen=True)
 class GaussianInversion:

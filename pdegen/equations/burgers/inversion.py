@@ -1,4 +1,4 @@
-"""From noisy solutions of Burgers' equation back to initial values, and to the viscosity."""
+"""From noisy solutions of Burgers' equation back to initial values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from pdegen.equations.burgers.linearised import LinearisedColeHopf
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.inverse.gaussian import CircleModes, GaussianEstimate, GaussianInversion
 from pdegen.inverse.setting import ClassicalMethod, Estimate, Inversion, Setting
-from pdegen.numerics.failure import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
 _POINTS, _LEAST = 4, 256  # of the solving grid: so many for each of the data, and at least these
 _FLOOR = 1e-6  # of the size of the data: float32, in which they are stored
-_TOLERANCE = 1e-4  # of the solver, on the way to an estimate
+TOLERANCE = 1e-4  # of the solver, on the way to an estimate
 _TIKHONOV = (0.01, 0.1, 1.0, 10.0)  # weights
-_STEP, _STEPS = 0.1, 30  # of log ν on either side, in deviations of its law
 
 Values = Float[np.ndarray, " n"]
 
@@ -96,13 +94,13 @@ class InitialValueInversion:
 
     def linearise(self, xi: np.ndarray) -> _FinalValue:
         """u(T) at the points of the data, as a map of the coefficients."""
-        solver = ColeHopf(self.modes.grid, self.viscosity, _TOLERANCE)
+        solver = ColeHopf(self.modes.grid, self.viscosity, TOLERANCE)
         at = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
         return _FinalValue(self.modes, at, self._places)
 
     def __call__(self, data: Values, deviation: Values) -> InitialValue:
         """The estimate of one sample from d and σ, at the points seen; rounding is added to σ."""
-        found = GaussianInversion(self)(data, _rounded(data, deviation), self.start)
+        found = GaussianInversion(self)(data, rounded(data, deviation), self.start)
         basis = self.modes.basis[:: self._stride]
         return InitialValue(basis @ found.coefficients, found, basis)
 
@@ -115,76 +113,6 @@ class InitialValueInversion:
         """Of the data on the solving grid."""
         places = self._stride * np.arange(self.points)
         return places if self.seen is None else places[self.seen]
-
-
-class Viscosity(NamedTuple):
-    """What data say of ν.
-
-    log: The estimate of log ν.
-    deviation: Of log ν, by its law and the data.
-    """
-
-    log: float
-    deviation: float
-
-
-@dataclass(frozen=True)
-class ViscosityInversion:
-    """ν from noisy u(T), if log ν ~ N(log `typical`, `spread`²)."""
-
-    # typical, spread: the law of log ν
-    typical: float
-    spread: float
-    time: float  # T
-    points: int  # number of data, as of `InitialValueInversion`
-
-    def from_both(self, u0: Values, data: Values, deviation: Values) -> Viscosity:
-        """By steps of Gauss and Newton in log ν, where u(0) is known.
-
-        Args:
-            u0: Initial value without mean, on a solving grid whose number of points is a multiple
-                of that of the data.
-            data, deviation: d and σ.
-        """
-        known = _KnownStart(self, u0 - u0.mean())  # modes that the grid folds have one
-        found = GaussianInversion(known)(data, _rounded(data, deviation), np.zeros(1))
-        return Viscosity(
-            np.log(self.typical) + self.spread * float(found.coefficients[0]),
-            self.spread * float(np.sqrt(found.covariance[0, 0])),
-        )
-
-    def from_solution(
-        self, field: PeriodicGaussianField, data: Values, deviation: Values
-    ) -> Viscosity:
-        """Mean and deviation of log ν by the evidence of the data, where of u(0) the law alone is
-        known.
-
-        The evidence is the density of the data at some ν, integrated over all u(0) (by Laplace's
-        approximation); it is computed for values of ν in steps, and summed. The largest density of
-        u(0) and ν together would say too little: less viscosity needs smaller coefficients,
-        whatever the data.
-        """
-        typical = InitialValueInversion.of_law(field, self.typical, self.time, self.points)
-        sigma = _rounded(data, deviation)
-        found = GaussianInversion(typical)(data, sigma, typical.start)
-        density = {0.0: found.evidence}
-        for sign in (1, -1):
-            xi = found.coefficients
-            for z in sign * _STEP * np.arange(1, _STEPS + 1):
-                nu = self.typical * float(np.exp(self.spread * z))
-                there = GaussianInversion(replace(typical, viscosity=nu), softened=())
-                try:
-                    at = there(data, sigma, xi)
-                except SolveError:  # double precision does not carry so small a viscosity
-                    break
-                density[float(z)], xi = at.evidence - 0.5 * z**2, at.coefficients
-        z, logs = np.array(list(density)), np.array(list(density.values()))
-        weights = np.exp(logs - logs.max())
-        mean = float(np.average(z, weights=weights))
-        variance = float(np.average((z - mean) ** 2, weights=weights))
-        return Viscosity(
-            np.log(self.typical) + self.spread * mean, self.spread * float(np.sqrt(variance))
-        )
 
 
 @dataclass(frozen=True)
@@ -206,33 +134,6 @@ class _FinalValue:
         spread = np.zeros(self.modes.grid.n)
         spread[self.places] = v
         return self.modes.transposed(self.at.vjp(spread))
-
-
-@dataclass(frozen=True)
-class _KnownStart:
-    """u(T) as a map of z = (log ν - log typical)/spread."""
-
-    by: ViscosityInversion
-    u0: Values
-
-    def linearise(self, z: np.ndarray) -> _OfViscosity:
-        nu = self.by.typical * float(np.exp(self.by.spread * z[0]))
-        grid = PeriodicGrid(len(self.u0))
-        at = LinearisedColeHopf(ColeHopf(grid, nu, _TOLERANCE), self.u0, self.by.time)
-        stride = grid.n // self.by.points
-        return _OfViscosity(at.u[::stride], self.by.spread * at.by_log_viscosity[::stride])
-
-
-@dataclass(frozen=True)
-class _OfViscosity:
-    values: Values
-    slope: Values
-
-    def jvp(self, change: np.ndarray) -> np.ndarray:
-        return change[..., :1] * self.slope
-
-    def vjp(self, v: Values) -> np.ndarray:
-        return np.array([v @ self.slope])
 
 
 def inversions(
@@ -278,7 +179,7 @@ def inversions(
 def final_value(viscosity: float, time: float, points: int) -> Callable[[Values], Values]:
     """From u(0) at so many points, whose modes are taken, to u(T) there, on a finer grid."""
     grid = PeriodicGrid(points * max(_POINTS, -(-_LEAST // points)))
-    solver = ColeHopf(grid, viscosity, _TOLERANCE)
+    solver = ColeHopf(grid, viscosity, TOLERANCE)
 
     def solution(u0: Values) -> Values:
         fine = np.fft.irfft(np.fft.rfft(u0, norm="forward"), n=grid.n, norm="forward")
@@ -292,6 +193,6 @@ def _modes(deviations: np.ndarray, points: int) -> CircleModes:
     return CircleModes(deviations, PeriodicGrid(n))
 
 
-def _rounded(data: Values, deviation: Values) -> Values:
+def rounded(data: Values, deviation: Values) -> Values:
     """σ with the rounding of the data."""
     return np.sqrt(deviation**2 + _FLOOR**2 * np.mean(data**2))

@@ -1,4 +1,4 @@
-"""Derivatives of u(T) by u(0) and by the viscosity, in closed form."""
+"""Derivatives of u(T) by u(0), in closed form."""
 
 from __future__ import annotations
 
@@ -61,14 +61,6 @@ class LinearisedColeHopf:
         """The gradient with respect to u₀ of a number with the gradient v with respect to u(T)."""
         start, end = self._phi
         return self._times(self._v, start * self._warmed(self._times(self._d, v) / end))
-
-    @cached_property
-    def by_log_viscosity(self) -> Float[np.ndarray, " n"]:
-        """∂u(T)/∂log ν: δφ = νT ∂ₓ²φ + e^(νT∂ₓ²)(φ₀ V/2ν)."""
-        (start, end), nu = self._phi, self._nu
-        change = nu * self.time * self._times(-(self._k**2), end)
-        change += self._warmed(start * -self._exponent)
-        return self.u - 2 * nu * self._times(self._d, change / end)
 
     @property
     def _nu(self) -> float:

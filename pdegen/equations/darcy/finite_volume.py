@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
@@ -101,42 +101,16 @@ class FiniteVolume:
         inverse = self._inverse_on_device(operator) if on_device else self._inverses(operator)
         return self._solved(inverse(b))
 
-    def linearise(
-        self,
-        a: Array,
-        f: Array | float = 1.0,
-        walls: Array | float = 0.0,
-        factorised: bool = False,
-    ) -> Linearised:
-        """u(a) and its derivatives, each by one more solve.
-
-        Args:
-            a, f, walls: As `solve` takes them.
-            factorised: Whether A is factorised once, which takes as long as several solves; each
-                derivative then takes a part of one, and several at once a smaller part
-                (`python -m benchmarks.darcy adjoint`). NumPy only.
-
-        Raises:
-            ValueError: On another shape, or where tensors are to be factorised.
-            SolveError: As `solve` does; each derivative may raise it too.
-        """
+    def linearise(self, a: Float[np.ndarray, "batch n n"], f: Array | float = 1.0) -> Linearised:
+        """u(a), 0 on the walls, and gradients through it, each by one more solve. Arguments and
+        errors are those of `solve`, for NumPy arrays; each gradient may raise SolveError too."""
         operator = self._operator(a)
-        on_device = not is_numpy_namespace(array_namespace(a))
-        if on_device and factorised:
-            raise ValueError("factorised=True takes NumPy arrays, got a tensor")
-        if on_device:
-            solve = self._inverse_on_device(operator)
-        elif factorised:
-            solve = self._factorised(operator)
-        else:
-            solve = self._inverses(operator)
+        solve = self._inverses(operator)
 
-        def inverse(b: Array) -> Array:
-            flat = array_namespace(b).reshape(b, (-1, *b.shape[2:]))  # (directions * batch, n, n)
-            return self._solved(solve(flat), b.shape[1]).u.reshape(b.shape)
+        def inverse(b: np.ndarray) -> np.ndarray:
+            return self._solved(solve(b)).u
 
-        b = operator.right_hand_side(f, walls)
-        return Linearised(operator, inverse(b[None])[0], walls, inverse)
+        return Linearised(operator, inverse(operator.right_hand_side(f)), inverse)
 
     def _operator(self, a: Array) -> Diffusion:
         n = self.grid.n
@@ -145,12 +119,12 @@ class FiniteVolume:
         check_positive(a)
         return Diffusion(a, self.faces)
 
-    def _solved(self, solution: Solution, batch: int | None = None) -> Solution:
-        """The same, or the error of the first sample above `rtol`; rows may repeat a batch."""
+    def _solved(self, solution: Solution) -> Solution:
+        """The same, or the error of the first sample above `rtol`."""
         row = first(~(solution.residual <= self.rtol))
         if row is not None:
             raise SolveError(
-                row if batch is None else row % batch,
+                row,
                 f"the residual is {float(solution.residual[row]):.1e} after "
                 f"{int(solution.iterations[row])} iterations, above rtol = {self.rtol:g}: "
                 "use a larger limit or rtol",
@@ -200,30 +174,13 @@ class FiniteVolume:
         return iterated
 
     def _inverses(self, operator: Diffusion) -> Callable[[np.ndarray], Solution]:
-        """Those of all samples, for right-hand sides (directions * batch, n, n)."""
+        """Those of all samples."""
         each = [self._inverse(a) for a in operator.a]
 
         def solve(b: np.ndarray) -> Solution:
-            samples = [each[i % len(each)](b[i]) for i in range(len(b))]
+            samples = [inverse(row) for inverse, row in zip(each, b, strict=True)]
             u, residual, iterations = zip(*samples, strict=True)
             return Solution(np.stack(u), np.array(residual), np.array(iterations))
-
-        return solve
-
-    def _factorised(self, operator: Diffusion) -> Callable[[np.ndarray], Solution]:
-        """The same by sparse LU, whose residual is rounding; all directions of a sample at once."""
-        a, harmonic = operator.a, self.faces == "harmonic"
-        each = [factors(operator, row) for row in range(len(a))]
-
-        def solve(b: np.ndarray) -> Solution:
-            u, count = np.empty_like(b), len(each)
-            for row, lu in enumerate(each):
-                columns = b[row::count].reshape(-1, a[row].size).T
-                u[row::count] = lu.solve(columns).T.reshape(-1, *a.shape[1:])
-            residual = [
-                _relative_residual(a[i % count], harmonic, b[i], u[i]) for i in range(len(b))
-            ]
-            return Solution(u, np.array(residual), np.zeros(len(b), np.int64))
 
         return solve
 
@@ -240,20 +197,16 @@ class FiniteVolume:
             scale = xp.where(smooth[:, None, None], 1 / xp.sqrt(a), xp.ones_like(a))
 
         def solve(b: Array) -> Solution:
-            times = b.shape[0] // max(1, a.shape[0])  # directions
-            here = operator if times == 1 else Diffusion(xp.tile(a, (times, 1, 1)), self.faces)
-            factor = scale if scale is None or times == 1 else xp.tile(scale, (times, 1, 1))
-
             def preconditioner(r: Array) -> Array:
-                hat = sines.forward(r if factor is None else factor * r)
+                hat = sines.forward(r if scale is None else scale * r)
                 hat *= weights
                 z = sines.backward(hat)
-                return z if factor is None else factor * z
+                return z if scale is None else scale * z
 
             u, iterations = conjugate_gradients(
-                here, preconditioner, b, 0.5 * self.rtol, self.limit
+                operator, preconditioner, b, 0.5 * self.rtol, self.limit
             )
-            return Solution(u, here.relative_residual(u, b), iterations)
+            return Solution(u, operator.relative_residual(u, b), iterations)
 
         return solve
 
@@ -272,17 +225,13 @@ def check_positive(a: Array) -> None:
 
 
 def direct_solve(operator: Diffusion, b: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """u with A u = b for the first sample."""
-    return factors(operator).solve(b.ravel()).reshape(b.shape)
-
-
-def factors(operator: Diffusion, row: int = 0) -> Any:
-    """The sparse LU of one sample (symmetric mode, minimum degree, columns one by one, which is
-    faster than in panels for so few entries in each)."""
-    return scipy.sparse.linalg.splu(
-        operator.matrix(row), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, panel_size=1,
+    """u with A u = b for the first sample, by sparse LU (symmetric mode, minimum degree, columns
+    one by one, which is faster than in panels for so few entries in each)."""
+    factors = scipy.sparse.linalg.splu(
+        operator.matrix(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, panel_size=1,
         options={"SymmetricMode": True},
     )  # fmt: skip
+    return factors.solve(b.ravel()).reshape(b.shape)
 
 
 def _relative_residual(a: np.ndarray, harmonic: bool, b: np.ndarray, u: np.ndarray) -> float:

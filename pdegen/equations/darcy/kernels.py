@@ -103,47 +103,10 @@ def face_slope(v: float, w: float, harmonic: bool) -> float:
 
 
 @_jit
-def face_change(v: float, w: float, dv: float, dw: float, harmonic: bool) -> float:
-    """What the coefficient on a face changes by, to first order."""
-    return face_slope(v, w, harmonic) * dv + face_slope(w, v, harmonic) * dw
-
-
-@_jit
-def tangent(
-    a: np.ndarray, harmonic: bool, da: np.ndarray, u: np.ndarray, walls: np.ndarray,
-    out: np.ndarray,
-) -> None:  # fmt: skip
-    """out = -(∂(A u - b)/∂a) da; walls, (4, n), are u on x = 0, x = 1, y = 0, y = 1."""
-    n, m = a.shape
-    for i in range(n):
-        for j in range(m):
-            v, w, d = a[i, j], u[i, j], da[i, j]
-            s = 0.0
-            if i > 0:
-                s += face_change(v, a[i - 1, j], d, da[i - 1, j], harmonic) * (u[i - 1, j] - w)
-            else:
-                s += 2 * d * (walls[0, j] - w)
-            if i + 1 < n:
-                s += face_change(v, a[i + 1, j], d, da[i + 1, j], harmonic) * (u[i + 1, j] - w)
-            else:
-                s += 2 * d * (walls[1, j] - w)
-            if j > 0:
-                s += face_change(v, a[i, j - 1], d, da[i, j - 1], harmonic) * (u[i, j - 1] - w)
-            else:
-                s += 2 * d * (walls[2, i] - w)
-            if j + 1 < m:
-                s += face_change(v, a[i, j + 1], d, da[i, j + 1], harmonic) * (u[i, j + 1] - w)
-            else:
-                s += 2 * d * (walls[3, i] - w)
-            out[i, j] = s
-
-
-@_jit
 def sensitivity(
-    a: np.ndarray, harmonic: bool, v: np.ndarray, u: np.ndarray, walls: np.ndarray,
-    out: np.ndarray,
-) -> None:  # fmt: skip
-    """out = -(∂(A u - b)/∂a)ᵀ v, the transpose of `tangent`."""
+    a: np.ndarray, harmonic: bool, v: np.ndarray, u: np.ndarray, out: np.ndarray
+) -> None:
+    """out = -(∂(A u - b)/∂a)ᵀ v; u and v are 0 on the walls."""
     n, m = a.shape
     for i in range(n):
         for j in range(m):
@@ -152,19 +115,19 @@ def sensitivity(
             if i > 0:
                 s += face_slope(c, a[i - 1, j], harmonic) * (u[i - 1, j] - w) * (z - v[i - 1, j])
             else:
-                s += 2 * (walls[0, j] - w) * z
+                s += 2 * -w * z
             if i + 1 < n:
                 s += face_slope(c, a[i + 1, j], harmonic) * (u[i + 1, j] - w) * (z - v[i + 1, j])
             else:
-                s += 2 * (walls[1, j] - w) * z
+                s += 2 * -w * z
             if j > 0:
                 s += face_slope(c, a[i, j - 1], harmonic) * (u[i, j - 1] - w) * (z - v[i, j - 1])
             else:
-                s += 2 * (walls[2, i] - w) * z
+                s += 2 * -w * z
             if j + 1 < m:
                 s += face_slope(c, a[i, j + 1], harmonic) * (u[i, j + 1] - w) * (z - v[i, j + 1])
             else:
-                s += 2 * (walls[3, i] - w) * z
+                s += 2 * -w * z
             out[i, j] = s
 
 

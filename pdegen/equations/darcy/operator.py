@@ -65,20 +65,6 @@ class Diffusion:
         au[:, :, 1:] += through
         return au
 
-    @cached_property
-    def face_slopes(self) -> tuple[Array, Array, Array, Array]:
-        """Derivatives of the coefficients on inner faces across x by those of the cells before
-        and after them, and across y."""
-        a = self.a
-        return *self._slopes(a[:, :-1], a[:, 1:]), *self._slopes(a[:, :, :-1], a[:, :, 1:])
-
-    def _slopes(self, v: Array, w: Array) -> tuple[Array, Array]:
-        if self.faces == "arithmetic":
-            half = array_namespace(v).full_like(v, 0.5)
-            return half, half
-        square = (v + w) ** 2
-        return 2 * w * w / square, 2 * v * v / square
-
     def fluxes(self, u: Array, walls: Array | float = 0.0) -> tuple[Array, Array]:
         """Through the faces in the direction of x and of y: -h a_f ∂u/∂n."""
         x, y = jumps(u, walls)
@@ -101,9 +87,9 @@ class Diffusion:
         size = xp.sqrt(xp.sum(b**2, axis=(1, 2)))
         return r / xp.where(size > 0, size, xp.ones_like(size))
 
-    def matrix(self, row: int = 0) -> scipy.sparse.csc_array:
-        """A of one sample as a sparse matrix over the cells in C order (NumPy only)."""
-        return five_point_matrix(self.faces_x[row], self.faces_y[row])
+    def matrix(self) -> scipy.sparse.csc_array:
+        """A of the first sample as a sparse matrix over the cells in C order (NumPy only)."""
+        return five_point_matrix(self.faces_x[0], self.faces_y[0])
 
 
 def five_point_matrix(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.forcing import ForcingInversion
 from pdegen.domains import PeriodicGrid
-from pdegen.equations.vorticity.forcing import ForcingInversion
 from pdegen.numerics.torus import Torus
 from pdegen.recipe import load_recipe
 from pdegen.sampling.torus import TorusGaussianField

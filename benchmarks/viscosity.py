@@ -1,0 +1,132 @@
+"""The viscosity of Burgers' equation from noisy solutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.domains import PeriodicGrid
+from pdegen.equations.burgers.inversion import TOLERANCE, InitialValueInversion, Values, rounded
+from pdegen.equations.burgers.linearised import LinearisedColeHopf
+from pdegen.equations.burgers.solver import ColeHopf
+from pdegen.inverse.gaussian import GaussianEstimate, GaussianInversion
+from pdegen.numerics.failure import SolveError
+from pdegen.sampling.gaussian import PeriodicGaussianField
+
+_STEP, _STEPS = 0.1, 30  # of log ν on either side, in deviations of its law
+
+
+def evidence(found: GaussianEstimate) -> float:
+    """log ∫ exp(density) dξ in the approximation of Laplace, up to a constant."""
+    return found.density - 0.5 * float(np.linalg.slogdet(found.precision)[1])
+
+
+class Viscosity(NamedTuple):
+    """What data say of ν.
+
+    log: The estimate of log ν.
+    deviation: Of log ν, by its law and the data.
+    """
+
+    log: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class ViscosityInversion:
+    """ν from noisy u(T), if log ν ~ N(log `typical`, `spread`²)."""
+
+    # typical, spread: the law of log ν
+    typical: float
+    spread: float
+    time: float  # T
+    points: int  # number of data, as of `InitialValueInversion`
+
+    def from_both(self, u0: Values, data: Values, deviation: Values) -> Viscosity:
+        """By steps of Gauss and Newton in log ν, where u(0) is known.
+
+        Args:
+            u0: Initial value without mean, on a solving grid whose number of points is a multiple
+                of that of the data.
+            data, deviation: d and σ.
+        """
+        known = _KnownStart(self, u0 - u0.mean())  # modes that the grid folds have one
+        found = GaussianInversion(known)(data, rounded(data, deviation), np.zeros(1))
+        return Viscosity(
+            np.log(self.typical) + self.spread * float(found.coefficients[0]),
+            self.spread * float(np.sqrt(found.covariance[0, 0])),
+        )
+
+    def from_solution(
+        self, field: PeriodicGaussianField, data: Values, deviation: Values
+    ) -> Viscosity:
+        """Mean and deviation of log ν by the evidence of the data, where of u(0) the law alone is
+        known.
+
+        The evidence is the density of the data at some ν, integrated over all u(0) (by Laplace's
+        approximation); it is computed for values of ν in steps, and summed. The largest density of
+        u(0) and ν together would say too little: less viscosity needs smaller coefficients,
+        whatever the data.
+        """
+        typical = InitialValueInversion.of_law(field, self.typical, self.time, self.points)
+        sigma = rounded(data, deviation)
+        found = GaussianInversion(typical)(data, sigma, typical.start)
+        density = {0.0: evidence(found)}
+        for sign in (1, -1):
+            xi = found.coefficients
+            for z in sign * _STEP * np.arange(1, _STEPS + 1):
+                nu = self.typical * float(np.exp(self.spread * z))
+                there = GaussianInversion(replace(typical, viscosity=nu), softened=())
+                try:
+                    at = there(data, sigma, xi)
+                except SolveError:  # double precision does not carry so small a viscosity
+                    break
+                density[float(z)], xi = evidence(at) - 0.5 * z**2, at.coefficients
+        z, logs = np.array(list(density)), np.array(list(density.values()))
+        weights = np.exp(logs - logs.max())
+        mean = float(np.average(z, weights=weights))
+        variance = float(np.average((z - mean) ** 2, weights=weights))
+        return Viscosity(
+            np.log(self.typical) + self.spread * mean, self.spread * float(np.sqrt(variance))
+        )
+
+
+class _ByViscosity(LinearisedColeHopf):
+    @cached_property
+    def by_log_viscosity(self) -> Float[np.ndarray, " n"]:
+        """∂u(T)/∂log ν: δφ = νT ∂ₓ²φ + e^(νT∂ₓ²)(φ₀ V/2ν)."""
+        (start, end), nu = self._phi, self._nu
+        change = nu * self.time * self._times(-(self._k**2), end)
+        change += self._warmed(start * -self._exponent)
+        return self.u - 2 * nu * self._times(self._d, change / end)
+
+
+@dataclass(frozen=True)
+class _KnownStart:
+    """u(T) as a map of z = (log ν - log typical)/spread."""
+
+    by: ViscosityInversion
+    u0: Values
+
+    def linearise(self, z: np.ndarray) -> _OfViscosity:
+        nu = self.by.typical * float(np.exp(self.by.spread * z[0]))
+        grid = PeriodicGrid(len(self.u0))
+        at = _ByViscosity(ColeHopf(grid, nu, TOLERANCE), self.u0, self.by.time)
+        stride = grid.n // self.by.points
+        return _OfViscosity(at.u[::stride], self.by.spread * at.by_log_viscosity[::stride])
+
+
+@dataclass(frozen=True)
+class _OfViscosity:
+    values: Values
+    slope: Values
+
+    def jvp(self, change: np.ndarray) -> np.ndarray:
+        return change[..., :1] * self.slope
+
+    def vjp(self, v: Values) -> np.ndarray:
+        return np.array([v @ self.slope])
