@@ -17,11 +17,8 @@ class DomainError(ValueError):
 
 @dataclass(frozen=True)
 class Grid:
-    """Equally spaced points of an interval.
-
-    Raises:
-        ValueError: If there are too few points, or the interval has no length.
-    """
+    """Equally spaced points of an interval. Raises ValueError if there are too few points, or the
+    interval has no length."""
 
     n: int  # number of points
     length: float = 1.0  # of the interval

@@ -43,12 +43,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a file; no value of it is in memory before it is read.
-
-    Raises:
-        ForeignError: If the name could be taken for a path, the numbers are of another kind than
-            bool, integer and float, or the file is shorter than the array.
-    """
+    """An array of a file; no value of it is in memory before it is read. Raises ForeignError if the
+    name could be taken for a path, the numbers are of another kind than bool, integer and float, or
+    the file is shorter than the array."""
 
     path: Path  # the file
     name: str  # name in the file

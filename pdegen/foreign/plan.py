@@ -30,11 +30,7 @@ _KEPT = {
 
 @dataclass(frozen=True)
 class View:
-    """An array with its axes named.
-
-    Raises:
-        ForeignError: If the array has other axes.
-    """
+    """An array with its axes named. Raises ForeignError if the array has other axes."""
 
     array: Array  # the array
     # names of its axes: "sample", "time", "channel", "x", "y", "z", or others; "" of one with a
@@ -127,11 +123,8 @@ def _place(axis: str) -> int:
 
 @dataclass(frozen=True)
 class Field:
-    """A variable of a store: the same array of several files, one after the other.
-
-    Raises:
-        ForeignError: If the files do not fit together.
-    """
+    """A variable of a store: the same array of several files, one after the other. Raises
+    ForeignError if the files do not fit together."""
 
     name: str  # name in the store
     views: tuple[View, ...]  # one of each file

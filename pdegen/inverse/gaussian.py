@@ -83,23 +83,17 @@ class GaussianInversion:
     step is halved until the sum falls. For a linear G the estimate is the posterior. Small noise
     makes the sum a narrow valley if G is not linear; so it is approached from larger noise.
 
-    Args:
-        forward: G.
-        softened: Deviations that are added to σ at first, as shares of the size of the data;
-            those below σ are left out.
-        steps: Largest number of steps for each of them.
-        limit: Largest number of iterations of their linear systems.
-        rtol: Relative tolerance of these.
-
     References: T. Bui-Thanh et al., A computational framework for infinite-dimensional Bayesian
     inverse problems I, SIAM J. Sci. Comput. 35 (2013), section 5.
     """
 
-    forward: SmoothMap
+    forward: SmoothMap  # G
+    # deviations that are added to σ at first, as shares of the size of the data; those below σ are
+    # left out
     softened: tuple[float, ...] = (0.1, 1e-2, 1e-3, 1e-4)
-    steps: int = 30
-    limit: int = 200
-    rtol: float = 1e-4
+    steps: int = 30  # largest number of steps for each of them
+    limit: int = 200  # largest number of iterations of their linear systems
+    rtol: float = 1e-4  # relative tolerance of these
 
     def __call__(self, data: Data, deviation: Data, start: Unknowns) -> GaussianEstimate:
         """The estimate of one sample, from d, σ > 0 and ξ to begin with. Raises ValueError on a

@@ -53,10 +53,6 @@ class LevelSet:
     error grew by a half to threefold in trials. So |∇φ| is free, and with it the width of the
     interface, which is some cells where data leave it open.
 
-    Args:
-        levels: From coarse to fine; of the priors only the cells are used.
-        smoothing: ℓ > 0, the side of the square being 1.
-
     Raises:
         ValueError: On a smoothing that is not positive.
 
@@ -68,8 +64,8 @@ class LevelSet:
     ill-posed problems via inexact Newton iterations, Inverse Problems 15 (1999), for the steps.
     """
 
-    levels: tuple[Level, ...]
-    smoothing: float = 0.1
+    levels: tuple[Level, ...]  # from coarse to fine; of the priors only the cells are used
+    smoothing: float = 0.1  # ℓ > 0, the side of the square being 1
 
     def __post_init__(self) -> None:
         if not self.smoothing > 0:

@@ -36,14 +36,12 @@ class Observation(Protocol):
 class Separable:
     """H u = X u Yᵀ: the same along each line of an axis.
 
-    Args:
-        x, y: X and Y.
-
     >>> halves = Separable(averages(4, 2), averages(4, 2))
     >>> halves(np.arange(16.0).reshape(4, 4)).tolist()
     [[2.5, 4.5], [10.5, 12.5]]
     """
 
+    # x, y: X and Y
     x: Float[np.ndarray, "m1 n1"]
     y: Float[np.ndarray, "m2 n2"]
 
@@ -59,9 +57,6 @@ class Separable:
 class Sensors:
     """H u = the values at some points, in C order.
 
-    Args:
-        seen: Which points have a sensor.
-
     Raises:
         ValueError: If there are none.
 
@@ -72,7 +67,7 @@ class Sensors:
     [[5.0, 0.0], [0.0, 6.0]]
     """
 
-    seen: Bool[np.ndarray, "n1 n2"]
+    seen: Bool[np.ndarray, "n1 n2"]  # which points have a sensor
 
     def __post_init__(self) -> None:
         if not self.seen.any():
@@ -126,12 +121,6 @@ class After:
 class Misfit:
     """½ mean ((H u - d)/σ)², one number for each field; its mean is ½ where u is true.
 
-    Args:
-        observation: H.
-        data: d, (*batch, *observed).
-        deviation: σ > 0 of their noise, a number or an array that broadcasts to d.
-        axes: How many axes an observed field has.
-
     Raises:
         ValueError: If a σ is not positive.
 
@@ -140,10 +129,10 @@ class Misfit:
     2.0
     """
 
-    observation: Observation
-    data: Array
-    deviation: Array | float
-    axes: int = 2
+    observation: Observation  # H
+    data: Array  # d, (*batch, *observed)
+    deviation: Array | float  # σ > 0 of their noise, a number or an array that broadcasts to d
+    axes: int = 2  # how many axes an observed field has
 
     def __post_init__(self) -> None:
         xp = array_namespace(self.data)

@@ -85,21 +85,16 @@ class PhaseInversion:
     in the approximation of Gauss and Newton. δ falls step by step, first on coarse cells. Steps end
     where the data fit: later ones fit noise.
 
-    Args:
-        levels: From coarse to fine; the data are the same.
-        weight: λ; the posterior density has 1, less makes g shrink less towards 0, where p is 1/2.
-        limit: Largest number of iterations of a linear system.
-        rtol: Their relative tolerance.
-
     References: M. Iglesias, Y. Lu and A. Stuart, A Bayesian level set method for geometric inverse
     problems, Interfaces Free Bound. 18 (2016); T. Bui-Thanh et al., A computational framework for
     infinite-dimensional Bayesian inverse problems I, SIAM J. Sci. Comput. 35 (2013).
     """
 
-    levels: tuple[Level, ...]
+    levels: tuple[Level, ...]  # from coarse to fine; the data are the same
+    # λ; the posterior density has 1, less makes g shrink less towards 0, where p is 1/2
     weight: float = 0.3
-    limit: int = 60
-    rtol: float = 0.03
+    limit: int = 60  # largest number of iterations of a linear system
+    rtol: float = 0.03  # their relative tolerance
 
     def __call__(
         self, data: np.ndarray, deviation: np.ndarray, start: Coefficients | None = None

@@ -61,20 +61,15 @@ class Semilinear:
     PyTorch's derivatives go through the solution by v₀, and through integrals; the steps are those
     that the tolerance asks for, and error estimates have no derivative. Each step keeps a few
     states for `backward`.
-
-    Args:
-        torus: Where they live.
-        terms: L, (components, *modes), real or complex, and N, from modes to modes, on a torus;
-            where N is None, v = e^(Lt) v₀.
-        dt: Largest step, and the first that is tried.
-        tolerance: Largest relative error that is accepted at any time.
-        watched: Real numbers of a state, (batch, watched), whose integrals over time are wanted.
     """
 
-    torus: Torus
+    torus: Torus  # where they live
+    # L, (components, *modes), real or complex, and N, from modes to modes, on a torus; where N is
+    # None, v = e^(Lt) v₀
     terms: Callable[[Torus], tuple[Symbol, Nonlinear | None]]
-    dt: float
-    tolerance: float
+    dt: float  # largest step, and the first that is tried
+    tolerance: float  # largest relative error that is accepted at any time
+    # real numbers of a state, (batch, watched), whose integrals over time are wanted
     watched: Watched | None = None
 
     @cached_property

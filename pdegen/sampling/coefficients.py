@@ -17,9 +17,6 @@ class TwoPhase:
     Where |g| is round-off, about 1e-15 of its deviation, another device or library may choose the
     other phase; that is one cell in some 1e14.
 
-    Args:
-        above, below: Positive values; 12 and 3 in the published Darcy files.
-
     Raises:
         ValueError: On a value that is not positive.
 
@@ -28,6 +25,7 @@ class TwoPhase:
     array([ 3., 12., 12.])
     """
 
+    # above, below: positive values; 12 and 3 in the published Darcy files
     above: float
     below: float
 
@@ -44,9 +42,6 @@ class TwoPhase:
 class LogNormal:
     """a = scale exp(g).
 
-    Args:
-        scale: Median of a, positive.
-
     Raises:
         ValueError: If it is not positive.
 
@@ -55,7 +50,7 @@ class LogNormal:
     [2.0, 6.0]
     """
 
-    scale: float = 1.0
+    scale: float = 1.0  # median of a, positive
 
     def __post_init__(self) -> None:
         if not self.scale > 0:

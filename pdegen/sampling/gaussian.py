@@ -96,12 +96,6 @@ class PeriodicGaussianField:
 
     u(x) = Σ_{k=1}^{K} √2 σ ((2πk)² + τ²)^(-α/2) (ξ_k cos 2πkx + ζ_k sin 2πkx), ξ_k, ζ_k ~ N(0, 1).
 
-    Args:
-        sigma: Scale σ > 0 of the covariance operator.
-        tau: Inverse length τ >= 0.
-        alpha: Exponent α > 1/2 (below that the variance is infinite as K grows).
-        modes: Number K of modes, whatever the grid.
-
     Raises:
         ValueError: On a value outside these ranges, a grid with fewer than 2K + 2 points, or one
             of another length.
@@ -114,10 +108,10 @@ class PeriodicGaussianField:
     True
     """
 
-    sigma: float
-    tau: float
-    alpha: float
-    modes: int
+    sigma: float  # scale σ > 0 of the covariance operator
+    tau: float  # inverse length τ >= 0
+    alpha: float  # exponent α > 1/2 (below that the variance is infinite as K grows)
+    modes: int  # number K of modes, whatever the grid
 
     def __post_init__(self) -> None:
         if not (self.sigma > 0 and self.tau >= 0 and self.alpha > 0.5 and self.modes >= 1):
@@ -172,13 +166,6 @@ class SquareGaussianField:
     modes refine the same function, which any grid evaluates exactly, also one coarser than the
     modes.
 
-    Args:
-        boundary: "neumann" or "dirichlet".
-        sigma: Scale σ > 0. The published Darcy script has σ = τ^(α-1).
-        tau: Inverse length τ >= 0.
-        alpha: Exponent α > 1 (below that the variance is infinite as M grows).
-        modes: Number M of modes of each axis, whatever the grid.
-
     Raises:
         ValueError: On a value outside these ranges.
 
@@ -188,11 +175,11 @@ class SquareGaussianField:
     ((2, 16, 16), True)
     """
 
-    boundary: Literal["neumann", "dirichlet"]
-    sigma: float
-    tau: float
-    alpha: float
-    modes: int
+    boundary: Literal["neumann", "dirichlet"]  # "neumann" or "dirichlet"
+    sigma: float  # scale σ > 0. The published Darcy script has σ = τ^(α-1)
+    tau: float  # inverse length τ >= 0
+    alpha: float  # exponent α > 1 (below that the variance is infinite as M grows)
+    modes: int  # number M of modes of each axis, whatever the grid
 
     def __post_init__(self) -> None:
         if self.boundary not in ("neumann", "dirichlet"):

@@ -25,16 +25,10 @@ _CACHE_POINTS = 32768  # points of a block of fields: a few such arrays fit into
 
 @dataclass(frozen=True)
 class NoiseModel(ABC):
-    """A kind of noise at a level; calling it adds the noise.
+    """A kind of noise at a level; calling it adds the noise. Raises ValueError on a negative or
+    infinite level."""
 
-    Args:
-        level: Strength ε >= 0 of the noise; 0 gives u itself, bit for bit.
-
-    Raises:
-        ValueError: On a negative or infinite level.
-    """
-
-    level: float
+    level: float  # strength ε >= 0 of the noise; 0 gives u itself, bit for bit
     uses_deviation: ClassVar[bool] = False
     lost: ClassVar[str] = ""  # what `equivalent` does not say of it
 

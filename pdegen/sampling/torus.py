@@ -23,12 +23,6 @@ class TorusGaussianField:
     the half k₁ > 0, or k₁ = 0 and k₂ > 0, of the wave vectors with |k| <= M. They are drawn in the
     order of |k|², k₁, k₂: more modes refine the same function, which every grid samples.
 
-    Args:
-        sigma: Scale σ > 0 of the covariance operator.
-        tau: Inverse length τ >= 0.
-        alpha: Exponent α > 1 (below that the variance is infinite as M grows).
-        modes: Radius M >= 1 of the disc of wave vectors, whatever the grid.
-
     Raises:
         ValueError: On a value outside these ranges, or a torus that does not keep all modes.
 
@@ -41,10 +35,10 @@ class TorusGaussianField:
     True
     """
 
-    sigma: float
-    tau: float
-    alpha: float
-    modes: int
+    sigma: float  # scale σ > 0 of the covariance operator
+    tau: float  # inverse length τ >= 0
+    alpha: float  # exponent α > 1 (below that the variance is infinite as M grows)
+    modes: int  # radius M >= 1 of the disc of wave vectors, whatever the grid
 
     def __post_init__(self) -> None:
         if not (self.sigma > 0 and self.tau >= 0 and self.alpha > 1 and self.modes >= 1):

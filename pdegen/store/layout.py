@@ -32,11 +32,8 @@ _COMPRESSORS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """What a store will hold: variables, coordinates and attributes; and how it is cut.
-
-    Raises:
-        SchemaError: If it is larger than readers accept, or has splits that cannot be.
-    """
+    """What a store will hold: variables, coordinates and attributes; and how it is cut. Raises
+    SchemaError if it is larger than readers accept, or has splits that cannot be."""
 
     samples: int
     shard: int

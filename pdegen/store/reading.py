@@ -39,11 +39,8 @@ class UnfinishedLayoutError(StoreError):
 
 @dataclass(frozen=True)
 class Store:
-    """A store at a URL or path; nothing in it is open.
-
-    Raises:
-        StoreError: On first use, if there is no pdegen store.
-    """
+    """A store at a URL or path; nothing in it is open. Raises StoreError on first use, if there is
+    no pdegen store."""
 
     url: str  # where it is
     # bytes to take in place of its `zarr.json`

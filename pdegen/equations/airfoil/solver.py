@@ -40,19 +40,15 @@ class Euler:
     a quadratic through three cells has at the face (MUSCL, κ = 0.9; near sonic flow with van
     Albada's limiter). Newton's method with a pseudo-time step, each system by sparse elimination.
 
-    Args:
-        mesh: Of the cells.
-        stream: The gas.
-        outside: States ρ, u, v beyond the outer faces; by default those of the stream with the
-            vortex of the lift that a flow has.
-
     References: P. L. Roe, J. Comput. Phys. 43 (1981); B. van Leer, J. Comput. Phys. 32 (1979);
     F. Rieper, J. Comput. Phys. 230 (2011); W. A. Mulder and B. van Leer, J. Comput. Phys. 59
     (1985), for the step; M. Ceze and K. J. Fidkowski, AIAA 2013-2686, for the search along it.
     """
 
-    mesh: Mesh
-    stream: FarStream
+    mesh: Mesh  # of the cells
+    stream: FarStream  # the gas
+    # states ρ, u, v beyond the outer faces; by default those of the stream with the vortex of the
+    # lift that a flow has
     outside: Float[np.ndarray, "faces 3"] | None = None
 
     def _arrays(
@@ -202,18 +198,13 @@ def _conserved(q: Float[np.ndarray, "cells 3"]) -> Float[np.ndarray, "cells 3"]:
 class Airfoil:
     """The flow around one morphed section on its C-grid.
 
-    Args:
-        design: The displacements of `grid.displacement`.
-        stream: The gas.
-        tolerance: Of the residual.
-
     >>> Airfoil(np.zeros(8), FarStream(0.5)).points(44).shape
     (45, 11, 2)
     """
 
-    design: Float[np.ndarray, "8"]
-    stream: FarStream
-    tolerance: float = 1e-6
+    design: Float[np.ndarray, "8"]  # the displacements of `grid.displacement`
+    stream: FarStream  # the gas
+    tolerance: float = 1e-6  # of the residual
 
     def points(self, resolution: int) -> Float[np.ndarray, "n m 2"]:
         return c_grid(self.design, resolution)

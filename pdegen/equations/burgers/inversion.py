@@ -50,20 +50,13 @@ class InitialValueInversion:
 
     Heat damps the mode k of u(T) by about e^(-ν(2πk)²T): beyond some k the estimate is the mean 0
     of the law, and its deviation that of the law.
-
-    Args:
-        modes: The law of u(0), on the solving grid.
-        viscosity: ν.
-        time: T.
-        points: Number of points x = 0, 1/points, ...; it divides the solving grid.
-        seen: Those that have data; by default all.
     """
 
-    modes: CircleModes
-    viscosity: float
-    time: float
-    points: int
-    seen: Bool[np.ndarray, " points"] | None = None
+    modes: CircleModes  # the law of u(0), on the solving grid
+    viscosity: float  # ν
+    time: float  # T
+    points: int  # number of points x = 0, 1/points, ...; it divides the solving grid
+    seen: Bool[np.ndarray, " points"] | None = None  # those that have data; by default all
 
     @classmethod
     def of_law(

@@ -59,12 +59,6 @@ class ErrorBound:
     function space, Quart. Appl. Math. 5 (1947); D. Braess and J. Schöberl, Equilibrated residual
     error estimator for edge elements, Math. Comp. 77 (2008), section 2.
 
-    Args:
-        grid: The n cells of each axis.
-        refinement: The flux lives on cells that are finer by this factor.
-        rtol: Relative residual of the finite volume solution that the flux is taken from; None
-            takes it from the prediction itself, which needs no solve.
-
     >>> grid = CellGrid(43)
     >>> a = np.where(grid.x[:, None] + grid.x < 1, 3.0, 12.0)[None]
     >>> bound = ErrorBound(grid)(a, np.zeros((1, 43, 43)))  # the error is u itself
@@ -72,8 +66,10 @@ class ErrorBound:
     True
     """
 
-    grid: CellGrid
-    refinement: int = 1
+    grid: CellGrid  # the n cells of each axis
+    refinement: int = 1  # the flux lives on cells that are finer by this factor
+    # relative residual of the finite volume solution that the flux is taken from; None takes it
+    # from the prediction itself, which needs no solve
     rtol: float | None = 1e-3
 
     def __post_init__(self) -> None:

@@ -31,18 +31,6 @@ class FiniteElement:
     `fenicsx`. A sample's solution does not depend, to the bit, on the batch, nor on the ranks in
     mode "sample".
 
-    Args:
-        grid: The cells of each axis.
-        element: Q1, P1, Q2 or P2.
-        linear: "cg", conjugate gradients with algebraic multigrid (hypre), or "cholesky", a direct
-            solver (MUMPS).
-        rtol: Largest relative residual ‖b - A u‖/‖b‖. Rounding leaves about 1e-11 at 421 x 421.
-        limit: Largest number of iterations.
-        ranks: MPI processes of the worker.
-        mode: What the ranks share: "sample", each solves its samples alone, or "domain", all solve
-            each sample, for grids too large for one.
-        timeout: Seconds that a sample may take in a worker, set-up included.
-
     Raises:
         MissingDolfinxError: At the first solve, where no Python with dolfinx is found.
 
@@ -51,14 +39,19 @@ class FiniteElement:
     0.0736
     """
 
-    grid: CellGrid
-    element: Element = "Q1"
+    grid: CellGrid  # the cells of each axis
+    element: Element = "Q1"  # Q1, P1, Q2 or P2
+    # "cg", conjugate gradients with algebraic multigrid (hypre), or "cholesky", a direct solver
+    # (MUMPS)
     linear: Literal["cg", "cholesky"] = "cg"
+    # largest relative residual ‖b - A u‖/‖b‖. Rounding leaves about 1e-11 at 421 x 421
     rtol: float = 1e-10
-    limit: int = 200
-    ranks: int = 1
+    limit: int = 200  # largest number of iterations
+    ranks: int = 1  # MPI processes of the worker
+    # what the ranks share: "sample", each solves its samples alone, or "domain", all solve each
+    # sample, for grids too large for one
     mode: Literal["sample", "domain"] = "sample"
-    timeout: float = 300.0
+    timeout: float = 300.0  # seconds that a sample may take in a worker, set-up included
 
     def __post_init__(self) -> None:
         for name, known in (

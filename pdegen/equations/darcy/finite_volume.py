@@ -53,23 +53,18 @@ class FiniteVolume:
     1e8, 250 iterations are enough. What `limit` iterations do not solve is solved directly
     (NumPy only), which at 421 x 421 cells costs as much as 100 of the slower iterations.
 
-    Args:
-        grid: The cells of each axis.
-        faces: "harmonic", or "arithmetic" as in the published data.
-        rtol: Largest relative residual ‖b - A u‖/‖b‖; 1e-8 means about 1e-11 in the solution.
-        limit: Largest number of iterations.
-        fft: Whether sines are summed by FFT, or by matrix products; by default what is faster for
-            NumPy arrays, and products for others.
-
     >>> solver = FiniteVolume(CellGrid(85))
     >>> round(float(solver(np.ones((1, 85, 85))).max()), 4)
     0.0737
     """
 
-    grid: CellGrid
-    faces: Faces = "harmonic"
+    grid: CellGrid  # the cells of each axis
+    faces: Faces = "harmonic"  # "harmonic", or "arithmetic" as in the published data
+    # largest relative residual ‖b - A u‖/‖b‖; 1e-8 means about 1e-11 in the solution
     rtol: float = 1e-8
-    limit: int = 300
+    limit: int = 300  # largest number of iterations
+    # whether sines are summed by FFT, or by matrix products; by default what is faster for NumPy
+    # arrays, and products for others
     fft: bool | None = None
 
     def __post_init__(self) -> None:

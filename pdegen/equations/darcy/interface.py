@@ -37,20 +37,13 @@ class InterfaceSolver:
     on the contrast.
 
     What depends on a alone is kept from one right-hand side to the next.
-
-    Args:
-        poisson: L⁻¹ on the grid.
-        a: Coefficient.
-        crossing: How many faces lie between cells of different values (`crossing_faces`).
-        harmonic: Whether faces have the harmonic mean of their cells, or the arithmetic one.
-        limit: Largest number of iterations.
     """
 
-    poisson: Poisson
-    a: Float[np.ndarray, "n n"]
-    crossing: int
-    harmonic: bool
-    limit: int
+    poisson: Poisson  # L⁻¹ on the grid
+    a: Float[np.ndarray, "n n"]  # coefficient
+    crossing: int  # how many faces lie between cells of different values (`crossing_faces`)
+    harmonic: bool  # whether faces have the harmonic mean of their cells, or the arithmetic one
+    limit: int  # largest number of iterations
 
     @cached_property
     def _graph(self) -> Graph:

@@ -21,14 +21,10 @@ class Diffusion:
     """(A u)_i = Σ_faces a_f (u_i - u_j), which is h² times -div(a grad u), with u = 0 at the walls.
 
     Walls lie half a cell away, so a_f = 2a there.
-
-    Args:
-        a: Coefficients of the cells, shape (batch, n, n), indexed [x, y].
-        faces: Mean on inner faces: "harmonic", 2vw/(v + w), or "arithmetic".
     """
 
-    a: Array
-    faces: Faces
+    a: Array  # coefficients of the cells, shape (batch, n, n), indexed [x, y]
+    faces: Faces  # mean on inner faces: "harmonic", 2vw/(v + w), or "arithmetic"
 
     @cached_property
     def faces_x(self) -> Array:

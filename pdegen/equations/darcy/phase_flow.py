@@ -22,19 +22,14 @@ class PhaseFlow:
 
     The finite volumes of `FiniteVolume`, solved by a banded Cholesky factorisation.
 
-    Args:
-        grid: The cells.
-        phases: α < β.
-        source: f.
-
     >>> flow = PhaseFlow(CellGrid(85), (3.0, 12.0))
     >>> round(float(12 * flow(np.ones((85, 85))).max()), 4)
     0.0737
     """
 
-    grid: CellGrid
-    phases: tuple[float, float]
-    source: float = 1.0
+    grid: CellGrid  # the cells
+    phases: tuple[float, float]  # α < β
+    source: float = 1.0  # f
 
     def __call__(self, p: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         """u at the cell centres."""

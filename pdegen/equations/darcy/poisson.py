@@ -22,17 +22,14 @@ class Poisson:
     counts 2 u_ij. Sines diagonalise it along y, forth and back; along x a tridiagonal system
     remains for each: two sweeps.
 
-    Args:
-        grid: The cells of each axis.
-        fft: Whether sines are summed by FFT, or by matrix products; by default what is faster.
-
     >>> poisson = Poisson(CellGrid(4))
     >>> u = poisson(np.eye(4))
     >>> float((4 * u[1, 1] - u[0, 1] - u[2, 1] - u[1, 0] - u[1, 2]).round(12))
     1.0
     """
 
-    grid: CellGrid
+    grid: CellGrid  # the cells of each axis
+    # whether sines are summed by FFT, or by matrix products; by default what is faster
     fft: bool | None = None
 
     @cached_property

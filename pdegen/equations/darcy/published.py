@@ -29,14 +29,11 @@ class PublishedScheme:
 
     References: the script solve_gwf.m of the Fourier Neural Operator (Li et al. 2021).
 
-    Args:
-        grid: The cells of each axis, at least 4.
-
     >>> round(float(PublishedScheme(CellGrid(85))(np.ones((1, 85, 85))).max()), 4)
     0.0737
     """
 
-    grid: CellGrid
+    grid: CellGrid  # the cells of each axis, at least 4
 
     @cached_property
     def to_nodes(self) -> Float[np.ndarray, "n n"]:

@@ -38,15 +38,6 @@ class TotalVariation:
     References: T. Chan and X.-C. Tai, Level set and total variation regularization for elliptic
     inverse problems with discontinuous coefficients, J. Comput. Phys. 193 (2003).
 
-    Args:
-        grid: Cells of a and of the solver.
-        x: Coordinates of the data along each axis; u is interpolated there linearly.
-        bounds: α and β, the values of the phases.
-        weight: λ > 0.
-        iterations: Largest number of steps.
-        source: f.
-        seen: Points that have data; None where all have. Data are then given at these alone.
-
     Raises:
         ValueError: On bounds that do not grow, or a weight that is not positive.
 
@@ -59,12 +50,14 @@ class TotalVariation:
     True
     """
 
-    grid: CellGrid
+    grid: CellGrid  # cells of a and of the solver
+    # coordinates of the data along each axis; u is interpolated there linearly
     x: Float[np.ndarray, " m"]
-    bounds: tuple[float, float]
-    weight: float
-    iterations: int = 150
-    source: float = 1.0
+    bounds: tuple[float, float]  # α and β, the values of the phases
+    weight: float  # λ > 0
+    iterations: int = 150  # largest number of steps
+    source: float = 1.0  # f
+    # points that have data; None where all have. Data are then given at these alone
     seen: Bool[np.ndarray, "m m"] | None = None
     _penalty: ClassVar[Penalty] = staticmethod(total_variation)
 

@@ -95,18 +95,12 @@ class Sheet:
 
     -div P(∇u) = 0 in plane stress, by quadrilaterals of nine nodes with nine Gauss points, and
     Newton's method where P is not linear.
-
-    Args:
-        rings: The mesh.
-        material: P(∇u).
-        traction: Of the undeformed length.
-        steps: Equal ones in which the load grows; one where P is linear.
     """
 
-    rings: Rings
-    material: Material
-    traction: float
-    steps: int = 1
+    rings: Rings  # the mesh
+    material: Material  # P(∇u)
+    traction: float  # of the undeformed length
+    steps: int = 1  # equal ones in which the load grows; one where P is linear
 
     def solve(
         self, body: Body, start: Float[np.ndarray, "batch lines places 2"] | None = None

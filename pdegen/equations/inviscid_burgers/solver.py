@@ -49,12 +49,6 @@ class MinimumPrinciple:
     The error estimate is the difference to a solution from half the candidates, at least round-off
     of V over h. It is round-off alone unless candidates are too few to see a minimum.
 
-    Args:
-        n: Number of cells.
-        boundary: "periodic" or "outflow".
-        candidates: Points y on the circle; even, and at least 8 times the modes of u₀.
-        tolerance: Largest error estimate that `solve` accepts.
-
     Raises:
         ValueError: On values outside these ranges, and for u₀ with too many modes.
         SolveError: For a sample that misses the tolerance.
@@ -67,10 +61,10 @@ class MinimumPrinciple:
     array([[ 0.1078,  0.3226, -0.3226, -0.1078]])
     """
 
-    n: int
-    boundary: Boundary
-    candidates: int = 4096
-    tolerance: float = 1e-8
+    n: int  # number of cells
+    boundary: Boundary  # "periodic" or "outflow"
+    candidates: int = 4096  # points y on the circle; even, and at least 8 times the modes of u₀
+    tolerance: float = 1e-8  # largest error estimate that `solve` accepts
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.candidates < 8 or self.candidates % 2 or not self.tolerance > 0:

@@ -17,17 +17,13 @@ class CentreLine:
     With t = 4x/length - e on element e,
     y = d_e (1 - 3t² + 2t³) + m_e (t - 2t² + t³) + d_{e+1} (3t² - 2t³) + m_{e+1} (t³ - t²).
 
-    Args:
-        heights: d_0 ... d_4 at the five knots.
-        slopes: m_0 ... m_4 = dy/dt there.
-
     >>> line = CentreLine(np.array([[0.0, 1, 0, 0, 0]]), np.zeros((1, 5)))
     >>> line(9).tolist()
     [[0.0, 0.5, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]]
     """
 
-    heights: Float[np.ndarray, "batch 5"]
-    slopes: Float[np.ndarray, "batch 5"]
+    heights: Float[np.ndarray, "batch 5"]  # d_0 ... d_4 at the five knots
+    slopes: Float[np.ndarray, "batch 5"]  # m_0 ... m_4 = dy/dt there
 
     def __call__(self, n: int) -> Float[np.ndarray, "batch n"]:
         """y at n equally spaced x, both ends included."""

@@ -41,12 +41,6 @@ class Pipe:
     Elements of Taylor and Hood; Newton's method, whose matrices are eliminated along the pipe,
     column after column of elements.
 
-    Args:
-        columns, rows: Elements along the pipe and across.
-        length: Of the pipe, along x.
-        viscosity: ν > 0.
-        gauss: Points of quadrature along each axis of an element; with 4 all integrals are exact.
-
     Through a straight pipe the parabola goes on, and the pressure falls by 2ν per length:
 
     >>> pipe = Pipe(columns=4, rows=2, length=10.0, viscosity=0.005)
@@ -55,10 +49,12 @@ class Pipe:
     (0.1, 0.25)
     """
 
+    # columns, rows: elements along the pipe and across
     columns: int
     rows: int
-    length: float
-    viscosity: float
+    length: float  # of the pipe, along x
+    viscosity: float  # ν > 0
+    # points of quadrature along each axis of an element; with 4 all integrals are exact
     gauss: int = 4
 
     def solve(

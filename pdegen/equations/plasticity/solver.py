@@ -111,14 +111,6 @@ class Forging:
       above it, at equal distances along each edge, are pushed along the normal, with a force in
       proportion to the depth. The bottom stays on the floor and slides along it.
 
-    Args:
-        block, material: What is forged.
-        speed: Of the die, mm/ms.
-        interval, frames: Time between frames in ms, and their number, of which the first is t = 0.
-        share: The part of the stable step that is taken.
-        hourglass, viscosity: Coefficients of the two viscosities.
-        contact: Stiffness of the contact over mass and step⁻².
-
     References: T. Belytschko, W. K. Liu, B. Moran, Nonlinear Finite Elements for Continua and
     Structures, 2000, sections 6.2 and 8.7;
     J. C. Simo, T. J. R. Hughes, Computational Inelasticity, 1998, section 3.4.
@@ -129,15 +121,18 @@ class Forging:
     -0.3
     """
 
+    # block, material: what is forged
     block: Billet = Billet()
     material: Metal = Metal()
-    speed: float = 3.0
+    speed: float = 3.0  # of the die, mm/ms
+    # interval, frames: time between frames in ms, and their number, of which the first is t = 0
     interval: float = 0.1
     frames: int = 20
-    share: float = 0.9
+    share: float = 0.9  # the part of the stable step that is taken
+    # hourglass, viscosity: coefficients of the two viscosities
     hourglass: float = 0.1
     viscosity: float = 0.06
-    contact: float = 0.25
+    contact: float = 0.25  # stiffness of the contact over mass and step⁻²
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1 or self.frames < 2:

@@ -38,15 +38,10 @@ class Pulse:
 
 @dataclass(frozen=True)
 class Transport:
-    """The exact solution u(x, t) = u₀(x - ct), as averages over n cells.
+    """The exact solution u(x, t) = u₀(x - ct), as averages over n cells."""
 
-    Args:
-        n: Number of cells.
-        speed: The velocity c.
-    """
-
-    n: int
-    speed: float = 1.0
+    n: int  # number of cells
+    speed: float = 1.0  # the velocity c
 
     def __call__(self, pulse: Pulse, t: float) -> Float[np.ndarray, "batch n"]:
         """The averages at time t."""

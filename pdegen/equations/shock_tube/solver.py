@@ -207,18 +207,14 @@ class ShockTube:
     conserved, and averages over coarser cells agree. At t = 0 the same formula averages the jump.
     The line is infinite: what reaches the ends leaves.
 
-    Args:
-        grid: Of the cells.
-        gas: The gas.
-
     >>> left, right = (State(*np.array(v)[:, None]) for v in ([1, 0, 1.0], [0.125, 0, 0.1]))
     >>> star, averages = ShockTube(CellGrid(4, 2.0, -1.0)).solve(left, right, np.zeros(1), [0.4])
     >>> averages[0, 0, 0].round(4)
     array([1.    , 0.6837, 0.3848, 0.1815])
     """
 
-    grid: CellGrid
-    gas: Gas = Gas()
+    grid: CellGrid  # of the cells
+    gas: Gas = Gas()  # the gas
 
     def solve(
         self, left: State, right: State, x0: Numbers, times: Sequence[float]
