@@ -1,6 +1,5 @@
 """What is asked of operators and cannot be: one line, status 2, and nothing is written."""
 
-import json
 import shutil
 import sys
 
@@ -68,11 +67,6 @@ def made(stores, tmp_path_factory):
     return folder / "run"
 
 
-def test_the_command_prints_the_report_and_writes_the_tables(made):
-    assert {path.name for path in made.iterdir()} >= {"report.html", "table.md", "table.csv"}
-    assert json.loads((made / "benchmark.json").read_text("utf-8"))["name"] == "toy"
-
-
 @pytest.mark.parametrize(
     ("store", "model", "settings", "message"),
     [
@@ -98,14 +92,6 @@ def test_an_operator_that_cannot_be_is_refused(refused, stores, store, model, se
     assert message in line
 
 
-def test_a_trained_operator_refuses_other_dimensions_and_channels(refused, stores, made):
-    checkpoint = made / "runs/burgers/fno/seed-0/last.safetensors"
-    for store, got in (("square.zarr", (1, 1, 2)), ("times.zarr", (1, 2, 1))):
-        line = refused("evaluate", checkpoint, "--data", stores / store)
-        assert "the operator has input channels, output channels, dimension (1, 1, 1)" in line
-        assert f"the data {got}" in line
-
-
 def test_a_trained_operator_refuses_a_store_of_another_equation(refused, stores, made):
     checkpoint = made / "runs/burgers/fno/seed-0/last.safetensors"
     line = refused("evaluate", checkpoint, "--data", stores / "darcy.zarr")
@@ -123,32 +109,6 @@ def test_a_benchmark_with_an_operator_that_cannot_act_on_the_data_is_refused(
     line = refused("benchmark", write_toy(tmp_path, sensors=12), *data)
     assert "DeepONet on burgers" in line
     assert "12 sensors" in line
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["quik"], "unknown benchmark 'quik': did you mean quick"),
-        (["nothing.toml"], "nothing.toml"),
-        (["quick", "--only", "FN0"], "no operator 'FN0': did you mean FNO"),
-        (["quick", "--on", "dracy"], "no dataset 'dracy': did you mean darcy"),
-        (["quick", "--data", "burger=x"], "no dataset 'burger': did you mean burgers"),
-        (["quick", "--data", "x"], "--data is DATASET=STORE, got 'x'"),
-        (["quick", "--quick"], "benchmark quick has no quick version"),
-        (["quick", "--seeds", "0"], "--seeds"),
-        (["quick", "--set", "training.epoch=3"], "training.epoch"),
-        (["quick", "--set", "model.width=16"], "operators and seeds are the benchmark's"),
-        (["quick", "--resume", "--overwrite"], "exclude each other"),
-        (["quick", "--device", "cuda:99"], "cuda"),
-        (["profile-quick", "--only", "GT"], "profile-quick is a profile"),
-        (["profile-quick", "--workers", "3"], "profile-quick is a profile"),
-        (["profile-quick", "--quick"], "profile profile-quick has no quick version"),
-        (["quick", "--on", "darcy", "--only", "Self-PiT"],
-         "'Self-PiT' of benchmark quick is on burgers, not on darcy"),
-    ],
-)  # fmt: skip
-def test_wrong_words_are_refused(refused, words, message):
-    assert message in refused("benchmark", *words)
 
 
 PLANE = """
@@ -198,52 +158,11 @@ def test_a_declaration_that_has_no_effect_is_refused(refused, stores, tmp_path, 
     assert message in refused("benchmark", path, *data)
 
 
-@pytest.mark.parametrize(
-    "key", ["training.symmetries.square=true", "training.loss.name=weighted-h1"]
-)
-def test_what_is_for_the_square_is_refused_on_the_circle(refused, stores, tmp_path, key):
-    data = ["--data", f"burgers={stores}/burgers.zarr", "--out", tmp_path / "run"]
-    line = refused("benchmark", write_toy(tmp_path), *data, "--set", key)
-    assert "FNO on burgers" in line
-    assert "2 dimensions, the data have 1" in line
-
-
-def test_another_grid_than_the_recipe_has_is_refused_before_a_store_is_made(refused, tmp_path):
-    line = refused("benchmark", write_toy(tmp_path), "--set", "resolutions=[16, 24]")
-    assert "24" in line
-
-
-def test_the_study_of_resolutions_refuses_the_same(refused):
-    assert "did you mean resolution" in refused("study", "resolution", "resolutoin")
-    assert "no dataset of several grids" in refused("study", "resolution", "darcy-table2b")
-    assert "no dataset of several grids" in refused("study", "resolution", "profile-quick")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["slides-table", "--quick"],
-        ["burgers-table2a", "--quick"],
-        ["ablation-table8", "--quick"],
-        ["slides-table", "--set", "resolutions=[2048]"],
-    ],
-)
-def test_the_study_of_resolutions_asks_for_several_grids_of_what_is_chosen(refused, words):
-    assert "has no dataset of several grids" in refused("study", "resolution", *words)
-
-
 def test_the_folder_of_another_benchmark_is_refused(refused, made, tmp_path):
     folder = shutil.copytree(made, tmp_path / "run")
     for way in ([], ["--resume"], ["--overwrite"]):
         line = refused("benchmark", "quick", "--out", folder, *way)
         assert f"{folder} holds the benchmark toy: choose another --out" in line
-
-
-def test_a_finished_benchmark_is_not_begun_again(refused, stores, made, tmp_path):
-    folder = shutil.copytree(made, tmp_path / "run")
-    data = ["--data", f"burgers={stores}/burgers.zarr", "--out", folder]
-    line = refused("benchmark", write_toy(tmp_path), *data)
-    assert "holds a benchmark: use --resume or --overwrite" in line
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '"toy"', "\udcff"])
@@ -263,14 +182,6 @@ def test_a_file_in_place_of_a_folder_is_refused(refused, tmp_path):
             assert f"{tmp_path}/file is a file, not a folder: choose another --out" in line
 
 
-def test_a_folder_of_something_else_is_refused(refused, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/mine").write_text("mine", "utf-8")
-    for way in ([], ["--resume"], ["--overwrite"]):
-        line = refused("benchmark", "quick", "--out", tmp_path / "run", *way)
-        assert "exists and is no benchmark" in line
-
-
 def test_operators_of_packages_that_are_absent_are_left_out_with_a_line(monkeypatch, capsys):
     """But not where they are asked for: then what is missing is said."""
     row = "FNO of neuraloperator"
@@ -285,13 +196,3 @@ def test_operators_of_packages_that_are_absent_are_left_out_with_a_line(monkeypa
     )
     with pytest.raises(SchemaError, match=r"pip install 'pdegen-operators\[neuraloperator\]'"):
         chosen(quick, False, [row], None, [])
-
-
-@pytest.mark.parametrize("name", ["quick", "resolution"])
-def test_a_benchmark_loads_without_a_package_that_one_of_its_operators_needs(monkeypatch, name):
-    """So that its keys are listed, and the study of resolution trains the other operators."""
-    monkeypatch.setitem(sys.modules, "neuralop", None)  # as where it is not installed
-    benchmark = load_benchmark(name)
-    assert set(benchmark.not_installed().values()) == {"neuralop"}
-    left = benchmark.operators.keys() - benchmark.installed().operators.keys()
-    assert left == benchmark.not_installed().keys()

@@ -13,8 +13,6 @@ from pdegen.recipe import load_recipe
 from pipelines.declared.benchmark import Benchmark
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import line_of
-from pipelines.runs.baselines import MEAN
-from pipelines.studies import logged
 from pipelines.studies.benchmark import BenchmarkRun, row_case
 from pipelines.studies.logged import break_evens
 from pipelines.studies.solver import Solve, SolverCost, _along, solver_cost
@@ -131,14 +129,6 @@ def test_a_command_finds_the_same_in_the_logs_of_the_runs(finished, pdegen, tmp_
     assert "more than 10 % from the table: FNO on burgers" in outcome.err[0]
 
 
-def test_what_is_no_better_than_the_trivial_predictor_never_pays(finished, monkeypatch):
-    (row,) = finished.rows()
-    monkeypatch.setattr(BenchmarkRun, "trivial", lambda *_: {MEAN: row.mean})
-    assert line_of(finished, row_case(row), [row])["break-even"] == math.inf
-    monkeypatch.setattr(logged, "_error", lambda *_: 0.5)  # of both
-    assert {even for even, _ in break_evens(finished.folder).values()} == {math.inf}
-
-
 @pytest.mark.parametrize("best", [0, 1])
 def test_the_best_predictor_without_learning_is_the_one_to_be_better_than(
     finished, monkeypatch, tmp_path, best
@@ -170,11 +160,6 @@ def test_the_best_predictor_without_learning_is_the_one_to_be_better_than(
 
 def _scaled(summary, factor):
     return {**summary, "errors": [factor * error for error in summary["errors"]]}
-
-
-def test_a_folder_without_one_is_refused(refused, tmp_path):
-    (tmp_path / "empty").mkdir()
-    assert "holds no finished benchmark" in refused("break-even", tmp_path / "empty")
 
 
 def test_clouds_and_meshes_are_interpolated_between_their_points():

@@ -75,25 +75,13 @@ def test_what_another_process_makes_comes_last_and_is_read(finished, tmp_path, m
     assert errors(run) == errors(finished)
 
 
-def test_a_claim_of_a_process_that_ended_is_nobodys(finished, tmp_path):
-    run = copied(finished, tmp_path)
-    place = run.place(run.stages()[0][0])
-    place.unlink()
-    (run.folder / "claims" / place.stem / "lock").touch()  # as a kill leaves it
-    run.run(CPU, resume=True)
-    assert errors(run) == errors(finished)
-
-
 def test_waiting_can_be_stopped(tmp_path):
     with held(tmp_path), pytest.raises(Stopped):
         How(CPU, stop=lambda: True).waited(tmp_path)
 
 
 def test_workers_of_a_scheduler_make_the_same_rows_and_measure_them(
-    finished,
-    stores,
-    tmp_path,
-    monkeypatch,
+    finished, stores, tmp_path, monkeypatch
 ):
     run = BenchmarkRun(declared(seeds=1), stores, tmp_path / "run")
     monkeypatch.setattr(BenchmarkRun, "_measure", None)  # in this process

@@ -12,7 +12,6 @@ import pytest
 import torch
 import zarr
 
-from pdegen.recipe import recipe_names
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.checking import missing
 from pdegen.store.reading import Store
@@ -58,16 +57,6 @@ def cut(store):
 # what is right
 
 
-def test_recipes_lists_all_recipes(pdegen):
-    outcome = pdegen("recipes")
-    assert outcome.status == 0
-    names = {line.split()[0] for line in outcome.out if line.startswith("  ")}
-    assert names == {*recipe_names()}
-    (r10,) = (line for line in outcome.out if line.startswith("  burgers-r10 "))
-    assert "2048 x 8192" in r10
-    assert "134.2 MB" in r10  # 2 arrays of 2048 x 8192 x 4 bytes
-
-
 def test_generate_prints_the_store_alone(pdegen, tmp_path):
     outcome = pdegen("generate", "burgers-quick", *SMALL, "--out", "s.zarr", "--workers", "1")
     assert (outcome.status, outcome.out) == (0, ["s.zarr"]), outcome.err
@@ -109,25 +98,6 @@ def test_info_says_that_a_store_is_not_sealed(pdegen, store):
     assert "not sealed (pdegen generate ... --resume finishes it)" in outcome.out[1]
 
 
-def test_verify_passes_a_sound_store(pdegen, made):
-    outcome = pdegen("verify", made / "store.zarr")
-    assert (outcome.status, outcome.err) == (0, [])
-    assert outcome.out == [f"{made / 'store.zarr'}: verified"]
-
-
-def test_verify_names_shard_and_variable_of_a_flipped_bit(pdegen, store):
-    path = store / "a/c/1/0"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
-    outcome = pdegen("verify", store)
-    assert (outcome.status, outcome.out) == (1, [])
-    assert outcome.err == [
-        f"{store}: a, shard 1: the data differ from the recorded digest",
-        f"pdegen: {store} has 1 fault",
-    ]
-
-
 def test_verify_names_every_fault(pdegen, store):
     cut(store)
     (store / "error/c/2").unlink()
@@ -152,147 +122,33 @@ def test_evaluate_prints_and_writes_the_scores(pdegen, made):
     assert again.out == outcome.out
 
 
-def test_a_model_trains_on_a_store_without_an_experiment(pdegen, made):
-    outcome = pdegen("train", "--data", made / "store.zarr", "--model", "galerkin-transformer",
-                     *TINY, "--out", "run")  # fmt: skip
-    assert (outcome.status, outcome.out) == (0, ["run/best.safetensors"])
-
-
-def test_without_words_it_shows_the_help(pdegen):
-    alone, asked = pdegen(), pdegen("--help")
-    assert alone.status == asked.status == 0
-    assert alone.out == asked.out
-    for command in ("recipes", "generate", "info", "verify", "plot", "train", "evaluate", "run",
-                    "report"):  # fmt: skip
-        assert any(line.strip().startswith(command) for line in alone.out), command
-
-
 # wrong requests: status 2, one line, nothing written
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["generate", "burgers-quik"], ["unknown recipe 'burgers-quik'", "burgers-quick"]),
-        (["generate", "mine.toml"], ["cannot read mine.toml"]),
-        (["generate"], ["recipe"]),
-        (["generat"], ["generat"]),
-        (["generate", "burgers-quick", "--device", "tpu"], ["unknown device 'tpu'", "cpu, cuda"]),
-        (["generate", "burgers-quick", "--device", "tpu", "--dry-run"], ["unknown device 'tpu'"]),
-        (["generate", "darcy-421-published", "--device", "cuda"],
-         ["problem.solver.method published-splines", "on the CPU alone", "use cpu"]),
-        (["generate", "burgers-r10", "--sampels", "3"], ["--sampels"]),
-        (["generate", "burgers-r10", "--samples", "x"], ["--samples"]),
-        (["generate", "burgers-r10", "--samples", "0"], ["samples", "got 0"]),
-        (["generate", "burgers-r10", "--samples", "-1"], ["samples", "got -1"]),
-        (["generate", "burgers-r10", "--samples", "2"], ["splits need 3 samples"]),
-        (["generate", "burgers-r10", "--workers", "0"], ["--workers"]),
-        (["generate", "burgers-r10", "--scheduler", "treads"], ["'treads'", "threads, processes"]),
-        (["generate", "burgers-r10", "--scheduler", "host:1:2"], ["unknown scheduler 'host:1:2'"]),
-        (["generate", "burgers-r10", "--dry-run", "--scheduler", "x"], ["unknown scheduler 'x'"]),
-        (["verify", "absent.zarr", "--samples", "0"], ["--samples"]),
-        (["import", "absent.mat", "--out", "s.zarr"], ["absent.mat"]),
-        (["import", "absent.mat", "--out", "s.zarr", "--grid", "square"], ["'square'", "nodal"]),
-        (["import", "absent.mat", "--out", "s.zarr", "--split", "trian=3"], ["'trian'", "train"]),
-        (["import", "absent.mat", "--out", "s.zarr", "--split", "train=0"], ["train", "got 0"]),
-        (["import", "absent.mat", "--out", "s.zarr", "--split", "train=4", "--split", "train=5"],
-         ["each split once"]),
-        (["export", "absent.zarr", "--format", "mat", "--out", "x.mat"], ["absent.zarr"]),
-        (["generate", "burgers-r10", "--resume", "--overwrite"], ["exclude each other"]),
-        (["generate", "burgers-r10", "--resolution", "300"],
-         ["must divide", "8192, near ones are 128, 256, got 300"]),
-        (["generate", "burgers-r10", "--samples", "zehn"], ["'--samples'", "got zehn"]),
-        (["generate", "burgers-r10", "--set", "viscositi=1"], ["did you mean problem.viscosity?"]),
-        (["generate", "burgers-r10", "--set", "viscosity"], ["KEY=VALUE", "'viscosity'"]),
-        (["generate", "burgers-r10", "--set", "viscosity=-1"], ["problem.viscosity", "got -1"]),
-        (["generate", "burgers-r10", "--set", "viscosity=0"], ["problem.viscosity", "got 0"]),
-        (["generate", "burgers-r10", "--set", "viscosity=nan"], ["viscosity: must be a number"]),
-        (["generate", "burgers-r10", "--set", "viscosity=low"], ["problem.viscosity", "'low'"]),
-        (["generate", "burgers-r10", "--set", "problem.solver.resolution=4096",
-          "--resolution", "512"], ["initial.modes = 4095", "solver.resolution >= 8192", "4096"]),
-        (["generate", "burgers-r10", "--set", "method=etdrk"], ["unknown 'etdrk'", "etdrk4"]),
-        (["generate", "burgers-r10", "--set", "dt=0.1"], ["dt", "cole-hopf"]),
-        (["generate", "plasticity-quick", "--set", "gap=6"], ["below 5.7", "misses the block"]),
-        (["info", "absent.zarr"], ["absent.zarr: no such store"]),
-        (["generate", "burgers-quick", "--out", "a::b.zarr"], ["store has no '::'"]),
-        (["verify", "simplecache::s3://bucket/a.zarr"], ["store has no '::'"]),
-        (["train", "burgers-quick", "--data", "a::b.zarr"], ["store has no '::'"]),
-        (["verify", "absent.zarr"], ["absent.zarr: no such store"]),
-        (["plot", "absent.zarr"], ["absent.zarr: no such store"]),
-        (["train", "burgers-quik"], ["unknown experiment 'burgers-quik'", "burgers-quick"]),
-        (["train"], ["name an experiment"]),
-        (["train", "--model", "galerkin-transformer"], ["--data STORE"]),
-        (["train", "burgers-quick", "--set", "widht=3"], ["'widht'", "model.width"]),
-        (["train", "burgers-quick", "--set", "lr=-1"], ["training.lr", "got -1"]),
-        (["train", "burgers-quick", "--set", "normalization.eps=0.1"],
-         ["normalization: eps is of pointwise scaling"]),
-        (["train", "burgers-quick", "--set", "heads=7"], ["heads must divide width", "7"]),
-        (["train", "burgers-quick", "--set", "attention=galerkn"], ["model.attention", "galerkn"]),
-        (["train", "burgers-quick", "--data", "absent.zarr"], ["absent.zarr"]),
-        (["run", "burgers-quik"], ["unknown experiment 'burgers-quik'", "burgers-quick"]),
-        (["run", "burgers-quick", "--device", "tpu"], ["unknown device 'tpu'", "cpu, cuda"]),
-        (["report", "absent"], ["absent"]),
-        (["evaluate", "absent.safetensors", "--data", "absent.zarr"], ["absent.safetensors"]),
-    ],
-)  # fmt: skip
-def test_a_wrong_request_is_refused_in_one_line(refused, words, parts):
-    line = refused(*words)
-    for part in parts:
-        assert part in line
-
-
-def test_an_unknown_model_names_the_near_ones(refused, made):
-    line = refused("train", "--data", made / "store.zarr", "--model", "galerkin-transformr")
-    assert "unknown model 'galerkin-transformr': did you mean galerkin-transformer or" in line
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_device_that_is_not_there_is_refused(refused, made):
-    words = ["--data", made / "store.zarr", *TINY, "--device", "cuda"]
-    assert "finds none here: use cpu" in refused("train", "burgers-quick", *words)
-
-
-@pytest.mark.parametrize("recipe", ["burgers-quick", "darcy-quick"])
-def test_nothing_is_generated_on_a_device_that_is_not_there(refused, recipe, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    line = refused("generate", recipe, "--device", "cuda", "--out", "s.zarr")
-    assert "device cuda was asked for, but PyTorch finds none here: use cpu" in line
-
-
-def test_a_store_that_exists_asks_what_to_do(refused, store):
-    line = refused("generate", "burgers-quick", *SMALL, "--out", store)
-    assert "exists and is finished: use it, or --overwrite to replace it" in line
-
-
-def test_keys_of_the_recipe_are_refused_beside_a_store_of_another(refused, store):
-    for words in (["train", "burgers-quick"], ["run", "burgers-quick"]):
-        line = refused(*words, "--data", store, "--set", "data.overrides.viscosity=0.5")
-        assert "data.overrides change what is generated, leave them or --data out" in line
-
-
-def test_a_store_of_another_recipe_is_not_resumed(refused, store):
+def test_what_is_there_is_kept_unless_it_is_said(refused, store):
+    words = ["generate", "burgers-quick", *SMALL, "--out", store]
+    assert "exists and is finished: use it, or --overwrite to replace it" in refused(*words)
+    for command in ("train", "run"):
+        other = [command, "burgers-quick", "--data", store, "--set", "data.overrides.viscosity=0.5"]
+        said = "data.overrides change what is generated, leave them or --data out"
+        assert said in refused(*other)
     unseal(store)
-    line = refused("generate", "burgers-quick", *SMALL, "--set", "seed=1", "--out", store,
-                   "--resume")  # fmt: skip
-    assert "was made from another recipe" in line
+    assert "was made from another recipe" in refused(*words, "--set", "seed=1", "--resume")
+
+
+READERS = (
+    ["plot"], ["train", "burgers-quick", *TINY, "--data"],
+    ["evaluate", "CHECKPOINT", "--split", "train", "--data"],
+)  # fmt: skip
+
+
+def requested(made, words):
+    """The words with the checkpoint of the run."""
+    return [made / "run/best.safetensors" if word == "CHECKPOINT" else word for word in words]
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "group"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["generate", "burgers-quick", *SMALL, "--out"],
-        ["generate", "burgers-quick", *SMALL, "--overwrite", "--out"],
-        ["generate", "burgers-quick", *SMALL, "--resume", "--out"],
-        ["info"],
-        ["verify"],
-        ["plot"],
-        ["train", "burgers-quick", *TINY, "--data"],
-        ["evaluate", "CHECKPOINT", "--data"],
-    ],
-    ids=lambda words: words[0] + "-" + words[-2 if words[0] == "generate" else -1].strip("-"),
-)
-def test_a_path_that_is_no_store_is_left_alone(refused, made, tmp_path, kind, words):
+def test_a_path_that_is_no_store_is_left_alone(refused, made, tmp_path, kind):
     path = tmp_path / kind
     if kind == "folder":
         path.mkdir()
@@ -301,43 +157,26 @@ def test_a_path_that_is_no_store_is_left_alone(refused, made, tmp_path, kind, wo
         path.write_text("mine")
     else:
         zarr.create_group(str(path)).create_array("a", shape=(3,), dtype="float32")
-    words = [made / "run/best.safetensors" if word == "CHECKPOINT" else word for word in words]
-    line = refused(*words, path)
-    assert str(path) in line
-    assert "store" in line
+    generate = ["generate", "burgers-quick", *SMALL]
+    for words in (
+        [*generate, "--out"], [*generate, "--overwrite", "--out"], [*generate, "--resume", "--out"],
+        ["info"], ["verify"], *READERS,
+    ):  # fmt: skip
+        line = refused(*requested(made, words), path)
+        assert str(path) in line
+        assert "store" in line
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["verify"],
-        ["plot"],
-        ["train", "burgers-quick", *TINY, "--data"],
-        ["train", "--model", "galerkin-transformer", *TINY, "--data"],
-        ["run", "burgers-quick", *TINY, "--data"],
-        ["evaluate", "CHECKPOINT", "--data"],
-    ],
-    ids=["verify", "plot", "train", "train-model", "run", "evaluate"],
-)
-def test_an_unsealed_store_is_refused_with_the_way_to_finish_it(refused, made, store, words):
+def test_an_unsealed_store_is_refused_with_the_way_to_finish_it(refused, made, store):
     unseal(store)
-    words = [made / "run/best.safetensors" if word == "CHECKPOINT" else word for word in words]
-    line = refused(*words, store)
-    assert "not sealed" in line
-    assert "--resume" in line
+    for words in (["verify"], ["run", "burgers-quick", *TINY, "--data"], *READERS):
+        line = refused(*requested(made, words), store)
+        assert "not sealed" in line
+        assert "--resume" in line
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "metadata"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["plot", "--sample", "1"],
-        ["train", "burgers-quick", *TINY, "--data"],
-        ["evaluate", "CHECKPOINT", "--split", "train", "--data"],
-    ],
-    ids=["plot", "train", "evaluate"],
-)
-def test_a_truncated_store_is_refused(refused, made, store, words, damage):
+def test_a_damaged_store_is_refused(refused, pdegen, made, store, damage):
     if damage == "cut":
         cut(store)
     elif damage == "missing":
@@ -345,53 +184,38 @@ def test_a_truncated_store_is_refused(refused, made, store, words, damage):
     else:
         path = store / "zarr.json"
         path.write_text(path.read_text()[:300])
-    words = [made / "run/best.safetensors" if word == "CHECKPOINT" else word for word in words]
-    line = refused(*words, store)
-    assert str(store) in line
-    assert "damaged" in line
+        assert "the metadata are damaged" in refused("info", store)
+        outcome = pdegen("verify", store)
+        assert outcome.status == 1
+        assert outcome.err[0] == f"{store}: zarr.json: differs from the seal"
+    for words in READERS:
+        line = refused(*requested(made, words), store)
+        assert str(store) in line
+        assert "damaged" in line
 
 
-def test_truncated_metadata_are_refused_and_named(refused, pdegen, store):
-    path = store / "zarr.json"
-    path.write_text(path.read_text()[:300])
-    assert "the metadata are damaged" in refused("info", store)
-    outcome = pdegen("verify", store)
-    assert outcome.status == 1
-    assert outcome.err[0] == f"{store}: zarr.json: differs from the seal"
-
-
-def test_a_checkpoint_of_another_data_shape_is_refused(refused, made):
-    line = refused("evaluate", made / "run/best.safetensors", "--data", made / "times.zarr")
-    assert "(1, 1, 1), the data (1, 2, 1)" in line
-
-
-def test_a_file_that_is_no_checkpoint_is_refused(refused, made, tmp_path):
-    (tmp_path / "x.safetensors").write_bytes(b"no checkpoint")
-    line = refused("evaluate", "x.safetensors", "--data", made / "store.zarr")
-    assert "is not a checkpoint" in line
-
-
-def test_a_cut_checkpoint_is_refused(refused, made, tmp_path):
+def test_what_a_checkpoint_cannot_do_is_refused(refused, made, tmp_path):
     whole = (made / "run/best.safetensors").read_bytes()
-    (tmp_path / "x.safetensors").write_bytes(whole[: len(whole) // 2])
-    line = refused("evaluate", "x.safetensors", "--data", made / "store.zarr")
-    assert "is damaged" in line
-
-
-def test_an_unknown_split_and_resolution_are_refused(refused, made):
-    words = ["evaluate", made / "run/best.safetensors", "--data", made / "store.zarr"]
+    data = ["--data", made / "store.zarr"]
+    for content, said in (b"no checkpoint", "is not a checkpoint"), (whole[:-900], "is damaged"):
+        (tmp_path / "x.safetensors").write_bytes(content)
+        assert said in refused("evaluate", "x.safetensors", *data)
+    words = ["evaluate", made / "run/best.safetensors", *data]
     assert "known are train, validation, test" in refused(*words, "--split", "tset")
     assert "no subsample of the 32 periodic points" in refused(*words, "--resolution", "10")
     assert "4 modes need a grid of at least 8 points" in refused(*words, "--resolution", "4")
+    other = [*words[:2], "--data", made / "times.zarr"]
+    assert "(1, 1, 1), the data (1, 2, 1)" in refused(*other)
 
 
 def test_a_grid_too_coarse_for_the_model_is_refused(refused, made):
     words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, "--out", "run"]
-    assert "at least 32 points, got 16" in refused(*words, "--set", "model.modes=16")
-    assert "no subsample of the 32 periodic points" in refused(
-        *words, "--set", "data.resolution=64"
-    )
-    assert "batch 9 is larger than the 8 samples" in refused(*words, "--set", "batch=9")
+    for own, said in (
+        ("model.modes=16", "at least 32 points, got 16"),
+        ("data.resolution=64", "no subsample of the 32 periodic points"),
+        ("batch=9", "batch 9 is larger than the 8 samples"),
+    ):
+        assert said in refused(*words, "--set", own)
 
 
 def test_a_run_that_exists_asks_what_to_do(refused, made, tmp_path):
@@ -423,19 +247,6 @@ def test_a_place_below_a_file_is_refused(refused, made, tmp_path):
         assert words[-1].split("/")[0] in refused(*words)
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
-def test_a_place_that_cannot_be_written_is_refused(refused):
-    assert "/proc/nowhere" in refused(
-        "generate", "burgers-quick", *SMALL, "--out", "/proc/nowhere/s"
-    )
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_folder_without_permission_is_refused(refused, tmp_path):
-    (tmp_path / "locked").mkdir(mode=0o500)
-    assert "locked" in refused("generate", "burgers-quick", *SMALL, "--out", "locked/s.zarr")
-
-
 @pytest.fixture
 def disk(tmp_path):
     """A file system of a quarter of a megabyte."""
@@ -448,13 +259,9 @@ def disk(tmp_path):
     subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_disk_without_room_is_refused_before_anything_is_written(refused, disk):
+def test_a_disk_without_room_is_refused_before_anything_is_written(refused, made, disk):
     line = refused("generate", "burgers-quick", "--out", disk / "s.zarr")
     assert "no room: the store may take 1,315,840 bytes" in line
-    assert list(disk.iterdir()) == []
-
-
-def test_a_disk_without_room_for_a_training_is_refused_before_it_starts(refused, made, disk):
     words = ["train", "burgers-quick", "--data", made / "store.zarr", "--set", "batch=4"]
     words += ["--set", "data.resolution=32", "--set", "resolutions=[32]", "--set", "epochs=1"]
     line = refused(*words, "--out", disk / "deep/run")
@@ -507,7 +314,7 @@ def test_a_disk_that_fills_up_leaves_a_store_to_resume(pdegen, disk):
 # jobs that fail: status 1
 
 
-def test_a_sample_that_fails_is_named_and_the_rest_is_kept(pdegen, tmp_path, monkeypatch):
+def test_a_sample_that_fails_is_named_and_the_rest_is_kept_or_skipped(pdegen, monkeypatch):
     field = PeriodicGaussianField.__call__
 
     def broken(self, grid, seed, samples, device):
@@ -515,10 +322,11 @@ def test_a_sample_that_fails_is_named_and_the_rest_is_kept(pdegen, tmp_path, mon
         u0[[i for i, sample in enumerate(samples) if sample == 7]] = float("nan")
         return u0
 
-    words = ["generate", "burgers-quick", *SMALL, "--out", "s.zarr", "--workers", "1"]
+    words = ["generate", "burgers-quick", *SMALL, "--workers", "1", "--out"]
     with monkeypatch.context() as patch:
         patch.setattr(PeriodicGaussianField, "__call__", broken)
-        outcome = pdegen(*words)
+        outcome = pdegen(*words, "s.zarr")
+        assert pdegen(*words, "skipped.zarr", "--skip-failed").status == 0
     assert outcome.status == 1
     assert outcome.err[-1].startswith("pdegen: sample 7: ")
     assert "fails at each --resume: --resume --skip-failed leaves it out" in outcome.err[-2]
@@ -527,7 +335,9 @@ def test_a_sample_that_fails_is_named_and_the_rest_is_kept(pdegen, tmp_path, mon
     lost = missing(Store("s.zarr"))
     assert 1 in lost
     assert 0 not in lost  # shard 2 may have been begun before shard 1 failed
-    assert pdegen(*words, "--resume").status == 0
+    assert pdegen(*words, "s.zarr", "--resume").status == 0
+    assert Store("skipped.zarr").skipped == [7]
+    assert "skipped     samples 7" in pdegen("info", "skipped.zarr").out
 
 
 def test_training_that_diverges_says_so(pdegen, made):
@@ -588,8 +398,8 @@ def test_the_console_script_refuses_in_one_line(tmp_path):
 
 @pytest.mark.usefixtures("unchecked")  # the checks would take most of the time
 def test_interrupted_generation_is_resumed_to_the_same_bytes(pdegen, tmp_path):
-    slow = ["generate", "burgers-quick", *SMALL, "--samples", "40", "--set", "shard=2",
-            "--set", "method=etdrk4", "--set", "dt=1e-4", "--set", "tolerance=1.0"]  # fmt: skip
+    slow = ["generate", "burgers-quick", *SMALL, "--samples", "20", "--set", "shard=2",
+            "--set", "method=etdrk4", "--set", "dt=2e-4", "--set", "tolerance=1.0"]  # fmt: skip
     out = tmp_path / "s.zarr"
     process = start(*slow, "--out", out, cwd=tmp_path)
     status, err = interrupt(process, lambda: len(list((out / "records").glob("*.json"))) >= 2)
@@ -598,7 +408,7 @@ def test_interrupted_generation_is_resumed_to_the_same_bytes(pdegen, tmp_path):
     assert f"finished shards are kept in {out}: continue with --resume" in err
     store = Store(str(out))
     assert not store.sealed
-    assert 0 < len(missing(store)) < 20
+    assert 0 < len(missing(store)) < 10
     assert pdegen(*slow, "--out", out, "--resume").status == 0
     assert pdegen(*slow, "--out", "uninterrupted.zarr").status == 0
     assert faults(str(out)) == []
@@ -627,12 +437,10 @@ STREAM = ["--stream", "burgers-quick", "--set", "data.stream.overrides.resolutio
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    ("by", "stream"), [(signal.SIGINT, []), (signal.SIGTERM, STREAM), (signal.SIGKILL, STREAM)]
-)
+@pytest.mark.parametrize(("by", "stream"), [(signal.SIGTERM, []), (signal.SIGKILL, STREAM)])
 def test_interrupted_training_is_resumed_to_the_same_bits(pdegen, made, tmp_path, by, stream):
     words = ["train", "burgers-quick", "--data", made / "store.zarr", *TINY, *stream,
-             "--set", "epochs=30", "--set", "model.dropout=0.1"]  # fmt: skip
+             "--set", "epochs=20", "--set", "model.dropout=0.1"]  # fmt: skip
     lines = tmp_path / "run/history.jsonl"
     process = start(*words, "--out", tmp_path / "run", cwd=tmp_path)
     status, err = interrupt(
@@ -641,7 +449,7 @@ def test_interrupted_training_is_resumed_to_the_same_bits(pdegen, made, tmp_path
     assert status == (-by if by == signal.SIGKILL else 130)
     assert "Traceback" not in err
     assert by == signal.SIGKILL or "continue with --resume" in err
-    assert 2 < lines.read_text().count("\n") < 30
+    assert 2 < lines.read_text().count("\n") < 20
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in the process that was interrupted
     try:
@@ -653,5 +461,5 @@ def test_interrupted_training_is_resumed_to_the_same_bits(pdegen, made, tmp_path
         run, whole = (Path(f) / f"{name}.safetensors" for f in ("run", "uninterrupted"))
         assert run.read_bytes() == whole.read_bytes()
     run, whole = (history(Path(f)) for f in ("run", "uninterrupted"))
-    assert len(run) == 30
+    assert len(run) == 20
     assert run == whole

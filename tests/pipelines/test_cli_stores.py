@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from pdegen.recipe import load_recipe
-from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.reading import Store
 from tests.absent import absent
 from tests.pipelines.command import SMALL, everything, quietly
@@ -62,40 +61,6 @@ def test_a_dry_run_for_slurm_names_the_extra_that_it_needs(refused, monkeypatch)
     assert line.endswith("needs dask-jobqueue: pip install 'pdegen-operators[slurm]'")
 
 
-def test_processes_make_the_same_bytes(pdegen, made, tmp_path):
-    words = ["--scheduler", "processes", "--workers", "2", "--out", "s.zarr"]
-    assert pdegen("generate", "burgers-quick", *SMALL, *words).status == 0
-    assert objects_of(Store("s.zarr")) == objects_of(Store(str(made)))
-
-
-def test_what_fails_is_skipped_by_choice_only(pdegen, monkeypatch):
-    field = PeriodicGaussianField.__call__
-
-    def broken(self, grid, seed, samples, device):
-        u0 = field(self, grid, seed, samples, device)
-        u0[[i for i, sample in enumerate(samples) if sample == 7]] = float("nan")
-        return u0
-
-    monkeypatch.setattr(PeriodicGaussianField, "__call__", broken)
-    words = ["generate", "burgers-quick", *SMALL, "--workers", "1", "--out"]
-    outcome = pdegen(*words, "stopped.zarr")
-    assert outcome.status == 1
-    assert "sample 7" in outcome.err[-1]
-    outcome = pdegen(*words, "skipped.zarr", "--skip-failed")
-    assert outcome.status == 0
-    assert any("sample 7" in line for line in outcome.err)
-    assert Store("skipped.zarr").skipped == [7]
-    assert "skipped     samples 7" in pdegen("info", "skipped.zarr").out
-
-
-def test_verify_deep_computes_samples_again(pdegen, made):
-    outcome = pdegen("verify", made, "--deep", "--samples", "3", "--json")
-    assert (outcome.status, outcome.err) == (0, [])
-    result = json.loads("\n".join(outcome.out))
-    assert result["faults"] == []
-    assert len(result["checked"]["recomputed"]) == 3
-
-
 def test_faults_are_named_for_programs_too(pdegen, store):
     flip(store / "u/c/1/0")
     outcome = pdegen("verify", store, "--json")
@@ -128,28 +93,6 @@ def test_what_is_exported_is_imported_to_the_same_values(pdegen, made, format, n
     ours, again = Store(str(made)), Store("again.zarr")
     for variable in ("a", "u"):
         assert np.array_equal(ours.values(variable), again.values(variable))
-
-
-def test_a_store_in_memory_is_refused_for_it_ends_with_the_command(pdegen, made):
-    for words in (
-        ("generate", "burgers-quick", "--samples", "4"),
-        ("noise", made, "--variable", "u", "--level", "0.1"),
-        ("import", "nothing.mat"),
-    ):
-        outcome = pdegen(*words, "--out", "memory://s.zarr")
-        assert outcome.status == 2
-        assert "what is in memory ends with this command" in outcome.err[0]
-
-
-def test_a_wrong_format_or_a_file_in_the_way_is_refused(pdegen, made, tmp_path):
-    outcome = pdegen("export", made, "--format", "csv", "--out", "x.csv")
-    assert outcome.status == 2
-    assert "'csv'" in outcome.err[0]
-    (tmp_path / "x.mat").write_text("mine")
-    outcome = pdegen("export", made, "--format", "mat", "--out", "x.mat")
-    assert outcome.status == 2
-    assert "--overwrite" in outcome.err[0]
-    assert (tmp_path / "x.mat").read_text() == "mine"
 
 
 def test_the_card_of_a_dataset_for_the_hub_makes_it_again(pdegen, store):

@@ -109,12 +109,6 @@ def test_an_error_that_follows_from_an_interrupt_is_none(pdegen, monkeypatch):
     assert (outcome.status, outcome.out, outcome.err) == (130, [], ["pdegen: interrupted"])
 
 
-def test_an_interrupt_that_typer_answers_is_said(pdegen, monkeypatch):
-    monkeypatch.setattr(lists, "_declarations", lambda *_: signal.raise_signal(signal.SIGINT))
-    outcome = pdegen("experiments")
-    assert (outcome.status, outcome.err) == (130, ["pdegen: interrupted"])
-
-
 def test_an_interrupt_does_not_wait_for_what_is_computed():
     begun, ended = Event(), Event()
 

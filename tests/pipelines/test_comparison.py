@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,9 +24,8 @@ from pipelines.runs.comparison import (
 )
 from pipelines.runs.comparison import compared as together
 from pipelines.runs.finished import FinishedRun
-from tests.pipelines.command import Outcome
 from tests.pipelines.conftest import CPU
-from tests.pipelines.page import Page, stands_alone
+from tests.pipelines.page import Page
 
 
 def compared(out: Path, *folders: Path) -> tuple[Comparison, Page]:
@@ -51,30 +48,11 @@ def table(page: Page, first: str) -> list[list[str]]:
     return page.rows[at:end]
 
 
-def of_samples(content: str, grid: int, lr: float) -> FinishedRun:
-    """As much of a run as a comparison looks at, evaluated on one grid of one store."""
-    score = SimpleNamespace(checkpoint="best", resolution=grid, samples=(4, 5))
-    source = {"content": content, "target": "u", "target_resolution": None}
-    dumped = {"training": {"seed": 0, "lr": lr}}
-    return SimpleNamespace(  # type: ignore[return-value]
-        main=score, checkpoint="best",
-        scores=SimpleNamespace(results=[score], data={"content": content}),
-        pairs=SimpleNamespace(source=source, target_channels=()),
-        experiment=SimpleNamespace(model_dump=lambda **_: dumped),
-    )  # fmt: skip
-
-
-def test_a_run_on_other_samples_neither_is_compared_nor_chooses_the_grid() -> None:
-    runs = (of_samples("a", 16, 0.1), of_samples("b", 32, 0.2), of_samples("a", 16, 0.3))
-    found = together({Path(f"runs/{k}"): run for k, run in enumerate(runs)})
-    assert [variant.comparable for variant in found.variants] == [True, False, True]
-
-
 def numbers(words: list[str]) -> list[float]:
     return [float(word) for word in words]
 
 
-def test_each_row_has_the_scores_of_its_run(three: Path, runs: dict[str, Path]) -> None:
+def test_each_row_has_the_scores_of_its_run(three, runs):
     page = Page((three / "report.html").read_text("utf-8"))
     _, deep, seeds, *_ = table(page, "prediction")
     both = (errors(runs["run"]) + errors(runs["seeded"])) / 2
@@ -90,9 +68,7 @@ def test_each_row_has_the_scores_of_its_run(three: Path, runs: dict[str, Path]) 
     assert Path(three / "report.md").read_text("utf-8").count("run (2 seeds)") > 3
 
 
-def test_differences_are_to_the_first_run_sample_by_sample(
-    three: Path, runs: dict[str, Path]
-) -> None:
+def test_differences_are_to_the_first_run_sample_by_sample(three, runs):
     page = Page((three / "report.html").read_text("utf-8"))
     header, row = table(page, "against deep")
     e, r = (errors(runs["run"]) + errors(runs["seeded"])) / 2, errors(runs["deep"])
@@ -108,9 +84,7 @@ def test_differences_are_to_the_first_run_sample_by_sample(
     assert kept["run (2 seeds)"]["mean"] == pytest.approx((e - r).mean())
 
 
-def test_learning_curves_of_seeds_are_their_mean_and_range(
-    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_learning_curves_of_seeds_are_their_mean_and_range(runs, monkeypatch):
     curves, calls = comparison_report.curves, []
     monkeypatch.setattr(
         comparison_report, "curves", lambda *a, **k: (calls.append((a, k)), curves(*a, **k))[1]
@@ -132,26 +106,22 @@ def test_learning_curves_of_seeds_are_their_mean_and_range(
     assert not np.array_equal(a, b)
 
 
-def test_equal_errors_are_not_smaller() -> None:
-    assert Difference.of([1.0, 2.0, 0.5], [1.0, 2.0, 3.0]).smaller == 1
-
-
 @pytest.mark.parametrize(
     ("shift", "noise", "verdict"),
     [(-1.0, 0.1, "smaller"), (1.0, 0.1, "larger"), (0.1, 1.0, "not told apart")],
 )
-def test_the_verdict_follows_the_interval(shift: float, noise: float, verdict: str) -> None:
+def test_the_verdict_follows_the_interval(shift, noise, verdict):
     r = np.linspace(2, 3, 12)
     e = r + shift + noise * np.tile([-1.0, 1.0], 6)
     assert Difference.of(e.tolist(), r.tolist()).verdict == verdict
 
 
-def test_a_single_sample_has_no_interval() -> None:
+def test_a_single_sample_has_no_interval():
     assert mean_interval([2.0]) == (2.0, float("inf"))
     assert Difference.of([1.0], [2.0]).verdict == "not told apart"
 
 
-def test_only_keys_that_differ_are_shown_side_by_side(three: Path) -> None:
+def test_only_keys_that_differ_are_shown_side_by_side(three):
     header, *rows = table(Page((three / "report.html").read_text("utf-8")), "key")
     assert header == ["key", "deep", "run (2 seeds)"]
     found = {row[0]: row[1:] for row in rows}
@@ -160,9 +130,7 @@ def test_only_keys_that_differ_are_shown_side_by_side(three: Path) -> None:
     }  # fmt: skip
 
 
-def test_runs_of_other_seeds_alone_are_compared_and_drawn_whatever_they_are_called(
-    runs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_runs_of_other_seeds_alone_are_compared_and_drawn_whatever_they_are_called(runs, tmp_path):
     for name in ("run", "seeded"):
         shutil.copytree(runs[name], tmp_path / f"runs/_{name}")  # no legend shows names like these
     found, page = compared(tmp_path / "out", tmp_path / "runs/_run", tmp_path / "runs/_seeded")
@@ -176,7 +144,7 @@ def test_runs_of_other_seeds_alone_are_compared_and_drawn_whatever_they_are_call
         assert "runs/_seeded" in svg
 
 
-def test_predictions_are_those_of_the_run_that_is_named(runs: dict[str, Path]) -> None:
+def test_predictions_are_those_of_the_run_that_is_named(runs):
     found = read_comparison([runs["deep"], runs["run"]], Path("nowhere"), CPU)
     for variant in found.variants:
         drawn = _predicted(variant)
@@ -187,9 +155,7 @@ def test_predictions_are_those_of_the_run_that_is_named(runs: dict[str, Path]) -
         assert drawn.errors == pytest.approx(errors(runs[variant.name]), rel=1e-4)
 
 
-def test_runs_on_other_data_are_compared_by_scores_alone(
-    runs: dict[str, Path], published: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_runs_on_other_data_are_compared_by_scores_alone(runs, published, tmp_path):
     other = shutil.copytree(published[0], tmp_path / "other")
     found, page = compared(tmp_path / "out", runs["run"], other)
     words = "".join(page.words)
@@ -207,7 +173,7 @@ def test_runs_on_other_data_are_compared_by_scores_alone(
     assert "The others did not see the test samples" in words
 
 
-def test_the_same_numbers_of_another_store_are_other_samples(runs: dict[str, Path]) -> None:
+def test_the_same_numbers_of_another_store_are_other_samples(runs):
     one, other = (
         variant.first
         for variant in read_comparison([runs["run"], runs["deep"]], Path("no"), CPU).variants
@@ -222,14 +188,8 @@ def found_of(*finished: FinishedRun) -> tuple[Variant, ...]:
     return together({Path(str(k)): run for k, run in enumerate(finished)}).variants
 
 
-def test_the_page_needs_no_other_file(three: Path) -> None:
-    stands_alone((three / "report.html").read_text("utf-8"))
-
-
 @pytest.mark.usefixtures("three")
-def test_wrong_requests_are_refused_before_anything_is_written(
-    runs: dict[str, Path], refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_wrong_requests_are_refused_before_anything_is_written(runs, refused, tmp_path):
     first, second = runs["run"], runs["deep"]
     (tmp_path / "full").mkdir()
     (tmp_path / "full/x").touch()
@@ -251,10 +211,7 @@ def test_wrong_requests_are_refused_before_anything_is_written(
         assert said in refused("compare", *words)
 
 
-def test_a_comparison_is_replaced_where_that_is_asked(
-    runs: dict[str, Path], three: Path, pdegen: Callable[..., Outcome],
-    refused: Callable[..., str], tmp_path: Path,
-) -> None:  # fmt: skip
+def test_a_comparison_is_replaced_where_that_is_asked(runs, three, pdegen, refused, tmp_path):
     out = shutil.copytree(three, tmp_path / "runs/compared")
     words = ["compare", runs["run"], runs["deep"]]
     left = out / "pictures/left.svg"
@@ -267,19 +224,16 @@ def test_a_comparison_is_replaced_where_that_is_asked(
     assert not left.exists()
 
 
-def test_the_tab_key_offers_finished_runs(
-    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tab_key_offers_finished_runs(runs, monkeypatch):
     from pipelines.cli.completion import finished_runs
 
     monkeypatch.chdir(runs["deep"].parent)
-    assert finished_runs("") == ["deep", "seeded"]
-    assert finished_runs("se") == ["seeded"]
+    assert (finished_runs(""), finished_runs("se")) == (["deep", "seeded"], ["seeded"])
     folder = str(runs["deep"].parent)
     assert finished_runs(f"{folder}/d") == [f"{folder}/deep"]
 
 
-def test_what_is_not_finite_is_null_in_the_file(three: Path, runs: dict[str, Path]) -> None:
+def test_what_is_not_finite_is_null_in_the_file(three, runs):
     found = read_comparison([runs["run"], runs["deep"]], three.parent / "absent", CPU)
     one = [
         replace(v, scores=tuple(

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from operators.boundary import Boundary
-from operators.data import Reader, Resident, Streamed
+from operators.data import Resident, Streamed
 from operators.training.fit import Stopped
 from pdegen.domains import Box
 from pdegen.making.generate import generate
@@ -27,7 +27,6 @@ from pipelines.runs.checks import boundary_of
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.finished import read_finished
-from pipelines.runs.folder import RunError
 from pipelines.runs.training import train
 from tests.pipelines.conftest import CPU, SMALL_DARCY
 from tests.stores import resealed, with_attributes
@@ -36,7 +35,7 @@ SHARDS = {**SMALL_DARCY, "resolutions": [13], "data.overrides.shard": 3, "traini
 
 
 @pytest.fixture(scope="module")
-def experiment() -> Experiment:
+def experiment():
     """From noisy u to averages of a: 16 samples in 6 shards to train on, noise fresh."""
     return load_experiment("darcy-inverse-quick").with_overrides(
         {**SHARDS, "data.target_resolution": 5, "noise.level": 0.1}
@@ -44,7 +43,7 @@ def experiment() -> Experiment:
 
 
 @pytest.fixture(scope="module")
-def url(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> str:
+def url(experiment, tmp_path_factory):
     place = tmp_path_factory.mktemp("data") / "store.zarr"
     return generate(experiment.data.load_recipe(), str(place), workers=1).url
 
@@ -65,9 +64,7 @@ def assert_same_inputs(first: dict[bytes, torch.Tensor], second: dict[bytes, tor
 
 @pytest.mark.parametrize("fresh", [True, False])
 @pytest.mark.parametrize("kind", ["ensemble", "published", "correlated"])
-def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(
-    experiment: Experiment, url: str, fresh: bool, kind: str
-) -> None:
+def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(experiment, url, fresh, kind):
     noise = {"noise.fresh": fresh, "noise.kind": kind}
     resident, streamed = (
         Source(url, read_as(experiment, reading, **noise)).samples("train", "training", device=CPU)
@@ -92,9 +89,7 @@ def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(
         torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=2e-7, atol=0)
 
 
-def test_tested_samples_have_frozen_noise_in_memory_and_streamed(
-    experiment: Experiment, url: str
-) -> None:
+def test_tested_samples_have_frozen_noise_in_memory_and_streamed(experiment, url):
     resident, streamed = (
         Source(url, read_as(experiment, reading)).samples("test", resolution=7, device=CPU)
         for reading in ("resident", "streamed")
@@ -108,9 +103,7 @@ def test_tested_samples_have_frozen_noise_in_memory_and_streamed(
     )
 
 
-def test_noise_has_the_number_of_the_sample_where_others_were_skipped(
-    experiment: Experiment, url: str, tmp_path: Path
-) -> None:
+def test_noise_has_the_number_of_the_sample_where_others_were_skipped(experiment, url, tmp_path):
     with_gaps = str(shutil.copytree(url, tmp_path / "store.zarr"))
     resealed(with_attributes(Store(with_gaps), skipped=[16, 18]))
     noise = {"noise.kind": "relative"}  # of the field alone, not of the training split
@@ -124,7 +117,7 @@ def test_noise_has_the_number_of_the_sample_where_others_were_skipped(
         assert all(torch.equal(gaps[key], whole[key]) for key in gaps)
 
 
-def test_noise_is_refused_for_several_channels(trajectories: str) -> None:
+def test_noise_is_refused_for_several_channels(trajectories):
     experiment = Experiment.on_store(trajectories, "galerkin-transformer").with_overrides(
         {"data.input": "u", "data.target": "a"}
     )
@@ -136,13 +129,7 @@ def test_noise_is_refused_for_several_channels(trajectories: str) -> None:
 
 
 @pytest.mark.parametrize(("share", "kind"), [(7, Resident), (5, Streamed)])
-def test_what_fits_is_in_memory(
-    experiment: Experiment,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    share: int,
-    kind: type[Reader],
-) -> None:
+def test_what_fits_is_in_memory(experiment, url, monkeypatch, share, kind):
     """Three copies of noisy samples in half of the memory."""
     source = Source(url, experiment)
     need = source.stored("train").reader.nbytes
@@ -153,9 +140,7 @@ def test_what_fits_is_in_memory(
     assert type(chosen.reader) is Resident
 
 
-def test_a_limit_of_the_control_group_counts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_limit_of_the_control_group_counts(monkeypatch, tmp_path):
     monkeypatch.setattr(data, "_CGROUP", tmp_path)
     (tmp_path / "memory.max").write_text("max\n")
     unlimited = free_memory(CPU)
@@ -175,9 +160,7 @@ def stopping(step: int) -> Callable[[], bool]:
     return lambda: next(steps) == step
 
 
-def test_a_streamed_run_is_recorded_and_resumed_as_such(
-    experiment: Experiment, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_streamed_run_is_recorded_and_resumed_as_such(experiment, url, tmp_path, monkeypatch):
     """With fresh noise, and although more memory is free when it goes on."""
     small_buffer(monkeypatch)
     with monkeypatch.context() as patch:
@@ -196,22 +179,7 @@ def test_a_streamed_run_is_recorded_and_resumed_as_such(
     assert summary["reading"] == recorded["reading"]
 
 
-def test_a_run_in_memory_is_not_resumed_with_another_reading(
-    experiment: Experiment, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(Stopped):
-        train(experiment, url, tmp_path, CPU, stop=stopping(2))
-    recorded = json.loads((tmp_path / "run.json").read_text("utf-8"))
-    assert recorded["reading"] == "resident"
-    with pytest.raises(RunError, match="holds a run of another experiment"):
-        train(read_as(experiment, "streamed"), url, tmp_path, CPU, resume=True)
-    monkeypatch.setattr(data, "free_memory", lambda device: 0)
-    train(experiment, url, tmp_path, CPU, resume=True)
-
-
-def test_a_streamed_run_is_evaluated_and_compared_as_one_in_memory(
-    experiment: Experiment, url: str, tmp_path: Path
-) -> None:
+def test_a_streamed_run_is_evaluated_and_compared_as_one_in_memory(experiment, url, tmp_path):
     streamed = read_as(experiment, "streamed")
     train(streamed, url, tmp_path, CPU)
     summary = evaluate_run(streamed, url, tmp_path, CPU)
@@ -229,9 +197,7 @@ def test_a_streamed_run_is_evaluated_and_compared_as_one_in_memory(
     assert mean.shape == (5, 5, 1)
 
 
-def test_a_score_names_the_samples_that_were_skipped(
-    experiment: Experiment, url: str, tmp_path: Path
-) -> None:
+def test_a_score_names_the_samples_that_were_skipped(experiment, url, tmp_path):
     train(experiment, url, tmp_path / "run", CPU)
     gaps = str(shutil.copytree(url, tmp_path / "store.zarr"))
     resealed(with_attributes(Store(gaps), skipped=[21, 22]))
@@ -242,13 +208,13 @@ def test_a_score_names_the_samples_that_were_skipped(
 # the boundary
 
 
-def test_values_on_the_boundary_are_those_that_the_store_says(url: str, tmp_path: Path) -> None:
+def test_values_on_the_boundary_are_those_that_the_store_says(url, tmp_path):
     """Whatever a variable is called; a store of an earlier version has those of its recipe."""
     forward = load_experiment("darcy-quick").with_overrides(SMALL_DARCY)
     cells = Source(url, forward).stored("train")
     nodal = replace(cells, domain=Box.nodal(*cells.domain.shape))
 
-    def boundary(name: str, **changed: Any) -> Boundary | None:
+    def boundary(name, **changed):
         place = Path(shutil.copytree(url, tmp_path / name))
         content = json.loads((place / "zarr.json").read_text())
         content["attributes"].pop("physics", None)

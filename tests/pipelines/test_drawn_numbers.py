@@ -17,7 +17,7 @@ def labelled(axes: Axes, label: str) -> Line2D:
     """The line with a label; that of an error bar is its container's."""
     for container in axes.containers:
         if container.get_label() == label:
-            return container.lines[0]  # type: ignore[attr-defined]
+            return container.lines[0]
     return next(line for line in axes.lines if line.get_label() == label)
 
 
@@ -34,7 +34,7 @@ def band(axes: Axes, number: int = 0) -> dict[float, tuple[float, float]]:
     }
 
 
-def test_a_learning_curve_has_losses_scores_rates_and_the_best_epoch() -> None:
+def test_a_learning_curve_has_losses_scores_rates_and_the_best_epoch():
     rows = [(1, 0.9, 0.4, 1e-4), (2, 0.5, 0.2, 3e-4), (3, 0.1, 0.3, 2e-4)]
     history = [Epoch(e, loss, score, lr, seconds=1.0) for e, loss, score, lr in rows]
     axes, rate = charts.learning_curve(history, "h1", "validation split").axes
@@ -46,7 +46,7 @@ def test_a_learning_curve_has_losses_scores_rates_and_the_best_epoch() -> None:
     assert [list(v) for v in axes.lines[2].get_data()] == [[2], [0.2]]
 
 
-def test_errors_in_time_have_means_and_nine_samples_in_ten() -> None:
+def test_errors_in_time_have_means_and_nine_samples_in_ten():
     errors = np.linspace(0.1, 0.5, 21)[:, None] * np.array([1.0, 3.0])
     figure = charts.error_by_time([0.5, 1.5], {"w": errors}, {"last state": np.array([1, 2])}, 0.7)
     (axes,) = figure.axes
@@ -57,14 +57,14 @@ def test_errors_in_time_have_means_and_nine_samples_in_ten() -> None:
     np.testing.assert_allclose([ends[0.5], ends[1.5]], [(0.12, 0.48), (0.36, 1.44)])
 
 
-def test_a_histogram_marks_mean_median_and_worst() -> None:
+def test_a_histogram_marks_mean_median_and_worst():
     axes = charts.error_histogram(np.array([0.1, 0.2, 0.6])).axes[0]
-    marks = {line.get_label(): line.get_xdata()[0] for line in axes.lines[1:]}  # type: ignore[index]
+    marks = {line.get_label(): line.get_xdata()[0] for line in axes.lines[1:]}
     found = {str(label).split()[0]: value for label, value in marks.items()}
     assert found == {"mean": pytest.approx(0.3), "median": 0.2, "worst": 0.6}
 
 
-def test_curves_have_values_spreads_and_bands_of_each_name() -> None:
+def test_curves_have_values_spreads_and_bands_of_each_name():
     series = {"one": ([1, 2, 4], list(FIRST)), "two": ([1, 2, 4], list(SECOND))}
     bands = {"two": (0.5 * SECOND, 3 * SECOND)}
     spreads = [[0.1, 0.01, 0.2], [0, 0, 0]]
@@ -76,12 +76,12 @@ def test_curves_have_values_spreads_and_bands_of_each_name() -> None:
         assert drawn(axes, name) == [places, values]
     filled = next(n for n, c in enumerate(axes.collections) if len(c.get_paths()) == 1)
     assert band(axes, filled)[4] == (pytest.approx(0.035), pytest.approx(0.21))
-    (bars,) = [c for c in axes.containers if c.lines[2]]  # type: ignore[attr-defined]
-    ends = [segment[:, 1] for segment in bars.lines[2][0].get_segments()]  # type: ignore[attr-defined]
+    (bars,) = [c for c in axes.containers if c.lines[2]]
+    ends = [segment[:, 1] for segment in bars.lines[2][0].get_segments()]
     np.testing.assert_allclose(np.ptp(ends, axis=1), [0.2, 0.02, 0.4])
 
 
-def test_errors_stand_over_their_own_costs() -> None:
+def test_errors_stand_over_their_own_costs():
     costs = {"seconds": {"a": 3.0, "b": 5.0}, "parameters": {"a": 70.0, "b": 20.0}}
     figure = study_charts.errors_against_costs(costs, {"a": 0.1, "b": 0.4}, baseline=0.7)
     for axes, (what, values) in zip(figure.axes, costs.items(), strict=True):
@@ -91,25 +91,25 @@ def test_errors_stand_over_their_own_costs() -> None:
         assert drawn(axes, "mean of the targets")[1] == [0.7, 0.7]
 
 
-def test_errors_by_samples_have_the_stream_at_its_samples() -> None:
+def test_errors_by_samples_have_the_stream_at_its_samples():
     axes = study_charts.error_by_samples([10, 40], [0.4, 0.2], (900, 0.05)).axes[0]
     assert drawn(axes, "stored samples, in several passes") == [[10, 40], [0.4, 0.2]]
     assert drawn(axes, "a stream, each sample once") == [[900], [0.05]]
 
 
-def test_dots_have_values_and_spreads() -> None:
+def test_dots_have_values_and_spreads():
     axes = study_charts.dots({"worse": 0.4, "better": 0.1}, [0.0, 0.05]).axes[0]
     found = {
         text.get_text(): line.get_xdata()[0]
-        for text, line in zip(axes.texts, axes.lines, strict=False)  # type: ignore[index]
+        for text, line in zip(axes.texts, axes.lines, strict=False)
     }
     assert found["0.4"] == 0.4
     assert [label.get_text() for label in axes.get_yticklabels()] == ["worse", "better"]
-    (bar,) = [s for c in axes.containers for g in c.lines[2] for s in g.get_segments()]  # type: ignore[attr-defined]
+    (bar,) = [s for c in axes.containers for g in c.lines[2] for s in g.get_segments()]
     np.testing.assert_allclose(bar[:, 0], [0.05, 0.15])
 
 
-def test_a_heat_map_says_mean_and_spread_in_its_cells() -> None:
+def test_a_heat_map_says_mean_and_spread_in_its_cells():
     means, spreads = np.array([[0.1, 0.25], [0.4, 0.03]]), np.array([[0.01, 0], [0, 0.002]])
     axes = study_charts.heat_map(means, spreads, ["p", "q"], ["0", "1"], "level").axes[0]
     cells = {text.get_position(): text.get_text() for text in axes.texts}
@@ -119,14 +119,14 @@ def test_a_heat_map_says_mean_and_spread_in_its_cells() -> None:
     assert np.asarray(axes.images[0].get_array()).tolist() == means.tolist()
 
 
-def test_shares_of_samples_rise_to_one_in_steps_at_their_errors() -> None:
+def test_shares_of_samples_rise_to_one_in_steps_at_their_errors():
     axes = charts.distributions({"a": FIRST}).axes[0]
     found = drawn(axes, "a")
     assert found[0] == [0.02, 0.3, 0.5]
     np.testing.assert_allclose(found[1], [1 / 3, 2 / 3, 1])
 
 
-def test_errors_sample_by_sample_stand_over_those_of_the_reference() -> None:
+def test_errors_sample_by_sample_stand_over_those_of_the_reference():
     axes = charts.sample_by_sample(("a", FIRST), {"b": SECOND}).axes[0]
     assert drawn(axes, "b") == [FIRST.tolist(), SECOND.tolist()]
     ends = drawn(axes, "equal errors")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,6 @@ from operators.transforms import Predictor
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
-from pdegen.store.variables import function
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.physics import domain_of
 from pipelines.declared.registry import Normalization
@@ -33,7 +30,7 @@ from pipelines.runs.checks import check_resolutions, checked_operator
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run, trivial_scores
 from pipelines.runs.training import train
-from pipelines.studies.steps import Steps, random_pairs
+from pipelines.studies.steps import Steps
 from tests.pipelines.conftest import SMALL
 from tests.pipelines.shapes import a_store
 
@@ -45,7 +42,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_an_operator_without_modes_is_reported(model: str, store: str, tmp_path: Path) -> None:
+def test_an_operator_without_modes_is_reported(model, store, tmp_path):
     own = {k: v for k, v in SMALL.items() if not k.startswith("model.")}
     declared = load_experiment("burgers-quick").with_overrides({**own, "training.epochs": 1})
     content = {**declared.model_dump(mode="json"), "model": MODELS[model]}
@@ -87,7 +84,7 @@ SHAPES: dict[str, tuple[Domain, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("sample", [None, 2])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_store_of_any_shape_is_drawn(shape: str, sample: int | None, tmp_path: Path) -> None:
+def test_a_store_of_any_shape_is_drawn(shape, sample, tmp_path):
     domain, further = SHAPES[shape]
     store = a_store(str(tmp_path / "toy.zarr"), domain, **further)
     words = plot_store(store, sample, tmp_path / "toy.svg").read_text("utf-8")
@@ -103,7 +100,7 @@ def test_a_store_of_any_shape_is_drawn(shape: str, sample: int | None, tmp_path:
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s != "cube"])
-def test_an_operator_is_trained_and_reported_on_any_shape(shape: str, tmp_path: Path) -> None:
+def test_an_operator_is_trained_and_reported_on_any_shape(shape, tmp_path):
     domain, further = SHAPES[shape]
     store, run = a_store(str(tmp_path / "toy.zarr"), domain, **further), tmp_path / "run"
     own = {f"model.{key}": v for key, v in MODELS["transolver"].items() if key != "name"}
@@ -125,19 +122,6 @@ def test_an_operator_is_trained_and_reported_on_any_shape(shape: str, tmp_path: 
     assert all(name in html for name in channels)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"), [("burgers-quick", (16, 32)), ("darcy-quick", (16, 15, 15))]
-)
-def test_steps_are_measured_on_the_domain_of_the_recipe(name: str, shape: tuple[int, ...]) -> None:
-    overrides = {"data.resolution": shape[1], "training.batch": 8}
-    experiment = load_experiment(name).with_overrides(overrides)
-    pairs = random_pairs(experiment, CPU)
-    domain = experiment.data.load_recipe().problem.domain
-    assert isinstance(domain, Box)
-    assert (pairs.a.shape, pairs.u.shape) == ((*shape, 1), (*shape, 1))
-    assert (pairs.grid, pairs.dim) == (domain.grid, domain.dim)
-
-
 @pytest.mark.parametrize("shape", ["torus", "ring"])
 @pytest.mark.parametrize(
     "training",
@@ -148,9 +132,7 @@ def test_steps_are_measured_on_the_domain_of_the_recipe(name: str, shape: tuple[
     ],
     ids=["shift", "h1", "square"],
 )
-def test_what_a_domain_does_not_have_is_refused_before_training(
-    shape: str, training: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_a_domain_does_not_have_is_refused_before_training(shape, training, tmp_path):
     domain = {"torus": Box.periodic(8, 4), "ring": Curvilinear.of(mesh())}[shape]
     url = a_store(str(tmp_path / "data.zarr"), domain)
     content = Experiment.on_store(url, "pit").model_dump(mode="json")
@@ -160,7 +142,7 @@ def test_what_a_domain_does_not_have_is_refused_before_training(
     assert not (tmp_path / "run").exists()
 
 
-def test_numbers_of_a_sample_are_not_its_domain(tmp_path: Path) -> None:
+def test_numbers_of_a_sample_are_not_its_domain(tmp_path):
     url = a_store(str(tmp_path / "data.zarr"), Box.periodic(16), parameters=3)
     assert domain_of(open_sealed(url)) == Box.periodic(16)
     content = Experiment.on_store(url, "fno").model_dump(mode="json")
@@ -172,7 +154,7 @@ def test_numbers_of_a_sample_are_not_its_domain(tmp_path: Path) -> None:
         Experiment.parse(content, "parameters")
 
 
-def test_channels_before_times_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_before_times_are_refused(tmp_path, monkeypatch):
     shape = {"times": (0.1, 0.2, 0.3), "channels": ("v", "w")}
     url = a_store(str(tmp_path / "data.zarr"), Box.periodic(16), **shape)
     store = open_sealed(url)
@@ -184,7 +166,7 @@ def test_channels_before_times_are_refused(tmp_path: Path, monkeypatch: pytest.M
         StoredVariable.of(store, "u", None, ("x",))
 
 
-def test_the_baseline_of_a_mesh_has_its_weights(tmp_path: Path) -> None:
+def test_the_baseline_of_a_mesh_has_its_weights(tmp_path):
     url = a_store(str(tmp_path / "data.zarr"), Curvilinear.of(mesh()))
     experiment = Experiment.on_store(url, "pit")
     source = Source(url, experiment)
@@ -212,7 +194,7 @@ def weighted_experiment(url: str) -> Experiment:
 
 
 @pytest.mark.parametrize("moving", [False, True])
-def test_a_measured_step_has_the_weights_of_the_points(moving: bool, tmp_path: Path) -> None:
+def test_a_measured_step_has_the_weights_of_the_points(moving, tmp_path):
     ring = Curvilinear((6, 8), 2) if moving else Curvilinear.of(mesh())
     own = {"positions": STRETCHED} if moving else {}
     url = a_store(str(tmp_path / "data.zarr"), ring, **own)
@@ -233,28 +215,7 @@ def test_a_measured_step_has_the_weights_of_the_points(moving: bool, tmp_path: P
     torch.testing.assert_close(steps(batch), value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("moving", [False, True])
-def test_random_functions_to_measure_a_step_have_weights(moving: bool) -> None:
-    ring = Curvilinear((6, 8), 2) if moving else Curvilinear.of(mesh())
-    fields = [function(ring, "a", "input", "a"), function(ring, "u", "target", "u")]
-    problem = SimpleNamespace(domain=ring, variables=lambda: fields)
-    data = SimpleNamespace(
-        input="a", target="u", resolution=6, load_recipe=lambda: SimpleNamespace(problem=problem)
-    )
-    experiment: Any = SimpleNamespace(data=data, training=SimpleNamespace(batch=2))
-    pairs = random_pairs(experiment, CPU)
-    if moving:
-        assert pairs.weight is None
-        assert torch.equal(pairs.all.own["weight"], torch.ones(4, 6, 8))
-    else:
-        assert pairs.weight is not None
-        exact = torch.tensor(ring.weights / ring.weights.mean(), dtype=torch.float32)
-        torch.testing.assert_close(pairs.weight, exact)
-
-
-def test_other_resolutions_are_checked_with_the_weights_of_their_points(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_resolutions_are_checked_with_the_weights_of_their_points(tmp_path, monkeypatch):
     url = a_store(str(tmp_path / "data.zarr"), Curvilinear.of(mesh()))
     experiment = weighted_experiment(url)
     source = Source(url, experiment)
@@ -270,14 +231,9 @@ def test_other_resolutions_are_checked_with_the_weights_of_their_points(
     assert torch.equal(weight, source.samples("test", noise=None).resident().weight)
 
 
-BY_NODE = dict.fromkeys(("normalization.input", "normalization.target"), "pointwise")
-
-
 @pytest.mark.parametrize("which", ["input", "target"])
 @pytest.mark.parametrize("counts", [True, False])
-def test_nodes_of_clouds_are_not_known_to_be_the_same(
-    which: str, counts: bool, tmp_path: Path
-) -> None:
+def test_nodes_of_clouds_are_not_known_to_be_the_same(which, counts, tmp_path):
     """Neither of clouds of different sizes, nor of points that no cells join."""
     further = {"counts": np.arange(19, 31)} if counts else {}
     url = a_store(str(tmp_path / "data.zarr"), Cloud((30,), 2), positions=PLACES, **further)
@@ -290,21 +246,8 @@ def test_nodes_of_clouds_are_not_known_to_be_the_same(
     assert not (tmp_path / "run").exists()
 
 
-def test_clouds_of_different_sizes_with_cells_have_no_common_nodes(tmp_path: Path) -> None:
-    cells = Delaunay(PLACES[0]).simplices
-    url = a_store(
-        str(tmp_path / "data.zarr"), Cloud((30,), 2, None, cells), positions=PLACES,
-        counts=np.arange(19, 31),
-    )  # fmt: skip
-    experiment = Experiment.on_store(url, "geo-fno").with_overrides(BY_NODE)
-    with pytest.raises(SchemaError, match="pointwise needs points or nodes that all samples share"):
-        train(experiment, url, tmp_path / "run", CPU)
-
-
 @pytest.mark.parametrize("which", ["input", "target"])
-def test_another_resolution_of_a_mesh_is_refused_before_training(
-    which: str, tmp_path: Path
-) -> None:
+def test_another_resolution_of_a_mesh_is_refused_before_training(which, tmp_path):
     r, angle = np.meshgrid(np.linspace(1, 2, 7), np.linspace(0, 1.5, 9), indexing="ij")
     ring = np.stack([r * np.cos(angle), r * np.sin(angle)], axis=-1)
     moved = np.stack([ring * (1 + 0.1 * k) for k in range(12)])
@@ -320,7 +263,7 @@ def test_another_resolution_of_a_mesh_is_refused_before_training(
     assert not (tmp_path / "other").exists()
 
 
-def test_targets_at_points_of_their_own_have_no_nodes() -> None:
+def test_targets_at_points_of_their_own_have_no_nodes():
     ring, places = Curvilinear((6, 8), 2), torch.rand(4, 6, 8, 2)
     pairs = Samples.of(
         x=None, y=None, samples=np.arange(4), domain=ring, source={"url": "rings"},

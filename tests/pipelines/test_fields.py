@@ -49,7 +49,7 @@ def shown(domain: Domain, values: np.ndarray) -> tuple[Figure, object]:
     return figure, image
 
 
-def test_a_box_has_its_sides() -> None:
+def test_a_box_has_its_sides():
     domain = Box((CellGrid(32, 2.0), CellGrid(16, 0.5, 1.0)))
     figure, _ = shown(domain, RNG.random(domain.shape))
     axes = figure.axes[0]
@@ -58,7 +58,7 @@ def test_a_box_has_its_sides() -> None:
     assert axes.get_aspect() == 1
 
 
-def test_of_a_box_in_three_dimensions_the_middle_layer_is_drawn() -> None:
+def test_of_a_box_in_three_dimensions_the_middle_layer_is_drawn():
     domain = Box.cell(4, 4, 5)
     values = RNG.random(domain.shape)
     figure, _ = shown(domain, values)
@@ -67,7 +67,7 @@ def test_of_a_box_in_three_dimensions_the_middle_layer_is_drawn() -> None:
     assert sheet.axes[0].get_title(loc="left") == "at z = 0.5"
 
 
-def test_a_mesh_is_drawn_at_its_nodes_and_closes() -> None:
+def test_a_mesh_is_drawn_at_its_nodes_and_closes():
     values = RNG.random((4, 8))
     _, image = shown(ring(), values)
     assert isinstance(image, QuadMesh)
@@ -77,7 +77,7 @@ def test_a_mesh_is_drawn_at_its_nodes_and_closes() -> None:
     np.testing.assert_allclose(points[:, :-1], ring().points)
 
 
-def test_cells_of_a_cloud_are_triangles_and_a_cloud_without_cells_is_points() -> None:
+def test_cells_of_a_cloud_are_triangles_and_a_cloud_without_cells_is_points():
     _, image = shown(two_triangles(), RNG.random(4))
     assert isinstance(image, TriMesh)
     _, image = shown(Cloud.of(two_triangles().points), RNG.random(4))
@@ -85,7 +85,7 @@ def test_cells_of_a_cloud_are_triangles_and_a_cloud_without_cells_is_points() ->
     np.testing.assert_array_equal(image.get_offsets(), two_triangles().points)
 
 
-def test_padding_is_not_drawn() -> None:
+def test_padding_is_not_drawn():
     positions = RNG.random((2, 4, 2))
     cells = np.array([[0, 1, 2], [1, 3, 2]])
     cloud = Functions(
@@ -99,14 +99,14 @@ def test_padding_is_not_drawn() -> None:
     np.testing.assert_array_equal(first.domain.triangles, [[0, 1, 2]])
 
 
-def test_points_on_a_line_are_in_order_and_a_circle_closes() -> None:
+def test_points_on_a_line_are_in_order_and_a_circle_closes():
     x, values = fields.line(Cloud.of(np.array([[0.5], [0.1], [0.9]])), np.array([5, 1, 9]))
     assert (x.tolist(), values.tolist()) == ([0.1, 0.5, 0.9], [1, 5, 9])
     x, values = fields.line(Box((PeriodicGrid(4, 2.0),)), np.arange(4))
     assert (x[-1], values[-1]) == (2.0, 0)
 
 
-def test_few_times_of_each_component_are_drawn_evenly() -> None:
+def test_few_times_of_each_component_are_drawn_evenly():
     names = tuple(f"{u}, t = {t}" for t in TIMES for u in ("u_x", "u_y"))
     one = functions(Box.cell(4, 4), names)
     assert one.times == list(TIMES)
@@ -117,7 +117,7 @@ def test_few_times_of_each_component_are_drawn_evenly() -> None:
     assert [alone.names[c][-3:] for c in alone.chosen(4)] == ["0.1", "0.3", "0.5", "0.7"]
 
 
-def test_times_of_a_component_have_one_scale_and_components_their_own() -> None:
+def test_times_of_a_component_have_one_scale_and_components_their_own():
     names = ("u_x, t = 1", "u_y, t = 1", "u_x, t = 2", "u_y, t = 2")
     one = functions(Box.cell(4, 4), names)
     one.values[..., 1::2] *= 100
@@ -132,7 +132,7 @@ def test_times_of_a_component_have_one_scale_and_components_their_own() -> None:
     [Box((CellGrid(8, 2.0), CellGrid(4))), Box.cell(4, 4, 4), ring(), two_triangles()],
     ids=["rectangle", "cube", "ring", "triangles"],
 )
-def test_predictions_on_any_domain_have_truth_and_prediction_on_one_scale(domain: Domain) -> None:
+def test_predictions_on_any_domain_have_truth_and_prediction_on_one_scale(domain):
     a, u = functions(domain, ("a",)), functions(domain, ("u_x", "u_y"))
     figure = samples.predictions(
         a, Predicted("p", u, u.values + 1, np.array([0.3, 0.1, 0.2])), [7, 8, 9]
@@ -150,7 +150,7 @@ def test_predictions_on_any_domain_have_truth_and_prediction_on_one_scale(domain
     assert len({(axes.get_xlim(), axes.get_ylim()) for axes in panels}) == 1
 
 
-def test_a_picture_of_a_moving_mesh_has_the_points_of_each_sample() -> None:
+def test_a_picture_of_a_moving_mesh_has_the_points_of_each_sample():
     points = ring().points
     positions = np.stack([points, 2 * points])
     mesh = Functions(
@@ -162,7 +162,7 @@ def test_a_picture_of_a_moving_mesh_has_the_points_of_each_sample() -> None:
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
 
 
-def test_a_displacement_is_drawn_where_it_takes_the_points() -> None:
+def test_a_displacement_is_drawn_where_it_takes_the_points():
     domain, names = Box.nodal(3, 4), ("u_x, t = 1", "u_y, t = 1", "u_x, t = 2", "u_y, t = 2")
     one = functions(domain, names)
     one = replace(one, look=Look("u", moves=True))
@@ -172,19 +172,3 @@ def test_a_displacement_is_drawn_where_it_takes_the_points() -> None:
     assert replace(one, look=Look("u")).panel(1, 2).domain is domain
     alone = functions(domain, ("u_x, t = 1",))
     assert replace(alone, look=one.look).panel(0, 0).domain is domain  # nobody knows where
-
-
-def test_an_error_is_drawn_where_the_truth_takes_the_points() -> None:
-    domain, names = Box.nodal(3, 4), ("u_x, t = 1", "u_y, t = 1")
-    truth = replace(functions(domain, names), look=Look("u", moves=True))
-    error = replace(truth, values=0 * truth.values, by=truth.values)
-    np.testing.assert_array_equal(error.panel(1, 0).domain.points, truth.panel(1, 0).domain.points)
-    assert not error.panel(1, 0).values.any()
-
-
-def test_points_that_move_are_drawn_at_late_times() -> None:
-    names = tuple(f"{u}, t = {t}" for t in TIMES for u in ("u_x", "u_y"))
-    one = replace(functions(Box.cell(4, 4), names), look=Look("u", moves=True))
-    assert [one.names[c] for c in one.chosen(4)] == [
-        "u_x, t = 0.4", "u_x, t = 0.7", "u_y, t = 0.4", "u_y, t = 0.7",
-    ]  # fmt: skip

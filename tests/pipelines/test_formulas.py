@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from latex2mathml.converter import convert
 
-from operators.data import AtTime, Block, Map, Rollout, Task
+from operators.data import AtTime, Block, Map, Rollout
 from pdegen.recipe import load_recipe
 from pipelines.declared.registry import H1Loss, L1Loss, WeightedH1Loss
 from pipelines.reports.formulas import equation, learned, loss
@@ -24,21 +24,14 @@ def said_by(equation: str, recipe: dict[str, Any]) -> Any:
     return SimpleNamespace(said=held, attributes={"recipe": recipe}, url="s.zarr")
 
 
-def test_the_equation_is_that_of_the_recipe() -> None:
-    recipe = load_recipe("burgers-quick").with_overrides({"problem.viscosity": 0.02})
-    found = equation(said_by("u_t + ...", recipe.model_dump(mode="json")))
-    assert found == recipe.problem.latex
-    assert found.endswith(r"\nu = 0.02")
-
-
 @pytest.mark.parametrize("problem", [{}, {"equation": "of another machine"}])
-def test_an_equation_without_a_formula_is_text(problem: dict[str, Any]) -> None:
+def test_an_equation_without_a_formula_is_text(problem):
     found = equation(said_by("u <script>alert(1)</script> = 50 %", {"problem": problem}))
     assert found.startswith(r"\text{u \textless{}script\textgreater{}alert(1)")
     assert "<script" not in convert(found)
 
 
-def test_losses_are_those_of_their_names() -> None:
+def test_losses_are_those_of_their_names():
     assert loss(L1Loss(name="l1"), "u") == r"\frac{\|p - u\|_{L^1}}{\|u\|_{L^1}}"
     plain, weighted = (
         loss(made, "u")
@@ -62,13 +55,13 @@ def test_losses_are_those_of_their_names() -> None:
         (Block(history=10), r"(w_{1},\,\dots,\,w_{10}) \mapsto p \approx (w_{11},\,\dots)"),
     ],
 )
-def test_the_learned_map_is_that_of_the_task(task: Task, formula: str) -> None:
+def test_the_learned_map_is_that_of_the_task(task, formula):
     assert learned(task, ["u₀", "c"], "w") == formula
     assert "merror" not in convert(formula)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_symbols_of_variables_are_ascii_latex(recipe: str) -> None:
+def test_symbols_of_variables_are_ascii_latex(recipe):
     for name, drawing in load_recipe(recipe).problem.physics().drawing.items():
         formula = learned(Map(), [drawing.symbol or name], drawing.symbol or name)
         assert formula.isascii()

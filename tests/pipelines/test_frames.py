@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,9 +39,7 @@ from pipelines.runs.training import train
 from pipelines.studies.benchmark import BenchmarkRun
 from tests.once import once
 from tests.pdegen.foreign.files import mat73
-from tests.pipelines.command import Outcome, history
 from tests.pipelines.conftest import CPU
-from tests.pipelines.test_cli import interrupt, start
 
 TIMES = [0.5 * k for k in range(1, 7)]
 RECIPE = {
@@ -74,10 +70,10 @@ def at_a_time() -> Experiment:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A store, and runs on it with their scores and reports."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         store = generate(declared().data.load_recipe(), str(folder / "ns.zarr"), workers=1).url
         for name, experiment in (("rollout", declared()), ("time", at_a_time())):
             train(experiment, store, folder / name, CPU)
@@ -88,7 +84,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(made: Path) -> str:
+def store(made):
     return str(made / "ns.zarr")
 
 
@@ -108,7 +104,7 @@ def relative(p: torch.Tensor, u: torch.Tensor, order: int = 2) -> np.ndarray:
 # scores
 
 
-def test_a_rollout_is_scored_by_step_as_a_block_and_in_l1(made: Path, store: str) -> None:
+def test_a_rollout_is_scored_by_step_as_a_block_and_in_l1(made, store):
     main, _ = scores_of(made / "rollout")
     tested = Source(store, declared()).samples("test", noise=None).resident()
     predicted = evaluate(made / "rollout/best.safetensors", store, CPU)
@@ -127,7 +123,7 @@ def test_a_rollout_is_scored_by_step_as_a_block_and_in_l1(made: Path, store: str
     assert main.summary()["measures"]["steps"]["median"] == np.median(main.measures["steps"])
 
 
-def test_the_identity_and_the_mean_stand_beside_every_step(made: Path, store: str) -> None:
+def test_the_identity_and_the_mean_stand_beside_every_step(made, store):
     _, trivial = scores_of(made / "rollout")
     assert trivial.keys() == {"identity", "mean"}
     whole = Source(store, declared()).stored("test").resident().u
@@ -140,7 +136,7 @@ def test_the_identity_and_the_mean_stand_beside_every_step(made: Path, store: st
     np.testing.assert_allclose(trivial["mean"].errors, relative(mean, asked), rtol=1e-5)
 
 
-def test_unseen_times_are_scored_apart_and_choose_no_epoch(made: Path, store: str) -> None:
+def test_unseen_times_are_scored_apart_and_choose_no_epoch(made, store):
     main, trivial = scores_of(made / "time")
     source = Source(store, at_a_time())
     assert [
@@ -166,23 +162,7 @@ def test_unseen_times_are_scored_apart_and_choose_no_epoch(made: Path, store: st
     assert np.mean(trivial["identity"].measures["unseen"]) == pytest.approx(identity, rel=1e-5)
 
 
-def test_a_report_calls_the_vorticity_what_its_equation_calls_it(made: Path) -> None:
-    for run, learned in (
-        ("rollout", r"(w_{k-1},\,w_{k}) \mapsto p \approx w_{k+1}"),
-        ("time", r"(w_{1},\,w_{2},\,t) \mapsto p \approx w(t)"),
-    ):
-        text = (made / run / "report.md").read_text("utf-8")
-        assert learned in text
-        assert "2 frames of w" in text
-        assert "w is the variable u of the store" in text
-        assert "frames of u" not in text
-        assert r"a \mapsto p" not in text
-        assert r"\|p - w\|" in text
-
-
-def test_frames_at_once_are_scored_and_reported_as_those_of_a_rollout(
-    store: str, tmp_path: Path
-) -> None:
+def test_frames_at_once_are_scored_and_reported_as_those_of_a_rollout(store, tmp_path):
     small = {key: value for key, value in SMALL.items() if key != "model.modes"}
     experiment = load_experiment("ns-fno-3d-quick").with_overrides({**small, "model.modes": 3})
     train(experiment, store, tmp_path / "run", CPU)
@@ -201,23 +181,10 @@ def test_frames_at_once_are_scored_and_reported_as_those_of_a_rollout(
     assert [one.name for one in drawn] == ["error-by-time", "spectrum"]
 
 
-def test_a_map_to_a_later_time_has_its_initial_state_for_an_identity(tmp_path: Path) -> None:
-    overrides = {**{k: v for k, v in SMALL.items() if "task" not in k},
-                 "data.overrides.problem.times": [1.0]}  # fmt: skip
-    content = load_experiment("ns-fno-quick").model_dump(mode="json")
-    experiment = Experiment.parse({**content, "task": None}, "map").with_overrides(overrides)
-    url = generate(experiment.data.load_recipe(), str(tmp_path / "ns.zarr"), workers=1).url
-    train(experiment, url, tmp_path / "run", CPU)
-    evaluate_run(experiment, url, tmp_path / "run", CPU)
-    _, trivial = scores_of(tmp_path / "run")
-    pairs = Source(url, experiment).samples("test", noise=None).resident()
-    np.testing.assert_allclose(trivial["identity"].errors, relative(pairs.a, pairs.u), rtol=1e-5)
-
-
 # reports
 
 
-def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made: Path) -> None:
+def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made):
     run = made / "rollout"
     html = (run / "report.html").read_text("utf-8")
     for name in ("error-by-time", "spectrum", "frames", "mean-error"):
@@ -253,9 +220,7 @@ def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made: Path)
         ({"data.overrides.problem.times": [1.0]}, "the targets have no times"),
     ],
 )
-def test_frames_that_do_not_fit_are_refused_before_a_store_is_made(
-    refused: Callable[..., str], changes: dict[str, Any], said: str
-) -> None:
+def test_frames_that_do_not_fit_are_refused_before_a_store_is_made(refused, changes, said):
     words = [f"{key}={json.dumps(value)}" for key, value in {**SMALL, **changes}.items()]
     line = refused("run", "ns-fno-quick", *(w for word in words for w in ("--set", word)))
     assert line.startswith(f"pdegen: recipe ns-quick: {said}")
@@ -264,42 +229,12 @@ def test_frames_that_do_not_fit_are_refused_before_a_store_is_made(
 # streams
 
 
-@pytest.mark.usefixtures("unchecked")
-def test_a_streamed_rollout_that_was_killed_goes_on_to_the_same_bits(
-    pdegen: Callable[..., Outcome], store: str, tmp_path: Path
-) -> None:
-    stream = {f"data.stream.overrides.{key}": value for key, value in RECIPE.items()}
-    changes = {**SMALL, "training.epochs": 12, "task.noise": 0.01}
-    changes |= {"data.stream.recipe": "ns-quick", **stream}
-    sets = [w for k, v in changes.items() for w in ("--set", f"{k}={json.dumps(v)}")]
-    words = ["train", "ns-fno-quick", "--data", store, *sets]
-    lines = tmp_path / "run/history.jsonl"
-    process = start(*words, "--out", tmp_path / "run", cwd=tmp_path)
-    status, _ = interrupt(
-        process, lambda: lines.exists() and lines.read_text().count("\n") > 1, by=signal.SIGKILL
-    )
-    assert status == -signal.SIGKILL
-    assert 1 < lines.read_text().count("\n") < 12
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the process that was killed
-    try:
-        assert pdegen(*words, "--out", "run", "--resume").status == 0
-        assert pdegen(*words, "--out", "uninterrupted").status == 0
-    finally:
-        torch.set_num_threads(threads)
-    for name in ("last", "best"):
-        run, whole = (Path(f) / f"{name}.safetensors" for f in ("run", "uninterrupted"))
-        assert run.read_bytes() == whole.read_bytes()
-    assert history(Path("run")) == history(Path("uninterrupted"))
-    assert "solved as they are needed" in (tmp_path / "run/run.json").read_text()
-
-
 # published files
 
 
 def test_a_model_of_generated_samples_is_evaluated_on_a_published_file_and_back(
-    made: Path, store: str, tmp_path: Path
-) -> None:
+    made, store, tmp_path
+):
     own = Store(store)
     a, u = (own.values(name) for name in ("a", "u"))
     file = mat73(
@@ -330,7 +265,7 @@ def test_a_model_of_generated_samples_is_evaluated_on_a_published_file_and_back(
 # tables
 
 
-def test_a_table_is_of_the_measure_that_a_dataset_names(store: str, tmp_path: Path) -> None:
+def test_a_table_is_of_the_measure_that_a_dataset_names(store, tmp_path):
     experiment = tmp_path / "time.toml"
     content = at_a_time().model_dump(mode="json", exclude_none=True)
     content["training"]["epochs"] = 1
@@ -367,7 +302,7 @@ def test_a_table_is_of_the_measure_that_a_dataset_names(store: str, tmp_path: Pa
 # points
 
 
-def test_operators_are_given_points_of_an_interval_in_parts_of_it(tmp_path: Path) -> None:
+def test_operators_are_given_points_of_an_interval_in_parts_of_it(tmp_path):
     content = load_experiment("shock-tube-pit-quick").with_overrides(
         {
             "data.overrides.samples": 16, "data.overrides.splits.train": 8,

@@ -6,15 +6,12 @@ import shlex
 import pytest
 import typer
 
-from operators.registry import OPERATORS
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise_declared import KINDS, NoiseKind
 from pdegen.store.reading import Store
-from pdegen.version import __version__
 from pipelines.cli import completion
 from pipelines.cli.benchmarks import chosen
 from pipelines.cli.common import EXAMPLES, FEW, app, parsed
-from pipelines.cli.stores import stem
 from pipelines.declared.benchmark import load_benchmark
 from pipelines.declared.experiment import load_experiment
 from pipelines.declared.settable import settable
@@ -63,11 +60,6 @@ def test_the_help_says_how_to_see_the_traceback_and_the_version(pdegen):
     out = "\n".join(pdegen("--help").out)
     for option in ("--debug", "--version", "--install-completion"):
         assert option in out
-
-
-def test_the_version_is_printed(pdegen):
-    outcome = pdegen("--version")
-    assert (outcome.status, outcome.out) == (0, [f"pdegen {__version__}"])
 
 
 def test_every_command_has_examples_at_the_end_of_its_help(pdegen):
@@ -149,13 +141,6 @@ def test_operators_and_datasets_are_those_of_the_benchmark(completed):
     assert completed("pdegen benchmark --only ") == []
 
 
-def test_names_of_operators_are_those_of_the_registry():
-    shipped = [
-        name for name, one in OPERATORS.items() if one.operator.__module__[:9] == "operators"
-    ]
-    assert completion.operators() == shipped
-
-
 # lists
 
 
@@ -175,16 +160,6 @@ def test_lists_are_for_programs_too(pdegen):
     fno = next(row for row in found["operators"] if row["name"] == "fno")
     assert fno["dims"] == [1, 2]
     assert "burgers-2021" in fno["presets"] or fno["presets"]
-
-
-@pytest.mark.parametrize("words", ["experiments", "benchmarks", "operators", "noise-kinds"])
-def test_lists_name_everything(pdegen, words):
-    expected = {
-        "experiments": names("experiment"), "benchmarks": names("benchmark"),
-        "operators": completion.operators(), "noise-kinds": KINDS,
-    }[words]  # fmt: skip
-    out = pdegen(words).out
-    assert {*expected} <= {line.split()[0] for line in out[1:]}
 
 
 # what stores hold, where results go, and small splits
@@ -221,14 +196,6 @@ def test_results_have_a_place_without_out(pdegen, store, tmp_path):
     assert faults("data/burgers.zarr") == []
 
 
-@pytest.mark.parametrize(
-    ("store", "expected"),
-    [("a/b.zarr", "a/b"), ("s3://bucket/b.zarr/", "s3://bucket/b"), ("plain", "plain")],
-)
-def test_the_stem_of_a_store_has_no_ending(store, expected):
-    assert stem(store) == expected
-
-
 def test_small_splits_are_warned_of(pdegen, store):
     outcome = pdegen("generate", "burgers-quick", *SMALL)
     said = (
@@ -238,11 +205,3 @@ def test_small_splits_are_warned_of(pdegen, store):
     assert outcome.err[-1] == said
     assert pdegen("info", store).err == [said]
     assert pdegen("info", store, "--json").err == []
-
-
-def test_splits_that_are_large_enough_are_not_warned_of(pdegen):
-    sizes = {"validation": FEW, "test": FEW}
-    words = [f"--set=splits.{name}={size}" for name, size in sizes.items()]
-    outcome = pdegen("generate", "burgers-quick", *SMALL, "--samples", "40", *words)
-    assert outcome.status == 0, outcome.err
-    assert not [line for line in outcome.err if "single samples" in line]

@@ -17,11 +17,6 @@ def disc(radius, n=200, centre=0.5):
     return (x[:, None] - centre) ** 2 + (x - 0.5) ** 2 < radius**2
 
 
-def test_equal_phases():
-    assert intersection_over_union(disc(0.3), disc(0.3)) == 1
-    assert hausdorff(disc(0.3), disc(0.3)) == 0
-
-
 def test_discs_one_in_the_other():
     small, large = disc(0.2), disc(0.3)
     inside = 0.2**2 / 0.3**2

@@ -8,7 +8,6 @@ from pydantic import AfterValidator, Field
 
 import pipelines.declared.settable as settable_module
 from pdegen.equations.base import Problem
-from pdegen.equations.registry import loaded
 from pdegen.recipe import Recipe, load_recipe, recipe_names
 from pdegen.schema import Count, Positive, SchemaError, Strict, models_in
 from pipelines.declared.benchmark import Benchmark, load_benchmark
@@ -17,7 +16,6 @@ from pipelines.declared.keys import keys_of, meanings
 from pipelines.declared.models import Model
 from pipelines.declared.profile import Profile
 from pipelines.declared.settable import of_experiment, of_recipe, settable
-from pipelines.declared.shipped import names
 
 DECLARATIONS = [Recipe, Experiment, Benchmark, Profile]
 
@@ -103,14 +101,6 @@ class Drawing(Strict):
     layers: tuple[Square, ...] = ()
 
 
-def test_a_key_without_an_entry_has_no_meaning_and_a_number_without_a_unit_is_pure():
-    keys = keys_of(Drawing)
-    (unexplained,) = [k for k in keys if k.name == "shape.unexplained"]
-    (size,) = [k for k in keys if k.name == "shape.size"]
-    assert (unexplained.meaning, size.meaning, size.unit) == ("", "", "dimensionless")
-    assert meanings(Square) == {}
-
-
 def test_types_units_and_conditions_follow_from_the_class():
     keys = {(key.name, key.when): key for key in keys_of(Drawing)}
     radius = keys["shape.radius", "shape.kind = round"]
@@ -130,21 +120,6 @@ def test_types_units_and_conditions_follow_from_the_class():
     assert ("layers[].size", "") in keys
 
 
-class Inside(Strict):
-    """A table with defaults of its own.
-
-    Args:
-        disc: The disc. [1]
-    """
-
-    disc: Round = Round(kind="round", radius=3.0)
-
-
-def test_what_a_table_gives_by_default_is_not_required():
-    keys = {key.name: key for key in keys_of(Inside)}
-    assert (keys["disc.radius"].required, keys["disc.radius"].default) == (False, 3.0)
-
-
 def test_the_chosen_kind_has_no_condition_and_has_values():
     content = {"shape": {"kind": "round", "radius": 2.0}}
     keys = {(key.name, key.when): key for key in keys_of(Drawing, content)}
@@ -153,15 +128,6 @@ def test_the_chosen_kind_has_no_condition_and_has_values():
     assert keys["shape.kind", ""].value == "round"
     assert keys["shape.size", "shape.kind = square"].value is None
     assert keys["ends", ""].value == "open"
-
-
-def test_bounds_are_those_that_bind():
-    (resolution,) = [
-        key
-        for key in keys_of(Recipe)
-        if key.name == "problem.resolution" and key.when == "problem.equation = elasticity"
-    ]
-    assert resolution.allowed == "at least 12, at most 1,200, a multiple of 12"
 
 
 # what is listed is what --set takes
@@ -196,31 +162,6 @@ def test_an_experiment_takes_each_key_with_its_value(name):
                 assert experiment.with_overrides({key.name: key.value}) == experiment, key.name
 
 
-def test_words_are_those_that_are_allowed():
-    recipe = load_recipe("darcy-quick")
-    faces = named(of_recipe(recipe), "problem.solver.faces")
-    assert list(faces.choices) == ["harmonic", "arithmetic"]
-    for word in faces.choices:
-        recipe.with_overrides({faces.name: word})
-    with pytest.raises(SchemaError, match="must be 'harmonic' or 'arithmetic'"):
-        recipe.with_overrides({faces.name: "geometric"})
-
-
-def test_keys_below_overrides_are_those_of_the_recipe_as_the_experiment_has_it():
-    experiment = load_experiment("burgers-quick")
-    changed = experiment.with_overrides({"data.overrides.viscosity": 0.03})
-    viscosity = named(of_experiment(changed), "data.overrides.problem.viscosity")
-    assert (viscosity.value, viscosity.unit) == (0.03, "length²/time")
-
-
-def test_noise_is_listed_where_there_is_a_table_of_it():
-    plain, noisy = (load_experiment(name) for name in ("darcy-quick", "darcy-inverse-quick"))
-    assert not [key for key in of_experiment(plain) if key.name.startswith("noise.")]
-    assert named(of_experiment(noisy), "noise.level").value is not None
-    with pytest.raises(SchemaError, match="a table that is not declared"):
-        plain.with_overrides({"noise.level": 0.1})
-
-
 def test_a_benchmark_lists_what_all_its_datasets_take_with_values_by_dataset():
     ((_, keys),) = [(one.what, one.keys) for one in settable("quick")]
     benchmark = load_benchmark("quick")
@@ -229,12 +170,6 @@ def test_a_benchmark_lists_what_all_its_datasets_take_with_values_by_dataset():
     with pytest.raises(SchemaError, match="operators and seeds are the benchmark's"):
         benchmark.with_overrides({"training.seed": 1})
     assert "training.seed" not in {key.name for key in keys}
-
-
-@pytest.mark.parametrize("what", ["experiment", "benchmark"])
-def test_everything_with_a_name_is_found(what):
-    for name in names(what)[:3]:
-        assert what in {one.what for one in settable(name)}
 
 
 # the command
@@ -254,17 +189,6 @@ def test_one_name_of_two_declarations_shows_both(pdegen):
     ]  # fmt: skip
     assert "  model.width = 64" in outcome.out
     assert not [line for line in outcome.out if line.startswith("  problem.solver.dt")]
-
-
-def test_keys_of_a_recipe_are_printed_once(pdegen):
-    out = pdegen("keys", "burgers-quick").out
-    assert "  splits.train = 512" in out
-    assert not [line for line in out if line.startswith("  data.overrides.")]
-    at = out.index("  data.overrides = {}")
-    assert out[at + 3] == "      takes the keys of the recipe above, as data.overrides.KEY"
-    own = pdegen("keys", "darcy-inverse-quick").out  # there is no recipe of this name
-    assert "  data.overrides.problem.resolution = 43" in own
-    assert not any("recipe above" in line for line in own)
 
 
 def test_a_value_that_an_experiment_changes_is_printed_beside_that_of_its_recipe(
@@ -310,18 +234,3 @@ def test_keys_of_an_equation_of_ones_own_are_shown(pdegen, root):
     assert outcome.status == 0, outcome.err
     at = outcome.out.index("  problem.diffusivity = 0.01  [length²/time]")
     assert outcome.out[at + 2] == "      The diffusivity D."
-
-
-def test_wrong_names_are_refused(refused, tmp_path):
-    assert "did you mean burgers-quick" in refused("keys", "burgers-quik")
-    assert refused("keys", "nonsense").endswith(
-        "to list what is known: pdegen recipes, pdegen experiments, pdegen benchmarks"
-    )
-    assert refused("keys", "profile-quick").endswith("is a profile, which takes no --set")
-    assert "cannot read nosuch.toml" in refused("keys", "nosuch.toml")
-
-
-def test_all_equations_are_in_the_reference():
-    named = {key.when for key in keys_of(Recipe) if key.when.count("=") == 1}
-    words = {problem.model_fields["equation"].annotation.__args__[0] for problem in loaded()}
-    assert words <= {when.removeprefix("problem.equation = ") for when in named}

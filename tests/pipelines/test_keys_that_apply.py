@@ -264,11 +264,6 @@ def test_every_key_of_an_experiment_is_tried():
         assert when.removeprefix("task.kind = ") in tasks, (name, when)
 
 
-def test_the_same_is_built_twice(stores):
-    for setting, (store, _) in SETTINGS.items():
-        assert built(declared(setting), stores[store]) == before(setting, stores[store])
-
-
 TABLE: dict[str, Any] = {
     "name": "table",
     "summary": "Two operators",
@@ -359,17 +354,6 @@ def test_every_key_of_a_benchmark_is_tried():
     assert left == set()
 
 
-@pytest.mark.parametrize("figures", FIGURES)
-def test_figures_of_a_row_that_the_table_has_not_are_refused(figures):
-    known = ENTRIES[f"operators.NAME.{figures}"]["circle"]
-    key = f"operators.NAME.{figures}"
-    changes = {key: {"square": known}, "operators.NAME.models": FNO["models"]}
-    with pytest.raises(
-        SchemaError, match="FNO: published figures on square, where it has no model"
-    ):
-        table(changes)
-
-
 @pytest.mark.parametrize("setting", ["data.recipe=burgers-shock", "data.overrides={seed=5}"])
 def test_a_benchmark_refuses_another_recipe_beside_its_store(pdegen, stores, setting):
     refused: list[Outcome] = [
@@ -384,13 +368,6 @@ def test_a_benchmark_refuses_another_recipe_beside_its_store(pdegen, stores, set
         assert done.status == 2
         assert "is not a store of" in done.err[-1]
         assert "leave them or --data out" in done.err[-1]
-    assert not Path("out").exists()
-
-
-def test_recipes_are_those_of_each_dataset_of_a_benchmark(pdegen):
-    done = pdegen("benchmark", "quick", "--set", "data.overrides.seed=5", "--out", "out")
-    line = "data.overrides.seed cannot be set: recipes and streams are those of each dataset"
-    assert (done.status, done.err[-1]) == (2, f"pdegen: {line}")
     assert not Path("out").exists()
 
 

@@ -101,14 +101,6 @@ def test_the_table_has_the_mean_of_the_others_and_names_what_it_leaves_out(finis
     assert "Sample 13 has no relative error, as its target is 0; means leave it out." in text
 
 
-def test_a_table_with_such_a_sample_is_finished_by_resume(finished, with_zeros):
-    before = (finished.folder / "table.csv").read_text("utf-8")
-    again = BenchmarkRun(declared(), {"burgers": with_zeros}, finished.folder)
-    again.run(CPU, resume=True)
-    write_benchmark_report(again, CPU)
-    assert (finished.folder / "table.csv").read_text("utf-8") == before
-
-
 def test_a_search_chooses_by_the_samples_that_have_an_error(with_zeros, tmp_path):
     rates = [1e-6, 1e-2]
     searched = declared(search={"training.lr": rates})

@@ -29,9 +29,7 @@ def page(run: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["finished", "published", "darcy", "inverse"])
-def test_samples_slide_from_the_smallest_to_the_largest_error(
-    kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_samples_slide_from_the_smallest_to_the_largest_error(kind, request):
     run, _ = request.getfixturevalue(kind)
     scores = json.loads((run / "scores.json").read_text("utf-8"))
     grid = scores["experiment"]["data"]["resolution"]
@@ -47,7 +45,7 @@ def test_samples_slide_from_the_smallest_to_the_largest_error(
     assert f'data-word="sample" data-start="{middle}"' in page(run)
 
 
-def test_of_many_samples_some_slide_with_both_ends_and_the_median() -> None:
+def test_of_many_samples_some_slide_with_both_ends_and_the_median():
     errors = np.random.default_rng(0).permutation(1000) / 1000
     ranks = (1000 * errors[by_error(errors)]).round().astype(int).tolist()
     assert len(ranks) == MOST
@@ -58,7 +56,7 @@ def test_of_many_samples_some_slide_with_both_ends_and_the_median() -> None:
     assert by_error(np.array([0.2, 0.1])) == [1, 0]
 
 
-def test_images_keep_their_pixels_and_their_number_is_bounded() -> None:
+def test_images_keep_their_pixels_and_their_number_is_bounded():
     rng = np.random.default_rng(0)
     noise = [Image.fromarray(rng.integers(0, 255, (300, 400, 3), "uint8")) for _ in range(12)]
     slides = [Slide(image, f"{k}", f"picture <{k}>") for k, image in enumerate(noise)]
@@ -72,7 +70,7 @@ def test_images_keep_their_pixels_and_their_number_is_bounded() -> None:
     assert "picture &lt;0&gt;" in live
 
 
-def test_the_page_allows_its_own_script_alone(finished: tuple[Path, str]) -> None:
+def test_the_page_allows_its_own_script_alone(finished):
     html = page(finished[0])
     (script,) = re.findall(r'<script type="module">(.*?)</script>', html, re.S)
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -86,7 +84,7 @@ def test_the_page_allows_its_own_script_alone(finished: tuple[Path, str]) -> Non
     assert html.index("Content-Security-Policy") < html.index("<script")
 
 
-def test_what_needs_a_script_is_hidden_without_one(finished: tuple[Path, str]) -> None:
+def test_what_needs_a_script_is_hidden_without_one(finished):
     blocks = re.findall(r'<div class="live[^>]*>', page(finished[0]))
     assert len(blocks) == 1
     assert all(one.endswith(" hidden>") for one in blocks)

@@ -89,14 +89,6 @@ def test_the_card_says_what_maps_what_and_how_well(finished, folder):
     assert re.search(r"```toml\nname = \"burgers-quick\"", text)
 
 
-def test_the_card_of_a_published_protocol_says_that_the_error_is_the_smallest_of_many(
-    published, tmp_path
-):
-    text = (export_model(published[0], tmp_path / "model") / "README.md").read_text("utf-8")
-    assert "Protocol `published`" in text
-    assert "the error is the smallest of many" in text
-
-
 def flipped(path):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -134,18 +126,6 @@ def test_weights_of_another_run_do_not_pass_for_those_of_the_card(copy, darcy):
     shutil.copy(darcy[0] / "best.safetensors", copy / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"config\.json beside it is of other weights"):
         operators.load_model(copy)
-
-
-def test_an_unfinished_run_has_no_model(finished, refused, tmp_path):
-    run = shutil.copytree(finished[0], tmp_path / "run")
-    (run / "scores.json").unlink()
-    line = refused("export", run, "--format", "model", "--out", "model")
-    assert "is no finished run, scores.json is missing" in line
-
-
-@pytest.mark.parametrize("place", ["/proc/x", "/dev/null/x", "a\0b", ""])
-def test_a_place_that_cannot_be_written_is_refused(finished, refused, place):
-    assert refused("export", finished[0], "--format", "model", "--out", place)
 
 
 def test_only_a_model_is_replaced(finished, copy, tmp_path):

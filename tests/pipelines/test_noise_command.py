@@ -1,6 +1,5 @@
 """The command `pdegen noise`, and what other commands say of its stores."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -95,56 +94,6 @@ def test_interrupted_it_says_how_to_go_on_and_resumes(pdegen, darcy, monkeypatch
     assert pdegen(*words, "--resume").status == 0
     assert pdegen("verify", "noisy.zarr").status == 0
     assert pdegen(*words, "--overwrite").status == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["STORE"], ["--variable"]),
-        (["STORE", "--variable", "u", "--out", "o"], ["at least one level"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "much"], ["--level"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "-0.1"], ["not negative, got -0.1"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "nan"], ["level", "nan"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "inf"], ["level", "inf"]),
-        (["STORE", "--variable", "u", "--out", "o", "--levels", "0,x"], ["by commas", "'0,x'"]),
-        (["STORE", "--variable", "u", "--out", "o", "--levels", "0,0.1,0"], ["differ", "0 twice"]),
-        (["STORE", "--variable", "u", "--out", "o", "--levels", "0,.1", "--level", "0.1"],
-         ["differ", "0.1 twice"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--kind", "ensembel"],
-         ["unknown kind 'ensembel': did you mean ensemble?"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--seed", "-1"],
-         ["seed", "got -1"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--set", "lenght=1"],
-         ["unknown key 'lenght': did you mean length?"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--set", "length=0.1"],
-         ["'length' does not apply to ensemble"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--set", "level=0.2"],
-         ["not the key 'level'"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--kind", "correlated",
-          "--set", "length=0"], ["length", "got 0"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--kind", "sensors",
-          "--set", "fraction=1.5"], ["fraction", "got 1.5"]),
-        (["STORE", "--variable", "v", "--out", "o", "--level", "0.1"], ["'v' is not in", "a, u"]),
-        (["STORE", "--variable", "residual", "--out", "o", "--level", "0.1"], ["no field of"]),
-        (["STORE", "--variable", "u", "--out", "STORE", "--level", "0.1", "--overwrite"],
-         ["a place apart from"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--resume", "--overwrite"],
-         ["exclude each other"]),
-        (["STORE", "--variable", "u", "--out", "o", "--level", "0.1", "--workers", "0"],
-         ["--workers"]),
-        (["absent.zarr", "--variable", "u", "--out", "o", "--level", "0.1"], ["no such store"]),
-    ],
-)  # fmt: skip
-def test_a_wrong_request_is_refused_in_one_line(pdegen, darcy, tmp_path, words, parts):
-    store = shutil.copytree(darcy, tmp_path / "store.zarr")
-    before = everything(tmp_path)
-    outcome = pdegen("noise", *(store if word == "STORE" else word for word in words))
-    assert outcome.status == 2, outcome.err
-    assert outcome.out == []
-    (line,) = outcome.err
-    for part in parts:
-        assert part in line
-    assert everything(tmp_path) == before
 
 
 def test_a_store_that_exists_asks_what_to_do(pdegen, darcy):

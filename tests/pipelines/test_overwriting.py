@@ -1,7 +1,6 @@
 """`--overwrite` removes what was written here, and refuses before anything where more is there."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ EACH = pytest.mark.parametrize("holding", HELD, ids=lambda holding: holding.word
 
 
 @pytest.fixture
-def copy(finished: tuple[Path, str], tmp_path: Path) -> Path:
+def copy(finished, tmp_path):
     return shutil.copytree(finished[0], tmp_path / "run")
 
 
@@ -28,9 +27,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @EACH
-def test_a_declaration_that_somebody_else_wrote_is_not_believed(
-    holding: Holding, tmp_path: Path
-) -> None:
+def test_a_declaration_that_somebody_else_wrote_is_not_believed(holding, tmp_path):
     write_json(tmp_path / holding.file, {"name": "mine"})
     (tmp_path / "thesis.tex").write_text("mine", "utf-8")
     before = contents(tmp_path)
@@ -41,9 +38,7 @@ def test_a_declaration_that_somebody_else_wrote_is_not_believed(
 
 @EACH
 @pytest.mark.parametrize("name", ["tables/mine.csv", "pictures/mine.svg", "notes.txt", "rows/a"])
-def test_files_of_others_are_named_and_nothing_is_deleted(
-    holding: Holding, tmp_path: Path, name: str
-) -> None:
+def test_files_of_others_are_named_and_nothing_is_deleted(holding, tmp_path, name):
     holding.claim(tmp_path, {})
     for ours in ("tables/scores.csv", "rows/a.json"):
         write(tmp_path / ours, b"ours")
@@ -59,11 +54,7 @@ def test_files_of_others_are_named_and_nothing_is_deleted(
 
 
 @pytest.mark.parametrize("name", ["tables/mine.csv", "pictures/mine.svg", "mine.txt", "report.md"])
-def test_a_run_with_files_of_others_is_not_replaced(
-    copy: Path,
-    store: str,
-    name: str,
-) -> None:
+def test_a_run_with_files_of_others_is_not_replaced(copy, store, name):
     (copy / name).parent.mkdir(exist_ok=True)
     (copy / name).write_text("mine", "utf-8")
     before = contents(copy)
@@ -72,7 +63,7 @@ def test_a_run_with_files_of_others_is_not_replaced(
     assert contents(copy) == before
 
 
-def test_a_report_replaces_no_file_of_others(tmp_path: Path) -> None:
+def test_a_report_replaces_no_file_of_others(tmp_path):
     Holding("study", "study.json").claim(tmp_path, {})
     for name in ("pictures", "tables"):
         (tmp_path / name).mkdir()
@@ -84,22 +75,18 @@ def test_a_report_replaces_no_file_of_others(tmp_path: Path) -> None:
     assert [path.read_text("utf-8") for path in mine] == ["mine"] * 3
 
 
-def test_predictions_beside_a_checkpoint_go_with_the_run(
-    copy: Path,
-    store: str,
-    pdegen: Callable[..., object],
-) -> None:
-    assert pdegen("predict", copy / "best.safetensors", "--data", store).status == 0  # pyright: ignore
+def test_predictions_beside_a_checkpoint_go_with_the_run(copy, store, pdegen):
+    assert pdegen("predict", copy / "best.safetensors", "--data", store).status == 0
     (copy / "best-predictions.zarr/mine.txt").touch()
     request = ("predict", copy / "best.safetensors", "--data", store, "--overwrite")
-    assert "mine.txt, which is no prediction" in pdegen(*request).err[0]  # pyright: ignore
+    assert "mine.txt, which is no prediction" in pdegen(*request).err[0]
     shutil.copytree(copy, copy.parent / "again")
     (copy / "best-predictions.zarr/mine.txt").unlink()
     train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
     assert not (copy / "best-predictions.zarr").exists()
 
 
-def test_another_run_inside_a_run_is_not_removed_with_it(copy: Path, store: str) -> None:
+def test_another_run_inside_a_run_is_not_removed_with_it(copy, store):
     train(experiment(1), store, copy / "inner", torch.device("cpu"))
     before = contents(copy)
     with pytest.raises(RunError, match=r"inner/best\.safetensors, .*nothing was deleted"):
@@ -107,9 +94,7 @@ def test_another_run_inside_a_run_is_not_removed_with_it(copy: Path, store: str)
     assert contents(copy) == before
 
 
-def test_nothing_is_written_into_a_sealed_store(
-    copy: Path, store: str, refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_nothing_is_written_into_a_sealed_store(copy, store, refused, tmp_path):
     own = shutil.copytree(store, tmp_path / "own.zarr")
     before = contents(own)
     best = copy / "best.safetensors"

@@ -41,11 +41,6 @@ def own(root, tmp_path, monkeypatch):
     registry._registered.pop("heat", None)
 
 
-def test_the_example_has_at_most_80_lines(root):
-    lines = (root / "docs/examples/my_equation.py").read_text("utf-8").splitlines()
-    assert len(lines) <= 80
-
-
 def test_ones_own_equation_goes_all_the_way(own, pdegen, tmp_path):
     quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
     processes = ("--scheduler", "processes", "--workers", 2)
@@ -71,23 +66,6 @@ def test_a_store_of_it_never_brings_the_code(own, pdegen):
     assert "unknown 'heat'" in outcome.err[0]
     assert "needs --equation FILE.py" in outcome.err[0]
     assert pdegen("info", "s.zarr").status == 0
-
-
-def test_a_symmetry_that_the_equation_has_not_is_refused(own, pdegen, tmp_path):
-    quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
-    reflected = ("--set", "training.symmetries.reflection=true")
-    outcome = pdegen("train", "learn.toml", *own, "--data", "s.zarr", "--out", "run", *reflected)
-    assert outcome.status == 2
-    assert outcome.err[-1].endswith("s.zarr has no odd-reflection, known: shift")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_store_of_another_equation_is_refused(own, pdegen, tmp_path):
-    quietly("generate", "burgers-quick", "--samples", 12, "--out", "b.zarr", "--workers", 1)
-    outcome = pdegen("train", "learn.toml", *own, "--data", "b.zarr", "--out", "run")
-    assert outcome.status == 2
-    assert "b.zarr holds samples of burgers" in outcome.err[-1]
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_wrong_file_is_a_wrong_request(own, pdegen, tmp_path):
@@ -172,14 +150,6 @@ def test_a_mistake_in_a_later_sample_names_the_samples(own, root, pdegen, tmp_pa
         assert "(equation heat, samples 64 to 95; --debug" in outcome.err[-1]
 
 
-def test_samples_that_are_not_finite_are_skipped_if_asked(own, root, pdegen, tmp_path):
-    failing = "np.where(np.array(samples)[:, None] % 40 == 0, np.nan, self.solution(f))"
-    changed(root, tmp_path, SOLVED, f'{{"a": f, "u": {failing}}}')
-    words = ("my_heat.toml", "--equation", "my.py", "--out", "s.zarr")
-    quietly("generate", *words, "--skip-failed", "--workers", 1)
-    assert sorted(Store("s.zarr").skipped) == [0, 40, 80]
-
-
 def test_verify_names_the_file_that_made_the_store(own, root, pdegen, tmp_path):
     quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
     registry._registered.pop("heat")  # as in another process
@@ -236,15 +206,6 @@ def test_a_training_on_its_store_is_reported_by_the_command_that_is_named(own, p
     (line,) = re.findall("pdegen run .*", (tmp_path / "run/report.md").read_text("utf-8"))
     assert "--data s.zarr" in line
     assert "my_equation.py" in line.replace("\\", "")
-
-
-def test_a_recipe_that_is_not_there_is_of_the_store_alone(own, pdegen, tmp_path):
-    quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
-    text = (tmp_path / "learn.toml").read_text("utf-8").replace("my_heat.toml", "my-haet")
-    (tmp_path / "typo.toml").write_text(text, "utf-8")
-    outcome = pdegen("train", "typo.toml", *own, "--data", "s.zarr", "--out", "run")
-    assert outcome.status == 2
-    assert "unknown recipe 'my-haet'" in outcome.err[-1]
 
 
 @pytest.mark.parametrize(

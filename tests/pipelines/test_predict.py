@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import os
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -56,16 +54,6 @@ def test_what_is_there_is_kept_or_replaced_whole(store, tmp_path, capsys, monkey
         "validation"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged on Linux")
-def test_predictions_never_lose_their_name(store, tmp_path, monkeypatch):
-    words = ["predict", CHECKPOINT, "--data", store, "--out", tmp_path / "p.zarr"]
-    quietly(*words)
-    monkeypatch.delattr(os, "rename")  # by which they would
-    quietly(*words, "--overwrite", "--split", "validation")
-    attributes = json.loads((tmp_path / "p.zarr/zarr.json").read_text())["attributes"]
-    assert attributes["split"] == "validation"
 
 
 def test_a_failure_leaves_nothing(store, tmp_path, monkeypatch):
@@ -128,10 +116,3 @@ def test_several_targets_are_variables_of_their_own():
     assert found.v.dims == ("sample", "v_channel", "x")
     np.testing.assert_array_equal(found.v[:, 1], values[..., 3])
     assert found.v.attrs == {"long_name": "predicted v", "channels": ["v, t = 0.5", "v, t = 1"]}
-
-
-def test_predictions_lie_beside_their_checkpoint_without_out(store, pdegen, tmp_path):
-    checkpoint = shutil.copy(CHECKPOINT, tmp_path / "best.safetensors")
-    outcome = pdegen("predict", checkpoint, "--data", store, "--split", "train")
-    assert outcome.out[0] == str(tmp_path / "best-predictions.zarr"), outcome.err
-    assert (tmp_path / "best-predictions.zarr/zarr.json").is_file()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from operators.data import Samples, open_pairs
+from operators.data import open_pairs
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.evaluate import predictions
@@ -26,21 +24,19 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def copy(finished: tuple[Path, str], tmp_path: Path) -> tuple[Path, str]:
+def copy(finished, tmp_path):
     run, store = finished
     return shutil.copytree(run, tmp_path / "run"), store
 
 
-def test_a_report_predicts_nothing_and_reads_no_training_sample(
-    copy: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_predicts_nothing_and_reads_no_training_sample(copy, monkeypatch):
     run, store = copy
     before = (run / "report.html").read_text("utf-8")
 
-    def refused(*_: object) -> None:
+    def refused(*_):
         raise AssertionError
 
-    def other_than_train(url: str, split: str, *rest: Any, **options: Any) -> Samples:
+    def other_than_train(url, split, *rest, **options):
         assert split != "train"
         return open_pairs(url, split, *rest, **options)
 
@@ -49,7 +45,7 @@ def test_a_report_predicts_nothing_and_reads_no_training_sample(
     assert write_report(run, store, CPU).read_text("utf-8") == before
 
 
-def test_what_is_kept_is_what_the_checkpoint_predicts(finished: tuple[Path, str]) -> None:
+def test_what_is_kept_is_what_the_checkpoint_predicts(finished):
     run, store = finished
     experiment = read_finished(run, store, CPU).experiment
     pairs = Source(store, experiment).samples("test").resident()
@@ -88,9 +84,7 @@ def damaged(run: Path) -> None:
         pytest.param(lambda run: (run / PREDICTIONS).write_bytes(b"\x80\x04."), id="a pickle"),
     ],
 )
-def test_predictions_are_made_again(
-    copy: tuple[Path, str], happened: Callable[[Path], None]
-) -> None:
+def test_predictions_are_made_again(copy, happened):
     run, store = copy
     happened(run)
     predictor, _ = load_checkpoint(run / "best.safetensors", build_operator)
@@ -99,14 +93,12 @@ def test_predictions_are_made_again(
     torch.testing.assert_close(read_finished(run, store, CPU).prediction, expected, rtol=0, atol=0)
 
 
-def test_predictions_of_other_noise_or_samples_are_not_taken(
-    finished: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_predictions_of_other_noise_or_samples_are_not_taken(finished, tmp_path):
     run, store = finished
     pairs = read_finished(run, store, CPU).pairs
     checkpoint = run / "best.safetensors"
 
-    def make(value: float) -> Callable[[], torch.Tensor]:
+    def make(value):
         return lambda: torch.full_like(pairs.u, value)
 
     kept_predictions(tmp_path, checkpoint, pairs, make(1.0))

@@ -6,10 +6,8 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +17,8 @@ from operators.training.files import read_json, write_json
 from pdegen.schema import parse_override
 from pdegen.software import processor
 from pdegen.store.reading import open_sealed
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.declared.experiment import load_experiment
 from pipelines.reports.report import write_report
-from pipelines.reports.scores import grids
 from pipelines.reports.wording import scientific
 from pipelines.runs.finished import ReportError
 from pipelines.runs.reproduction import reproduction
@@ -32,7 +29,7 @@ RUNS = ["finished", "published", "darcy", "inverse"]
 
 
 @pytest.fixture
-def copy(finished: tuple[Path, str], tmp_path: Path) -> tuple[Path, str]:
+def copy(finished, tmp_path):
     """A run folder that a test may damage."""
     run, store = finished
     return shutil.copytree(run, tmp_path / "run"), store
@@ -43,13 +40,7 @@ def page(run: Path) -> Page:
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_the_page_needs_no_other_file(kind: str, request: pytest.FixtureRequest) -> None:
-    run, _ = request.getfixturevalue(kind)
-    stands_alone((run / "report.html").read_text("utf-8"))
-
-
-@pytest.mark.parametrize("kind", RUNS)
-def test_scores_are_those_of_the_file(kind: str, request: pytest.FixtureRequest) -> None:
+def test_scores_are_those_of_the_file(kind, request):
     run, _ = request.getfixturevalue(kind)
     results = json.loads((run / "scores.json").read_text("utf-8"))["results"]
     read = page(run)
@@ -75,9 +66,7 @@ def rows_named(read: Page, header: list[str], count: int) -> list[list[str]]:
     return read.rows[at + 1 : at + 1 + count]
 
 
-def test_the_mean_of_the_training_targets_is_measured_beside_the_model(
-    darcy: tuple[Path, str],
-) -> None:
+def test_the_mean_of_the_training_targets_is_measured_beside_the_model(darcy):
     run, store = darcy
     opened = open_sealed(store)
     u = np.asarray(opened.values("u"), dtype=float)
@@ -97,9 +86,7 @@ def test_the_mean_of_the_training_targets_is_measured_beside_the_model(
     assert float(model[1]) == pytest.approx(of_model["mean"], rel=5.1e-3)
 
 
-def test_an_inverse_run_measures_the_interface_beside_a_constant(
-    inverse: tuple[Path, str],
-) -> None:
+def test_an_inverse_run_measures_the_interface_beside_a_constant(inverse):
     header = ["prediction", "mean", "median", "worst", "spread", "IoU", "Hausdorff"]
     model, mean, constant = rows_named(page(inverse[0]), header, 3)
     assert model[0] == "model (last)"
@@ -111,71 +98,30 @@ def test_an_inverse_run_measures_the_interface_beside_a_constant(
     assert 0 <= float(model[5]) <= 1
 
 
-def test_the_facts_of_darcy_are_told(darcy: tuple[Path, str], inverse: tuple[Path, str]) -> None:
-    forward, backward = (
+def test_the_facts_of_the_data_and_of_what_is_learned_are_told(finished, darcy, inverse):
+    quick, forward, backward = (
         {row[0]: row[1] for row in page(run).rows if len(row) == 2}
-        for run in (darcy[0], inverse[0])
+        for run, _ in (finished, darcy, inverse)
     )
-    assert forward["Field"].startswith("N(0, 3²(−Δ + 3²)^(−2)) on (0, 1)²")
-    assert forward["Coefficient"] == "two phases: a = 12 where the field is ≥ 0, a = 3 elsewhere"
-    assert "refinement 3" in forward["Solver"]
+    for facts, (_, url) in ((quick, finished), (forward, darcy)):
+        said = open_sealed(url).said
+        sizes = [f"{name} {stop - start}" for name, (start, stop) in said.splits.items()]
+        assert facts["Samples"] == f"{said.samples}; {', '.join(sizes)}; seed 0"
+    worst = open_sealed(finished[1]).values("error").max()
+    assert f"worst {scientific(worst)} (the solver's own estimate)" in quick["Error of the data"]
     measured = open_sealed(darcy[1]).attributes["label_error"]["relative_l2"]
     assert f"worst {scientific(max(measured))} of 4 samples" in forward["Error of the data"]
-    assert "against harmonic finite volumes on 117 x 117 cells" in forward["Error of the data"]
-    assert "residual" in forward["Quality of the data"]
+    assert forward["Coefficient"] == "two phases: a = 12 where the field is ≥ 0, a = 3 elsewhere"
     assert forward["Learned"] == "a on 13 x 13 points → u on the same points"
     assert forward["Trained on"] == "n = 13 x 13 points, all 16 samples, all in memory"
     assert "Noise on a" not in forward
     assert backward["Learned"] == "u on 13 x 13 points → a, its averages over 5 x 5 cells"
-    assert backward["Noise on u"] == (
-        "ensemble, level 0.1, seed 0; drawn anew in every epoch of training; "
-        "frozen in validation and test"
-    )
+    assert backward["Noise on u"].startswith("ensemble, level 0.1, seed 0; drawn anew in every")
     assert backward["Normalisation"] == "input pointwise, target scalar"
+    assert quick["Optimizer"].startswith("soap (beta1 0.95, beta2 0.95, every 10), momentum const")
 
 
-def test_samples_are_counted_split_by_split(
-    finished: tuple[Path, str], darcy: tuple[Path, str]
-) -> None:
-    for run, url in (finished, darcy):
-        (told,) = (row[1] for row in page(run).rows if len(row) == 2 and row[0] == "Samples")
-        said = open_sealed(url).said
-        assert len({start for start, _ in said.splits.values()}) == len(said.splits) > 1
-        sizes = [f"{name} {stop - start}" for name, (start, stop) in said.splits.items()]
-        assert told == f"{said.samples}; {', '.join(sizes)}; seed 0"
-
-
-def test_the_error_of_burgers_is_the_estimate_of_its_solver(finished: tuple[Path, str]) -> None:
-    rows = {row[0]: row[1] for row in page(finished[0]).rows if len(row) == 2}
-    worst = open_sealed(finished[1]).values("error").max()
-    assert f"worst {scientific(worst)} (the solver's own estimate)" in rows["Error of the data"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("darcy", ["input a", "truth u", "prediction p", "error p − u"]),
-        ("inverse", ["input u with noise", "truth a", "prediction p", "error p − a"]),
-    ],
-)
-def test_predictions_on_the_square_are_pictures_beside_their_error(
-    kind: str, words: list[str], request: pytest.FixtureRequest
-) -> None:
-    run, _ = request.getfixturevalue(kind)
-    svg = (run / "pictures" / "predictions.svg").read_text("utf-8")
-    assert all(f">{word}<" in svg for word in words)
-    assert "Where the errors sit" in (run / "report.md").read_text("utf-8")
-    assert not (run / "pictures" / "error-spectrum.svg").exists()
-
-
-def test_other_grids_of_the_square_are_told(darcy: tuple[Path, str]) -> None:
-    words = "".join(page(darcy[0]).words)
-    assert "Trained on n = 13 x 13 points alone. On n = 7 x 7 the same weights" in words
-
-
-def test_a_published_run_is_labelled_as_watched_on_the_test_slice(
-    published: tuple[Path, str], finished: tuple[Path, str]
-) -> None:
+def test_a_published_run_is_labelled_as_watched_on_the_test_slice(published, finished):
     label = "selected/watched on the test slice, for comparison with published tables"
     read = page(published[0])
     assert label in "".join(read.words)
@@ -187,41 +133,7 @@ def test_a_published_run_is_labelled_as_watched_on_the_test_slice(
     assert "test slice" not in "".join(page(finished[0]).words)
 
 
-def test_the_learning_curve_says_what_was_watched(
-    finished: tuple[Path, str], published: tuple[Path, str]
-) -> None:
-    for run, watched in (
-        (finished[0], "validation split"),
-        (published[0], "test slice (published protocol)"),
-    ):
-        assert f"error, {watched}" in (run / "pictures" / "learning-curve.svg").read_text("utf-8")
-
-
-def test_the_optimizer_is_told(finished: tuple[Path, str], published: tuple[Path, str]) -> None:
-    told = [
-        next(row[1] for row in page(run).rows if row[0] == "Optimizer")
-        for run in (finished[0], published[0])
-    ]
-    assert told == [
-        "soap (beta1 0.95, beta2 0.95, every 10), momentum constant",
-        "adam, momentum cycled",
-    ]
-
-
-def test_other_resolutions_are_said_to_be_evaluated_without_training_again(
-    finished: tuple[Path, str],
-) -> None:
-    words = "".join(page(finished[0]).words)
-    assert "Trained on n = 16 points alone. On n = 32 the same weights are evaluated" in words
-    assert "without training again (zero-shot)" in words
-    assert grids(16, {16}) == "Trained and evaluated on n = 16 points."
-
-
-def test_trajectories_are_predicted_at_all_times(published: tuple[Path, str]) -> None:
-    assert "time t" in (published[0] / "pictures" / "predictions.svg").read_text("utf-8")
-
-
-def test_hostile_words_are_text(published: tuple[Path, str]) -> None:
+def test_hostile_words_are_text(published):
     read = page(published[0])
     assert '<script>alert("1")</script>' in "".join(read.words)
     markdown = (published[0] / "report.md").read_text("utf-8")
@@ -230,9 +142,7 @@ def test_hostile_words_are_text(published: tuple[Path, str]) -> None:
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_pictures_are_beside_the_markdown_and_labelled(
-    kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_page_stands_alone_and_markdown_has_its_pictures_beside_it(kind, request):
     run, _ = request.getfixturevalue(kind)
     links = re.findall(r"!\[(.+)\]\((.+)\)", (run / "report.md").read_text("utf-8"))
     expected = {"published": 6, "inverse": 4}.get(kind, 5)  # errors at its times; one grid alone
@@ -242,9 +152,10 @@ def test_pictures_are_beside_the_markdown_and_labelled(
         re.findall(r'<svg role="img" aria-label="[^"]+"', (run / "report.html").read_text())
     ) == (expected)
     assert len(list((run / "pictures").glob("*.pdf"))) == expected
+    stands_alone((run / "report.html").read_text("utf-8"))
 
 
-def test_provenance_is_that_of_the_store(finished: tuple[Path, str]) -> None:
+def test_provenance_is_that_of_the_store(finished):
     run, store = finished
     attributes = json.loads((Path(store) / "zarr.json").read_text("utf-8"))["attributes"]
     rows = {row[0]: row[1] for row in page(run).rows if len(row) == 2}
@@ -256,7 +167,7 @@ def test_provenance_is_that_of_the_store(finished: tuple[Path, str]) -> None:
     assert "dask" not in rows["Data made by"]
 
 
-def test_the_command_leads_to_the_same_experiment(finished: tuple[Path, str]) -> None:
+def test_the_command_leads_to_the_same_experiment(finished):
     run, store = finished
     declared = json.loads((run / "run.json").read_text("utf-8"))["experiment"]
     command = next(word for word in page(run).words if word.startswith("pdegen run"))
@@ -268,9 +179,7 @@ def test_the_command_leads_to_the_same_experiment(finished: tuple[Path, str]) ->
 
 
 @pytest.mark.parametrize("kind", ["published", "darcy", "inverse"])
-def test_the_declaration_leads_to_the_same_experiment(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_the_declaration_leads_to_the_same_experiment(kind, request, tmp_path):
     run, _ = request.getfixturevalue(kind)
     file = tmp_path / "experiment.toml"
     words = page(run).words
@@ -280,32 +189,6 @@ def test_the_declaration_leads_to_the_same_experiment(
     assert load_experiment(str(file)).model_dump(mode="json") == declared
 
 
-def test_noise_that_the_shipped_experiment_lacks_is_declared(finished: tuple[Path, str]) -> None:
-    content = load_experiment("darcy-quick").model_dump(mode="json")
-    other = Experiment.parse({**content, "noise": {"level": 0.1}}, "experiment")
-    command = reproduction(other, open_sealed(finished[1]))
-    assert command.startswith("pdegen run experiment.toml")
-
-
-@pytest.mark.parametrize(
-    ("table", "content", "words"),
-    [
-        ("training.loss", {"name": "l2"}, "burgers-quick --set training.loss.name=l2"),
-        ("data.overrides", {"viscosity": 0.02}, "experiment.toml"),  # --set writes the full key
-    ],
-)
-def test_an_experiment_of_a_shipped_name_is_reached_by_overrides_or_declared(
-    finished: tuple[Path, str], table: str, content: dict[str, Any], words: str
-) -> None:
-    shipped = load_experiment("burgers-quick").model_dump(mode="json")
-    outer, inner = table.split(".")
-    shipped[outer][inner] = content
-    other = Experiment.parse(shipped, "experiment")
-    command = reproduction(other, open_sealed(finished[1]))
-    assert command == f"pdegen run {words} --data {finished[1]}"
-
-
-@pytest.mark.parametrize("file", ["run.json", "scores.json", "history.jsonl", "best.safetensors"])
 @pytest.mark.parametrize(
     "damage",
     [
@@ -316,27 +199,18 @@ def test_an_experiment_of_a_shipped_name_is_reached_by_overrides_or_declared(
     ],
     ids=["absent", "cut", "binary", "other"],
 )
-def test_damaged_files_are_named_with_the_remedy(
-    copy: tuple[Path, str], file: str, damage: Callable[[Path], Any]
-) -> None:
+def test_damaged_files_are_named_with_the_remedy(copy, damage):
     run, store = copy
-    damage(run / file)
-    with pytest.raises(ReportError) as caught:
-        write_report(run, store, CPU)
-    message = str(caught.value)
-    assert file in message
-    assert "pdegen run" in message
-    assert "\n" not in message
+    for file in ("run.json", "scores.json", "history.jsonl", "best.safetensors"):
+        kept = (run / file).read_bytes()
+        damage(run / file)
+        with pytest.raises(ReportError, match=rf"^.*{file}.*pdegen run.*$") as caught:
+            write_report(run, store, CPU)
+        assert "\n" not in str(caught.value)
+        (run / file).write_bytes(kept)
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"run\.json is missing: pdegen run EXPERIMENT"):
-        write_report(tmp_path, "none.zarr", CPU)
-    with pytest.raises(ReportError, match="none: no such folder"):
-        write_report(tmp_path / "none", "none.zarr", CPU)
-
-
-def test_an_unfinished_training_is_refused(copy: tuple[Path, str]) -> None:
+def test_an_unfinished_training_is_refused(copy):
     run, store = copy
     lines = (run / "history.jsonl").read_text("utf-8").splitlines(keepends=True)
     (run / "history.jsonl").write_text(lines[0], "utf-8")
@@ -344,7 +218,7 @@ def test_an_unfinished_training_is_refused(copy: tuple[Path, str]) -> None:
         write_report(run, store, CPU)
 
 
-def test_scores_of_another_checkpoint_are_refused(copy: tuple[Path, str]) -> None:
+def test_scores_of_another_checkpoint_are_refused(copy):
     run, store = copy
     scores = read_json(run / "scores.json")
     for result in scores["results"]:
@@ -354,8 +228,6 @@ def test_scores_of_another_checkpoint_are_refused(copy: tuple[Path, str]) -> Non
         write_report(run, store, CPU)
 
 
-def test_the_store_of_other_data_is_refused(
-    copy: tuple[Path, str], published: tuple[Path, str]
-) -> None:
+def test_the_store_of_other_data_is_refused(copy, published):
     with pytest.raises(ReportError, match="holds other data"):
         write_report(copy[0], published[1], CPU)

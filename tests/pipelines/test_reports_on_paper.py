@@ -1,7 +1,5 @@
 """LaTeX sets the tables of reports, and printed reports say all that pages on a screen say."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path
@@ -14,17 +12,17 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["finished", "published", "darcy", "inverse", "three"])
-def folder(request: pytest.FixtureRequest) -> Path:
+def folder(request):
     """Reports of runs, hostile words among them, and of several runs."""
     made = request.getfixturevalue(request.param)
     return made if isinstance(made, Path) else made[0]
 
 
-def test_latex_sets_every_table_within_the_text(folder: Path, tmp_path: Path) -> None:
+def test_latex_sets_every_table_within_the_text(folder, tmp_path):
     assert too_wide(folder / "tables", tmp_path) == []
 
 
-def test_a_printed_report_says_what_the_page_says(folder: Path, tmp_path: Path) -> None:
+def test_a_printed_report_says_what_the_page_says(folder, tmp_path):
     page = (folder / "report.html").read_text()
     words = printed(folder / "report.html", tmp_path)
     headings = [

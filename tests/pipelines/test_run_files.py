@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -48,7 +47,7 @@ def words(store: str, out: Path, **further: object) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(store: str, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+def whole(store, tmp_path_factory):
     """Trainings of one and of two epochs that nothing happened to."""
     folder = tmp_path_factory.mktemp("whole")
     for epochs in (1, 2):
@@ -57,7 +56,7 @@ def whole(store: str, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Pat
 
 
 @pytest.fixture
-def copy(finished: tuple[Path, str], tmp_path: Path) -> Path:
+def copy(finished, tmp_path):
     return shutil.copytree(finished[0], tmp_path / "run")
 
 
@@ -85,9 +84,8 @@ def moments() -> Iterator[tuple[int, int, bool]]:
 
 @pytest.mark.parametrize(("epochs", "number", "after"), list(moments()))
 def test_a_run_that_was_killed_at_any_write_goes_on_to_the_same_bits(
-    store: str, whole: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    epochs: int, number: int, after: bool,
-) -> None:  # fmt: skip
+    store, whole, tmp_path, monkeypatch, epochs, number, after
+):
     with monkeypatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
         patch.setattr(os, "replace", at_write(number, after))
         train(experiment(epochs), store, tmp_path / "run", CPU)
@@ -99,17 +97,9 @@ def test_a_run_that_was_killed_at_any_write_goes_on_to_the_same_bits(
     assert not list((tmp_path / "run").glob("*.partial"))
 
 
-def test_a_folder_that_a_kill_left_with_no_declaration_is_taken(store: str, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/run.json.partial").write_bytes(b"{")
-    assert len(train(experiment(1), store, tmp_path / "run", CPU)) == 1
-
-
 @pytest.mark.parametrize("name", ["best.safetensors", "last.safetensors", "state.pt"])
 @pytest.mark.parametrize("kept", [0, 100, -1])
-def test_a_damaged_checkpoint_is_refused_when_resumed(
-    copy: Path, store: str, name: str, kept: int
-) -> None:
+def test_a_damaged_checkpoint_is_refused_when_resumed(copy, store, name, kept):
     (copy / name).write_bytes((copy / name).read_bytes()[:kept])
     with pytest.raises(RunError, match=rf"{name} is damaged.* again by --overwrite"):
         train(experiment(2), store, copy, CPU, resume=True)
@@ -117,26 +107,22 @@ def test_a_damaged_checkpoint_is_refused_when_resumed(
 
 @pytest.mark.parametrize("name", ["history.jsonl", "run.json"])
 @pytest.mark.parametrize("kept", [0, 100, -3])
-def test_a_damaged_record_is_mended_when_resumed(
-    copy: Path, store: str, name: str, kept: int
-) -> None:
+def test_a_damaged_record_is_mended_when_resumed(copy, store, name, kept):
     right = (copy / name).read_bytes()
     (copy / name).write_bytes(right[:kept])
     train(experiment(2), store, copy, CPU, resume=True)
     assert (copy / name).read_bytes() == right
 
 
-def test_a_record_that_nothing_mends_says_what_to_do(copy: Path, store: str) -> None:
+def test_a_record_that_nothing_mends_says_what_to_do(copy, store):
     (copy / "run.json").write_bytes(b"")
     (copy / "last.safetensors").write_bytes(b"")
     with pytest.raises(RunError, match=r"run\.json is damaged.*: start again by --overwrite"):
         train(experiment(2), store, copy, CPU, resume=True)
 
 
-def test_a_part_of_a_study_stays_where_its_folder_cannot_be_written_to(
-    copy: Path, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(**where: object) -> None:
+def test_a_part_of_a_study_stays_where_its_folder_cannot_be_written_to(copy, store, monkeypatch):
+    def full(**where):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
@@ -146,14 +132,14 @@ def test_a_part_of_a_study_stays_where_its_folder_cannot_be_written_to(
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
-def test_a_replaced_run_leaves_no_report_of_the_old_one(copy: Path, store: str) -> None:
+def test_a_replaced_run_leaves_no_report_of_the_old_one(copy, store):
     assert (copy / "report.html").exists()
     train(experiment(1), store, copy, CPU, overwrite=True)
     assert not (copy / "report.html").exists()
     assert not (copy / "scores.json").exists()
 
 
-def test_history_without_an_epoch_is_damaged(refused: Callable[..., str], copy: Path) -> None:
+def test_history_without_an_epoch_is_damaged(refused, copy):
     lines = (copy / "history.jsonl").read_text("utf-8").splitlines(keepends=True)
     for left in (lines[1:], [lines[0], lines[0]]):
         (copy / "history.jsonl").write_text("".join(left), "utf-8")
@@ -163,9 +149,7 @@ def test_history_without_an_epoch_is_damaged(refused: Callable[..., str], copy: 
 # wrong requests
 
 
-def test_a_folder_is_evaluated_by_its_checkpoint(
-    refused: Callable[..., str], copy: Path, store: str, tmp_path: Path
-) -> None:
+def test_a_folder_is_evaluated_by_its_checkpoint(refused, copy, store, tmp_path):
     line = refused("evaluate", copy, "--data", store)
     assert line == f"pdegen: {copy} is a folder: name its checkpoint, {copy}/best.safetensors"
     (tmp_path / "empty").mkdir()
@@ -173,9 +157,7 @@ def test_a_folder_is_evaluated_by_its_checkpoint(
 
 
 @pytest.mark.parametrize("absent", ["epoch", "experiment"])
-def test_a_checkpoint_of_no_experiment_is_refused(
-    refused: Callable[..., str], copy: Path, store: str, absent: str
-) -> None:
+def test_a_checkpoint_of_no_experiment_is_refused(refused, copy, store, absent):
     predictor, description = load_checkpoint(copy / "best.safetensors", build_operator)
     kept = {k: v for k, v in description.items() if k not in (absent, "sha256")}
     saving_checkpoint(copy / "best.safetensors", predictor, kept)()
@@ -184,9 +166,7 @@ def test_a_checkpoint_of_no_experiment_is_refused(
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
-def test_a_place_below_proc_is_refused_before_anything(
-    refused: Callable[..., str], copy: Path, store: str
-) -> None:
+def test_a_place_below_proc_is_refused_before_anything(refused, copy, store):
     best, place = copy / "best.safetensors", Path("/proc/x")
     for request in (
         ["evaluate", best, "--data", store, "--out", place],
@@ -204,9 +184,7 @@ def test_a_place_below_proc_is_refused_before_anything(
 
 
 @pytest.mark.parametrize("name", ["run.json", "state.pt", "best.safetensors", "history.jsonl"])
-def test_what_is_no_file_is_not_waited_for(
-    refused: Callable[..., str], copy: Path, store: str, name: str
-) -> None:
+def test_what_is_no_file_is_not_waited_for(refused, copy, store, name):
     (copy / name).unlink()
     os.mkfifo(copy / name)
     for request in (["--resume"], ["--overwrite"]):
@@ -215,9 +193,7 @@ def test_what_is_no_file_is_not_waited_for(
     assert name == "state.pt" or name in refused("report", copy)
 
 
-def test_scores_go_to_no_folder_or_pipe(
-    refused: Callable[..., str], pdegen: Callable[..., Any], copy: Path, store: str, tmp_path: Path
-) -> None:
+def test_scores_go_to_no_folder_or_pipe(refused, pdegen, copy, store, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     request = ["evaluate", copy / "best.safetensors", "--data", store, "--out"]
     for place in (tmp_path / "pipe", copy):
@@ -238,29 +214,14 @@ def test_scores_go_to_no_folder_or_pipe(
         ("model.feedforward", 10**8), ("model.width", 60_000), ("training.batch", 10**20),
     ],
 )  # fmt: skip
-def test_what_has_no_room_is_refused_before_anything(
-    refused: Callable[..., str], store: str, tmp_path: Path, key: str, value: int
-) -> None:
+def test_what_has_no_room_is_refused_before_anything(refused, store, tmp_path, key, value):
     line = refused(*words(store, tmp_path / "run", **{key: value}))
     assert "GiB" in line or "at most" in line or "is larger than" in line
     assert "alloc" not in line
 
 
-def test_a_store_of_another_equation_is_named(
-    refused: Callable[..., str], store: str, tmp_path: Path
-) -> None:
-    line = refused("train", "darcy-quick", "--data", store, "--out", tmp_path / "run")
-    assert line == (
-        f"pdegen: {store} holds samples of burgers, the experiment darcy-quick is of darcy: "
-        "give a store of darcy-quick"
-    )
-
-
 @pytest.mark.parametrize("given", [["burgers-quick"], ["--model", "fno"]])
-def test_the_report_of_a_training_says_what_finishes_it(
-    refused: Callable[..., str], pdegen: Callable[..., Any], store: str, tmp_path: Path,
-    given: list[str],
-) -> None:  # fmt: skip
+def test_the_report_of_a_training_says_what_finishes_it(refused, pdegen, store, tmp_path, given):
     small = ["--set", "training.epochs=1", "--set", "training.batch=8", "--set", "model.modes=4",
              "--set", "model.width=8", "--set", "model.depth=1"]  # fmt: skip
     if given == ["burgers-quick"]:
@@ -274,7 +235,7 @@ def test_the_report_of_a_training_says_what_finishes_it(
 
 
 @pytest.fixture(scope="module")
-def other(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def other(store, tmp_path_factory):
     """A training from another seed."""
     folder = tmp_path_factory.mktemp("other")
     train(experiment(1).with_overrides({"training.seed": 1}), store, folder, CPU)
@@ -282,27 +243,21 @@ def other(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("file", ["state.pt", "best.safetensors", "last.safetensors"])
-def test_a_file_of_another_seed_is_refused_when_resumed(
-    whole: dict[int, Path], other: Path, store: str, tmp_path: Path, file: str
-) -> None:
+def test_a_file_of_another_seed_is_refused_when_resumed(whole, other, store, tmp_path, file):
     run = shutil.copytree(whole[1], tmp_path / "run")
     shutil.copy(other / file, run / file)
     with pytest.raises(RunError, match=rf"{re.escape(file)} is of another training: .*--overwrite"):
         train(experiment(1), store, run, CPU, resume=True)
 
 
-def test_a_history_of_another_seed_is_written_again_when_resumed(
-    whole: dict[int, Path], other: Path, store: str, tmp_path: Path
-) -> None:
+def test_a_history_of_another_seed_is_written_again_when_resumed(whole, other, store, tmp_path):
     run = shutil.copytree(whole[1], tmp_path / "run")
     shutil.copy(other / "history.jsonl", run / "history.jsonl")
     train(experiment(1), store, run, CPU, resume=True)
     assert (run / "history.jsonl").read_bytes() == (whole[1] / "history.jsonl").read_bytes()
 
 
-def test_a_report_refuses_a_history_of_another_seed(
-    refused: Callable[..., str], copy: Path, store: str, tmp_path: Path
-) -> None:
+def test_a_report_refuses_a_history_of_another_seed(refused, copy, store, tmp_path):
     train(experiment(2).with_overrides({"training.seed": 1}), store, tmp_path / "other", CPU)
     shutil.copy(tmp_path / "other/history.jsonl", copy / "history.jsonl")
     assert "history.jsonl is not of best.safetensors" in refused("report", str(copy))
@@ -326,7 +281,7 @@ def holding(run: Path) -> Iterator[subprocess.Popen[str]]:
             holder.kill()
 
 
-def test_one_folder_is_trained_in_by_one_process(store: str, tmp_path: Path) -> None:
+def test_one_folder_is_trained_in_by_one_process(store, tmp_path):
     """Whichever way the process ends that holds it."""
     run = tmp_path / "run"
     with holding(run) as holder:
@@ -347,9 +302,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_part_of_a_study_that_another_process_trains_is_left(
-    copy: Path, store: str, begun: bool
-) -> None:
+def test_a_part_of_a_study_that_another_process_trains_is_left(copy, store, begun):
     """Whether that has declared its run or not."""
     if not begun:
         (copy / "run.json").unlink()
@@ -361,16 +314,14 @@ def test_a_part_of_a_study_that_another_process_trains_is_left(
     assert after == before
 
 
-def test_the_lock_of_a_folder_follows_no_link(copy: Path, store: str, tmp_path: Path) -> None:
+def test_the_lock_of_a_folder_follows_no_link(copy, store, tmp_path):
     (copy / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic link"):
         train(experiment(2), store, copy, CPU, resume=True)
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_rise_within_one_step_is_refused(
-    refused: Callable[..., str], store: str, tmp_path: Path
-) -> None:
+def test_a_rise_within_one_step_is_refused(refused, store, tmp_path):
     """PyTorch's schedule divides by the steps of the rise, less one."""
     rise = {"training.batch": 8, "training.epochs": 8, "training.warmup": 1 / 16}  # 16 samples
     error = refused(*words(store, tmp_path / "run", **rise))

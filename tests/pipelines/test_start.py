@@ -6,11 +6,9 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from benchmarks.structure import checkout
 from pipelines.cli.common import app
-from tests.pipelines.command import SMALL, quietly
+from tests.pipelines.command import SMALL
 
 SLOW = {"torch", "numba", "dask", "distributed", "matplotlib", "xarray", "h5py", "pandas",
         "mlflow", "tensorboard", "pyarrow"}  # fmt: skip
@@ -45,12 +43,6 @@ def test_a_store_is_made_and_checked_without_what_others_need(tmp_path):
     assert not imported("generate", "burgers-quick", *SMALL, "--out", store) & SLOW
     assert not imported("info", store) & SLOW
     assert not imported("verify", store) & SLOW
-
-
-def test_a_store_of_darcy_flow_is_checked_without_its_solver(tmp_path):
-    quietly("generate", "darcy-quick", "--samples", 12, "--resolution", 13, "--set", "modes=13",
-            "--out", tmp_path / "store.zarr")  # fmt: skip
-    assert not imported("verify", tmp_path / "store.zarr") & SLOW
 
 
 def test_a_wrong_request_is_refused_without_what_others_need():
@@ -91,8 +83,3 @@ def test_the_tab_key_needs_neither_arrays_nor_stores(monkeypatch):
     monkeypatch.setenv("COMP_WORDS", "pdegen benchmark quick --only ")
     monkeypatch.setenv("COMP_CWORD", "4")
     assert not imported() & {*SLOW, "numpy", "scipy", "zarr", "fsspec"}
-
-
-@pytest.mark.parametrize("words", ["experiments", "benchmarks", "noise-kinds"])
-def test_names_are_listed_without_pytorch(words):
-    assert not imported(words) & SLOW

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,6 @@ from pdegen.numerics.failure import SolveError
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source
-from pipelines.runs.evaluation import evaluate
 from pipelines.runs.keys import experiment_key
 from pipelines.runs.stream import SolvedAhead, first_number, solved_pairs
 from pipelines.runs.training import train
@@ -41,7 +38,7 @@ STREAM_DARCY = {"data.stream.recipe": "darcy-quick"} | {
 
 
 @pytest.fixture(scope="module")
-def experiment() -> Experiment:
+def experiment():
     """Initial values and solutions on every other of 32 points."""
     return load_experiment("burgers-quick").with_overrides(
         {**SMALL, **STREAM, "training.epochs": 2, "data.epoch_samples": 24, "training.batch": 4}
@@ -49,14 +46,14 @@ def experiment() -> Experiment:
 
 
 @pytest.fixture(scope="module")
-def inverse() -> Experiment:
+def inverse():
     """From noisy pressures on 13 x 13 cells to averages of the coefficient over 5 x 5."""
     overrides = {**SMALL_DARCY, **STREAM_DARCY, "data.target_resolution": 5, "noise.level": 0.1}
     return load_experiment("darcy-inverse-quick").with_overrides(overrides)
 
 
 @pytest.fixture(scope="module")
-def inverse_store(inverse: Experiment, tmp_path_factory: pytest.TempPathFactory) -> str:
+def inverse_store(inverse, tmp_path_factory):
     place = tmp_path_factory.mktemp("data") / "store.zarr"
     return generate(inverse.data.load_recipe(), str(place), workers=1).url
 
@@ -77,7 +74,7 @@ def flat(lists: Iterable[list[bytes]]) -> list[bytes]:
     return [one for several in lists for one in several]
 
 
-def test_no_sample_comes_twice(experiment: Experiment) -> None:
+def test_no_sample_comes_twice(experiment):
     pairs = of(experiment)
     found = [flat(keys(pairs.batches(seed, e, 4))) for seed in (0, 1) for e in range(3)]
     assert [len(one) for one in found] == [24] * 6
@@ -85,9 +82,7 @@ def test_no_sample_comes_twice(experiment: Experiment) -> None:
 
 
 @pytest.mark.parametrize("on", [None, "cpu"])
-def test_samples_are_those_of_the_recipe_with_numbers_that_no_store_has(
-    experiment: Experiment, on: str | None
-) -> None:
+def test_samples_are_those_of_the_recipe_with_numbers_that_no_store_has(experiment, on):
     recipe = experiment.data.stream and experiment.data.stream.load_recipe()
     assert recipe
     pairs = of(experiment, on=on)
@@ -104,9 +99,7 @@ def test_samples_are_those_of_the_recipe_with_numbers_that_no_store_has(
 
 
 @pytest.mark.parametrize("target", [None, 5])
-def test_functions_are_those_that_a_store_of_the_samples_gives(
-    inverse: Experiment, inverse_store: str, target: int | None
-) -> None:
+def test_functions_are_those_that_a_store_of_the_samples_gives(inverse, inverse_store, target):
     experiment = inverse.with_overrides({"data.resolution": 7})
     if target is None:
         experiment = experiment.model_copy(
@@ -128,32 +121,18 @@ def test_functions_are_those_that_a_store_of_the_samples_gives(
     assert torch.equal(solved.first().a, stored.a[:1])
 
 
-def test_times_are_channels(trajectories: str) -> None:
-    experiment = Experiment.on_store(trajectories, "galerkin-transformer").with_overrides(
-        {**STREAM, "data.stream.overrides.times": [0.05, 0.1, 0.15]}
-    )
-    solved = of(experiment).read_with(samples=np.arange(24))
-    assert solved.channels == (1, 3)
-    stored = read_pairs(trajectories, (0, 24))
-    assert torch.equal(torch.cat(list(solved.targets)), stored.u)
-
-
-@pytest.mark.parametrize(("threads", "block"), [(1, 1), (2, 8), (3, 1000)])
-def test_threads_and_blocks_leave_the_samples_unchanged(
-    experiment: Experiment, threads: int, block: int
-) -> None:
+@pytest.mark.parametrize(("threads", "block"), [(2, 8), (3, 1000)])
+def test_threads_and_blocks_leave_the_samples_unchanged(experiment, threads, block):
     plain = keys(of(experiment, threads=1, block=4).batches(0, 1, 4))
     pairs = of(experiment, threads=threads, block=block)
     for first in range(8):
         assert keys(pairs.batches(0, 1, 4, first)) == plain[first:]
 
 
-def test_blocks_are_cut_alike_wherever_an_epoch_begins(
-    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_are_cut_alike_wherever_an_epoch_begins(experiment, monkeypatch):
     solved, original = set(), Burgers.solve
 
-    def watched(self: Burgers, seed: int, samples: range, device: str | None = None) -> Any:
+    def watched(self, seed, samples, device=None):
         solved.add(samples)
         return original(self, seed, samples, device)
 
@@ -170,7 +149,7 @@ def test_blocks_are_cut_alike_wherever_an_epoch_begins(
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_ranks_share_an_epoch(experiment: Experiment, ranks: int) -> None:
+def test_ranks_share_an_epoch(experiment, ranks):
     pairs = of(experiment, samples=26)
     parts = [flat(keys(pairs.batches(0, 2, 4, rank=r, ranks=ranks))) for r in range(ranks)]
     assert {len(part) for part in parts} == {26 // ranks // 4 * 4}
@@ -184,19 +163,17 @@ def solving() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("solving")]
 
 
-def test_threads_work_ahead_and_end_with_the_iterator(experiment: Experiment) -> None:
+def test_threads_work_ahead_and_end_with_the_iterator(experiment):
     with closing(of(experiment, threads=2).batches(0, 0, 4)) as batches:
         next(batches)
         assert solving()
     assert not solving()
 
 
-def test_what_cannot_be_solved_is_raised_with_its_number(
-    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_solved_is_raised_with_its_number(experiment, monkeypatch):
     original = Burgers.solve
 
-    def fails(self: Burgers, seed: int, samples: range, device: str | None = None) -> Any:
+    def fails(self, seed, samples, device=None):
         if 2**32 + 9 in samples:
             raise SampleError(2**32 + 9, "by hand") from SolveError(0, "by hand")
         return original(self, seed, samples, device)
@@ -209,9 +186,7 @@ def test_what_cannot_be_solved_is_raised_with_its_number(
     assert not solving()
 
 
-def test_noise_is_that_of_the_store_and_new_for_every_sample(
-    inverse: Experiment, inverse_store: str
-) -> None:
+def test_noise_is_that_of_the_store_and_new_for_every_sample(inverse, inverse_store):
     source, clean = Source(inverse_store, inverse), of(inverse, samples=16)
     noisy = source.samples("train", "training", device=CPU)
     assert isinstance(noisy.reader, SolvedAhead)
@@ -233,9 +208,7 @@ def test_noise_is_that_of_the_store_and_new_for_every_sample(
     assert torch.equal(torch.cat(list(noisy.inputs)), whole)  # what normalisers see
 
 
-def test_published_noise_goes_by_the_place_in_the_stream(
-    inverse: Experiment, inverse_store: str
-) -> None:
+def test_published_noise_goes_by_the_place_in_the_stream(inverse, inverse_store):
     published = inverse.with_overrides({"noise.kind": "published"})
     source, clean = Source(inverse_store, published), of(inverse, samples=16)
     a, b = (
@@ -248,9 +221,7 @@ def test_published_noise_goes_by_the_place_in_the_stream(
     np.testing.assert_array_equal(a[..., 0], wanted)
 
 
-def test_samples_of_a_stream_are_told_the_level_of_their_noise(
-    inverse: Experiment, inverse_store: str
-) -> None:
+def test_samples_of_a_stream_are_told_the_level_of_their_noise(inverse, inverse_store):
     source = Source(inverse_store, inverse.with_overrides({"noise.level": [0.0, 0.1]}))
     noisy, clean = source.samples("train", "training", device=CPU), of(inverse, samples=16)
     assert noisy.channels == (2, 1)
@@ -267,16 +238,13 @@ def test_samples_of_a_stream_are_told_the_level_of_their_noise(
 # training
 
 
-@pytest.mark.parametrize("at", [1, 7])
-def test_training_that_was_stopped_goes_on_to_the_same_bits(
-    experiment: Experiment, store: str, tmp_path: Path, at: int
-) -> None:
+def test_training_that_was_stopped_goes_on_to_the_same_bits(experiment, store, tmp_path):
     steps = 0
 
-    def stop() -> bool:
+    def stop():
         nonlocal steps
         steps += 1
-        return steps == at
+        return steps == 7
 
     train(experiment, store, tmp_path / "whole", CPU)
     with pytest.raises(Stopped):
@@ -285,39 +253,12 @@ def test_training_that_was_stopped_goes_on_to_the_same_bits(
     one, other = (tmp_path / name / "last.safetensors" for name in ("run", "whole"))
     assert one.read_bytes() == other.read_bytes()
     assert history(tmp_path / "run") == history(tmp_path / "whole")
-    another = experiment.with_overrides({"training.seed": 1})
-    train(another, store, tmp_path / "another", CPU)
-    assert history(tmp_path / "another") != history(tmp_path / "whole")
-
-
-def test_what_was_streamed_is_recorded_and_evaluated(
-    experiment: Experiment, store: str, tmp_path: Path
-) -> None:
-    train(experiment, store, tmp_path / "run", CPU)
-    declared = json.loads((tmp_path / "run/run.json").read_text("utf-8"))
-    assert declared["experiment"]["data"]["stream"]["recipe"] == "burgers-quick"
-    assert declared["data"]["epoch_samples"] == 24
-    assert declared["data"]["selection"]["content"]
-    assert declared["reading"] == "solved as they are needed, 24 new ones an epoch"
-    score = evaluate(tmp_path / "run/best.safetensors", store, CPU, split="test")
-    assert len(score.errors) == len(
-        Source(store, experiment).samples("test", noise=None).resident()
-    )
-
-
-def test_a_run_of_another_stream_is_not_resumed(
-    experiment: Experiment, store: str, tmp_path: Path
-) -> None:
-    train(experiment, store, tmp_path / "run", CPU)
-    other = experiment.with_overrides({"data.stream.overrides.viscosity": 0.02})
-    with pytest.raises(ValueError, match="holds a run of another experiment"):
-        train(other, store, tmp_path / "run", CPU, resume=True)
 
 
 # subsets and epochs of another length
 
 
-def test_a_subset_is_the_first_training_samples(store: str) -> None:
+def test_a_subset_is_the_first_training_samples(store):
     experiment = load_experiment("burgers-quick").with_overrides({**SMALL, "data.samples": 5})
     source = Source(store, experiment)
     assert source.samples("train", "training", device=CPU).samples.tolist() == [0, 1, 2, 3, 4]
@@ -329,9 +270,7 @@ def test_a_subset_is_the_first_training_samples(store: str) -> None:
         Source(store, wanted).samples("train", "training", device=CPU)
 
 
-def test_noise_of_tests_does_not_depend_on_the_subset(
-    inverse: Experiment, inverse_store: str
-) -> None:
+def test_noise_of_tests_does_not_depend_on_the_subset(inverse, inverse_store):
     stored = load_experiment("darcy-inverse-quick").with_overrides(
         {**SMALL_DARCY, "data.target_resolution": 5, "noise.level": 0.1}
     )
@@ -340,11 +279,9 @@ def test_noise_of_tests_does_not_depend_on_the_subset(
     assert all(torch.equal(whole, other) for other in others)
 
 
-@pytest.mark.parametrize("length", [3, 8, 20, 60])
+@pytest.mark.parametrize("length", [3, 60])
 @pytest.mark.parametrize("reading", ["resident", "streamed"])
-def test_epochs_of_any_length_go_on_where_the_one_before_ended(
-    store: str, length: int, reading: str
-) -> None:
+def test_epochs_of_any_length_go_on_where_the_one_before_ended(store, length, reading):
     changes = {**SMALL, "data.reading": reading, "training.batch": 3}
     experiment = load_experiment("burgers-quick").with_overrides(changes)
     passes = Source(store, experiment.with_overrides({"data.epoch_samples": length})).samples(
@@ -363,20 +300,7 @@ def test_epochs_of_any_length_go_on_where_the_one_before_ended(
         assert keys(passes.batches(0, 2, 3, first)) == found[2][first:]
 
 
-def test_passes_are_the_samples_that_they_are_of(store: str) -> None:
-    experiment = load_experiment("burgers-quick").with_overrides({**SMALL, "data.epoch_samples": 8})
-    passes = Source(store, experiment).samples("train", "training", device=CPU).to("cpu")
-    assert passes.length
-    pairs = replace(passes, length=None)
-    assert torch.equal(passes.inputs, pairs.a)  # type: ignore[arg-type]
-    assert torch.equal(passes.targets, pairs.u)  # type: ignore[arg-type]
-    assert passes.channels == (1, 1)
-    assert torch.equal(passes.first().a, pairs.a[:1])
-    assert torch.equal(torch.cat([b.u for b in passes.parts(5)]), pairs.u)
-    assert passes.reading == "resident, 8 an epoch of 20"
-
-
-def test_training_in_short_epochs_is_resumed_to_the_same_bits(store: str, tmp_path: Path) -> None:
+def test_training_in_short_epochs_is_resumed_to_the_same_bits(store, tmp_path):
     experiment = load_experiment("burgers-quick").with_overrides(
         {**SMALL, "data.epoch_samples": 12, "training.batch": 4, "training.epochs": 3}
     )
@@ -386,16 +310,9 @@ def test_training_in_short_epochs_is_resumed_to_the_same_bits(store: str, tmp_pa
         train(experiment, store, tmp_path / "run", CPU, stop=lambda: next(asked))
     train(experiment, store, tmp_path / "run", CPU, resume=True)
     assert history(tmp_path / "run") == history(tmp_path / "whole")
-    best = tmp_path / "run/best.safetensors"
-    predictor_scores = evaluate(best, store, CPU).errors
-    assert len(predictor_scores) == len(
-        Source(store, experiment).samples("test", noise=None).resident()
-    )
 
 
-def test_what_is_kept_of_another_stream_is_stale(
-    experiment: Experiment, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_of_another_stream_is_stale(experiment, store, monkeypatch):
     """Where a file of the same name holds another recipe."""
     stream = experiment.data.stream
     assert stream is not None
@@ -412,24 +329,15 @@ def test_what_is_kept_of_another_stream_is_stale(
     ("changes", "message"),
     [
         ({"data.stream.recipe": "burgers-quik"}, "unknown recipe 'burgers-quik'"),
-        ({"data.reading": "streamed"}, "reading is of stored training samples"),
-        ({"data.samples": 8}, "samples is of stored training samples"),
         ({"data.stream.overrides.viscosty": 1.0}, "unknown key 'viscosty'"),
         ({"data.stream.overrides.viscosity": -1.0}, "viscosity"),
         ({"data.epoch_samples": 0}, "data.epoch_samples"),
         ({"data.stream.recipe": 3}, "recipe"),
     ],
 )
-def test_an_impossible_stream_is_refused(
-    experiment: Experiment, changes: dict[str, Any], message: str
-) -> None:
+def test_an_impossible_stream_is_refused(experiment, changes, message):
     with pytest.raises(SchemaError, match=message):
         experiment.with_overrides(changes)
-
-
-def test_overrides_of_a_stream_need_one() -> None:
-    with pytest.raises(SchemaError, match=r"needs a stream, name its data\.stream\.recipe"):
-        load_experiment("burgers-quick").with_overrides({"data.stream.overrides.viscosity": 0.1})
 
 
 @pytest.mark.parametrize(
@@ -444,26 +352,24 @@ def test_overrides_of_a_stream_need_one() -> None:
     ],
 )
 def test_a_stream_that_does_not_fit_is_refused_before_anything_is_written(
-    experiment: Experiment, store: str, tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+    experiment, store, tmp_path, changes, message
+):
     with pytest.raises(ValueError, match=message):
         train(experiment.with_overrides(changes), store, tmp_path / "run", CPU)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_solver_that_cannot_use_the_device_is_refused(inverse: Experiment) -> None:
+def test_a_solver_that_cannot_use_the_device_is_refused(inverse):
     published = inverse.with_overrides({"data.stream.overrides.solver.method": "published-splines"})
     with pytest.raises(SchemaError, match=r"stream darcy-quick: .*device 'cuda'"):
         solved_pairs(published, 16, torch.device("cuda"))
 
 
-def test_samples_are_solved_on_one_thread(
-    inverse: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_are_solved_on_one_thread(inverse, monkeypatch):
     problem, seen = type(inverse.data.load_recipe().problem), list[int]()
     solve = problem.solve
 
-    def watched(*args: Any) -> Any:
+    def watched(*args):
         seen.extend(p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas")
         return solve(*args)
 
@@ -483,9 +389,7 @@ def words(*, epochs: int = 2) -> list[str]:
     return ["burgers-quick", "--stream", "burgers-quick", *(w for pair in pairs for w in pair)]
 
 
-def test_run_streams_from_the_recipe_to_the_report(
-    pdegen: Callable[..., Any], store: str, tmp_path: Path
-) -> None:
+def test_run_streams_from_the_recipe_to_the_report(pdegen, store, tmp_path):
     outcome = pdegen("run", *words(), "--data", store, "--out", "run")
     assert outcome.status == 0, outcome.err
     assert "training samples: solved as they are needed, 16 new ones an epoch" in outcome.err
@@ -495,42 +399,7 @@ def test_run_streams_from_the_recipe_to_the_report(
     assert "pdegen run burgers-quick --stream burgers-quick --set" in text
 
 
-def test_a_model_streams_beside_a_store_without_an_experiment(
-    pdegen: Callable[..., Any], store: str
-) -> None:
-    sets = {k: v for k, v in {**SMALL, **STREAM, "training.epochs": 1}.items()
-            if k.startswith(("model", "training", "data.stream.o"))}  # fmt: skip
-    outcome = pdegen(
-        "train", "--model", "galerkin-transformer", "--data", store, "--stream", "burgers-quick",
-        "--out", "run", *(w for k, v in sets.items() for w in ("--set", f"{k}={v}")),
-    )  # fmt: skip
-    assert outcome.status == 0, outcome.err
-    assert outcome.out == ["run/best.safetensors"]
-    assert outcome.err[0] == "inputs a -> u"
-    assert "solved as they are needed, 20 new ones an epoch" in outcome.err[1]
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
-        (["--stream", "burgers-quik"], "unknown recipe 'burgers-quik': did you mean burgers-quick"),
-        (["--stream", "burgers-quick", "--set", "data.reading=resident"], "leave one of both out"),
-        (["--stream", "burgers-quick", "--set", "training.batch=600"], "batch 600 is larger than"),
-        (["--stream", "darcy-quick"], "resolution 128 is no subsample of the 43 cell points"),
-        (["--stream", "burgers-trajectory"], "differ: channels (1, 20), (1, 1)"),
-        (["--stream", "burgers-quick", "--device", "cuda"], "finds none here"),
-    ],
-)
-@pytest.mark.parametrize("command", ["train", "run"])
-def test_a_wrong_stream_is_refused_before_its_store_is_made(
-    refused: Callable[..., str], command: str, own: list[str], message: str
-) -> None:
-    assert message in refused(command, "burgers-quick", *own)
-
-
-def test_a_sample_that_cannot_be_solved_ends_training_with_its_number(
-    pdegen: Callable[..., Any], store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_that_cannot_be_solved_ends_training_with_its_number(pdegen, store, monkeypatch):
     # ν so small that exp(V/2ν) leaves double precision
     outcome = pdegen(
         "train", *words(), "--set", "data.stream.overrides.viscosity=1e-4", "--data", store

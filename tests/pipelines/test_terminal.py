@@ -65,12 +65,6 @@ def test_every_command_shows_what_a_store_says(pdegen, hostile, words):
     plain(outcome)
 
 
-def test_an_unfinished_store_is_named_in_one_line(refused, hostile):
-    with_attributes(hostile, sealed=False)
-    line = refused("plot", hostile.url)
-    assert shown(CLEAR) in line
-
-
 @pytest.mark.parametrize("debug", [[], ["--debug"]])
 def test_errors_are_shown(pdegen, monkeypatch, debug):
     def fail(*arguments, **options):
@@ -85,10 +79,6 @@ def test_errors_are_shown(pdegen, monkeypatch, debug):
 @pytest.mark.parametrize("words", [["info", CLEAR], ["generate", CLEAR], [CLEAR], ["info", "[b]"]])
 def test_words_of_the_command_are_shown(refused, words):
     assert shown(words[-1]) in refused(*words).replace("\\\\", "\\")
-
-
-def test_a_path_that_is_no_text_is_shown(refused):
-    assert r"\udcff" in refused("info", "\udcff.zarr")
 
 
 def test_what_the_terminal_cannot_write_is_shown(pdegen, monkeypatch):

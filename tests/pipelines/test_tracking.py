@@ -7,7 +7,6 @@ import shutil
 import signal
 import sqlite3
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from pipelines.tracking.tensorboard import event_files
 from pipelines.tracking.tracker import METRICS
 from tests.absent import absent
 from tests.forked import forked
-from tests.pipelines.command import call
 from tests.pipelines.conftest import CPU, SMALL
 
 try:
@@ -250,22 +248,6 @@ def test_trackers_that_cannot_be_written_to_are_refused(refused, store, word, sa
     assert "secret" not in line
 
 
-def test_a_file_that_is_no_database_is_refused(refused, store, tmp_path):
-    (tmp_path / "notes.db").write_text("no database")
-    word = "mlflow:sqlite:///notes.db"
-    line = refused("train", "burgers-quick", "--data", store, "--out", "run", "--track", word)
-    assert f"--track {word} cannot be used" in line
-
-
-def test_what_cannot_be_opened_as_a_database_is_refused_at_once(refused, store, tmp_path):
-    (tmp_path / "folder").mkdir()
-    start = time.monotonic()
-    word = "mlflow:sqlite:///folder"
-    line = refused("train", "burgers-quick", "--data", store, "--out", "run", "--track", word)
-    assert "unable to open database file" in line
-    assert time.monotonic() - start < 60  # MLflow by itself tries for more than 100 s
-
-
 def test_a_locked_database_is_named_without_its_queries(refused, store, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.tracking.mlflow._LOCKED_SECONDS", 0.1)
     with closing(sqlite3.connect(tmp_path / "held.db")) as database:
@@ -293,19 +275,3 @@ def test_a_missing_tracker_names_the_extra(refused, store, monkeypatch, package)
     line = refused("run", "burgers-quick", "--data", store, "--out", "run", "--track", package)
     assert f"--track {package}" in line
     assert "pip install 'pdegen-operators[track]'" in line
-
-
-def test_a_tracker_is_given_once(refused, store):
-    twice = ["--track", "tensorboard"] * 2
-    line = refused("train", "burgers-quick", "--data", store, "--out", "run", *twice)
-    assert "--track tensorboard is given twice" in line
-
-
-def test_the_command_follows_a_training(capsys, monkeypatch, store, words, tmp_path):
-    changes = {**SMALL, "training.epochs": EPOCHS}
-    sets = [w for k, v in changes.items() for w in ("--set", f"{k}={v}")]
-    track = [w for word in words for w in ("--track", word)]
-    monkeypatch.chdir(tmp_path)
-    call_words = ["train", "burgers-quick", "--data", store, "--out", "run", *sets, *track]
-    assert call(capsys, monkeypatch, *call_words).status == 0
-    check_seen(tmp_path / "run", words)

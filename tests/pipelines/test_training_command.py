@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.command import Outcome
 from tests.pipelines.conftest import SMALL
 
 BIN = Path(sys.executable).parent
@@ -46,9 +44,7 @@ def epochs(folder: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.usefixtures("unchecked")  # as in the two processes
-def test_two_processes_train_as_one(
-    pdegen: Callable[..., Outcome], store: str, tmp_path: Path
-) -> None:
+def test_two_processes_train_as_one(pdegen, store, tmp_path):
     still: dict[str, object] = {
         "training.epochs": 2, "training.symmetries.shift": False,
         "training.symmetries.reflection": False,
@@ -68,7 +64,7 @@ def test_two_processes_train_as_one(
     assert "holds a run of another number of processes" in resumed.err[-1]
 
 
-def test_a_batch_that_does_not_divide_among_the_processes(store: str, tmp_path: Path) -> None:
+def test_a_batch_that_does_not_divide_among_the_processes(store, tmp_path):
     arguments = words(store, tmp_path / "run", **{"training.batch": 5})
     done = subprocess.run(
         command(*arguments, processes=2), capture_output=True, text=True, timeout=300
@@ -77,21 +73,3 @@ def test_a_batch_that_does_not_divide_among_the_processes(store: str, tmp_path: 
     said = "pdegen: batch 5 does not divide among the 2 processes"
     assert done.stderr.splitlines().count(said) == 1
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
-        (["--precision", "tf32"], "precision tf32 needs a CUDA device"),
-        (["--precision", "bf16"], "precision bf16 needs a CUDA device"),
-        (["--precision", "half"], "unknown precision 'half': auto, float32, tf32, bf16"),
-        (["--compile", "maybe"], "compile is auto, on, off or tuned, got 'maybe'"),
-        (["--device", "cuda"], "finds none here"),
-        (["--set", "training.batch=600"], "batch 600 is larger than the 512 samples of an epoch"),
-    ],
-)
-@pytest.mark.parametrize("name", ["train", "run"])
-def test_refuses_what_cannot_be(
-    refused: Callable[..., str], name: str, own: list[str], message: str
-) -> None:
-    assert message in refused(name, "burgers-quick", *own)

@@ -22,7 +22,7 @@ def trajectory(n: int, times: int, components: tuple[str, ...] = ("",)) -> Funct
     return Functions(Look("w", "diverging"), values, channels, Box.periodic(n, n))
 
 
-def test_frames_of_every_component_have_one_scale() -> None:
+def test_frames_of_every_component_have_one_scale():
     truth = trajectory(8, 7, ("u_x", "u_y"))
     figure = frames(truth, truth.values + 3.0, 0)
     drawn = [axes for axes in figure.axes if axes.images]
@@ -37,7 +37,7 @@ def test_frames_of_every_component_have_one_scale() -> None:
     np.testing.assert_allclose(np.asarray(drawn[10].images[0].get_array()), 3.0)
 
 
-def test_frames_have_x_to_the_right_and_y_upwards() -> None:
+def test_frames_have_x_to_the_right_and_y_upwards():
     values = np.zeros((1, 8, 8, 2))
     values[0, -1, 0] = 1.0  # the last x, the first y
     corner = replace(trajectory(8, 2), values=values)
@@ -46,7 +46,7 @@ def test_frames_have_x_to_the_right_and_y_upwards() -> None:
     assert (rows.tolist(), columns.tolist(), image.origin) == ([0], [7], "lower")
 
 
-def test_what_plays_is_bounded_and_keeps_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_plays_is_bounded_and_keeps_its_pace(monkeypatch):
     monkeypatch.setattr("pipelines.reports.live.BYTES", 100_000)
     noise = trajectory(100, 8)
     live = playing(Picture("frames", "noise", "<svg/>"), noise, noise.values, 0).live
@@ -57,7 +57,7 @@ def test_what_plays_is_bounded_and_keeps_its_pace(monkeypatch: pytest.MonkeyPatc
     assert int(milliseconds) == 200 * (shown[1] - shown[0])
 
 
-def test_the_power_of_a_wave_is_in_its_shell() -> None:
+def test_the_power_of_a_wave_is_in_its_shell():
     x = np.arange(24) / 24
     wave = np.cos(2 * np.pi * (3 * x[:, None] + 4 * x))[None, ..., None]
     k, power = shells(wave, (1.0, 1.0))
@@ -65,7 +65,7 @@ def test_the_power_of_a_wave_is_in_its_shell() -> None:
     np.testing.assert_allclose(power.sum(), np.mean(wave**2))
 
 
-def test_the_spectrum_of_a_long_box_is_over_waves_of_its_longer_side() -> None:
+def test_the_spectrum_of_a_long_box_is_over_waves_of_its_longer_side():
     """8 x 2: a wave of 3 periods along x and 1 along y has |k| = √(3² + 4²) there."""
     box = Box((PeriodicGrid(32, length=8.0), PeriodicGrid(32, length=2.0)))
     x, y = (np.arange(32) / 32 for _ in range(2))

@@ -1,7 +1,5 @@
 """What the tests of the site would notice."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.site.built import dead, foreign

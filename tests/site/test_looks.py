@@ -1,8 +1,6 @@
 """Chromium opens pages at the width of a desktop and of a phone, light and dark: axe finds no
 serious fault, nothing is asked of elsewhere, and no page is wider than the screen."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The gallery shows every recipe and every operator."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

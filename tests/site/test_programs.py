@@ -1,7 +1,5 @@
 """The programs of the how-to pages run as they stand there."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

@@ -1,8 +1,6 @@
 """The site builds strict, every link within it leads somewhere, and nothing is loaded from
 elsewhere. Its tutorials are executed by `make docs`, not here."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.site.built import dead, foreign

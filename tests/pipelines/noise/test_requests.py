@@ -10,7 +10,6 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import load_experiment
-from pipelines.studies.noise_cells import parse_levels, parse_trained
 from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study
 
 SETS = [word for key, value in MODEL.items() for word in ("--set", f"{key}={value}")]
@@ -75,13 +74,6 @@ def test_a_wrong_request_ends_with_one_line(study, tmp_path, words, message):
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize("words", [["--cells", "3"], ["--test-kind", "pink"]])
-def test_a_wrong_request_is_refused_before_a_store_is_made(pdegen, tmp_path, words):
-    outcome = pdegen("study", "noise", "darcy-inverse-quick", *words)
-    assert (outcome.status, len(outcome.err)) == (2, 1)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_cannot_be_trained_is_refused_before_a_folder_is_claimed(store, tmp_path):
     experiment = load_experiment("burgers-inverse-quick")  # which has a reflection
     with pytest.raises(SchemaError, match="reflection changes the sign of all inputs"):
@@ -112,9 +104,3 @@ def test_a_store_without_a_law_is_refused(pdegen, study, store, tmp_path):
     (line,) = outcome.err
     assert (outcome.status, (tmp_path / "s").exists()) == (2, False)
     assert "again.zarr has no recipe, and classical methods need the law" in line
-
-
-def test_levels_as_words():
-    assert parse_levels("0, 0.05,1e-1") == (0.0, 0.05, 0.1)
-    assert parse_trained("0.02, all", (0.05, 0.1)) == (0.02, (0.02, 0.1))
-    assert parse_trained("all", (0.05, 0.0)) == ((0.0, 0.05),)

@@ -63,13 +63,6 @@ def test_errors_and_coverage_are_those_of_the_estimates(study):
         assert 0.5 < row.scores["misfit"][i] < 1.5
 
 
-def test_measures_of_phases_are_left_out(study):
-    for name in ("constant", "maximum a posteriori", "Tikhonov"):
-        scores = study.row(Cell(name, at=0.1), How(CPU)).scores
-        assert not {"iou", "hausdorff", "misclassified", "brier"} & scores.keys()
-    assert "coverage" not in study.row(Cell("Tikhonov", at=0.1), How(CPU)).scores
-
-
 def test_the_report_has_no_section_of_phases_and_draws_curves(study):
     page = (study.folder / "report.html").read_text()
     assert "Hausdorff" not in page
