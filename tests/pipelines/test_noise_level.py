@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -150,6 +153,13 @@ def test_predictions_take_the_level_and_say_what_was_told(url, trained, tmp_path
     assert "told" not in as_trained.attrs
     assert (wrong.attrs["noise"]["level"], wrong.attrs["told"]) == (0.0, 0.1)
     assert wrong.attrs["experiment"]["noise"]["level"] == [0.0, 0.1]
+
+
+def test_scores_say_their_noise_and_what_was_told(url, trained, pdegen):
+    outcome = pdegen("evaluate", trained / "best.safetensors", "--data", url, "--noise", "0.05",
+                     "--told", "0.1", "--out", "scores.json")  # fmt: skip
+    kept = json.loads(Path("scores.json").read_text())
+    assert (outcome.status, kept["noise"], kept["told"]) == (0, 0.05, 0.1)
 
 
 def test_the_state_that_is_held_has_no_level(store, tmp_path):

@@ -10,6 +10,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import load_experiment
+from pipelines.studies.noise_cells import parse_levels, parse_trained
 from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study
 
 SETS = [word for key, value in MODEL.items() for word in ("--set", f"{key}={value}")]
@@ -104,3 +105,9 @@ def test_a_store_without_a_law_is_refused(pdegen, study, store, tmp_path):
     (line,) = outcome.err
     assert (outcome.status, (tmp_path / "s").exists()) == (2, False)
     assert "again.zarr has no recipe, and classical methods need the law" in line
+
+
+def test_levels_as_words():
+    assert parse_levels("0, 0.05,1e-1") == (0.0, 0.05, 0.1)
+    assert parse_trained("0.02, all", (0.05, 0.1)) == (0.02, (0.02, 0.1))
+    assert parse_trained("all", (0.05, 0.0)) == ((0.0, 0.05),)

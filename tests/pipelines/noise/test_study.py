@@ -16,7 +16,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.studies.noise_cells import Cell
 from pipelines.studies.noise_measures import MEASURES
-from pipelines.studies.row import Row
+from pipelines.studies.row import Row, mean_and_spread
 from pipelines.studies.runner import How, predictions
 from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, a_study
 from tests.printed import too_wide
@@ -83,6 +83,14 @@ def test_the_constant_is_the_mean_of_the_training_targets(finished):
     for level in finished.test_levels:
         row = finished.row(Cell("constant", at=level), HOW)
         assert row.errors == pytest.approx(relative_errors(mean, finished.truth))
+
+
+def test_mean_and_spread():
+    two = [Row(made_from="", errors=e, scores={"iou": [1]}) for e in ([1, 3], [4, 6])]
+    assert mean_and_spread(two, "iou") == (1, 0)
+    assert np.isnan(mean_and_spread(two, "brier")[0])
+    assert mean_and_spread(two, "errors") == (3.5, pytest.approx(np.sqrt(4.5)))
+    assert mean_and_spread(two[:1], "errors") == (2, 0)
 
 
 # classical methods
