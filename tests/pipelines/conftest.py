@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 import torch
 
+from operators.data import Samples
 from pdegen.making.generate import generate
-from pipelines.declared.experiment import load_experiment
+from pdegen.recipe import load_recipe
+from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.report import write_report
 from pipelines.runs.comparison import read_comparison
+from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.training import train
 from tests.once import once
-from tests.pipelines.command import Outcome, call, everything
+from tests.pipelines.command import SMALL as TWELVE
+from tests.pipelines.command import Outcome, call, everything, quietly
 
 CPU = torch.device("cpu")
 DATA = {
@@ -82,6 +86,16 @@ def a_run(
     return folder / "run", str(folder / "data.zarr")
 
 
+def learned(store: str, experiment: Experiment) -> Samples:
+    """What a training reads of a store."""
+    return Source(store, experiment).samples("train", "training", device=CPU)
+
+
+def in_memory(store: str, experiment: Experiment, split: str = "test") -> Samples:
+    """The samples of a split in memory, without noise."""
+    return Source(store, experiment).samples(split, noise=None).resident()
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Protocol "validation", two epochs."""
@@ -102,6 +116,27 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         tmp_path_factory, "published", overrides,
         name="published", summary='<script>alert("1")</script> a | b `c` $d$ <b>',
     )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def burgers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 12 samples in shards of 5, without a training."""
+
+    def make(folder: Path) -> None:
+        quietly("generate", "burgers-quick", *TWELVE, "--out", folder / "burgers.zarr")
+
+    return once(tmp_path_factory, "burgers", make) / "burgers.zarr"
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store of darcy-quick in shards of 3, 16 of whose 24 samples are to be trained on."""
+    recipe = load_recipe("darcy-quick").with_overrides({**DARCY_DATA, "shard": 3})
+
+    def make(folder: Path) -> None:
+        generate(recipe, str(folder / "darcy.zarr"), workers=1)
+
+    return str(once(tmp_path_factory, "darcy-shards", make) / "darcy.zarr")
 
 
 @pytest.fixture(scope="session")

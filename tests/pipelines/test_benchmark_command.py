@@ -3,13 +3,12 @@
 import shutil
 import sys
 
-import numpy as np
 import pytest
 
 from pdegen.schema import SchemaError
 from pipelines.cli.benchmarks import chosen
 from pipelines.declared.benchmark import load_benchmark
-from tests.pipelines.command import SMALL, quietly
+from tests.pipelines.command import quietly
 
 TOY = """
 name = "toy"
@@ -41,20 +40,11 @@ def write_toy(folder, modes=4, sensors=16):
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    """One on the circle, one on the square, one of two times; one on the square that another
-    program made, which names no equation."""
+def stores(burgers, tmp_path_factory):
+    """One on the circle, and one on the square."""
     folder = tmp_path_factory.mktemp("stores")
-    quietly("generate", "burgers-quick", *SMALL, "--out", folder / "burgers.zarr")
+    shutil.copytree(burgers, folder / "burgers.zarr")
     quietly("generate", "darcy-quick", *SMALL_DARCY, "--out", folder / "darcy.zarr")
-    quietly("generate", "burgers-trajectory", *SMALL, "--set", "times=[0.1, 0.2]",
-            "--out", folder / "times.zarr")  # fmt: skip
-    files = [folder / f"{name}.npy" for name in ("a", "u")]
-    for path in files:
-        np.save(path, np.random.default_rng(0).standard_normal((12, 16, 16)))
-    quietly("import", *files, "--input", "a", "--target", "u", "--grid", "periodic", "--split",
-            "train=8", "--split", "validation=2", "--split", "test=2",
-            "--out", folder / "square.zarr")  # fmt: skip
     return folder
 
 

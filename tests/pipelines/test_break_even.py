@@ -43,11 +43,6 @@ def test_the_solver_is_coarsened_to_the_error_of_the_operator():
     assert off.seconds(0.01) == pytest.approx(4.0)  # both are off by √2 0.01
 
 
-def test_a_coarser_solver_that_takes_longer_is_not_taken():
-    known = cost((8.0, 0.0), (2.0, 0.01), (3.0, 0.02), (1.0, 0.04))
-    assert known.seconds(0.02) == pytest.approx(math.sqrt(2.0))
-
-
 def test_an_operator_pays_after_what_was_spent_over_what_it_saves():
     known = cost((8.0, 0.0), (4.0, 0.01))
     assert known.data_seconds == 800.0

@@ -20,19 +20,12 @@ from operators.training.files import held
 from operators.training.fit import Stopped
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.runner import How
-from tests.pipelines.command import SMALL, quietly
+from tests.pipelines.command import quietly
 from tests.pipelines.test_benchmark import CPU, declared, finished, stores  # noqa: F401
 from tests.pipelines.test_benchmark_command import write_toy
 from tests.slurm import slurm
 
 PDEGEN = str(Path(sys.executable).parent / "pdegen")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    path = tmp_path_factory.mktemp("store") / "burgers.zarr"
-    quietly("generate", "burgers-quick", *SMALL, "--out", path)
-    return path
 
 
 def copied(run, tmp_path):
@@ -95,10 +88,10 @@ def test_workers_of_a_scheduler_make_the_same_rows_and_measure_them(
 
 
 def test_every_row_has_a_command_and_the_last_one_writes_the_table(
-    store, tmp_path, capsys, monkeypatch
+    burgers, tmp_path, capsys, monkeypatch
 ):
     words = [
-        "benchmark", write_toy(tmp_path), "--seeds", "2", "--data", f"burgers={store}",
+        "benchmark", write_toy(tmp_path), "--seeds", "2", "--data", f"burgers={burgers}",
         "--out", tmp_path / "run",
     ]  # fmt: skip
     capsys.readouterr()
@@ -138,15 +131,15 @@ def test_every_row_has_a_command_and_the_last_one_writes_the_table(
         (["--scheduler", "slrum"], "unknown scheduler 'slrum'"),
     ],
 )
-def test_impossible_ways_are_refused(refused, store, tmp_path, words, message):
-    data = ["--data", f"burgers={store}", "--out", tmp_path / "run"]
+def test_impossible_ways_are_refused(refused, burgers, tmp_path, words, message):
+    data = ["--data", f"burgers={burgers}", "--out", tmp_path / "run"]
     assert message in refused("benchmark", write_toy(tmp_path), *data, *words)
 
 
 @pytest.mark.slow
-def test_an_array_of_slurm_makes_all_rows(slurm_programs, store, tmp_path):
+def test_an_array_of_slurm_makes_all_rows(slurm_programs, burgers, tmp_path):
     words = [PDEGEN, "benchmark", write_toy(tmp_path), "--data",
-             f"burgers={store}", "--out", tmp_path / "run"]  # fmt: skip
+             f"burgers={burgers}", "--out", tmp_path / "run"]  # fmt: skip
     listed = subprocess.run([*words, "--cells"], capture_output=True, text=True, check=True).stdout
     cells = tmp_path / "cells.txt"
     cells.write_text(listed.replace("pdegen benchmark", f"{PDEGEN} benchmark"), "utf-8")

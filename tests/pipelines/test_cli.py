@@ -91,13 +91,6 @@ def test_info_says_what_a_store_holds(pdegen, made):
         assert part in text
 
 
-def test_info_says_that_a_store_is_not_sealed(pdegen, store):
-    unseal(store)
-    outcome = pdegen("info", store)
-    assert outcome.status == 0
-    assert "not sealed (pdegen generate ... --resume finishes it)" in outcome.out[1]
-
-
 def test_verify_names_every_fault(pdegen, store):
     cut(store)
     (store / "error/c/2").unlink()

@@ -13,21 +13,13 @@ import pytest
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store
 from tests.absent import absent
-from tests.pipelines.command import SMALL, everything, quietly
+from tests.pipelines.command import everything
 from tests.stores import objects_of
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A store, to be read only."""
-    place = tmp_path_factory.mktemp("made") / "store.zarr"
-    quietly("generate", "burgers-quick", *SMALL, "--out", place)
-    return place
-
-
 @pytest.fixture
-def store(made, tmp_path):
-    return shutil.copytree(made, tmp_path / "store.zarr")
+def store(burgers, tmp_path):
+    return shutil.copytree(burgers, tmp_path / "store.zarr")
 
 
 def flip(path):
@@ -69,13 +61,13 @@ def test_faults_are_named_for_programs_too(pdegen, store):
     assert (fault["variable"], fault["shard"]) == ("u", 1)
 
 
-def test_repair_makes_again_what_is_bad_and_touches_nothing_else(pdegen, made, store):
+def test_repair_makes_again_what_is_bad_and_touches_nothing_else(pdegen, burgers, store):
     flip(store / "u/c/1/0")
     times = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
     outcome = pdegen("verify", store, "--repair")
     assert outcome.status == 0
     assert outcome.out == [f"{store}: u/c/1/0 was restored", f"{store}: verified"]
-    assert objects_of(Store(str(store))) == objects_of(Store(str(made)))
+    assert objects_of(Store(str(store))) == objects_of(Store(str(burgers)))
     touched = {
         str(path.relative_to(store)) for path, at in times.items() if path.stat().st_mtime_ns != at
     }
@@ -85,12 +77,12 @@ def test_repair_makes_again_what_is_bad_and_touches_nothing_else(pdegen, made, s
 @pytest.mark.parametrize(
     ("format", "name"), [("mat", "x.mat"), ("hdf5", "x.h5"), ("npy", "x"), ("pt", "x.pt")]
 )
-def test_what_is_exported_is_imported_to_the_same_values(pdegen, made, format, name):
-    outcome = pdegen("export", made, "--format", format, "--out", name)
+def test_what_is_exported_is_imported_to_the_same_values(pdegen, burgers, format, name):
+    outcome = pdegen("export", burgers, "--format", format, "--out", name)
     assert outcome.status == 0, outcome.err
     assert pdegen("import", name, "--out", "again.zarr").status == 0
     assert pdegen("verify", "again.zarr").status == 0
-    ours, again = Store(str(made)), Store("again.zarr")
+    ours, again = Store(str(burgers)), Store("again.zarr")
     for variable in ("a", "u"):
         assert np.array_equal(ours.values(variable), again.values(variable))
 

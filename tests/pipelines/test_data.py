@@ -17,7 +17,6 @@ from operators.boundary import Boundary
 from operators.data import Resident, Streamed
 from operators.training.fit import Stopped
 from pdegen.domains import Box
-from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.declared.experiment import Experiment, load_experiment
@@ -28,7 +27,7 @@ from pipelines.runs.data import Source, free_memory
 from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.finished import read_finished
 from pipelines.runs.training import train
-from tests.pipelines.conftest import CPU, SMALL_DARCY
+from tests.pipelines.conftest import CPU, SMALL_DARCY, in_memory
 from tests.stores import resealed, with_attributes
 
 SHARDS = {**SMALL_DARCY, "resolutions": [13], "data.overrides.shard": 3, "training.batch": 4}
@@ -40,12 +39,6 @@ def experiment():
     return load_experiment("darcy-inverse-quick").with_overrides(
         {**SHARDS, "data.target_resolution": 5, "noise.level": 0.1}
     )
-
-
-@pytest.fixture(scope="module")
-def url(experiment, tmp_path_factory):
-    place = tmp_path_factory.mktemp("data") / "store.zarr"
-    return generate(experiment.data.load_recipe(), str(place), workers=1).url
 
 
 def read_as(experiment: Experiment, reading: str, **changes: Any) -> Experiment:
@@ -64,10 +57,12 @@ def assert_same_inputs(first: dict[bytes, torch.Tensor], second: dict[bytes, tor
 
 @pytest.mark.parametrize("fresh", [True, False])
 @pytest.mark.parametrize("kind", ["ensemble", "published", "correlated"])
-def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(experiment, url, fresh, kind):
+def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(experiment, shards, fresh, kind):
     noise = {"noise.fresh": fresh, "noise.kind": kind}
     resident, streamed = (
-        Source(url, read_as(experiment, reading, **noise)).samples("train", "training", device=CPU)
+        Source(shards, read_as(experiment, reading, **noise)).samples(
+            "train", "training", device=CPU
+        )
         for reading in ("resident", "streamed")
     )
     assert isinstance(resident.reader, Resident)
@@ -89,29 +84,15 @@ def test_noise_of_a_sample_is_the_same_in_memory_and_streamed(experiment, url, f
         torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=2e-7, atol=0)
 
 
-def test_tested_samples_have_frozen_noise_in_memory_and_streamed(experiment, url):
-    resident, streamed = (
-        Source(url, read_as(experiment, reading)).samples("test", resolution=7, device=CPU)
-        for reading in ("resident", "streamed")
-    )
-    assert [type(v.reader) for v in (resident, streamed)] == [Resident, Streamed]
-    assert resident.source == streamed.source
-    assert_same_inputs(by_target(resident.parts(3)), by_target(streamed.parts(3)))
-    clean = Source(url, experiment).samples("test", noise=None, resolution=7).resident()
-    assert not torch.equal(
-        clean.a, Source(url, experiment).samples("test", resolution=7).resident().a
-    )
-
-
-def test_noise_has_the_number_of_the_sample_where_others_were_skipped(experiment, url, tmp_path):
-    with_gaps = str(shutil.copytree(url, tmp_path / "store.zarr"))
+def test_noise_has_the_number_of_the_sample_where_others_were_skipped(experiment, shards, tmp_path):
+    with_gaps = str(shutil.copytree(shards, tmp_path / "store.zarr"))
     resealed(with_attributes(Store(with_gaps), skipped=[16, 18]))
     noise = {"noise.kind": "relative"}  # of the field alone, not of the training split
     for reading in ("resident", "streamed"):
         wanted = read_as(experiment, reading, **noise)
         whole, gaps = (
             by_target(Source(place, wanted).samples("validation", device=CPU).parts(2))
-            for place in (url, with_gaps)
+            for place in (shards, with_gaps)
         )
         assert (len(whole), len(gaps)) == (4, 2)
         assert all(torch.equal(gaps[key], whole[key]) for key in gaps)
@@ -129,14 +110,16 @@ def test_noise_is_refused_for_several_channels(trajectories):
 
 
 @pytest.mark.parametrize(("share", "kind"), [(7, Resident), (5, Streamed)])
-def test_what_fits_is_in_memory(experiment, url, monkeypatch, share, kind):
+def test_what_fits_is_in_memory(experiment, shards, monkeypatch, share, kind):
     """Three copies of noisy samples in half of the memory."""
-    source = Source(url, experiment)
+    source = Source(shards, experiment)
     need = source.stored("train").reader.nbytes
     assert need == 16 * 4 * (13**2 + 5**2)
     monkeypatch.setattr(data, "free_memory", lambda device: share * need)
     assert type(source.samples("train", "training", device=CPU).reader) is kind
-    chosen = Source(url, read_as(experiment, "resident")).samples("train", "training", device=CPU)
+    chosen = Source(shards, read_as(experiment, "resident")).samples(
+        "train", "training", device=CPU
+    )
     assert type(chosen.reader) is Resident
 
 
@@ -160,71 +143,63 @@ def stopping(step: int) -> Callable[[], bool]:
     return lambda: next(steps) == step
 
 
-def test_a_streamed_run_is_recorded_and_resumed_as_such(experiment, url, tmp_path, monkeypatch):
+def test_a_streamed_run_is_recorded_and_resumed_as_such(experiment, shards, tmp_path, monkeypatch):
     """With fresh noise, and although more memory is free when it goes on."""
     small_buffer(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(data, "free_memory", lambda device: 0)
-        whole = train(experiment, url, tmp_path / "whole", CPU)
+        whole = train(experiment, shards, tmp_path / "whole", CPU)
         with pytest.raises(Stopped):
-            train(experiment, url, tmp_path / "parts", CPU, stop=stopping(6))
+            train(experiment, shards, tmp_path / "parts", CPU, stop=stopping(6))
     recorded = json.loads((tmp_path / "parts" / "run.json").read_text("utf-8"))
     assert recorded["reading"] == "streamed, 2 shards shuffled together"
     assert recorded["experiment"]["data"]["reading"] == "auto"
-    parts = train(experiment, url, tmp_path / "parts", CPU, resume=True)
+    parts = train(experiment, shards, tmp_path / "parts", CPU, resume=True)
     assert [replace(e, seconds=0) for e in parts] == [replace(e, seconds=0) for e in whole]
     last = [(tmp_path / name / "last.safetensors").read_bytes() for name in ("whole", "parts")]
     assert last[0] == last[1]
-    summary = evaluate_run(experiment, url, tmp_path / "whole", CPU)
+    summary = evaluate_run(experiment, shards, tmp_path / "whole", CPU)
     assert summary["reading"] == recorded["reading"]
 
 
-def test_a_streamed_run_is_evaluated_and_compared_as_one_in_memory(experiment, url, tmp_path):
+def test_a_streamed_run_is_evaluated_and_compared_as_one_in_memory(experiment, shards, tmp_path):
     streamed = read_as(experiment, "streamed")
-    train(streamed, url, tmp_path, CPU)
-    summary = evaluate_run(streamed, url, tmp_path, CPU)
-    score = evaluate(tmp_path / "best.safetensors", url, CPU)
+    train(streamed, shards, tmp_path, CPU)
+    summary = evaluate_run(streamed, shards, tmp_path, CPU)
+    score = evaluate(tmp_path / "best.safetensors", shards, CPU)
     assert score.samples == (20, 21, 22, 23)
     assert summary["results"][0]["errors"] == list(score.errors)
-    run = read_finished(tmp_path, url, CPU)
+    run = read_finished(tmp_path, shards, CPU)
     errors = compared(run)
     model = errors[f"model ({run.checkpoint})"].errors
     np.testing.assert_allclose(model, score.errors, rtol=1e-5)  # another batch in float32
-    mean = Source(url, experiment).samples("train", noise=None).resident().u.double().mean(dim=0)
+    mean = in_memory(shards, experiment, "train").u.double().mean(dim=0)
     truth = run.pairs.u.double()
     expected = (truth - mean).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
     np.testing.assert_allclose(errors[MEAN].errors, expected, rtol=1e-12)
     assert mean.shape == (5, 5, 1)
 
 
-def test_a_score_names_the_samples_that_were_skipped(experiment, url, tmp_path):
-    train(experiment, url, tmp_path / "run", CPU)
-    gaps = str(shutil.copytree(url, tmp_path / "store.zarr"))
-    resealed(with_attributes(Store(gaps), skipped=[21, 22]))
-    summary = evaluate(tmp_path / "run" / "best.safetensors", gaps, CPU).summary()
-    assert (summary["first_sample"], summary["skipped"], summary["samples"]) == (20, [21, 22], 2)
-
-
 # the boundary
 
 
-def test_values_on_the_boundary_are_those_that_the_store_says(url, tmp_path):
+def test_values_on_the_boundary_are_those_that_the_store_says(shards, tmp_path):
     """Whatever a variable is called; a store of an earlier version has those of its recipe."""
     forward = load_experiment("darcy-quick").with_overrides(SMALL_DARCY)
-    cells = Source(url, forward).stored("train")
+    cells = Source(shards, forward).stored("train")
     nodal = replace(cells, domain=Box.nodal(*cells.domain.shape))
 
     def boundary(name, **changed):
-        place = Path(shutil.copytree(url, tmp_path / name))
+        place = Path(shutil.copytree(shards, tmp_path / name))
         content = json.loads((place / "zarr.json").read_text())
         content["attributes"].pop("physics", None)
         content["attributes"] |= changed
         (place / "zarr.json").write_text(json.dumps(content, indent=2))
-        return boundary_of(Source(str(resealed(Store(str(place))).url), forward), nodal)
+        return boundary_of(Source(str(resealed(Store(str(place))).shards), forward), nodal)
 
     zero = Boundary((0.0,), (True, True))
-    assert boundary_of(Source(url, forward), cells) is None
-    assert boundary_of(Source(url, forward), nodal) == zero
+    assert boundary_of(Source(shards, forward), cells) is None
+    assert boundary_of(Source(shards, forward), nodal) == zero
     assert boundary("before.zarr") == zero
     assert boundary("free.zarr", recipe={"name": "somebody's"}) is None
     said = boundary("said.zarr", physics={"boundary": {"u": 2.5}}, recipe={"name": "somebody's"})

@@ -91,12 +91,6 @@ def test_errors_stand_over_their_own_costs():
         assert drawn(axes, "mean of the targets")[1] == [0.7, 0.7]
 
 
-def test_errors_by_samples_have_the_stream_at_its_samples():
-    axes = study_charts.error_by_samples([10, 40], [0.4, 0.2], (900, 0.05)).axes[0]
-    assert drawn(axes, "stored samples, in several passes") == [[10, 40], [0.4, 0.2]]
-    assert drawn(axes, "a stream, each sample once") == [[900], [0.05]]
-
-
 def test_dots_have_values_and_spreads():
     axes = study_charts.dots({"worse": 0.4, "better": 0.1}, [0.0, 0.05]).axes[0]
     found = {

@@ -18,7 +18,6 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
 from pipelines.declared.experiment import Experiment
-from pipelines.declared.physics import functions_in
 from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run
@@ -35,13 +34,6 @@ def sheets(tmp_path_factory):
         {"problem.resolution": 12, "samples": 24, "shard": 8}
     )
     return generate(recipe, str(tmp_path_factory.mktemp("sheets") / "s.zarr"), workers=1).url
-
-
-def test_positions_stand_for_inputs(sheets):
-    assert functions_in(open_sealed(sheets), "input") == ["x", "y"]
-    experiment = Experiment.on_store(sheets, "lrsa")
-    assert experiment.variables == (["x", "y"], "u")
-    assert experiment.data.resolution == 108
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +59,6 @@ def test_a_model_that_learns_from_positions_is_scored_by_area_and_by_points(shee
     for errors, w in ((score["errors"], weight), (over_points, np.ones_like(weight))):
         expected = np.sqrt((w * (p - u) ** 2).sum(axis=1) / (w * u**2).sum(axis=1))
         np.testing.assert_allclose(errors, expected, rtol=1e-4)
-
-
-def test_a_report_names_the_positions_and_draws_none(run):
-    text = (run / "report.md").read_text("utf-8")
-    assert "x, y on 108 points → u on the same points" in text
-    assert "Truth σ, prediction p and error p − σ" in text
-    assert "The input is drawn" not in text
-    assert "all of which count alike" in text
 
 
 def test_a_model_is_evaluated_on_published_files(sheets, run, tmp_path, capsys, monkeypatch):

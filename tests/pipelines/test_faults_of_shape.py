@@ -20,7 +20,7 @@ from operators.transforms import Predictor
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
-from pipelines.declared.experiment import Experiment, load_experiment
+from pipelines.declared.experiment import Experiment
 from pipelines.declared.physics import domain_of
 from pipelines.declared.registry import Normalization
 from pipelines.reports.pictures import plot_store
@@ -31,7 +31,7 @@ from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run, trivial_scores
 from pipelines.runs.training import train
 from pipelines.studies.steps import Steps
-from tests.pipelines.conftest import SMALL
+from tests.pipelines.conftest import learned
 from tests.pipelines.shapes import a_store
 
 CPU = torch.device("cpu")
@@ -39,19 +39,6 @@ MODELS = {
     "pit": {"name": "pit", "width": 8, "heads": 1, "latent": 8, "depth": 1},
     "transolver": {"name": "transolver", "width": 8, "heads": 1, "depth": 1, "slices": 4},
 }
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_an_operator_without_modes_is_reported(model, store, tmp_path):
-    own = {k: v for k, v in SMALL.items() if not k.startswith("model.")}
-    declared = load_experiment("burgers-quick").with_overrides({**own, "training.epochs": 1})
-    content = {**declared.model_dump(mode="json"), "model": MODELS[model]}
-    experiment = Experiment.parse(content, model)
-    train(experiment, store, tmp_path, CPU)
-    evaluate_run(experiment, store, tmp_path, CPU)
-    html = write_report(tmp_path, store, CPU).read_text("utf-8")
-    assert "Spectrum: mean size of the Fourier coefficients" in html
-    assert "decoder keeps" not in html
 
 
 def mesh() -> np.ndarray:
@@ -82,21 +69,20 @@ SHAPES: dict[str, tuple[Domain, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("sample", [None, 2])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_store_of_any_shape_is_drawn(shape, sample, tmp_path):
+def test_a_store_of_any_shape_is_drawn(shape, tmp_path):
     domain, further = SHAPES[shape]
     store = a_store(str(tmp_path / "toy.zarr"), domain, **further)
-    words = plot_store(store, sample, tmp_path / "toy.svg").read_text("utf-8")
-    assert len(re.findall(r"sample \d+", words)) == (
-        1 if sample is not None else 4 if domain.dim > 1 else 6 if "channels" not in further else 3
-    )
-    if domain.dim > 1:
-        names = further.get("channels", ("u",))
-        times = [f", t = {time}" for time in further.get("times", ())] or [""]
-        shown = [f"{name}{time}" for name in names for time in times]
-        assert all(f">{shown[k]}<" in words for k in (0, -1)) or len(shown) == 1
-    assert "medium a" in words
+    for sample in (None, 2):
+        words = plot_store(store, sample, tmp_path / "toy.svg").read_text("utf-8")
+        several = 4 if domain.dim > 1 else 6 if "channels" not in further else 3
+        assert len(re.findall(r"sample \d+", words)) == (several if sample is None else 1)
+        if domain.dim > 1:
+            names = further.get("channels", ("u",))
+            times = [f", t = {time}" for time in further.get("times", ())] or [""]
+            shown = [f"{name}{time}" for name in names for time in times]
+            assert all(f">{shown[k]}<" in words for k in (0, -1)) or len(shown) == 1
+        assert "medium a" in words
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s != "cube"])
@@ -123,22 +109,16 @@ def test_an_operator_is_trained_and_reported_on_any_shape(shape, tmp_path):
 
 
 @pytest.mark.parametrize("shape", ["torus", "ring"])
-@pytest.mark.parametrize(
-    "training",
-    [
-        {"symmetries": {"shift": True}},
-        {"loss": {"name": "h1"}},
-        {"symmetries": {"square": True}},
-    ],
-    ids=["shift", "h1", "square"],
-)
-def test_what_a_domain_does_not_have_is_refused_before_training(shape, training, tmp_path):
+def test_what_a_domain_does_not_have_is_refused_before_training(shape, tmp_path):
     domain = {"torus": Box.periodic(8, 4), "ring": Curvilinear.of(mesh())}[shape]
     url = a_store(str(tmp_path / "data.zarr"), domain)
-    content = Experiment.on_store(url, "pit").model_dump(mode="json")
-    content |= {"model": MODELS["pit"], "training": {"loss": {"name": "l2"}, **training}}
-    with pytest.raises(SchemaError, match="need"):
-        train(Experiment.parse(content, shape), url, tmp_path / "run", CPU)
+    content = Experiment.on_store(url, "pit").model_dump(mode="json") | {"model": MODELS["pit"]}
+    for own in (
+        {"symmetries": {"shift": True}}, {"loss": {"name": "h1"}}, {"symmetries": {"square": True}},
+    ):  # fmt: skip
+        content |= {"training": {"loss": {"name": "l2"}, **own}}
+        with pytest.raises(SchemaError, match="need"):
+            train(Experiment.parse(content, shape), url, tmp_path / "run", CPU)
     assert not (tmp_path / "run").exists()
 
 
@@ -148,7 +128,7 @@ def test_numbers_of_a_sample_are_not_its_domain(tmp_path):
     content = Experiment.on_store(url, "fno").model_dump(mode="json")
     content["task"] = {"kind": "map", "parameters": True}
     experiment = Experiment.parse(content, "parameters")
-    assert Source(url, experiment).samples("train", "training", device=CPU).channels == (4, 1)
+    assert learned(url, experiment).channels == (4, 1)
     content["training"]["symmetries"] = {"reflection": True}
     with pytest.raises(SchemaError, match="the sign of all inputs, parameters among them"):
         Experiment.parse(content, "parameters")
@@ -199,7 +179,7 @@ def test_a_measured_step_has_the_weights_of_the_points(moving, tmp_path):
     own = {"positions": STRETCHED} if moving else {}
     url = a_store(str(tmp_path / "data.zarr"), ring, **own)
     experiment = weighted_experiment(url)
-    pairs = Source(url, experiment).samples("train", "training", device=CPU)
+    pairs = learned(url, experiment)
     torch.manual_seed(0)
     steps, batch = Steps(experiment, pairs, AS_WRITTEN), next(pairs.parts(4))
     weight = pairs.weight if batch.weight is None else batch.weight
@@ -231,30 +211,33 @@ def test_other_resolutions_are_checked_with_the_weights_of_their_points(tmp_path
     assert torch.equal(weight, source.samples("test", noise=None).resident().weight)
 
 
-@pytest.mark.parametrize("which", ["input", "target"])
-@pytest.mark.parametrize("counts", [True, False])
-def test_nodes_of_clouds_are_not_known_to_be_the_same(which, counts, tmp_path):
+def test_nodes_of_clouds_are_not_known_to_be_the_same(tmp_path):
     """Neither of clouds of different sizes, nor of points that no cells join."""
-    further = {"counts": np.arange(19, 31)} if counts else {}
-    url = a_store(str(tmp_path / "data.zarr"), Cloud((30,), 2), positions=PLACES, **further)
-    experiment = Experiment.on_store(url, "geo-fno").with_overrides(
-        {f"normalization.{which}": "pointwise"}
-    )
+    cells = Delaunay(PLACES[0]).simplices
     words = "^normalization: pointwise needs points or nodes that all samples share, those of .*"
-    with pytest.raises(SchemaError, match=words + " differ: use scalar$"):
-        train(experiment, url, tmp_path / "run", CPU)
+    for name, domain, further in (
+        ("points", Cloud((30,), 2), {}),
+        ("sizes", Cloud((30,), 2), {"counts": np.arange(19, 31)}),
+        ("cells", Cloud((30,), 2, None, cells), {"counts": np.arange(19, 31)}),
+    ):
+        url = a_store(str(tmp_path / f"{name}.zarr"), domain, positions=PLACES, **further)
+        for which in ("input", "target"):
+            experiment = Experiment.on_store(url, "geo-fno").with_overrides(
+                {f"normalization.{which}": "pointwise"}
+            )
+            with pytest.raises(SchemaError, match=words + " differ: use scalar$"):
+                train(experiment, url, tmp_path / "run", CPU)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("which", ["input", "target"])
-def test_another_resolution_of_a_mesh_is_refused_before_training(which, tmp_path):
+def test_another_resolution_of_a_mesh_is_refused_before_training(tmp_path):
     r, angle = np.meshgrid(np.linspace(1, 2, 7), np.linspace(0, 1.5, 9), indexing="ij")
     ring = np.stack([r * np.cos(angle), r * np.sin(angle)], axis=-1)
     moved = np.stack([ring * (1 + 0.1 * k) for k in range(12)])
     url = a_store(str(tmp_path / "data.zarr"), Curvilinear((7, 9), 2), positions=moved)
     experiment = Experiment.on_store(url, "pit").with_overrides(
         {"epochs": 1, "width": 8, "heads": 1, "latent": 8, "depth": 1,
-         f"normalization.{which}": "pointwise"}
+         "normalization.input": "pointwise"}
     )  # fmt: skip
     train(experiment, url, tmp_path / "run", CPU)
     two = experiment.with_overrides({"resolutions": [7, 4]})

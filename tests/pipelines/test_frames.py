@@ -24,10 +24,8 @@ from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.declared.benchmark import Benchmark
 from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.reports import predictions
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.facts import facts
-from pipelines.reports.pictures import functions_of
 from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate, evaluate_run
@@ -39,7 +37,7 @@ from pipelines.runs.training import train
 from pipelines.studies.benchmark import BenchmarkRun
 from tests.once import once
 from tests.pdegen.foreign.files import mat73
-from tests.pipelines.conftest import CPU
+from tests.pipelines.conftest import CPU, in_memory
 
 TIMES = [0.5 * k for k in range(1, 7)]
 RECIPE = {
@@ -60,12 +58,9 @@ def declared(**changes: Any) -> Experiment:
 
 
 def at_a_time() -> Experiment:
+    content = declared().model_dump(mode="json")
     return Experiment.parse(
-        {
-            **declared().model_dump(mode="json"),
-            "task": {"kind": "time", "history": 2, "frames": 5},
-        },
-        "time",
+        {**content, "task": {"kind": "time", "history": 2, "frames": 5}}, "time"
     )
 
 
@@ -106,7 +101,7 @@ def relative(p: torch.Tensor, u: torch.Tensor, order: int = 2) -> np.ndarray:
 
 def test_a_rollout_is_scored_by_step_as_a_block_and_in_l1(made, store):
     main, _ = scores_of(made / "rollout")
-    tested = Source(store, declared()).samples("test", noise=None).resident()
+    tested = in_memory(store, declared())
     predicted = evaluate(made / "rollout/best.safetensors", store, CPU)
     assert predicted.measures == main.measures
     assert main.measures.keys() & NORMS.keys() == {"l1", "block", "steps"}
@@ -139,17 +134,13 @@ def test_the_identity_and_the_mean_stand_beside_every_step(made, store):
 def test_unseen_times_are_scored_apart_and_choose_no_epoch(made, store):
     main, trivial = scores_of(made / "time")
     source = Source(store, at_a_time())
-    assert [
-        c.time for c in source.samples("validation", "selection", device=CPU).target_channels
-    ] == TIMES[2:5]
+    chosen = source.samples("validation", "selection", device=CPU)
     tested = source.samples("test", noise=None).resident()
+    learned = source.samples("train", "training", device=CPU)
+    assert [c.time for c in chosen.target_channels] == TIMES[2:5]
     assert [c.time for c in tested.target_channels] == TIMES[2:]
-    assert source.samples("train", "training", device=CPU).channels == (3, 1)
-    assert len(source.samples("train", "training", device=CPU)) == 8 * 3
-    seen = {
-        round(float(b.a[0, 0, 0, -1]), 6)
-        for b in source.samples("train", "training", device=CPU).batches(0, 0, 1)
-    }
+    assert (learned.channels, len(learned)) == ((3, 1), 8 * 3)
+    seen = {round(float(b.a[0, 0, 0, -1]), 6) for b in learned.batches(0, 0, 1)}
     assert seen == set(TIMES[2:5])
     wrong = tested.u * torch.tensor([1.0, 1.0, 1.1, 1.3])
     found = measures_of(wrong, tested.all, tested, source.task)
@@ -170,15 +161,12 @@ def test_frames_at_once_are_scored_and_reported_as_those_of_a_rollout(store, tmp
     main, trivial = scores_of(tmp_path / "run")
     assert list(main.channels) == [f"u, t = {t:g}" for t in TIMES[2:]]
     assert main.measures["block"] == main.errors
-    tested = Source(store, experiment).samples("test", noise=None).resident()
+    tested = in_memory(store, experiment)
     assert tested.channels == (2, 4)
     last = tested.a[..., 1:].expand_as(tested.u)
     np.testing.assert_allclose(trivial["identity"].errors, relative(last, tested.u), rtol=1e-5)
-    run = read_finished(tmp_path / "run", store, CPU)
-    learned = next(row[1] for row in facts(run) if row[0] == "Learned")
+    learned = dict(facts(read_finished(tmp_path / "run", store, CPU)))["Learned"]
     assert learned.startswith("the first 2 frames of w → all later ones at once")
-    drawn = predictions._in_time(run, functions_of(run)[1], run.prediction.numpy())
-    assert [one.name for one in drawn] == ["error-by-time", "spectrum"]
 
 
 # reports
@@ -189,14 +177,8 @@ def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made):
     html = (run / "report.html").read_text("utf-8")
     for name in ("error-by-time", "spectrum", "frames", "mean-error"):
         assert (run / f"pictures/{name}.svg").exists()
-    for words in (
-        "identity, the last state that is known",
-        "one block",
-        "averaged over the times",
-        "u, t = 2.5",
-        "relative L¹ error",
-        "the last 2 frames of w → the next one",
-    ):
+    for words in ("identity, the last state that is known", "one block", "averaged over the times",
+                  "relative L¹ error", "the last 2 frames of w → the next one"):  # fmt: skip
         assert words in html
     drawn = (run / "pictures/error-by-time.svg").read_text("utf-8")
     assert ">identity<" in drawn
@@ -213,7 +195,6 @@ def test_the_report_has_frames_spectrum_times_and_trivial_predictors(made):
     ("changes", "said"),
     [
         ({"task.history": 6}, "a rollout of 1 steps from 6 frames needs 7 frames, got 6"),
-        ({"task.history": 9}, "a rollout of 1 steps from 9 frames needs 10 frames, got 6"),
         ({"task.steps": 5}, "a rollout of 5 steps from 2 frames needs 7 frames, got 6"),
         ({"task.frames": 7}, "frames to train on are 7, there are 6"),
         ({"task.frames": 2}, "a rollout of 1 steps from 2 frames needs 3 frames, trained are 2"),
@@ -226,15 +207,10 @@ def test_frames_that_do_not_fit_are_refused_before_a_store_is_made(refused, chan
     assert line.startswith(f"pdegen: recipe ns-quick: {said}")
 
 
-# streams
-
-
 # published files
 
 
-def test_a_model_of_generated_samples_is_evaluated_on_a_published_file_and_back(
-    made, store, tmp_path
-):
+def test_a_model_of_generated_samples_is_evaluated_on_a_published_file(made, store, tmp_path):
     own = Store(store)
     a, u = (own.values(name) for name in ("a", "u"))
     file = mat73(
@@ -243,23 +219,10 @@ def test_a_model_of_generated_samples_is_evaluated_on_a_published_file_and_back(
     )
     splits = Declaration(splits={"train": 8, "validation": 2, "test": 2})
     imported = import_files([file], str(tmp_path / "published.zarr"), splits).url
-    roles = [
-        {name: one.said.role for name, one in Store(url).description.variables.items()}
-        for url in (store, imported)
-    ]
-    assert roles[1].items() <= roles[0].items()
-    assert roles[1] == {"a": "input", "u": "target"}
     here, there = (
         evaluate(made / "rollout/best.safetensors", url, CPU) for url in (store, imported)
     )
     assert replace(here, seconds=0) == replace(there, seconds=0)
-    experiment = Experiment.on_store(imported, "fno").with_overrides(
-        {"task.kind": "rollout", "task.history": 2, "model.width": 4, "model.modes": 3,
-         "training.epochs": 1, "training.batch": 4, "training.loss.name": "l2"}
-    )  # fmt: skip
-    train(experiment, imported, tmp_path / "back", CPU)
-    back = [evaluate(tmp_path / "back/best.safetensors", url, CPU) for url in (imported, store)]
-    assert back[0].errors == back[1].errors
 
 
 # tables
@@ -290,9 +253,8 @@ def test_a_table_is_of_the_measure_that_a_dataset_names(store, tmp_path):
         np.mean(trivial["identity"].measures["seen"])
     )
     html = write_benchmark_report(run, CPU).read_text("utf-8")
-    assert "identity, the last state that is known" in html
-    assert "FNO, published" in html
-    assert "2.50e-1" in html
+    for words in ("identity, the last state that is known", "FNO, published", "2.50e-1"):
+        assert words in html
     of = {"experiment": "ns-fno-quick", "overrides": SMALL, "measure": "unseen"}
     wrong = Benchmark.parse({**table, "datasets": {"NS": of}}, "small")
     with pytest.raises(SchemaError, match="FNO on NS: measure unseen: the data have l2, l1, block"):
@@ -315,7 +277,7 @@ def test_operators_are_given_points_of_an_interval_in_parts_of_it(tmp_path):
     train(content, url, tmp_path / "run", CPU)
     predictor, _ = load_checkpoint(tmp_path / "run/best.safetensors", build_operator)
     assert predictor.extent == Extent((-5.0,), (10.0,))
-    pairs = Source(url, content).samples("test", noise=None).resident()
+    pairs = in_memory(url, content)
     unit = (torch.arange(32)[:, None] + 0.5) / 32
     torch.testing.assert_close(pairs.points / 10 + 0.5, unit)
     found = predictor(pairs.a, pairs.points)

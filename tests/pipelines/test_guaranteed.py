@@ -8,7 +8,6 @@ from pdegen.domains import CellGrid
 from pdegen.equations.darcy.error_bound import ErrorBound
 from pdegen.making.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.runs import guaranteed
 from tests.pipelines.command import quietly
@@ -103,14 +102,3 @@ def test_what_cannot_be_bounded_is_refused(
     line = refused("predict", run / f"{name}.safetensors", "--data", store, "--out", "p.zarr",
                    "--bound", *words)  # fmt: skip
     assert message in line
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [({"solver.method": "finite-element"}, "got finite-element"),
-     ({"faces": "arithmetic"}, "got finite-volume with arithmetic ones")],
-)  # fmt: skip
-def test_other_discrete_equations_offer_nothing(overrides, message):
-    problem = SMALL.with_overrides({"refinement": 1}).with_overrides(overrides).problem
-    with pytest.raises(SchemaError, match=message):
-        problem.guarantee(("a",), "u")

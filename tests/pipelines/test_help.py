@@ -16,7 +16,7 @@ from pipelines.declared.benchmark import load_benchmark
 from pipelines.declared.experiment import load_experiment
 from pipelines.declared.settable import settable
 from pipelines.declared.shipped import names
-from tests.pipelines.command import SMALL, quietly
+from tests.pipelines.command import SMALL
 from tests.stores import faults
 
 ROOT = typer.main.get_command(app)
@@ -165,17 +165,9 @@ def test_lists_are_for_programs_too(pdegen):
 # what stores hold, where results go, and small splits
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """To be read only."""
-    path = tmp_path_factory.mktemp("made") / "burgers.zarr"
-    quietly("generate", "burgers-quick", *SMALL, "--out", path)
-    return path
-
-
-def test_info_is_for_programs_too(pdegen, store):
-    found = json.loads("\n".join(pdegen("info", store, "--json").out))
-    held = Store(str(store)).said
+def test_info_is_for_programs_too(pdegen, burgers):
+    found = json.loads("\n".join(pdegen("info", burgers, "--json").out))
+    held = Store(str(burgers)).said
     assert (found["sealed"], found["fingerprint"]) == (True, held.fingerprint)
     assert found["variables"]["u"]["shape"] == [12, 32]
     assert found["variables"]["u"]["role"] == "target"
@@ -183,25 +175,25 @@ def test_info_is_for_programs_too(pdegen, store):
     assert found["recipe"]["samples"] == 12
 
 
-def test_results_have_a_place_without_out(pdegen, store, tmp_path):
-    noisy = pdegen("noise", store, "--variable", "u", "--level", "0.1")
+def test_results_have_a_place_without_out(pdegen, burgers, tmp_path):
+    noisy = pdegen("noise", burgers, "--variable", "u", "--level", "0.1")
     try:
-        assert noisy.out == [str(store.with_name("burgers-noisy.zarr"))], noisy.err
+        assert noisy.out == [str(burgers.with_name("burgers-noisy.zarr"))], noisy.err
         assert faults(noisy.out[0]) == []
     finally:
-        for path in sorted(store.with_name("burgers-noisy.zarr").rglob("*"), reverse=True):
+        for path in sorted(burgers.with_name("burgers-noisy.zarr").rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-    assert pdegen("export", store, "--format", "mat").out == ["burgers.mat"]
+    assert pdegen("export", burgers, "--format", "mat").out == ["burgers.mat"]
     assert pdegen("import", "burgers.mat").out == ["data/burgers.zarr"]
     assert faults("data/burgers.zarr") == []
 
 
-def test_small_splits_are_warned_of(pdegen, store):
+def test_small_splits_are_warned_of(pdegen, burgers):
     outcome = pdegen("generate", "burgers-quick", *SMALL)
     said = (
         "pdegen: 2 validation and 2 test samples: errors of single samples, not of the law; "
         f"take {FEW} or more to compare"
     )
     assert outcome.err[-1] == said
-    assert pdegen("info", store).err == [said]
-    assert pdegen("info", store, "--json").err == []
+    assert pdegen("info", burgers).err == [said]
+    assert pdegen("info", burgers, "--json").err == []

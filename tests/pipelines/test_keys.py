@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import AfterValidator, Field
 
-import pipelines.declared.settable as settable_module
 from pdegen.equations.base import Problem
 from pdegen.recipe import Recipe, load_recipe, recipe_names
 from pdegen.schema import Count, Positive, SchemaError, Strict, models_in
@@ -16,8 +15,6 @@ from pipelines.declared.keys import keys_of, meanings
 from pipelines.declared.models import Model
 from pipelines.declared.profile import Profile
 from pipelines.declared.settable import of_experiment, of_recipe, settable
-
-DECLARATIONS = [Recipe, Experiment, Benchmark, Profile]
 
 
 def named(keys, name):
@@ -39,36 +36,20 @@ def tables(model):
 # every key is explained
 
 
-@pytest.mark.parametrize("model", DECLARATIONS)
-def test_every_key_has_a_meaning(model):
+@pytest.mark.parametrize("model", [Recipe, Experiment, Benchmark, Profile])
+def test_every_key_has_a_meaning_and_every_number_a_unit(model):
     keys = keys_of(model)
-    assert len(keys) > 100
     assert [(key.name, key.when) for key in keys if len(key.meaning) < 8] == []
-
-
-@pytest.mark.parametrize("model", DECLARATIONS)
-def test_every_number_states_its_unit(model):
-    unstated = [
-        f"{table.__name__}.{name}"
-        for table in tables(model)
-        if not issubclass(table, Model)  # whose numbers are dimensionless unless they say otherwise
-        for name, field in table.model_fields.items()
-        if "float" in str(field.annotation) and "dict" not in str(field.annotation)
-        if meanings(table)[name][1] is None
-    ]
-    assert unstated == []
-
-
-def test_docstrings_explain_no_key_that_is_not_there():
-    for table in tables(Recipe) | tables(Experiment):
-        if not issubclass(table, Model) and table is not Problem:
-            assert meanings(table).keys() <= table.model_fields.keys(), table
-
-
-@pytest.mark.parametrize("model", DECLARATIONS)
-def test_the_keys_are_those_that_the_schema_knows(model):
-    plain = {key.name.replace(".NAME", "").replace("[]", "") for key in keys_of(model)}
+    plain = {key.name.replace(".NAME", "").replace("[]", "") for key in keys}
     assert plain == set(model.keys())
+    for table in tables(model):
+        if issubclass(table, Model):  # whose numbers have no dimension unless they say otherwise
+            continue
+        said, fields = meanings(table), table.model_fields
+        assert table is Problem or said.keys() <= fields.keys(), table
+        numbers = {n for n, field in fields.items() if "float" in str(field.annotation)}
+        tabled = {n for n in numbers if "dict" in str(fields[n].annotation)}
+        assert [n for n in numbers - tabled if said[n][1] is None] == [], table
 
 
 class Round(Strict):
@@ -176,56 +157,32 @@ def test_a_benchmark_lists_what_all_its_datasets_take_with_values_by_dataset():
 
 
 def test_one_name_of_two_declarations_shows_both(pdegen):
-    outcome = pdegen("keys", "burgers-quick")
-    assert outcome.status == 0, outcome.err
-    heads = [line for line in outcome.out if "--set KEY=VALUE" in line]
+    out = pdegen("keys", "burgers-quick").out
+    heads = [line for line in out if "--set KEY=VALUE" in line]
     assert heads == [
         "recipe burgers-quick: pdegen generate burgers-quick --set KEY=VALUE",
         "experiment burgers-quick: pdegen run burgers-quick --set KEY=VALUE",
     ]
-    at = outcome.out.index("  problem.viscosity = 0.015915494309189534  [length²/time]")
-    assert outcome.out[at + 1 : at + 3] == [
-        "      number, above 0, at most 1e+20, required", "      The viscosity ν."
-    ]  # fmt: skip
-    assert "  model.width = 64" in outcome.out
-    assert not [line for line in outcome.out if line.startswith("  problem.solver.dt")]
-
-
-def test_a_value_that_an_experiment_changes_is_printed_beside_that_of_its_recipe(
-    pdegen, monkeypatch
-):
-    load = settable_module.load_recipe
-    changed = load("burgers-quick").with_overrides({"viscosity": 0.03})
-    monkeypatch.setattr(settable_module, "load_recipe", lambda name: changed)
-    out = pdegen("keys", "burgers-quick").out
-    assert "  problem.viscosity = 0.03  [length²/time]" in out
-    below = [line for line in out if line.startswith("  data.overrides.")]
-    assert below == [  # the remark is of the recipe as it is written
-        "  data.overrides.remark = a small burgers-r10: seconds",
-        "  data.overrides.problem.viscosity = 0.015915494309189534  [length²/time]",
-    ]
-
-
-def test_keys_of_other_kinds_are_shown_on_request(pdegen):
-    few, every = (pdegen("keys", "burgers-r10", *more).out for more in ([], ["--all"]))
-    at = every.index("  problem.solver.dt not set  [time]")
-    assert "      with problem.solver.method = etdrk4" in every[at : at + 4]
-    assert few[-1] == "3 keys of other kinds are shown by --all"
+    at = out.index("  problem.viscosity = 0.015915494309189534  [length²/time]")
+    assert out[at + 2] == "      The viscosity ν."
+    assert "  model.width = 64" in out
+    at = out.index("  data.overrides = {}")
+    assert out[at + 3] == "      takes the keys of the recipe above, as data.overrides.KEY"
+    dt = "  problem.solver.dt not set  [time]"  # of another method
+    assert dt not in out
+    assert dt in pdegen("keys", "burgers-quick", "--all").out
+    own = pdegen("keys", "darcy-inverse-quick").out  # there is no recipe of this name
+    assert "  data.overrides.problem.resolution = 43" in own
 
 
 def test_json_has_every_key(pdegen):
-    outcome = pdegen("keys", "burgers-r10", "--json")
-    ((found),) = json.loads("\n".join(outcome.out))
+    ((found),) = json.loads("\n".join(pdegen("keys", "burgers-r10", "--json").out))
     assert found["command"] == "pdegen generate burgers-r10 --set KEY=VALUE"
-    assert [key["name"] for key in found["keys"]] == [
-        k.name for k in settable("burgers-r10")[0].keys
-    ]
-    viscosity = next(key for key in found["keys"] if key["name"] == "problem.viscosity")
-    assert viscosity == {
-        "name": "problem.viscosity", "type": "number", "allowed": "above 0, at most 1e+20",
-        "choices": {}, "required": True, "default": None, "value": 0.015915494309189534,
-        "unit": "length²/time", "meaning": "The viscosity ν.", "when": "",
-    }  # fmt: skip
+    listed = {key["name"]: key for key in found["keys"]}
+    assert [*listed] == [key.name for key in settable("burgers-r10")[0].keys]
+    viscosity = listed["problem.viscosity"]
+    assert (viscosity["type"], viscosity["allowed"]) == ("number", "above 0, at most 1e+20")
+    assert (viscosity["value"], viscosity["unit"]) == (0.015915494309189534, "length²/time")
 
 
 def test_keys_of_an_equation_of_ones_own_are_shown(pdegen, root):

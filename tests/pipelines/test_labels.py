@@ -1,13 +1,13 @@
 """Datasets and operators of a benchmark have any label; names of paths are slugs of them."""
 
-import csv
+import tomllib
 
 import pytest
 
 from pdegen.schema import SchemaError
 from pipelines.declared.benchmark import Benchmark
 from pipelines.runs.reproduction import toml
-from tests.pipelines.command import SMALL, quietly
+from pipelines.studies.benchmark import BenchmarkRun
 from tests.pipelines.test_benchmark import CONTENT
 
 LABELS = ["Burgers (64)", ".hidden: [1]", "nu=0.01", "nu"]
@@ -18,26 +18,17 @@ BURGERS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("store")
-    quietly("generate", "burgers-quick", *SMALL, "--out", folder / "burgers.zarr")
-    return folder / "burgers.zarr"
-
-
-def test_any_label_is_trained_evaluated_and_reported(pdegen, store, tmp_path):
+def test_folders_of_any_labels_are_their_slugs(tmp_path):
+    model = {"name": "fno", "width": 4, "depth": 1, "modes": 4}
     content = {
         "name": "toy", "summary": "Labels", "datasets": dict.fromkeys(LABELS, BURGERS),
-        "operators": {"FNO: [4]": {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}},
+        "operators": {"FNO: [4]": {"model": model}},
     }  # fmt: skip
-    (tmp_path / "toy.toml").write_text(toml(content), "utf-8")
-    words = [word for label in LABELS for word in ("--data", f"{label}={store}")]
-    outcome = pdegen("benchmark", "toy.toml", *words, "--out", "run")
-    assert outcome.status == 0, outcome.err[-3:]
-    lines = csv.DictReader((tmp_path / "run" / "table.csv").read_text("utf-8").splitlines())
-    assert [line["dataset"] for line in lines] == LABELS
-    folders = {path.name for path in (tmp_path / "run" / "runs").iterdir()}
-    assert folders == {"burgers-64", "hidden-1", "nu-0-01", "nu"}
+    again = Benchmark.parse(tomllib.loads(toml(content)), "toy")
+    run = BenchmarkRun(again, dict.fromkeys(LABELS, "s.zarr"), tmp_path)
+    folders = [run.run_folder(case, "seed-0").relative_to(tmp_path) for case in again.cases()]
+    names = ["burgers-64", "hidden-1", "nu-0-01", "nu"]
+    assert [str(folder) for folder in folders] == [f"runs/{name}/fno-4/seed-0" for name in names]
 
 
 @pytest.mark.parametrize("label", ["()", "x" * 300])

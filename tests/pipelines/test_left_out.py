@@ -101,15 +101,6 @@ def test_the_table_has_the_mean_of_the_others_and_names_what_it_leaves_out(finis
     assert "Sample 13 has no relative error, as its target is 0; means leave it out." in text
 
 
-def test_a_search_chooses_by_the_samples_that_have_an_error(with_zeros, tmp_path):
-    rates = [1e-6, 1e-2]
-    searched = declared(search={"training.lr": rates})
-    run = BenchmarkRun(searched, {"burgers": with_zeros}, tmp_path / "run")
-    run.run(CPU)
-    (row,) = run.rows()
-    assert row.chosen == {"training.lr": 1e-2}
-
-
 def test_a_run_says_what_it_leaves_out_and_its_pictures_are_drawn(with_zeros, tmp_path):
     experiment = load_experiment("benchmark-burgers-quick").with_overrides(SMALL)
     folders = [tmp_path / "one", tmp_path / "two"]

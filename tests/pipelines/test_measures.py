@@ -33,7 +33,7 @@ def on(domain: Domain, *functions) -> torch.Tensor:
     return torch.from_numpy(np.stack([f(domain.points) for f in functions]))[..., None]
 
 
-@pytest.mark.parametrize(("waves", "band"), [(3, "low"), (4, "low"), (5, "middle"), (13, "high")])
+@pytest.mark.parametrize(("waves", "band"), [(4, "low"), (5, "middle"), (13, "high")])
 def test_a_wave_is_an_error_of_its_band_alone(waves, band):
     domain = Box.periodic(64)
     u = on(domain, lambda x: 2 * np.sin(2 * np.pi * x[..., 0]))

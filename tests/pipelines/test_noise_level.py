@@ -11,16 +11,14 @@ import torch
 import xarray as xr
 
 from operators.data import Resident, Streamed
-from operators.training.fit import Stopped
-from pdegen.making.generate import generate
 from pdegen.schema import SchemaError
 from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.predict import predict
 from pipelines.runs.training import train
-from tests.pipelines.conftest import CPU, SMALL, SMALL_DARCY
-from tests.pipelines.test_data import assert_same_inputs, by_target, read_as, stopping
+from tests.pipelines.conftest import CPU, SMALL, learned
+from tests.pipelines.test_data import SHARDS, assert_same_inputs, by_target, read_as
 
 RANGE = {"noise.level": [0.0, 0.1]}
 
@@ -30,22 +28,16 @@ def experiment():
     """From noisy u and its level to averages of a: 16 samples to train on, noise fresh."""
     return load_experiment("darcy-inverse-quick").with_overrides(
         {
-            **SMALL_DARCY, "resolutions": [13], "data.overrides.shard": 3, "training.batch": 4,
+            **SHARDS,
             "training.epochs": 2, "data.target_resolution": 5, **RANGE,
         }
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def url(experiment, tmp_path_factory):
-    place = tmp_path_factory.mktemp("data") / "store.zarr"
-    return generate(experiment.data.load_recipe(), str(place), workers=1).url
-
-
-@pytest.fixture(scope="module")
-def trained(experiment, url, tmp_path_factory):
+def trained(experiment, shards, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    train(experiment, url, folder, CPU)
+    train(experiment, shards, folder, CPU)
     return folder
 
 
@@ -64,14 +56,12 @@ def told(a: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("reading", ["resident", "streamed"])
-def test_each_sample_is_told_the_level_of_its_noise(experiment, url, reading):
-    source = Source(url, read_as(experiment, reading))
+def test_each_sample_is_told_the_level_of_its_noise(experiment, shards, reading):
+    source = Source(shards, read_as(experiment, reading))
     pairs = source.samples("train", "training", device=CPU)
     assert type(pairs.reader) is (Resident if reading == "resident" else Streamed)
     assert pairs.channels == (2, 1)
-    clean = by_target(
-        Source(url, plain(experiment)).samples("train", "training", device=CPU).parts(16)
-    )
+    clean = by_target(learned(shards, plain(experiment)).parts(16))
     sigma = torch.from_numpy(source.deviation(source.stored("train")))
     seen = list[float]()
     for epoch in (0, 1):
@@ -87,9 +77,10 @@ def test_each_sample_is_told_the_level_of_its_noise(experiment, url, reading):
 
 
 @pytest.mark.parametrize("changes", [{}, {"noise.fresh": False}, {"noise.kind": "published"}])
-def test_levels_are_the_same_in_memory_and_streamed(experiment, url, changes):
+def test_levels_are_the_same_in_memory_and_streamed(experiment, shards, changes):
     resident, streamed = (
-        Source(url, read_as(experiment, reading, **changes)) for reading in ("resident", "streamed")
+        Source(shards, read_as(experiment, reading, **changes))
+        for reading in ("resident", "streamed")
     )
     one, other = (
         resident.samples("train", "training", device=CPU),
@@ -109,10 +100,10 @@ def test_levels_are_the_same_in_memory_and_streamed(experiment, url, changes):
 
 
 @pytest.mark.parametrize("level", [0.0, 0.025, 0.4])
-def test_tested_at_a_level_all_samples_have_and_know_it(experiment, url, level):
+def test_tested_at_a_level_all_samples_have_and_know_it(experiment, shards, level):
     """Also beyond the range. The noise has the bits of a model that is not told."""
-    found = Source(url, experiment, at=level).samples("test").resident().a
-    alone = Source(url, experiment.at_level(level)).samples("test").resident().a
+    found = Source(shards, experiment, at=level).samples("test").resident().a
+    alone = Source(shards, experiment.at_level(level)).samples("test").resident().a
     assert torch.equal(found[..., :1], alone)
     np.testing.assert_allclose(told(found), np.sqrt(level / 0.1), rtol=1e-7)
 
@@ -120,27 +111,18 @@ def test_tested_at_a_level_all_samples_have_and_know_it(experiment, url, level):
 # training and commands
 
 
-def test_training_that_was_stopped_goes_on_to_the_same_bits(experiment, url, trained, tmp_path):
-    with pytest.raises(Stopped):
-        train(experiment, url, tmp_path / "run", CPU, stop=stopping(6))
-    train(experiment, url, tmp_path / "run", CPU, resume=True)
-    for name in ("last", "best"):
-        found, whole = (path / f"{name}.safetensors" for path in (tmp_path / "run", trained))
-        assert found.read_bytes() == whole.read_bytes()
-
-
-def test_a_checkpoint_is_told_the_level_that_is_asked_for(url, trained):
+def test_a_checkpoint_is_told_the_level_that_is_asked_for(shards, trained):
     """The same data, another answer; what is true is told by default."""
     best = trained / "best.safetensors"
-    found = [evaluate(best, url, CPU, level=0.05, told=level) for level in (None, 0.05, 0.1)]
+    found = [evaluate(best, shards, CPU, level=0.05, told=level) for level in (None, 0.05, 0.1)]
     assert found[0].errors == found[1].errors
     assert found[0].errors != found[2].errors
-    assert found[0].errors != evaluate(best, url, CPU, level=0.01).errors
+    assert found[0].errors != evaluate(best, shards, CPU, level=0.01).errors
 
 
-def test_predictions_take_the_level_and_say_what_was_told(url, trained, tmp_path):
+def test_predictions_take_the_level_and_say_what_was_told(shards, trained, tmp_path):
     def predicted(name, **asked):
-        found = predict(trained / "best.safetensors", url, tmp_path / name, CPU, **asked)
+        found = predict(trained / "best.safetensors", shards, tmp_path / name, CPU, **asked)
         return xr.open_zarr(found.out).load()
 
     true, wrong = predicted("true", level=0.0), predicted("wrong", level=0.0, told=0.1)
@@ -155,8 +137,8 @@ def test_predictions_take_the_level_and_say_what_was_told(url, trained, tmp_path
     assert wrong.attrs["experiment"]["noise"]["level"] == [0.0, 0.1]
 
 
-def test_scores_say_their_noise_and_what_was_told(url, trained, pdegen):
-    outcome = pdegen("evaluate", trained / "best.safetensors", "--data", url, "--noise", "0.05",
+def test_scores_say_their_noise_and_what_was_told(shards, trained, pdegen):
+    outcome = pdegen("evaluate", trained / "best.safetensors", "--data", shards, "--noise", "0.05",
                      "--told", "0.1", "--out", "scores.json")  # fmt: skip
     kept = json.loads(Path("scores.json").read_text())
     assert (outcome.status, kept["noise"], kept["told"]) == (0, 0.05, 0.1)
@@ -199,10 +181,10 @@ def test_impossible_declarations_are_refused(experiment, changes, message):
     assert "\n" not in str(error.value)
 
 
-def test_an_operator_that_is_not_told_refuses_to_be(experiment, url, trained, tmp_path):
+def test_an_operator_that_is_not_told_refuses_to_be(experiment, shards, trained, tmp_path):
     with pytest.raises(SchemaError, match=r"told 0.1: .* takes no noise level as an input"):
-        Source(url, plain(experiment), told=0.1)
+        Source(shards, plain(experiment), told=0.1)
     with pytest.raises(SchemaError, match=r"the level that is told is finite and >= 0, got -1"):
-        evaluate(trained / "best.safetensors", url, CPU, told=-1.0)
+        evaluate(trained / "best.safetensors", shards, CPU, told=-1.0)
     with pytest.raises(SchemaError, match=r"the level of ensemble noise is not negative, got -1"):
-        evaluate(trained / "best.safetensors", url, CPU, level=-1.0)
+        evaluate(trained / "best.safetensors", shards, CPU, level=-1.0)

@@ -1,7 +1,6 @@
 """`--overwrite` removes what was written here, and refuses before anything where more is there."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from pipelines.reports.document import Report
 from pipelines.runs.comparison import COMPARISON
 from pipelines.runs.folder import Holding, RunError
 from pipelines.runs.training import train
-from tests.pipelines.test_run_files import experiment
+from tests.pipelines.test_run_files import experiment, files_in
 
 HELD = [COMPARISON, *(Holding(word, f"{word}.json") for word in ("study", "profile", "benchmark"))]
 EACH = pytest.mark.parametrize("holding", HELD, ids=lambda holding: holding.word)
@@ -22,18 +21,14 @@ def copy(finished, tmp_path):
     return shutil.copytree(finished[0], tmp_path / "run")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @EACH
 def test_a_declaration_that_somebody_else_wrote_is_not_believed(holding, tmp_path):
     write_json(tmp_path / holding.file, {"name": "mine"})
     (tmp_path / "thesis.tex").write_text("mine", "utf-8")
-    before = contents(tmp_path)
+    before = files_in(tmp_path)
     with pytest.raises(RunError, match=rf"{holding.file}, thesis\.tex; nothing was deleted"):
         holding.claim(tmp_path, {}, overwrite=True)
-    assert contents(tmp_path) == before
+    assert files_in(tmp_path) == before
 
 
 @EACH
@@ -44,10 +39,10 @@ def test_files_of_others_are_named_and_nothing_is_deleted(holding, tmp_path, nam
         write(tmp_path / ours, b"ours")
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine", "utf-8")
-    before = contents(tmp_path)
+    before = files_in(tmp_path)
     with pytest.raises(RunError, match=rf"{name}; nothing was deleted"):
         holding.claim(tmp_path, {}, overwrite=True)
-    assert contents(tmp_path) == before
+    assert files_in(tmp_path) == before
     (tmp_path / name).unlink()
     holding.claim(tmp_path, {}, overwrite=True)
     assert not (tmp_path / "tables").exists()
@@ -57,10 +52,10 @@ def test_files_of_others_are_named_and_nothing_is_deleted(holding, tmp_path, nam
 def test_a_run_with_files_of_others_is_not_replaced(copy, store, name):
     (copy / name).parent.mkdir(exist_ok=True)
     (copy / name).write_text("mine", "utf-8")
-    before = contents(copy)
+    before = files_in(copy)
     with pytest.raises(RunError, match=rf"{name}; nothing was deleted"):
         train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
-    assert contents(copy) == before
+    assert files_in(copy) == before
 
 
 def test_a_report_replaces_no_file_of_others(tmp_path):
@@ -88,15 +83,15 @@ def test_predictions_beside_a_checkpoint_go_with_the_run(copy, store, pdegen):
 
 def test_another_run_inside_a_run_is_not_removed_with_it(copy, store):
     train(experiment(1), store, copy / "inner", torch.device("cpu"))
-    before = contents(copy)
+    before = files_in(copy)
     with pytest.raises(RunError, match=r"inner/best\.safetensors, .*nothing was deleted"):
         train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
-    assert contents(copy) == before
+    assert files_in(copy) == before
 
 
 def test_nothing_is_written_into_a_sealed_store(copy, store, refused, tmp_path):
     own = shutil.copytree(store, tmp_path / "own.zarr")
-    before = contents(own)
+    before = files_in(own)
     best = copy / "best.safetensors"
     for words in (
         ("evaluate", best, "--data", own, "--out", own / "scores.json"),
@@ -106,4 +101,4 @@ def test_nothing_is_written_into_a_sealed_store(copy, store, refused, tmp_path):
         ("train", "burgers-quick", "--data", own, "--out", own / "run"),
     ):
         assert "own.zarr is a store, which holds nothing else" in refused(*words)
-    assert contents(own) == before
+    assert files_in(own) == before

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from operators.training.files import read_json
 from pdegen.equations import registry
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
@@ -21,22 +20,21 @@ def own(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(registry._registered, "heat", raising=False)  # as in another process
     examples = root / "docs/examples"
-    text = (examples / "my_heat.toml").read_text("utf-8")
-    small = {"= 640": "= 96", "= 512": "= 64", "validation = 64": "validation = 16",
-             "test = 64": "test = 16", "resolution = 128": "resolution = 64",
-             "modes = 32": "modes = 16"}  # fmt: skip
-    for old, new in small.items():
-        assert old in text
-        text = text.replace(old, new)
-    (tmp_path / "my_heat.toml").write_text(text, "utf-8")
-    text = (examples / "my_experiment.toml").read_text("utf-8")
-    small = {"docs/examples/": "", "resolutions = [128, 64]": "resolutions = [64, 32]",
-             "resolution = 64": "resolution = 32", "modes = 12": "modes = 6",
-             "epochs = 10": "epochs = 4"}  # fmt: skip
-    for old, new in small.items():
-        assert old in text
-        text = text.replace(old, new)
-    (tmp_path / "learn.toml").write_text(text, "utf-8")
+    for old, new, changes in (
+        ("my_heat.toml", "my_heat.toml", {
+            "= 640": "= 96", "= 512": "= 64", "validation = 64": "validation = 16",
+            "test = 64": "test = 16", "resolution = 128": "resolution = 64",
+            "modes = 32": "modes = 16"}),
+        ("my_experiment.toml", "learn.toml", {
+            "docs/examples/": "", "resolutions = [128, 64]": "resolutions = [64, 32]",
+            "resolution = 64": "resolution = 32", "modes = 12": "modes = 6",
+            "epochs = 10": "epochs = 4"}),
+    ):  # fmt: skip
+        text = (examples / old).read_text("utf-8")
+        for part, smaller in changes.items():
+            assert part in text
+            text = text.replace(part, smaller)
+        (tmp_path / new).write_text(text, "utf-8")
     yield "--equation", str(examples / "my_equation.py")
     registry._registered.pop("heat", None)
 
@@ -116,9 +114,9 @@ def test_wrong_values_are_refused_before_anything_is_written(own, root, pdegen, 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("return Box.periodic(", "return Bxo.periodic(", "NameError: name 'Bxo' is not defined"),
-        ("return Physics(", "return Physsics(", "NameError: name 'Physsics' is not defined"),
-        ('Distinct("a"),', "Distinkt(),", "NameError: name 'Distinkt' is not defined"),
+        ("return Box.periodic(", "return Bxo.periodic(", "line {}: NameError: name 'Bxo' is not"),
+        ('Distinct("a"),', "Distinkt(),", "line {}: NameError: name 'Distinkt' is not defined"),
+        ("def law(self)", "def lwa(self)", "Heat lacks law: an equation must define it"),
     ],
 )
 def test_a_mistake_in_a_member_is_one_line(own, root, pdegen, tmp_path, old, new, said):
@@ -127,17 +125,9 @@ def test_a_mistake_in_a_member_is_one_line(own, root, pdegen, tmp_path, old, new
     outcome = pdegen(*words)
     (message,) = outcome.err
     assert outcome.status == 2
-    assert f"my.py, line {line}: {said}" in message
-    assert "--debug shows the traceback" in message or "law" in message
+    assert re.search(rf"my\.py[,:] {re.escape(said.format(line))}", message)
     assert any("Traceback" in text for text in pdegen(*words, "--debug").err)
     assert not (tmp_path / "s.zarr").exists()
-
-
-def test_an_equation_without_a_law_is_refused(own, root, pdegen, tmp_path):
-    changed(root, tmp_path, "def law(self)", "def lwa(self)")
-    outcome = pdegen("generate", "my_heat.toml", "--equation", "my.py", "--out", "s.zarr")
-    assert outcome.status == 2
-    assert outcome.err == [f"pdegen: {tmp_path}/my.py: Heat lacks law: an equation must define it"]
 
 
 def test_a_mistake_in_a_later_sample_names_the_samples(own, root, pdegen, tmp_path):
@@ -206,39 +196,6 @@ def test_a_training_on_its_store_is_reported_by_the_command_that_is_named(own, p
     (line,) = re.findall("pdegen run .*", (tmp_path / "run/report.md").read_text("utf-8"))
     assert "--data s.zarr" in line
     assert "my_equation.py" in line.replace("\\", "")
-
-
-@pytest.mark.parametrize(
-    ("resolutions", "said"),
-    [
-        ("[64, 48]", "fno at 48 points of each axis: resolution 48 is no subsample of the 64"),
-        ("[8]", "fno at 8 points of each axis: 6 modes need a grid of at least 12 points, got 8"),
-    ],
-)
-def test_impossible_resolutions_are_refused_before_training(
-    own, pdegen, tmp_path, resolutions, said
-):
-    quietly("generate", "my_heat.toml", *own, "--out", "s.zarr", "--workers", 1)
-    words = ("--data", "s.zarr", "--out", "run", "--set", f"resolutions={resolutions}")
-    for command in ("train", "run"):
-        outcome = pdegen(command, "learn.toml", *own, *words)
-        assert outcome.status == 2
-        assert outcome.err[-1].startswith(f"pdegen: resolutions: {said}")
-        assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.usefixtures("unchecked")  # the checks of shapes take most of the time
-def test_the_experiment_of_the_examples_runs_as_it_stands(root, pdegen, tmp_path, monkeypatch):
-    monkeypatch.chdir(root)
-    examples = root / "docs/examples"
-    words = ("--equation", str(examples / "my_equation.py"), "--out", tmp_path / "run")
-    store = tmp_path / "s.zarr"
-    quietly("generate", examples / "my_heat.toml", *words[:2], "--out", store, "--workers", 1)
-    quietly("run", examples / "my_experiment.toml", *words, "--data", store)
-    results = read_json(tmp_path / "run/scores.json")["results"]
-    assert [result["resolution"] for result in results] == [128, 64]
-    assert max(result["mean"] for result in results) < 0.2
-    registry._registered.pop("heat", None)
 
 
 def test_every_key_of_an_experiment_is_documented(root):

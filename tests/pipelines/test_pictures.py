@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from pdegen.domains import Box
 from pdegen.making.derived import add_noise, at_levels
 from pdegen.schema import SchemaError
 from pdegen.store.reading import StoreError, open_sealed
-from pipelines.reports import charts, fields, figures, palette, pictures, samples
+from pipelines.reports import charts, fields, figures, pictures, samples
 from pipelines.reports.fields import Look
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.samples import Predicted
@@ -25,10 +24,6 @@ from pipelines.reports.sheets import Functions
 
 def texts(svg: str) -> str:
     return " ".join("".join(e.itertext()) for e in ElementTree.fromstring(svg).iter())
-
-
-def a_figure() -> Figure:
-    return charts.error_histogram(np.array([0.1, 0.2]))
 
 
 def test_a_sample_is_drawn_with_its_title_parameters_and_time(store, tmp_path):
@@ -57,26 +52,18 @@ def drawn_images(figure: Figure) -> list[np.ndarray]:
     return [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
 
 
-def test_x_points_to_the_right_and_y_upwards():
-    domain, values = a_wedge(8)
-    axes = Figure().subplots()
-    fields.show(axes, domain, values, "viridis", Normalize(0, 10))
-    image = axes.images[0]
-    corner = np.asarray(image.get_array())[0, -1]  # the last x, the first y
-    assert corner == 7
-    assert image.origin == "lower"
-    assert tuple(image.get_extent()) == pytest.approx((0, 1, 0, 1))
-    assert axes.get_aspect() == 1
-
-
-def test_a_field_is_not_smoothed_and_keeps_its_two_values():
-    domain, values = a_wedge(421)
+@pytest.mark.parametrize("n", [8, 421])
+def test_x_points_to_the_right_and_y_upwards_and_nothing_is_smoothed(n):
+    domain, values = a_wedge(n)
     axes = Figure().subplots()
     fields.show(axes, domain, values, "viridis", Normalize(0, 10))
     image = axes.images[0]
     shown = np.asarray(image.get_array())
+    assert shown[0, -1] == 7  # the last x, the first y
+    assert (image.origin, image.get_interpolation()) == ("lower", "none")
+    assert tuple(image.get_extent()) == pytest.approx((0, 1, 0, 1))
+    assert axes.get_aspect() == 1
     assert set(np.unique(shown)) == {2.0, 7.0}
-    assert image.get_interpolation() == "none"
     assert max(shown.shape) <= 160
 
 
@@ -102,26 +89,19 @@ def test_truth_and_prediction_have_one_scale_and_the_error_is_centred():
     assert figure.axes[8].get_ylabel() == "worst: sample 102\nerror 3.00e0"
 
 
-def test_a_two_phase_coefficient_is_marked_at_its_phases():
-    domain, values = a_wedge(8)
-    figure = Figure()
-    look, axes = Look("a", "phases", phases=(2.0, 7.0)), figure.subplots()
+@pytest.mark.parametrize(
+    ("look", "values", "labels"),
+    [(Look("a", "phases", phases=(2.0, 7.0)), a_wedge(8)[1], ["2", "7"]),
+     (Look("a", log=True), np.diag([0.01, 0.99]) + 0.01, ["0.01", "0.1", "1"])],
+    ids=["phases", "magnitudes"],
+)  # fmt: skip
+def test_a_bar_has_phases_or_magnitudes(look, values, labels):
+    axes = Figure().subplots()
+    domain = Box.cell(*values.shape)
     fields.bar(fields.show(axes, domain, values, look.map, look.scale(values)), axes, look)
-    labels = [text.get_text() for text in figure.axes[0].child_axes[0].get_yticklabels()]
-    assert labels == ["2", "7"]
-
-
-def test_a_coefficient_over_magnitudes_has_a_logarithmic_scale():
-    wide, narrow = np.array([[1e-3, 1.0]]), np.array([[3.0, 12.0]])
-    assert isinstance(Look("a", log=True).scale(wide), LogNorm)
+    assert [text.get_text() for text in axes.child_axes[0].get_yticklabels()] == labels
+    narrow = np.array([[3.0, 12.0]])
     assert not isinstance(Look("a", log=True).scale(narrow), LogNorm)
-    assert not isinstance(Look("u").scale(wide), LogNorm)
-    figure, values = Figure(), np.diag([0.01, 0.99]) + 0.01
-    axes = figure.subplots()
-    image = fields.show(axes, Box.cell(2, 2), values, "viridis", LogNorm())
-    fields.bar(image, axes, Look("a", log=True))
-    labels = [text.get_text() for text in figure.axes[0].child_axes[0].get_yticklabels()]
-    assert labels == ["0.01", "0.1", "1"]
 
 
 def test_the_mean_error_is_that_of_the_samples():
@@ -182,17 +162,6 @@ def test_best_median_and_worst_are_those_of_the_errors():
         assert len({axes.get_ylim() for axes in figure.axes[3 * row : 3 * row + 3]}) == 1
 
 
-def test_predictions_of_many_times_are_drawn_at_four_of_them():
-    times = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-    truth = functions(np.random.default_rng(0).normal(size=(3, 16, 6)), Look("u"), times)
-    figure = samples.predictions(
-        truth, Predicted("p", truth, truth.values + 0.1, np.array([0.1, 0.2, 0.3])), range(3)
-    )
-    beneath = figure.axes[6].lines[:-1]  # the last line is zero
-    assert len(beneath) == 4
-    assert figure.axes[-1].get_ylabel() == "time t"
-
-
 def test_the_spectrum_of_a_sine_is_half_its_amplitude_at_its_mode():
     x = np.arange(32) / 32
     u = 3.0 * np.sin(2 * np.pi * 5 * x)[None, :, None]
@@ -204,13 +173,13 @@ def test_the_spectrum_of_a_sine_is_half_its_amplitude_at_its_mode():
     assert mark.get_xdata()[0] == 8
 
 
-@pytest.mark.parametrize("errors", [[0.0], [0.1, 0.1], [1e-5, 1e-3, 2.0], [0.02, 0.03]])
-def test_the_histogram_counts_every_sample(errors):
-    many = charts.error_histogram(np.array(20 * errors)).axes[0]
-    assert sum(bar.get_height() for bar in many.patches) == 20 * len(errors)
-    few = charts.error_histogram(np.array(errors)).axes[0]
-    assert not few.patches
-    assert list(few.lines[0].get_ydata()) == list(range(1, len(errors) + 1))
+def test_the_histogram_counts_every_sample():
+    for errors in ([0.0], [0.1, 0.1], [1e-5, 1e-3, 2.0]):
+        many = charts.error_histogram(np.array(20 * errors)).axes[0]
+        assert sum(bar.get_height() for bar in many.patches) == 20 * len(errors)
+        few = charts.error_histogram(np.array(errors)).axes[0]
+        assert not few.patches
+        assert list(few.lines[0].get_ydata()) == list(range(1, len(errors) + 1))
 
 
 def test_errors_of_each_grid_are_drawn_with_their_mean():
@@ -220,10 +189,6 @@ def test_errors_of_each_grid_are_drawn_with_their_mean():
     np.testing.assert_allclose(mean.get_xydata(), [[16, 0.2], [32, 0.3]])
     assert [list(one.get_ydata()) for one in samples] == [[0.1, 0.3], [0.2, 0.4]]
     assert trained.get_xdata()[0] == 16
-
-
-def test_the_site_has_the_palette_of_the_pictures():
-    assert palette.MODEL in Path("docs/static/site.css").read_text()
 
 
 def test_ids_of_two_pictures_in_a_page_differ():

@@ -19,6 +19,7 @@ from pipelines.runs import finished as reading
 from pipelines.runs.data import Source
 from pipelines.runs.finished import read_finished
 from pipelines.runs.predictions import MEAN, PREDICTIONS, kept_predictions, mean_target
+from tests.pipelines.conftest import in_memory
 
 CPU = torch.device("cpu")
 
@@ -33,14 +34,11 @@ def test_a_report_predicts_nothing_and_reads_no_training_sample(copy, monkeypatc
     run, store = copy
     before = (run / "report.html").read_text("utf-8")
 
-    def refused(*_):
-        raise AssertionError
-
     def other_than_train(url, split, *rest, **options):
         assert split != "train"
         return open_pairs(url, split, *rest, **options)
 
-    monkeypatch.setattr(reading, "predictions", refused)
+    monkeypatch.setattr(reading, "predictions", None)
     monkeypatch.setattr(data, "open_pairs", other_than_train)
     assert write_report(run, store, CPU).read_text("utf-8") == before
 
@@ -53,7 +51,7 @@ def test_what_is_kept_is_what_the_checkpoint_predicts(finished):
     torch.testing.assert_close(
         load_file(run / PREDICTIONS)["values"], predictions(predictor, pairs), rtol=0, atol=0
     )
-    train = Source(store, experiment).samples("train", noise=None).resident()
+    train = in_memory(store, experiment, "train")
     torch.testing.assert_close(
         load_file(run / MEAN)["values"], train.u.double().mean(dim=0), rtol=1e-14, atol=1e-14
     )
@@ -78,19 +76,21 @@ def damaged(run: Path) -> None:
 @pytest.mark.parametrize(
     "happened",
     [
-        pytest.param(of_another_checkpoint, id="of another checkpoint"),
-        pytest.param(damaged, id="damaged"),
-        pytest.param(lambda run: (run / PREDICTIONS).unlink(), id="missing"),
-        pytest.param(lambda run: (run / PREDICTIONS).write_bytes(b"\x80\x04."), id="a pickle"),
+        of_another_checkpoint,
+        damaged,
+        lambda run: (run / PREDICTIONS).unlink(),
+        lambda run: (run / PREDICTIONS).write_bytes(b"\x80\x04."),
     ],
+    ids=["of another checkpoint", "damaged", "missing", "a pickle"],
 )
 def test_predictions_are_made_again(copy, happened):
     run, store = copy
     happened(run)
     predictor, _ = load_checkpoint(run / "best.safetensors", build_operator)
-    pairs = read_finished(run, store, CPU).pairs
-    expected = predictions(predictor, pairs)
-    torch.testing.assert_close(read_finished(run, store, CPU).prediction, expected, rtol=0, atol=0)
+    found = read_finished(run, store, CPU)
+    torch.testing.assert_close(
+        found.prediction, predictions(predictor, found.pairs), rtol=0, atol=0
+    )
 
 
 def test_predictions_of_other_noise_or_samples_are_not_taken(finished, tmp_path):
@@ -103,11 +103,7 @@ def test_predictions_of_other_noise_or_samples_are_not_taken(finished, tmp_path)
 
     kept_predictions(tmp_path, checkpoint, pairs, make(1.0))
     of_test = kept_predictions(tmp_path, checkpoint, pairs, make(2.0))
-    other = (
-        Source(store, read_finished(run, store, CPU).experiment)
-        .samples("validation", noise=None)
-        .resident()
-    )
+    other = in_memory(store, read_finished(run, store, CPU).experiment, "validation")
     of_validation = kept_predictions(tmp_path, checkpoint, other, make(3.0))
     assert float(of_test.max()) == 1.0
     assert float(of_validation.max()) == 3.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -19,57 +18,31 @@ from pipelines.declared.experiment import Experiment, load_experiment
 from pipelines.declared.shipped import file_of, names
 
 
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """Settings of a training.
+def of(row, **changes):
+    """Settings of a training beside those of a row.
 
     Args:
-        source: Where they are printed.
-        epochs, batch, lr, loss: Of the training; lr is the peak.
-        gamma: Weight of the derivatives in the loss.
-        schedule: "1cycle", "cosine" or "steps".
-        warmup, start, end: Of 1cycle: share of the steps before the peak, rates over the peak.
-        clip: Largest norm of the gradient; 0 where it is not clipped.
-        optimizer: "Adam" or "AdamW".
-        weight_decay: Its weight decay.
-        train, test: Numbers of samples.
-        residual, feedforward, down, up, head: Rates of dropout, by the names of Table 7 of Cao 2021
-            attention, FFN, downsample, upsample and decoder; -1 for "N/A".
+        row: Names and values.
+        changes: source, where they are printed; epochs, batch, lr (the peak), loss, gamma (weight
+            of the derivatives in the loss); schedule, "1cycle", "cosine" or "steps"; warmup, start,
+            end of 1cycle (share of the steps before the peak, rates over the peak); clip, the
+            largest norm of the gradient, 0 where it is not clipped; optimizer, "Adam" or "AdamW",
+            weight_decay; train and test, numbers of samples; residual, feedforward, down, up, head,
+            rates of dropout, by the names of Table 7 of Cao 2021 attention, FFN, downsample,
+            upsample and decoder, -1 for "N/A".
     """
-
-    source: str
-    epochs: int | None = None
-    batch: int | None = None
-    lr: float | None = None
-    loss: str | None = None
-    gamma: float | None = None
-    schedule: str | None = None
-    warmup: float | None = None
-    start: float | None = None
-    end: float | None = None
-    clip: float | None = None
-    optimizer: str | None = None
-    weight_decay: float | None = None
-    train: int | None = None
-    test: int | None = None
-    residual: float | None = None
-    feedforward: float | None = None
-    down: float | None = None
-    up: float | None = None
-    head: float | None = None
+    return {**row, **changes}
 
 
 # S. Cao, NeurIPS 2021: sections 3 (γ), 5 and C.1 (all others), Table 7 (dropout)
-CAO = Published(
+CAO = of({},
     source="Cao 2021, C.1", epochs=100, batch=4, lr=1e-3, schedule="1cycle", warmup=0.3,
     start=1e-4, end=1e-4, clip=1.0, optimizer="Adam", weight_decay=0.0, train=1024, test=100,
 )  # fmt: skip
-LINE = replace(CAO, loss="h1", gamma=0.1)
-LINES = {
-    f"burgers-{n}": replace(LINE, batch=batch) for n, batch in ((512, 8), (2048, 8), (8192, 4))
-}
-SQUARE = replace(CAO, loss="weighted-h1", gamma=0.5)
-INVERSE = replace(CAO, loss="l2")
+LINE = of(CAO, loss="h1", gamma=0.1)
+LINES = {f"burgers-{n}": of(LINE, batch=batch) for n, batch in ((512, 8), (2048, 8), (8192, 4))}
+SQUARE = of(CAO, loss="weighted-h1", gamma=0.5)
+INVERSE = of(CAO, loss="l2")
 DROPOUT_1D = {
     "FT": {"residual": 0.0, "feedforward": 0.05},
     "FT, layer norm": {"residual": 0.0, "feedforward": 0.05},
@@ -94,7 +67,7 @@ DROPOUT_INVERSE = {
 FNO = {"loss": "l2", "gamma": None, "batch": 20, "weight_decay": 1e-4, "clip": None}
 FNO_2020 = FNO | {"epochs": 500, "schedule": "steps", "train": 1000}
 # the slides: 1024 samples, H1, 25600 iterations in 100 epochs, 1cycle; MWO and XD from their codes
-SLIDES = replace(LINE, source="slides")
+SLIDES = of(LINE, source="slides")
 LONG = {"epochs": 500}
 CITED = {
     "epochs": 500, "batch": 20, "loss": "l2", "gamma": None, "schedule": "steps", "train": None,
@@ -103,45 +76,45 @@ CITED = {
 
 # Z. Xiao et al., ICML 2024, section 4, "Implementation details"; batches, clipping and numbers of
 # samples are those of its released code (zhijie-group/Orthogonal-Neural-operator)
-ONO = Published(
+ONO = of({},
     source="Xiao et al. 2024, section 4", epochs=500, lr=1e-3, loss="l2", schedule="1cycle",
     warmup=0.3, start=1 / 25, optimizer="AdamW", weight_decay=1e-5, clip=0.1,
 )  # fmt: skip
 ONO_SETS = {
-    "NS 1e-5": replace(ONO, batch=8, train=1000, test=200),
-    "NS 1e-5, asked at a time": replace(ONO, batch=8, train=1000, test=200),
-    "Darcy 85": replace(ONO, batch=4, train=1000, test=200),
-    "Darcy": replace(ONO, batch=8, clip=None, start=None),  # Table 2, 43 x 43 points
-    "airfoil": replace(ONO, batch=4, train=1000, test=200),
-    "elasticity": replace(ONO, batch=8, train=1000, test=200),
-    "pipe": replace(ONO, batch=2, train=1000, test=200),
-    "plasticity": replace(ONO, batch=8, train=900, test=80),
+    "NS 1e-5": of(ONO, batch=8, train=1000, test=200),
+    "NS 1e-5, asked at a time": of(ONO, batch=8, train=1000, test=200),
+    "Darcy 85": of(ONO, batch=4, train=1000, test=200),
+    "Darcy": of(ONO, batch=8, clip=None, start=None),  # Table 2, 43 x 43 points
+    "airfoil": of(ONO, batch=4, train=1000, test=200),
+    "elasticity": of(ONO, batch=8, train=1000, test=200),
+    "pipe": of(ONO, batch=2, train=1000, test=200),
+    "plasticity": of(ONO, batch=8, train=900, test=80),
 }
 # rows of the same tables that are cited from other papers, or made with settings that are not said
 _OTHERS = {"batch": None, "clip": None, "weight_decay": None, "start": None, "warmup": None}
 
 # J. Chen and K. Wu, ICML 2024, section 4 and the released code that section names
-PIT = Published(
+PIT = of({},
     source="Chen and Wu 2024", epochs=500, lr=1e-3, schedule="cosine", optimizer="Adam",
     weight_decay=0.0, clip=0.0,
 )  # fmt: skip
 PIT_SETS = {
-    "inviscid Burgers": replace(PIT, batch=5, loss="l1", train=950, test=128),
-    "shock tube": replace(PIT, batch=8, loss="l1", train=1024, test=128),
-    "Darcy": replace(PIT, batch=8, loss="l2", train=1024, test=100),
-    "vorticity": replace(PIT, batch=8, loss="l2", train=1000, test=200),
-    "elasticity": replace(PIT, batch=10, loss="l2", train=1000, test=200),
-    "elasticity, radii": replace(PIT, batch=10, loss="l2", train=1000, test=200),
-    "airfoil": replace(PIT, batch=8, loss="l2", train=1000, test=200),
-    "from 43": replace(PIT, loss="l2"),
+    "inviscid Burgers": of(PIT, batch=5, loss="l1", train=950, test=128),
+    "shock tube": of(PIT, batch=8, loss="l1", train=1024, test=128),
+    "Darcy": of(PIT, batch=8, loss="l2", train=1024, test=100),
+    "vorticity": of(PIT, batch=8, loss="l2", train=1000, test=200),
+    "elasticity": of(PIT, batch=10, loss="l2", train=1000, test=200),
+    "elasticity, radii": of(PIT, batch=10, loss="l2", train=1000, test=200),
+    "airfoil": of(PIT, batch=8, loss="l2", train=1000, test=200),
+    "from 43": of(PIT, loss="l2"),
 }
 # the released code of Transolver and of its library, in whose tables the others stand
 MESHES = {
-    "elasticity": replace(ONO, batch=1, train=1000, test=200),
-    "pipe": replace(ONO, batch=4, train=1000, test=200),
-    "airfoil": replace(ONO, batch=4, train=1000, test=200),
-    "plasticity": replace(ONO, batch=8, train=900, test=80),
-    "vorticity": replace(ONO, batch=2, train=1000, test=200),
+    "elasticity": of(ONO, batch=1, train=1000, test=200),
+    "pipe": of(ONO, batch=4, train=1000, test=200),
+    "airfoil": of(ONO, batch=4, train=1000, test=200),
+    "plasticity": of(ONO, batch=8, train=900, test=80),
+    "vorticity": of(ONO, batch=2, train=1000, test=200),
 }
 _MESHES_ROWS = {
     "ONO": {"elasticity": {"batch": 8}, "pipe": {"batch": 2}},
@@ -149,7 +122,7 @@ _MESHES_ROWS = {
 }
 
 
-def published(name: str, case: Case) -> Published:
+def published(name: str, case: Case) -> dict[str, Any]:
     """What is printed of a row of a shipped benchmark."""
     label, dataset = case.operator, case.dataset
     if name in ("burgers-table2a", "darcy-table2b", "inverse-table3"):
@@ -159,35 +132,35 @@ def published(name: str, case: Case) -> Published:
             "inverse-table3": (INVERSE, DROPOUT_INVERSE),
         }[name]
         if label.startswith("FNO"):
-            return replace(sets, **(FNO_2020 if label == "FNO 2020" else FNO))
-        return replace(sets, **dropout[label])
+            return of(sets, **(FNO_2020 if label == "FNO 2020" else FNO))
+        return of(sets, **dropout[label])
     if name == "ablation-table8":
         rate = 0.1 if label.endswith("dropout") else 0.0
-        return replace(LINES[dataset], residual=rate)
+        return of(LINES[dataset], residual=rate)
     if name == "slides-table":
         if label == "FNO 2020":
-            return replace(SLIDES, **CITED)
+            return of(SLIDES, **CITED)
         if label.startswith(("MWO", "XD")):
-            return replace(SLIDES, **CITED)
-        return replace(SLIDES, **(LONG if label.endswith("500 epochs") else {}))
+            return of(SLIDES, **CITED)
+        return of(SLIDES, **(LONG if label.endswith("500 epochs") else {}))
     if name.startswith("ono-table") or (
         name == "resolution" and not label.startswith(("PiT", "FNO+"))
     ):
         row = ONO_SETS["Darcy" if name == "resolution" else dataset]
         ours = label.startswith("ONO") or name in ("ono-table4", "ono-table5", "ono-table6")
-        return row if ours else replace(row, **_OTHERS)
+        return row if ours else of(row, **_OTHERS)
     if name.startswith("pit-") or name == "resolution":
         row = PIT_SETS["from 43" if name == "resolution" else dataset]
         ours = label.startswith(("PiT", "Self", "width", "encoder", "decoder", "latent"))
-        return row if ours else replace(row, batch=None, clip=None, weight_decay=None)
+        return row if ours else of(row, batch=None, clip=None, weight_decay=None)
     row = MESHES[dataset]
     if label == "Transolver":
         return row
     if name == "standard":  # one protocol for all, which `differs` says
-        return replace(row, batch=None, weight_decay=None, clip=None)
+        return of(row, batch=None, weight_decay=None, clip=None)
     own = _MESHES_ROWS.get(label, {}).get(dataset, {})
     cited = {} if label == "ONO" else {"batch": None, "clip": None}
-    return replace(row, **cited | own)
+    return of(row, **cited | own)
 
 
 def declared(experiment: Experiment, model: Any) -> dict[str, Any]:
@@ -238,19 +211,19 @@ NAMED = {  # how `differs` names a published value
 }
 
 
-def unnamed(row: Published, ours: dict[str, Any], differs: str) -> list[str]:
+def unnamed(row: dict[str, Any], ours: dict[str, Any], differs: str) -> list[str]:
     """What is otherwise than published, and not named."""
     words, found = " ".join(differs.split()), list[str]()
     of_cycle = ("warmup", "start", "end")
-    for field in fields(row):
-        key, value = field.name, getattr(row, field.name)
-        if key == "source" or value is None or (row.schedule != "1cycle" and key in of_cycle):
+    for key, value in row.items():
+        other = row.get("schedule") != "1cycle" and key in of_cycle
+        if key == "source" or value is None or other:
             continue
         if ours[key] == value or (isinstance(value, float) and ours[key] == pytest.approx(value)):
             continue
         name = NAMED.get(key)
         if name is None or not re.search(name(value), words):
-            found.append(f"{key}: published {value} ({row.source}), here {ours[key]}")
+            found.append(f"{key}: published {value} ({row['source']}), here {ours[key]}")
     return found
 
 
@@ -279,12 +252,12 @@ def test_settings_of_published_rows_are_those_of_the_paper_or_are_named(name):
 
 
 EXPERIMENTS = {
-    **{f"burgers-gt-{n}": replace(LINES[f"burgers-{n}"], **DROPOUT_1D["GT"])
+    **{f"burgers-gt-{n}": of(LINES[f"burgers-{n}"], **DROPOUT_1D["GT"])
        for n in (512, 2048, 8192)},
-    "darcy-gt-141-43": replace(SQUARE, **DROPOUT_2D["GT"]),
-    "darcy-gt-211-61": replace(SQUARE, **DROPOUT_2D["GT"]),
-    "darcy-inverse-141-36": replace(INVERSE, **_INVERSE | {"up": None}),
-    "darcy-inverse-211-71": replace(INVERSE, **_INVERSE | {"up": None}),
+    "darcy-gt-141-43": of(SQUARE, **DROPOUT_2D["GT"]),
+    "darcy-gt-211-61": of(SQUARE, **DROPOUT_2D["GT"]),
+    "darcy-inverse-141-36": of(INVERSE, **_INVERSE | {"up": None}),
+    "darcy-inverse-211-71": of(INVERSE, **_INVERSE | {"up": None}),
     "ns-ono": ONO_SETS["NS 1e-5"],
     "ns-transolver": MESHES["vorticity"],
     "airfoil-transolver": MESHES["airfoil"],
@@ -295,9 +268,9 @@ EXPERIMENTS = {
     "inviscid-burgers-pit": PIT_SETS["inviscid Burgers"],
     "shock-tube-pit": PIT_SETS["shock tube"],
     # Li et al. 2021 and the released code
-    "ns-fno": replace(PIT, source="Li et al. 2021", batch=20, loss="l2", schedule="steps",
+    "ns-fno": of(PIT, source="Li et al. 2021", batch=20, loss="l2", schedule="steps",
                       weight_decay=1e-4, clip=None, train=1000, test=200),
-    "ns-fno-3d": replace(PIT, source="Li et al. 2021", batch=10, loss="l2", schedule="steps",
+    "ns-fno-3d": of(PIT, source="Li et al. 2021", batch=10, loss="l2", schedule="steps",
                          weight_decay=1e-4, clip=None, train=1000, test=200),
 }  # fmt: skip
 

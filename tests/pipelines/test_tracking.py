@@ -3,6 +3,7 @@
 import csv
 import logging
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -153,16 +154,6 @@ def test_a_killed_training_goes_on_with_each_step_once(store, words, tmp_path, m
     check_seen(folder, words)
 
 
-def test_a_training_that_no_tracker_followed_is_shown_as_a_whole_when_resumed(
-    store, words, tmp_path
-):
-    train(store, tmp_path / "run", [])
-    assert not (tmp_path / "run/tracking.json").exists()
-    train(store, tmp_path / "run", words, resume=True)
-    train(store, tmp_path / "run", words, resume=True)
-    check_seen(tmp_path / "run", words)
-
-
 def test_a_tracker_that_fails_leaves_the_training_and_catches_up(
     store, words, tmp_path, monkeypatch, caplog
 ):
@@ -190,6 +181,7 @@ def test_a_tracker_that_is_gone_is_caught_up_by_resume(store, words, tmp_path, m
         train(store, tmp_path / "run", words)
     assert runs_of(words[1].removeprefix("mlflow:"))[1] == []
     train(store, tmp_path / "run", words, resume=True)
+    train(store, tmp_path / "run", words, resume=True)  # no epoch twice
     check_seen(tmp_path / "run", words)
 
 
@@ -230,48 +222,43 @@ def test_mlflow_has_the_experiment_the_digests_the_scores_and_the_report(finishe
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("words", "said"),
     [
-        ("wandb", "no tracker 'wandb': known: tensorboard, mlflow"),
-        ("tensorbord", "no tracker 'tensorbord': did you mean tensorboard?"),
-        ("tensorboard:here", "its files are in RUN/tensorboard"),
-        ("mlflow:", "a URI is missing after the colon"),
-        ("mlflow:foo://x", "unsupported URI 'foo://x'"),
-        ("mlflow:sqlite:///absent/m.db", "there is no folder"),
-        ("mlflow:sqlite:///:memory:", "names no file: sqlite:///PATH"),
-        ("mlflow:http://name:secret@127.0.0.1:9", "http://***@127.0.0.1:9 cannot be used"),
+        (["wandb"], "no tracker 'wandb': known: tensorboard, mlflow"),
+        (["tensorbord"], r"no tracker 'tensorbord': did you mean tensorboard\?"),
+        (["tensorboard:here"], "its files are in RUN/tensorboard"),
+        (["tensorboard", "tensorboard"], "--track tensorboard is given twice"),
+        (["mlflow:"], "a URI is missing after the colon"),
+        (["mlflow:foo://x"], "unsupported URI 'foo://x'"),
+        (["mlflow:sqlite:///absent/m.db"], "there is no folder"),
+        (["mlflow:sqlite:///:memory:"], "names no file: sqlite:///PATH"),
+        (["mlflow:sqlite:///notes.db"], "cannot be used"),
+        (["mlflow:sqlite:///folder"], "unable to open database file"),  # said at once
+        (["mlflow:sqlite:///held.db"], "cannot be used: database is locked$"),
+        (["mlflow:http://name:secret@127.0.0.1:9"], r"http://\*\*\*@127.0.0.1:9 cannot be used"),
+        (["mlflow:postgresql+psycopg2://name:secret@127.0.0.1:9/runs"], "cannot be used.*psycopg2"),
     ],
 )
-def test_trackers_that_cannot_be_written_to_are_refused(refused, store, word, said):
-    line = refused("train", "burgers-quick", "--data", store, "--out", "run", "--track", word)
-    assert said in line
-    assert "secret" not in line
-
-
-def test_a_locked_database_is_named_without_its_queries(refused, store, tmp_path, monkeypatch):
+def test_trackers_that_cannot_be_written_to_are_refused(
+    refused, store, tmp_path, monkeypatch, words, said
+):
+    (tmp_path / "notes.db").write_text("no database")
+    (tmp_path / "folder").mkdir()
     monkeypatch.setattr("pipelines.tracking.mlflow._LOCKED_SECONDS", 0.1)
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    track = [part for word in words for part in ("--track", word)]
     with closing(sqlite3.connect(tmp_path / "held.db")) as database:
         database.execute("CREATE TABLE one (x)")
         database.commit()
         database.execute("BEGIN EXCLUSIVE")
-        word = "mlflow:sqlite:///held.db"
-        line = refused("train", "burgers-quick", "--data", store, "--out", "run", "--track", word)
-    assert line.rstrip().endswith(f"--track {word} cannot be used: database is locked")
-
-
-def test_a_driver_that_is_missing_is_not_mlflow(refused, store, monkeypatch):
-    monkeypatch.setitem(sys.modules, "psycopg2", None)
-    word = "mlflow:postgresql+psycopg2://name:secret@127.0.0.1:9/runs"
-    line = refused("train", "burgers-quick", "--data", store, "--out", "run", "--track", word)
-    assert "cannot be used" in line
-    assert "psycopg2" in line
-    assert "pip install" not in line
+        line = refused("train", "burgers-quick", "--data", store, "--out", "run", *track)
+    assert re.search(said, line.rstrip()), line
     assert "secret" not in line
+    assert "pip install" not in line
 
 
 @pytest.mark.parametrize("package", ["tensorboard", "mlflow"])
 def test_a_missing_tracker_names_the_extra(refused, store, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     line = refused("run", "burgers-quick", "--data", store, "--out", "run", "--track", package)
-    assert f"--track {package}" in line
-    assert "pip install 'pdegen-operators[track]'" in line
+    assert re.search(rf"--track {package}.*pip install 'pdegen-operators\[track\]'", line)

@@ -13,7 +13,7 @@ import pdegen.equations.base
 from pdegen.equations.registry import names
 from pdegen.recipe import recipe_folder
 from pdegen.schema import SchemaError
-from tests.pipelines.command import SMALL, quietly
+from tests.pipelines.command import SMALL
 
 pytestmark = pytest.mark.timeout(60)  # what waits for a pipe, or parses for long, fails
 
@@ -181,16 +181,9 @@ def written(path, of="burgers-quick", **changes):
     return path
 
 
-@pytest.fixture(scope="module")
-def generated(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("made") / "made.zarr"
-    quietly("generate", "burgers-quick", *SMALL, "--out", folder)
-    return folder
-
-
 @pytest.fixture
-def made(generated, tmp_path):
-    return shutil.copytree(generated, tmp_path / "made.zarr").name
+def made(burgers, tmp_path):
+    return shutil.copytree(burgers, tmp_path / "made.zarr").name
 
 
 @pytest.mark.parametrize(("request_", "said"), REFUSED, ids=lambda text: text[:70])
