@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,48 +21,29 @@ def store(burgers, tmp_path):
     return shutil.copytree(burgers, tmp_path / "store.zarr")
 
 
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
-
-
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(pdegen, tmp_path):
-    outcome = pdegen("generate", "burgers-r10", "--out", "s.zarr", "--dry-run")
+    words = ["generate", "burgers-r10", "--out", "s.zarr", "--dry-run"]
+    outcome = pdegen(*words)
     assert (outcome.status, outcome.err) == (0, [])
     assert outcome.out == [
         "burgers-r10 to s.zarr: 2048 samples in 16 shards of 128, 134.2 MB before compression",
         "samples 1024 to 1847 are in no split",
     ]
-    assert everything(tmp_path) == {}
-
-
-def test_a_dry_run_shows_the_script_of_slurm_jobs(pdegen, tmp_path):
-    words = ["--scheduler", "slurm", "--workers", "20", "--dry-run"]
-    outcome = pdegen("generate", "burgers-r10", "--out", "s.zarr", *words)
-    assert outcome.status == 0
+    outcome = pdegen(*words, "--scheduler", "slurm", "--workers", "20")
     assert "20 SLURM jobs, each:" in outcome.out
     assert any(line.startswith("#SBATCH") for line in outcome.out)
     assert everything(tmp_path) == {}
 
 
-def test_a_dry_run_for_slurm_names_the_extra_that_it_needs(refused, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dask_jobqueue.slurm", None)
-    line = refused("generate", "burgers-r10", "--scheduler", "slurm", "--dry-run")
-    assert line.endswith("needs dask-jobqueue: pip install 'pdegen-operators[slurm]'")
-
-
-def test_faults_are_named_for_programs_too(pdegen, store):
-    flip(store / "u/c/1/0")
-    outcome = pdegen("verify", store, "--json")
-    assert outcome.status == 1
-    (fault,) = json.loads("\n".join(outcome.out))["faults"]
-    assert (fault["variable"], fault["shard"]) == ("u", 1)
-
-
 def test_repair_makes_again_what_is_bad_and_touches_nothing_else(pdegen, burgers, store):
-    flip(store / "u/c/1/0")
+    path = store / "u/c/1/0"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
     times = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    outcome = pdegen("verify", store, "--json")
+    (fault,) = json.loads("\n".join(outcome.out))["faults"]
+    assert (outcome.status, fault["variable"], fault["shard"]) == (1, "u", 1)
     outcome = pdegen("verify", store, "--repair")
     assert outcome.status == 0
     assert outcome.out == [f"{store}: u/c/1/0 was restored", f"{store}: verified"]

@@ -124,17 +124,17 @@ def test_only_keys_that_differ_are_shown_side_by_side(three):
 
 
 def test_runs_of_other_seeds_alone_are_compared_and_drawn_whatever_they_are_called(runs, tmp_path):
-    for name in ("run", "seeded"):
-        shutil.copytree(runs[name], tmp_path / f"runs/_{name}")  # no legend shows names like these
-    found, page = compared(tmp_path / "out", tmp_path / "runs/_run", tmp_path / "runs/_seeded")
-    assert [variant.name for variant in found.variants] == ["runs/_run", "runs/_seeded"]
+    names = ["runs/_run", "runs/_seeded"]  # no legend shows names like these
+    for name in names:
+        shutil.copytree(runs[name[6:]], tmp_path / name)
+    found, page = compared(tmp_path / "out", *(tmp_path / name for name in names))
+    assert [variant.name for variant in found.variants] == names
     assert table(page, "key")[1:] == [["training.seed", "0", "1"]]
     assert "differ by their seed alone" in "".join(page.words)
-    assert table(page, "against runs/_run")[1][0] == "runs/_seeded"
+    assert table(page, "against runs/_run")[1][0] == names[1]
     for drawn in ("learning-by-epoch", "error-distributions", "same-samples"):
         svg = (tmp_path / f"out/pictures/{drawn}.svg").read_text("utf-8")
-        assert "runs/_run" in svg
-        assert "runs/_seeded" in svg
+        assert all(name in svg for name in names)
 
 
 def test_runs_on_other_data_are_compared_by_scores_alone(runs, published, tmp_path):

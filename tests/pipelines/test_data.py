@@ -195,7 +195,7 @@ def test_values_on_the_boundary_are_those_that_the_store_says(shards, tmp_path):
         content["attributes"].pop("physics", None)
         content["attributes"] |= changed
         (place / "zarr.json").write_text(json.dumps(content, indent=2))
-        return boundary_of(Source(str(resealed(Store(str(place))).shards), forward), nodal)
+        return boundary_of(Source(str(resealed(Store(str(place))).url), forward), nodal)
 
     zero = Boundary((0.0,), (True, True))
     assert boundary_of(Source(shards, forward), cells) is None

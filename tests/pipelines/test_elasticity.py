@@ -1,7 +1,6 @@
 """Stores whose samples differ in their shape alone: pictures, and models of the positions."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -16,16 +15,14 @@ from pdegen.making.generate import generate
 from pdegen.making.verify import verify
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.reading import Store, open_sealed
+from pdegen.store.reading import open_sealed
 from pipelines.declared.experiment import Experiment
-from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.reproduction import toml
 from pipelines.runs.training import train
 from tests.pipelines.command import call, quietly
 from tests.pipelines.conftest import CPU
-from tests.stores import resealed, with_attributes
 
 
 @pytest.fixture(scope="module")
@@ -86,21 +83,6 @@ def test_failed_voids_are_named_and_left_out(tmp_path, capsys, monkeypatch):
     quietly(*options, "--out", out, "--skip-failed")
     assert 0 < len(open_sealed(str(out)).skipped) < 16
     assert verify(str(out)).faults == []
-
-
-def test_a_report_draws_the_part_and_the_curves_that_a_store_names(sheets, run, tmp_path):
-    store = Store(shutil.copytree(sheets, tmp_path / "s.zarr").as_posix())
-    how = {"symbol": "σ", "along": {"symbol": "σ around", "scale": 2.0}}
-    near = {"x": [0.25, 0.75], "y": [0.0, 1.0]}
-    resealed(with_attributes(store, physics={"drawing": {"u": how}, "near": near}))
-    copy = shutil.copytree(run, tmp_path / "run")
-    write_report(copy, store.url, CPU)
-    text = (copy / "report.md").read_text("utf-8")
-    assert "Drawn are x from 0.25 to 0.75, y from 0 to 1." in text
-    assert "σ around along what the mesh goes around, against x." in text
-    drawn = (copy / "pictures/along.svg").read_text("utf-8")
-    assert "median: sample" in drawn
-    assert "Drawn are x" not in (run / "report.md").read_text("utf-8")
 
 
 def test_quadrature_is_recorded_and_needs_weights(sheets, tmp_path):

@@ -85,7 +85,10 @@ def test_a_store_of_any_shape_is_drawn(shape, tmp_path):
         assert "medium a" in words
 
 
-@pytest.mark.parametrize("shape", [s for s in SHAPES if s != "cube"])
+@pytest.mark.parametrize(
+    "shape", ["times on a circle", "two channels on a line", "8 x 4 cells", "times and channels",
+              "moving mesh", "cloud", "moving cloud"],
+)  # fmt: skip
 def test_an_operator_is_trained_and_reported_on_any_shape(shape, tmp_path):
     domain, further = SHAPES[shape]
     store, run = a_store(str(tmp_path / "toy.zarr"), domain, **further), tmp_path / "run"

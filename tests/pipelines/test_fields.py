@@ -49,15 +49,6 @@ def shown(domain: Domain, values: np.ndarray) -> tuple[Figure, object]:
     return figure, image
 
 
-def test_a_box_has_its_sides():
-    domain = Box((CellGrid(32, 2.0), CellGrid(16, 0.5, 1.0)))
-    figure, _ = shown(domain, RNG.random(domain.shape))
-    axes = figure.axes[0]
-    assert tuple(axes.images[0].get_extent()) == pytest.approx((0, 2, 1, 1.5))
-    assert (axes.get_xlim(), axes.get_ylim()) == ((0, 2), (1, 1.5))
-    assert axes.get_aspect() == 1
-
-
 def test_of_a_box_in_three_dimensions_the_middle_layer_is_drawn():
     domain = Box.cell(4, 4, 5)
     values = RNG.random(domain.shape)

@@ -178,9 +178,9 @@ def test_one_name_of_two_declarations_shows_both(pdegen):
 def test_json_has_every_key(pdegen):
     ((found),) = json.loads("\n".join(pdegen("keys", "burgers-r10", "--json").out))
     assert found["command"] == "pdegen generate burgers-r10 --set KEY=VALUE"
-    listed = {key["name"]: key for key in found["keys"]}
-    assert [*listed] == [key.name for key in settable("burgers-r10")[0].keys]
-    viscosity = listed["problem.viscosity"]
+    listed = [key["name"] for key in found["keys"]]
+    assert listed == [key.name for key in settable("burgers-r10")[0].keys]
+    viscosity = found["keys"][listed.index("problem.viscosity")]
     assert (viscosity["type"], viscosity["allowed"]) == ("number", "above 0, at most 1e+20")
     assert (viscosity["value"], viscosity["unit"]) == (0.015915494309189534, "length²/time")
 

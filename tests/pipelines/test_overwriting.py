@@ -32,30 +32,32 @@ def test_a_declaration_that_somebody_else_wrote_is_not_believed(holding, tmp_pat
 
 
 @EACH
-@pytest.mark.parametrize("name", ["tables/mine.csv", "pictures/mine.svg", "notes.txt", "rows/a"])
-def test_files_of_others_are_named_and_nothing_is_deleted(holding, tmp_path, name):
-    holding.claim(tmp_path, {})
-    for ours in ("tables/scores.csv", "rows/a.json"):
-        write(tmp_path / ours, b"ours")
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("mine", "utf-8")
-    before = files_in(tmp_path)
-    with pytest.raises(RunError, match=rf"{name}; nothing was deleted"):
+def test_files_of_others_are_named_and_nothing_is_deleted(holding, tmp_path):
+    for name in ("tables/mine.csv", "pictures/mine.svg", "notes.txt", "rows/a"):
         holding.claim(tmp_path, {}, overwrite=True)
-    assert files_in(tmp_path) == before
-    (tmp_path / name).unlink()
+        for ours in ("tables/scores.csv", "rows/a.json"):
+            write(tmp_path / ours, b"ours")
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine", "utf-8")
+        before = files_in(tmp_path)
+        with pytest.raises(RunError, match=rf"{name}; nothing was deleted"):
+            holding.claim(tmp_path, {}, overwrite=True)
+        assert files_in(tmp_path) == before
+        (tmp_path / name).unlink()
     holding.claim(tmp_path, {}, overwrite=True)
     assert not (tmp_path / "tables").exists()
 
 
-@pytest.mark.parametrize("name", ["tables/mine.csv", "pictures/mine.svg", "mine.txt", "report.md"])
-def test_a_run_with_files_of_others_is_not_replaced(copy, store, name):
-    (copy / name).parent.mkdir(exist_ok=True)
-    (copy / name).write_text("mine", "utf-8")
-    before = files_in(copy)
-    with pytest.raises(RunError, match=rf"{name}; nothing was deleted"):
-        train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
-    assert files_in(copy) == before
+def test_a_run_with_files_of_others_is_not_replaced(copy, store):
+    for name in ("tables/mine.csv", "pictures/mine.svg", "mine.txt", "report.md"):
+        place = copy / name
+        kept = place.read_bytes() if place.exists() else None
+        place.write_text("mine", "utf-8")
+        before = files_in(copy)
+        with pytest.raises(RunError, match=rf"{name}; nothing was deleted"):
+            train(experiment(1), store, copy, torch.device("cpu"), overwrite=True)
+        assert files_in(copy) == before
+        place.unlink() if kept is None else place.write_bytes(kept)
 
 
 def test_a_report_replaces_no_file_of_others(tmp_path):

@@ -66,36 +66,22 @@ def test_a_failure_leaves_nothing(store, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_requests_are_refused_in_one_line(store, refused):
+    for own, said in (
         (["--split", "tset"], "no split 'tset'"),
         (["--resolution", "31"], "31"),
         (["--out", "s3://bucket/p.zarr"], "not to a URL"),
         (["--out", "nowhere/p.zarr"], "no such folder"),
         (["--device", "tpu"], "unknown device 'tpu'"),
-    ],
-)
-def test_wrong_requests_are_refused_in_one_line(
-    words, message, store, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    outcome = call(
-        capsys, monkeypatch, "predict", CHECKPOINT, "--data", store, "--out", "p.zarr", *words
-    )
-    assert (outcome.status, len(outcome.err)) == (2, 1)
-    assert message in outcome.err[0]
-    assert list(tmp_path.iterdir()) == []
+    ):
+        assert said in refused("predict", CHECKPOINT, "--data", store, "--out", "p.zarr", *own)
 
 
-def test_another_folder_is_not_replaced(store, tmp_path, capsys, monkeypatch):
+def test_another_folder_is_not_replaced(store, tmp_path, refused):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
-    outcome = call(capsys, monkeypatch, "predict", CHECKPOINT, "--data", store, "--out",
-                   tmp_path / "mine", "--overwrite")  # fmt: skip
-    assert outcome.status == 2
-    assert "holds no predictions" in outcome.err[0]
-    assert (tmp_path / "mine" / "thesis.txt").exists()
+    words = ["predict", CHECKPOINT, "--data", store, "--out", tmp_path / "mine", "--overwrite"]
+    assert "holds no predictions" in refused(*words)
 
 
 def test_several_targets_are_variables_of_their_own():

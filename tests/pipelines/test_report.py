@@ -210,24 +210,17 @@ def test_damaged_files_are_named_with_the_remedy(copy, damage):
         (run / file).write_bytes(kept)
 
 
-def test_an_unfinished_training_is_refused(copy):
+def test_what_belongs_to_another_run_or_an_unfinished_one_is_refused(copy, published):
     run, store = copy
+    with pytest.raises(ReportError, match="holds other data"):
+        write_report(run, published[1], CPU)
+    scores = read_json(run / "scores.json")
+    other = {**scores, "results": [{**r, "epoch": r["epoch"] + 1} for r in scores["results"]]}
+    write_json(run / "scores.json", other)
+    with pytest.raises(ReportError, match=r"not of best\.safetensors: evaluate again"):
+        write_report(run, store, CPU)
+    write_json(run / "scores.json", scores)
     lines = (run / "history.jsonl").read_text("utf-8").splitlines(keepends=True)
     (run / "history.jsonl").write_text(lines[0], "utf-8")
     with pytest.raises(ReportError, match=r"1 of 2 epochs: continue by .*--resume"):
         write_report(run, store, CPU)
-
-
-def test_scores_of_another_checkpoint_are_refused(copy):
-    run, store = copy
-    scores = read_json(run / "scores.json")
-    for result in scores["results"]:
-        result["epoch"] += 1
-    write_json(run / "scores.json", scores)
-    with pytest.raises(ReportError, match=r"not of best\.safetensors: evaluate again"):
-        write_report(run, store, CPU)
-
-
-def test_the_store_of_other_data_is_refused(copy, published):
-    with pytest.raises(ReportError, match="holds other data"):
-        write_report(copy[0], published[1], CPU)

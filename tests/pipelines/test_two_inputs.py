@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pdegen.schema import SchemaError
-from pipelines.declared.experiment import Experiment, load_experiment
-from pipelines.declared.tasks import MapTask
+from pipelines.declared.experiment import load_experiment
 from tests.two_inputs import two_input_store
 
 TINY = (
@@ -32,19 +30,6 @@ def test_a_model_on_a_store_is_given_all_its_inputs(pdegen, store):
     ):
         done = pdegen(*words)
         assert done.status == 0, done.err
-
-
-def test_inputs_are_of_a_map_without_a_word():
-    quick = load_experiment("burgers-quick")
-    task = quick.with_overrides({"task.inputs": ["u0", "v"]}).task
-    assert task == MapTask(kind="map", inputs=["u0", "v"])
-    assert quick.with_overrides({"task": {"targets": ["u"]}}).task == MapTask(
-        kind="map", targets=["u"]
-    )
-    content = quick.model_dump(mode="json") | {"task": {"inputs": ["v"]}}
-    assert Experiment.parse(content, "a file").variables[0] == ["v"]
-    with pytest.raises(SchemaError, match=r"task"):
-        quick.with_overrides({"task.history": 2})
 
 
 @pytest.mark.parametrize(

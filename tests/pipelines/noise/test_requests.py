@@ -44,7 +44,6 @@ def test_the_command_writes_a_report(study, tmp_path):
     [
         (["--train-levels", "0,-0.1"], "not negative, got -0.1"),
         (["--train-levels", "nan"], "noise level: .*nan"),
-        (["--train-levels", ""], "levels are numbers separated by commas"),
         (["--train-levels", "all"], "a range of levels has 0 <= low < high, got"),
         (["--train-levels", "0,1,all,all"], "train levels must differ"),
         (["--train-levels", "0,al"], "levels are numbers separated by commas, got '0,al'"),
@@ -53,7 +52,6 @@ def test_the_command_writes_a_report(study, tmp_path):
         (["--seeds", "0"], "seeds"),
         (["--inverted", "0"], "'--inverted'.*greater than or equal to 1, got 0"),
         (["--told", "3"], r"told must be positive numbers with 1 among them, got \(3.0,\)"),
-        (["--told", "1,-1"], "told must be positive numbers"),
         (["--told", "1,3,3"], "told must be numbers that differ"),
         (["--test-kind", "ensemble"], "methods are told ensemble noise already, leave it out"),
         (["--test-kind", "snr"], "test kind: data with snr noise cannot be taken for data with"),
@@ -75,13 +73,6 @@ def test_a_wrong_request_ends_with_one_line(study, tmp_path, words, message):
     assert not (tmp_path / "s").exists()
 
 
-def test_what_cannot_be_trained_is_refused_before_a_folder_is_claimed(store, tmp_path):
-    experiment = load_experiment("burgers-inverse-quick")  # which has a reflection
-    with pytest.raises(SchemaError, match="reflection changes the sign of all inputs"):
-        a_study(experiment, store, tmp_path / "s")
-    assert not (tmp_path / "s").exists()
-
-
 def test_a_store_of_another_kind_is_refused(experiment, tmp_path):
     for recipe, changes, message in (
         ("darcy-quick", {**DATA, "problem.coefficient.kind": "log-normal"},
@@ -93,6 +84,9 @@ def test_a_store_of_another_kind_is_refused(experiment, tmp_path):
         with pytest.raises(SchemaError, match=message):
             a_study(experiment, url, tmp_path / "s").run(CPU)
         assert not (tmp_path / "s").exists()
+    flow = load_experiment("burgers-inverse-quick")  # which has a reflection
+    with pytest.raises(SchemaError, match="reflection changes the sign of all inputs"):
+        a_study(flow, url, tmp_path / "s")
 
 
 def test_a_store_without_a_law_is_refused(pdegen, study, store, tmp_path):
