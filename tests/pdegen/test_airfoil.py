@@ -14,11 +14,14 @@ from pdegen.equations.airfoil.solver import Airfoil, Euler, coarser, moved
 from pdegen.equations.airfoil.stream import FarStream
 from pdegen.equations.base import SampleError
 from pdegen.making.generate import generate
+from pdegen.making.job import RecipeJob
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.oracles import ringleb
+from tests.pdegen import small
 from tests.pdegen.test_law import findings
+from tests.stores import interrupted, objects_of
 
 SECTION = np.zeros(8)
 CROSSING = np.array([0.0, 0.2, 0.2, 0.0, 0.0, -0.2, -0.2, 0.0])
@@ -131,7 +134,7 @@ def mach_number(euler, solution):
 def test_a_slow_flow_has_hardly_a_drag():
     euler, solution = flow(0.3, tolerance=1e-6)
     drag, lift = euler.forces(solution.q)
-    assert abs(drag) < 2e-3  # 2.2e-4 on 220 cells, and 5.2e-5 on 440 (tests/validation)
+    assert abs(drag) < 5e-4  # 2.2e-4 on 220 cells, and 5.2e-5 on 440 (tests/validation)
     assert abs(lift) < 1e-6
 
 
@@ -165,23 +168,12 @@ def test_the_shocks_of_the_symmetric_flow_are_where_they_are_known_to_be():
     assert 1.2 < mach.max() < 1.3
 
 
-def test_a_mirrored_section_has_the_mirrored_flow():
-    design = DESIGNS[3]
-    euler, solution = flow(0.8, 0.5, design=tuple(design))
-    mirrored, other = flow(0.8, -0.5, design=tuple(-design[::-1]))
-    there = mirrored.mesh.points[::-1] * [1, -1]
-    np.testing.assert_allclose(there, euler.mesh.points, rtol=0, atol=1e-13)
-    assert abs(mach_number(mirrored, other)[::-1] - mach_number(euler, solution)).max() < 1e-6
-    drag, lift = euler.forces(solution.q)
-    assert mirrored.forces(other.q) == pytest.approx((drag, -lift), abs=1e-7)
-
-
 def test_a_flow_is_the_same_from_wherever_it_was_begun():
     section = Airfoil(SECTION, FarStream(0.6, 1.25), 1e-10)
-    coarse, (euler, solution) = section.solve_twice(176)
+    coarse, (euler, solution) = section.solve_twice(132)
     back = coarse[0].solve(moved(euler, solution, coarse[0].mesh), 1e-10)
     assert abs(back.q - coarse[1].q).max() < 1e-7
-    assert abs(section.solve(176)[1].q - solution.q).max() < 1e-7
+    assert abs(section.solve(132)[1].q - solution.q).max() < 1e-7
 
 
 @pytest.mark.parametrize(("mach", "angle", "gamma"), [(0.4, 3.0, 1.4), (0.7, -2.0, 1.67)])
@@ -261,34 +253,37 @@ def test_a_section_whose_sides_cross_is_an_error():
 # the recipe
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def quick():
-    """Two slower flows of a small recipe, which are found sooner."""
-    problem = load_recipe("airfoil-quick").with_overrides({"mach": 0.6}).problem
-    return problem, problem.compute(0, range(2))
+    return small.problem("airfoil-quick"), small.samples("airfoil-quick")
 
 
-def test_the_recipe_is_the_published_one():
-    recipe = load_recipe("airfoil")
-    problem = recipe.problem
-    assert problem.domain.shape == (221, 51)
-    assert (problem.mach, problem.angle, problem.gamma) == (0.8, 0.0, 1.4)
-    splits = recipe.splits
-    assert (splits.train, splits.validation, splits.test) == (900, 100, 200)
-    assert abs(problem.design.build(0, range(1000))).max() < 0.05
-
-
-def test_a_sample_is_made_again_from_its_numbers(quick):
-    problem, values = quick
-    section = Airfoil(values["design"][1], problem.stream)
-    np.testing.assert_array_equal(section.points(176).astype(np.float32)[..., 0], values["x"][1])
-    again = problem.compute(0, range(1, 2))
-    assert all(np.array_equal(again[name], values[name][1:2]) for name in values)
-
-
-def test_what_was_not_changed_passes(quick):
+def test_sound_samples_follow_the_law_and_are_functions_of_their_numbers(quick):
     problem, values = quick
     assert findings(problem.law(), values) == []
+    again = problem.compute(0, range(1, 2))
+    assert all(np.array_equal(again[name], values[name][1:]) for name in values)
+
+
+def test_a_run_is_resumed_without_the_sample_that_cannot_be(quick, tmp_path, monkeypatch):
+    """Each sample is a shard; the second one fails, and the third is interrupted."""
+    problem, values = quick
+
+    def solve(self, seed, samples, device=None):
+        if 1 in samples:
+            raise SolveError(0, "the flow is not steady")
+        return {name: value[:1] for name, value in values.items()}
+
+    monkeypatch.setattr(type(problem), "solve", solve)
+    sizes = {"samples": 3, "shard": 1, "splits.train": 1, "splits.validation": 1, "splits.test": 1}
+    recipe, url = load_recipe("airfoil-quick").with_overrides(sizes), str(tmp_path / "a.zarr")
+    with interrupted(RecipeJob, sample=2):
+        generate(recipe, url, workers=1, skip_failed=True)
+    store = generate(recipe, url, workers=1, skip_failed=True, resume=True)
+    assert store.skipped == [1]
+    whole = generate(recipe, str(tmp_path / "b.zarr"), workers=1, skip_failed=True)
+    assert objects_of(store) == objects_of(whole)
+    assert np.isfinite(store.values("u", range(3))).all(axis=(1, 2)).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("cells", [132, 154])
@@ -307,22 +302,6 @@ def test_the_stated_error_is_that_of_order_two(cells):
 
 def test_flows_are_compared_with_those_on_three_quarters_of_the_cells():
     assert [coarser(n) for n in (176, 220, 264, 440)] == [132, 154, 198, 330]
-
-
-def test_the_stated_error_of_a_lifting_flow_is_near_the_true_one():
-    """At Mach 0.63 and 2 degrees the flow on 352 cells is 0.0055 away, so by order 2 the limit is
-    0.0073 away (`python -m tests.validation.airfoil streams`)."""
-    (euler, other), (fine, solution) = Airfoil(SECTION, FarStream(0.63, 2.0)).solve_twice(176)
-    stated = stated_error(mach_number(fine, solution), mach_number(euler, other))
-    assert 0.0073 / 2 < stated < 0.0073 * 2
-
-
-def test_every_sample_is_steady_and_has_an_error(quick):
-    _, values = quick
-    assert (values["status"] == 0).all()
-    assert (values["residual"] <= 1e-6).all()
-    assert ((values["error"] > 0) & (values["error"] < 0.05)).all()
-    assert (values["iterations"] > 0).all()
 
 
 FIELDS = ("u", "density", "pressure", "velocity")
@@ -388,24 +367,6 @@ def test_designs_of_another_size_are_noticed():
     law = problem.law().checks[0]
     law.add(np.arange(200), {"design": 1.1 * DESIGNS})
     assert any("outside (0, 1)" in one.what for one in law.findings())
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        ({"mach": 0.95}, r"mach: must be at most 0\.9"),
-        ({"mach": 0.05}, r"mach: must be at least 0\.1"),
-        ({"angle": 8.0}, "angle: must be at most 5"),
-        ({"resolution": 100}, "resolution"),
-        ({"resolution": 230}, "resolution.*multiple of 44"),
-        ({"amplitude": 0.3}, r"amplitude: must be at most 0\.2"),
-        ({"tolerance": 1e-2}, "tolerance"),
-    ],
-)
-def test_what_the_scheme_does_not_carry_is_refused_in_one_line(overrides, said):
-    with pytest.raises(SchemaError, match=said) as caught:
-        load_recipe("airfoil-quick").with_overrides(overrides)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_section_that_cannot_be_is_a_named_sample():

@@ -6,14 +6,15 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
 from pdegen.equations.base import SampleError
-from pdegen.equations.elasticity.element import GAUSS, Elements, shapes
+from pdegen.equations.elasticity.element import Elements, shapes
 from pdegen.equations.elasticity.material import Hooke, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import Places, Rings
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.equations.elasticity.void import RandomVoid
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
-from pdegen.schema import SchemaError
+from tests.pdegen import small
+from tests.pdegen.test_law import findings
 from tests.validation.elasticity import errors
 
 VOID = RandomVoid(least=0.2, span=0.2, sigma=16.0, tau=3.0, modes=5)
@@ -28,11 +29,10 @@ SOFT = MooneyRivlin(1.863e5, 9.79e3)
 class Patch:
     """Elements between the nodes x[i, j], j along the first local coordinate."""
 
-    def __init__(self, nodes, material, closed=False):
+    def __init__(self, nodes, material):
         self.x, self.material = nodes, material
         n, m = ((k - 1) // 2 for k in nodes.shape[:2])
-        n += closed
-        i = (2 * np.arange(n)[:, None] + np.arange(3)) % nodes.shape[0]
+        i = 2 * np.arange(n)[:, None] + np.arange(3)
         j = 2 * np.arange(m)[:, None] + np.arange(3)
         number = np.arange(nodes.shape[0] * nodes.shape[1]).reshape(nodes.shape[:2])
         self.number = number[i[:, None, :, None], j[None, :, None, :]].reshape(-1, 9)
@@ -64,28 +64,6 @@ def rectangle(n, corners):
     return (1 - s) * (1 - t) * a + s * (1 - t) * b + s * t * c + (1 - s) * t * d
 
 
-def edge_of(nodes):
-    number = np.arange(nodes.shape[0] * nodes.shape[1]).reshape(nodes.shape[:2])
-    return np.unique(np.concatenate([number[0], number[-1], number[:, 0], number[:, -1]]))
-
-
-def test_a_patch_has_constant_strain():
-    nodes = rectangle(3, [(0, 0), (2, 0.2), (2.2, 1.7), (-0.1, 1.5)])
-    middle = nodes[2:-2:2, 2:-2:2]
-    middle += 0.05 * np.random.default_rng(0).standard_normal(middle.shape)
-    nodes[1::2] = (nodes[:-1:2] + nodes[2::2]) / 2  # straight edges
-    nodes[:, 1::2] = (nodes[:, :-1:2] + nodes[:, 2::2]) / 2
-    patch = Patch(nodes, Hooke(3.0, 0.3))
-    gradient = np.array([[0.1, 0.2], [-0.3, 0.4]])
-    exact = nodes.reshape(-1, 2) @ gradient.T
-    fixed = edge_of(nodes)
-    u = patch.solve(fixed, exact[fixed], np.zeros_like(exact))
-    np.testing.assert_allclose(u, exact, atol=1e-13)
-    expected = patch.material.true_stress(gradient.ravel())
-    np.testing.assert_allclose(patch.stress(u), np.broadcast_to(expected, patch.stress(u).shape),
-                               atol=1e-12)  # fmt: skip
-
-
 def test_cooks_membrane():
     """The tip of the tapered panel falls by 23.96 (Cook 1974; Simo and Rifai 1990)."""
     found = []
@@ -100,36 +78,6 @@ def test_cooks_membrane():
         found.append(u[number[n, -1], 1])
     assert found[0] == pytest.approx(23.96, abs=0.15)
     assert found[1] == pytest.approx(23.96, abs=0.02)
-
-
-def test_kirschs_hole_has_three_times_the_far_stress():
-    """A hole in a sheet under tension: displacements given far away, none on the hole's edge."""
-    nu, worst = 0.3, []
-    for n in (8, 16, 32):
-        angle = np.arange(4 * n) * 2 * np.pi / (4 * n)
-        r = np.geomspace(1, 6, 2 * n + 1)
-        nodes = r[None, :, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)[:, None]
-        patch = Patch(nodes, Hooke(1.0, nu), closed=True)
-        exact = kirsch(nodes, nu).reshape(-1, 2)
-        number = np.arange(len(exact)).reshape(nodes.shape[:2])
-        u = patch.solve(number[:, -1], exact[number[:, -1]], np.zeros_like(exact))
-        worst.append(np.linalg.norm(u - exact) / np.linalg.norm(exact))
-        top = patch.elements.gradient(u[patch.number])
-        corner = np.linalg.inv(shapes(GAUSS))[6] @ patch.material.true_stress(top)
-    orders = np.log2(np.array(worst[:-1]) / worst[1:])
-    assert orders.min() > 2.9
-    assert corner[:, 0].max() == pytest.approx(3.0, abs=0.03)
-
-
-def kirsch(x, nu):
-    """Displacements around a hole of radius 1 with E = 1, under the stress 1 along x far away."""
-    r, phi = np.hypot(*np.moveaxis(x, -1, 0)), np.arctan2(x[..., 1], x[..., 0])
-    k, mu = (3 - nu) / (1 + nu), 1 / (2 * (1 + nu))
-    along = r * (k + 1) * np.cos(phi) + 2 / r * (
-        (1 + k) * np.cos(phi) + np.cos(3 * phi)) - 2 / r**3 * np.cos(3 * phi)  # fmt: skip
-    up = r * (k - 3) * np.sin(phi) + 2 / r * (
-        (1 - k) * np.sin(phi) + np.sin(3 * phi)) - 2 / r**3 * np.sin(3 * phi)  # fmt: skip
-    return np.stack([along, up], axis=-1) / (8 * mu)
 
 
 # materials
@@ -165,20 +113,7 @@ def test_a_rotation_turns_the_stress_alone():
     assert von_mises(SOFT.true_stress(turned)) == pytest.approx(von_mises(SOFT.true_stress(h)))
 
 
-def test_small_strains_are_linear():
-    h = 1e-7 * np.array([1.0, 0.3, -0.2, 2.0])
-    linear = Hooke(6 * (SOFT.c1 + SOFT.c2), 0.5)
-    np.testing.assert_allclose(SOFT.stress(h), linear.stress(h), rtol=1e-5)
-
-
 # the mesh
-
-
-def test_the_corners_of_the_square_are_nodes():
-    nodes = Rings(36, 3).nodes(np.full((1, 72), 0.3))[0]
-    corners = [[1, 0], [1, 1], [0, 1], [0, 0]]
-    np.testing.assert_allclose(nodes[::18, -1], corners, atol=1e-15)
-    np.testing.assert_allclose(np.linalg.norm(nodes[:, 0] - 0.5, axis=-1), 0.3)
 
 
 def test_assembling_is_the_transpose_of_taking_apart():
@@ -266,30 +201,6 @@ def test_acceptance_figures(times):
     assert found.residual.max() < 1e-11
 
 
-def test_stress_is_that_of_any_young_modulus_and_grows_with_the_load():
-    _, body, found = stretched(1)
-    other = Hooke(young=1e6, poisson=0.5)
-    _, _, twice = stretched(1, material=other, traction=200.0)
-    stress, doubled = (
-        material.true_stress(body.gradient(one.u))
-        for material, one in ((UNIT, found), (other, twice))
-    )
-    np.testing.assert_allclose(doubled, 2 * stress, rtol=0, atol=1e-8)
-
-
-def test_a_mirrored_void_has_mirrored_stress():
-    """x -> 1 - x, φ -> π - φ: cosines of odd and sines of even waves change their sign."""
-    odd = np.arange(1, 6) % 2 == 1
-    signs = np.stack([np.where(odd, -1, 1), np.where(odd, 1, -1)], axis=1).ravel()
-    _, body, found = stretched(1, np.concatenate([THETA, THETA * signs]))
-    mises = von_mises(UNIT.true_stress(body.gradient(found.u)))
-    x = body.points.round(9)
-    for row in (0, 1):
-        one = np.lexsort((x[row, :, 0], x[row, :, 1]))
-        other = np.lexsort(((1 - x[row + 2, :, 0]).round(9), x[row + 2, :, 1]))
-        np.testing.assert_allclose(mises[row, one], mises[row + 2, other], rtol=1e-9)
-
-
 def test_a_small_load_on_the_hyperelastic_sheet_is_linear():
     linear = Hooke(6 * (SOFT.c1 + SOFT.c2), 0.5)
     one, other = (stretched(1, material=m, traction=1.0)[2].u for m in (SOFT, linear))
@@ -352,13 +263,6 @@ def test_voids_follow_their_law(labels):
     assert np.pi * np.mean(radius**2) == pytest.approx(0.290, abs=0.006)
 
 
-def test_a_sample_is_made_again_from_its_numbers_and_alone(labels):
-    problem = load_recipe("elasticity").problem
-    alone = problem.compute(0, range(17, 18))
-    for name, values in alone.items():
-        assert np.array_equal(values[0], labels[name][17]), name
-
-
 @pytest.mark.parametrize(("name", "samples"), [("elasticity", 10), ("elasticity-hyperelastic", 2)])
 def test_stated_errors_are_true_ones(name, samples):
     """Within a factor of 2 of the distance to a solution twice as fine as the solver's reference,
@@ -403,43 +307,12 @@ def test_a_stress_that_is_too_far_off_is_a_named_sample():
         problem.compute(0, range(2, 4))
 
 
-@pytest.mark.parametrize("modulus", [1e-12, 1e12])
-def test_sheets_of_any_size_pass(modulus):
-    """Displacements from 1e-24 to 1e24 are numbers of float32."""
-    recipe = load_recipe("elasticity-quick").with_overrides({"problem.resolution": 12})
-    problem = recipe.with_overrides({"young": modulus, "traction": 1 / modulus}).problem
-    assert findings(problem, problem.compute(0, range(2))) == []
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        ({"least": 0.5}, "least must be below 0.5, got 0.5: every void leaves the cell"),
-        ({"problem.resolution": 30}, "problem.resolution"),
-        ({"poisson": 0.6}, "must be at most 0.5, got 0.6"),
-        ({"traction": 0.0}, "must be at least 1e-12"),
-        ({"traction": 1e300}, "must be at most 1e"),
-        ({"young": 1e300}, "must be at most 1e"),
-        ({"sigma": 1e308}, "must be at most 1e"),
-        ({"refinement": 9}, "must be at most 8"),
-    ],
-)
-def test_what_cannot_be_is_refused(overrides, said):
-    with pytest.raises(SchemaError, match=said):
-        load_recipe("elasticity").with_overrides(overrides)
-
-
 # the law
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def quick():
-    problem = load_recipe("elasticity-quick").problem
-    return problem, problem.compute(0, range(160))
-
-
-def findings(problem, values):
-    return problem.law().check([(np.arange(len(values["u"])), values)])
+    return small.problem("elasticity-quick"), small.samples("elasticity-quick")
 
 
 CHANGES = {
@@ -469,18 +342,17 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_law_notices(quick, change):
     problem, values = quick
-    assert findings(problem, values) == []
     name, changed = CHANGES[change]
-    found = findings(problem, {**values, name: changed(values[name])})
+    found = findings(problem.law(), {**values, name: changed(values[name])})
     assert {"x" if name == "y" else name} & {one.variable for one in found}
 
 
 def test_the_law_of_a_finer_solution_notices_other_ones():
     recipe = load_recipe("elasticity-quick").with_overrides({"refinement": 2})
     values = recipe.problem.compute(0, range(6))
-    assert findings(recipe.problem, values) == []
+    assert findings(recipe.problem.law(), values) == []
     twice = {**values, "u": values["u"] * 2, "displacement": values["displacement"] * 2}
-    assert findings(recipe.problem, twice)
+    assert findings(recipe.problem.law(), twice)
 
 
 @pytest.mark.parametrize("refinement", [1, 2])

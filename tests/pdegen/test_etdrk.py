@@ -40,22 +40,6 @@ def test_the_coefficients_at_zero_are_those_of_the_classical_method():
     np.testing.assert_allclose(values, np.array([1 / 2, 1 / 6, 1 / 3, 1 / 6]) * 0.5, rtol=1e-14)
 
 
-def test_the_linear_part_is_exact():
-    linear = np.array([-3.0, -1e5, 0.0])
-    v = np.array([[1.0 + 2j, 1.0, -1j]])
-    after = Step.of(linear, 0.1)(v, np.zeros_like)
-    np.testing.assert_allclose(after, v * np.exp(0.1 * linear), rtol=1e-15)
-
-
-def test_a_constant_forcing_is_exact():
-    linear, forcing = np.array([-3.0, -0.2]), np.array([[2.0 + 1j, -1.0 + 0j]])
-    v = np.array([[1.0 + 0j, 0.5j]])
-    after = Step.of(linear, 0.3)(v, lambda v: forcing)
-    at_rest = -forcing / linear
-    expected = at_rest + np.exp(0.3 * linear) * (v - at_rest)
-    np.testing.assert_allclose(after, expected, rtol=1e-13)
-
-
 def bernoulli(way, steps, rate=4.0, start=1.5, time=1.0):
     """v' = -rate v + v² at the time, and the exact value: 1/v solves a linear equation."""
     step = Step.of(np.array([-rate]), time / steps)

@@ -49,20 +49,14 @@ def test_what_is_known_is_not_measured(workers, monkeypatch):
     assert few["label_error"]["relative_l2"] == known["relative_l2"][:3]
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"above": 11.0}, {"refinement": 5}, {"tau": 2.9}])
-def test_another_problem_is_not_in_the_table(change):
-    assert key(load_recipe("darcy-quick").with_overrides(change)) not in table()
-
-
-def test_another_algorithm_is_not_in_the_table(monkeypatch):
-    monkeypatch.setattr(Darcy, "algorithm", Darcy.algorithm + 1)
-    assert key(load_recipe("darcy-quick")) not in table()
-
-
-@pytest.mark.parametrize("change", [{"samples": 100}, {"shard": 9}, {"splits.test": 1}])
-def test_numbers_of_samples_keep_the_entry(change):
+def test_another_problem_or_algorithm_is_not_in_the_table(monkeypatch):
     recipe = load_recipe("darcy-quick")
-    assert key(recipe.with_overrides(change)) == key(recipe)
+    for change in ({"samples": 100}, {"shard": 9}, {"splits.test": 1}):
+        assert key(recipe.with_overrides(change)) == key(recipe)
+    for change in ({"seed": 1}, {"above": 11.0}, {"refinement": 5}, {"tau": 2.9}):
+        assert key(recipe.with_overrides(change)) not in table()
+    monkeypatch.setattr(Darcy, "algorithm", Darcy.algorithm + 1)
+    assert key(recipe) not in table()
 
 
 def test_samples_that_cannot_be_solved_are_left_out(tmp_path, monkeypatch):
@@ -88,10 +82,6 @@ def test_a_reference_that_cannot_be_solved_is_an_error(workers, monkeypatch):
     monkeypatch.setattr("pdegen.equations.darcy.problem._reference_solver", lambda n: Failing())
     with pytest.raises(SolveError, match="residual is 1e-3"):
         label_error(tiny(), workers)
-
-
-def test_burgers_states_none(workers):
-    assert label_error(load_recipe("burgers-quick"), workers) == {}
 
 
 def test_the_table_is_of_the_recipes():

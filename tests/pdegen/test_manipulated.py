@@ -12,18 +12,17 @@ import numpy as np
 import pytest
 
 from pdegen.recipe import load_recipe
+from tests.pdegen.small import SEMILINEAR, SMALL
 from tests.pdegen.test_law import findings
 
 SAMPLES = 8
 FORMS = {  # overrides under which eight samples are solved within a second
-    "burgers-trajectory": {"problem.resolution": 128, "modes": 255, "solver.resolution": 512},
-    "gray-scott": {"dt": 4.0, "problem.resolution": 32, "problem.solver.resolution": 64,
-                   "length": 0.35, "times": [50.0, 100.0, 150.0], "tolerance": 0.01},
-    "kdv": {"dt": 0.004, "problem.solver.resolution": 256, "times": [0.2, 0.4, 0.6, 0.8]},
+    "burgers-trajectory": SMALL["burgers-trajectory"][0],
+    "gray-scott": {**SEMILINEAR["gray-scott"], "times": [50.0, 100.0, 150.0], "tolerance": 0.01},
+    "kdv": {**SEMILINEAR["kdv"], "times": [0.2, 0.4, 0.6, 0.8]},
     "kuramoto-sivashinsky": {"dt": 0.1, "tolerance": 1e-3},
     "ns-1e-3": {"solver.resolution": 96, "dt": 0.05, "times": [0.5, 1.0, 1.5, 2.0]},
-    "swift-hohenberg": {"dt": 0.2, "problem.resolution": 32, "problem.solver.resolution": 64,
-                        "length": 20.0, "modes": 5, "times": [2.0, 4.0, 6.0, 8.0]},
+    "swift-hohenberg": {**SEMILINEAR["swift-hohenberg"], "dt": 0.2, "times": [2.0, 4.0, 6.0, 8.0]},
 }  # fmt: skip
 THREE = ("burgers-trajectory", "gray-scott", "ns-1e-3")
 

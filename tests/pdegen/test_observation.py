@@ -95,24 +95,6 @@ def test_the_misfit_is_a_parabola_with_its_gradient_and_curvature(name, deviatio
     np.testing.assert_allclose(misfit(U + DU), expected, rtol=1e-12)
 
 
-@each
-def test_the_misfit_of_the_truth_is_a_half(name):
-    sigma, shape = 0.01, OBSERVATIONS[name](U[0, 0]).shape
-    u = np.broadcast_to(U[0, 0], (400, N, N))
-    noise = sigma * np.random.default_rng(2).standard_normal((400, *shape))
-    misfit = Misfit(OBSERVATIONS[name], OBSERVATIONS[name](u) + noise, sigma, axes(name))
-    # of at least 3,200 squares, whose mean deviates by √(2/3200) = 0.025
-    assert misfit(u).mean() == pytest.approx(0.5, abs=0.06)
-
-
-@each
-def test_pytorch_differentiates_the_misfit(name):
-    misfit = Misfit(OBSERVATIONS[name], torch.from_numpy(data(name)), 0.3, axes(name))
-    u = torch.from_numpy(U).requires_grad_()
-    misfit(u).sum().backward()
-    np.testing.assert_allclose(u.grad, misfit.gradient(u.detach()), rtol=1e-12, atol=1e-14)
-
-
 def test_a_mask_without_sensors_is_refused():
     with pytest.raises(ValueError, match=r"a mask of shape \(3, 3\) has no sensor"):
         Sensors(np.zeros((3, 3), bool))

@@ -8,8 +8,10 @@ import pytest
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.inversion import inversions, phase_levels
+from pdegen.inverse import level_set
 from pdegen.inverse.covariance import Covariance, ModelError
 from pdegen.inverse.gauss_newton import newton_step
+from pdegen.inverse.level_set import LevelSet
 from pdegen.inverse.noise_level import noise_level
 from pdegen.inverse.phases import PhaseInversion
 from pdegen.inverse.prior import Prior
@@ -21,18 +23,43 @@ GRID = CellGrid(N)
 FIELD = SquareGaussianField("neumann", 3.0, 3.0, 2.0, 42)
 
 
+def solved(a):
+    """On cells finer by 3."""
+    fine = np.repeat(np.repeat(a, 3, axis=1), 3, axis=2)
+    return FiniteVolume(CellGrid(3 * N))(fine)[:, 1::3, 1::3]
+
+
 @pytest.fixture(scope="module")
 def samples():
-    """Coefficients, and their solutions solved on cells finer by 3."""
+    """Coefficients and their solutions."""
     a = np.where(FIELD(GRID, 0, range(120)) >= 0, 12.0, 3.0)
-    fine = np.repeat(np.repeat(a, 3, axis=1), 3, axis=2)
-    return a, FiniteVolume(CellGrid(3 * N))(fine)[:, 1::3, 1::3]
+    return a, solved(a)
+
+
+@pytest.fixture(scope="module")
+def fractions(samples):
+    return (samples[0] - 3) / 9
+
+
+@pytest.fixture(scope="module")
+def u(samples):
+    return samples[1]
 
 
 @pytest.fixture(scope="module")
 def setting(samples):
     a, u = samples
     return Setting(GRID.x, a[:100], u[:100])
+
+
+@pytest.fixture(scope="module")
+def deviation(setting):
+    return setting.u.std(axis=0)
+
+
+@pytest.fixture(scope="module")
+def levels(setting):
+    return phase_levels(setting, FIELD, PHASES, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +79,8 @@ def errors(found, a):
 
 
 @pytest.mark.parametrize("level", [0.0, 0.1])
-def test_the_largest_density_beats_total_variation(methods, samples, setting, level):
+def test_the_largest_density_beats_total_variation(methods, samples, level, deviation):
     a, u = (values[100:104] for values in samples)
-    deviation = setting.u.std(axis=0)
     data = noisy(u, level, deviation)
 
     def error(name, weight):
@@ -65,9 +91,8 @@ def test_the_largest_density_beats_total_variation(methods, samples, setting, le
     assert best < error("total variation", 0.3) < 0.3
 
 
-def test_an_estimated_level_does_as_well_as_a_known_one(methods, samples, setting):
+def test_an_estimated_level_does_as_well_as_a_known_one(methods, samples, deviation):
     a, u = (values[100:107] for values in samples)
-    deviation = setting.u.std(axis=0)
     known, estimated = (
         errors(
             np.stack([
@@ -87,17 +112,14 @@ def test_an_estimated_level_does_as_well_as_a_known_one(methods, samples, settin
 @pytest.mark.parametrize(
     "name", ["maximum a posteriori", "maximum a posteriori, level estimated", "level set"]
 )
-def test_a_method_says_whether_it_is_told_the_level(methods, samples, setting, name):
-    deviation = setting.u.std(axis=0)
+def test_a_method_says_whether_it_is_told_the_level(methods, samples, name, deviation):
     data, invert = noisy(samples[1][100:101], 0.05, deviation)[0], methods[name].with_weight(0.3)
     once, thrice = (invert(data, told * deviation).a for told in (0.05, 0.15))
     assert (not np.array_equal(once, thrice)) == methods[name].told
 
 
-def test_steps_end_where_the_data_fit(samples, setting):
-    levels = phase_levels(setting, FIELD, PHASES, 1.0)
-    deviation = 0.1 * setting.u.std(axis=0)
-    data = noisy(samples[1][101], 0.1, setting.u.std(axis=0))
+def test_steps_end_where_the_data_fit(samples, levels, deviation):
+    data, deviation = noisy(samples[1][101], 0.1, deviation), 0.1 * deviation
     estimate = PhaseInversion(levels)(data, deviation)
     assert 0.7 < estimate.misfit < 1.2
     few = tuple(replace(level, more=0) for level in levels)
@@ -111,10 +133,9 @@ def test_steps_end_where_the_data_fit(samples, setting):
     assert never > without + levels[-1].more
 
 
-def test_a_start_skips_the_coarse_levels(samples, setting):
-    levels = phase_levels(setting, FIELD, PHASES, 1.0)
-    inversion, deviation = PhaseInversion(levels), 0.05 * setting.u.std(axis=0)
-    data = noisy(samples[1][102], 0.05, setting.u.std(axis=0))
+def test_a_start_skips_the_coarse_levels(samples, levels, deviation):
+    inversion, data = PhaseInversion(levels), noisy(samples[1][102], 0.05, deviation)
+    deviation = 0.05 * deviation
     first = inversion(data, deviation)
     again = inversion(data, deviation, start=first.coefficients)
     assert again.work.linearised < 0.7 * first.work.linearised
@@ -122,16 +143,14 @@ def test_a_start_skips_the_coarse_levels(samples, setting):
     assert np.mean(abs(again.probability - first.probability)) < 0.05
 
 
-def test_coarse_levels_have_larger_errors_and_fewer_cells(setting):
-    levels = phase_levels(setting, FIELD, PHASES, 1.0)
+def test_coarse_levels_have_larger_errors_and_fewer_cells(levels):
     assert [level.prior.grid.n for level in levels] == [15, 21]
     sizes = [np.sqrt(np.mean(level.error.mean**2) + np.mean(np.sum(level.error.directions**2, 0)))
              for level in levels]  # fmt: skip
     assert sizes[1] < 0.6 * sizes[0]
 
 
-def test_a_start_from_fractions_has_their_phases(samples, setting):
-    levels = phase_levels(setting, FIELD, PHASES, 1.0)
+def test_a_start_from_fractions_has_their_phases(samples, levels):
     inversion = PhaseInversion(levels)
     p = (samples[0][103] - 3) / 9
     g = levels[-1].prior.field_of(inversion.start(p))
@@ -215,23 +234,15 @@ def test_the_noise_level_is_found(samples, level, rel):
     assert np.mean(found) == pytest.approx(level, rel=rel)
 
 
-def test_points_without_deviation_do_not_count():
-    deviation = np.ones((30, 30))
-    deviation[:5] = 0
-    data = 0.1 * deviation * np.random.default_rng(0).standard_normal((30, 30))
-    assert noise_level(data, deviation) == pytest.approx(0.1, rel=0.1)
-
-
 # sensors, and what is stated
 
 
-def test_scattered_sensors_are_enough(samples, setting):
+def test_scattered_sensors_are_enough(samples, setting, deviation):
     """A third of the points; the others hold nothing that is read."""
     seen = np.random.default_rng(5).random((N, N)) < 1 / 3
     found = inversions(replace(setting, seen=seen), FIELD, PHASES, 1.0)
     assert "maximum a posteriori, level estimated" not in found
     a, u = (values[100:103] for values in samples)
-    deviation = setting.u.std(axis=0)
     data = noisy(u, 0.01, deviation)[:, seen]
     for name, weight, most in (("maximum a posteriori", 1.0, 0.15), ("total variation", 0.3, 0.3)):
         method = found[name].with_weight(weight)
@@ -239,8 +250,8 @@ def test_scattered_sensors_are_enough(samples, setting):
         assert errors(one, a).mean() < most
 
 
-def test_a_stated_deviation_is_that_of_the_stated_probability(methods, samples, setting):
-    u, deviation = samples[1][100], setting.u.std(axis=0)
+def test_a_stated_deviation_is_that_of_the_stated_probability(methods, samples, deviation):
+    u = samples[1][100]
     found = methods["maximum a posteriori"].with_weight(1.0)(u, 0.1 * deviation)
     p = (found.a - 3) / 9
     # a rounds what p is where p is near 0 or 1
@@ -248,8 +259,97 @@ def test_a_stated_deviation_is_that_of_the_stated_probability(methods, samples, 
     assert methods["Tikhonov"].with_weight(0.03)(u, 0.1 * deviation).deviation is None
 
 
-def test_methods_say_what_their_model_misses(methods, samples, setting):
+def test_methods_say_what_their_model_misses(methods, samples, deviation):
     (missed,) = {method.missed() for method in methods.values()}
     a, u = (values[:100] for values in samples)
     error = np.sqrt(np.mean((u - FiniteVolume(GRID)(a)) ** 2))
-    assert missed == pytest.approx(error / np.sqrt(np.mean(setting.u.std(axis=0) ** 2)), rel=1e-6)
+    assert missed == pytest.approx(error / np.sqrt(np.mean(deviation**2)), rel=1e-6)
+
+
+# the level-set method
+
+
+def wrong(estimate, p):
+    """Share of cells in the wrong phase."""
+    return float(np.mean((estimate.fraction > 0.5) != (p > 0.5)))
+
+
+def test_the_shape_derivative_is_that_of_the_misfit(levels, u, deviation):
+    motion = level_set._Motion(levels[-1], 0.1, noisy(u[101], 0.05, deviation), 0.05 * deviation)
+    rng = np.random.default_rng(0)
+    phi = motion.smoothed(rng.standard_normal((N, N)))
+    phi /= 4 * abs(phi).max()  # |φ| up to some cells, so that the interface is a part of them
+    w = rng.standard_normal((N, N))
+
+    def value(step):
+        r = motion.residual(phi + step * motion.smoothed(w))
+        return 0.5 * np.sum(r * motion.covariance.inverse(r))
+
+    fraction, delta = motion.fraction(phi)
+    at = levels[-1].forward.linearise(fraction)
+    down = motion.gradient(motion.residual(phi), lambda v: delta * at.vjp(v))
+    slope = (value(1e-6) - value(-1e-6)) / 2e-6
+    assert -np.sum(down * w) == pytest.approx(slope, rel=1e-4)
+    assert abs(slope) > 1
+
+
+@pytest.mark.parametrize("factor", [1.0, 7.0, -1.0])
+def test_a_step_that_fits_no_better_is_halved_until_it_does(
+    levels, u, deviation, monkeypatch, factor
+):
+    """One that never does, such as an uphill one, is left out."""
+    motion = level_set._Motion(levels[-1], 0.1, noisy(u[101], 0.01, deviation), 0.01 * deviation)
+    start, step, changes = motion.run(np.zeros((N, N)), 3), motion.step, []
+
+    def scaled(*arguments):
+        changes.append(factor * step(*arguments))
+        return changes[-1]
+
+    monkeypatch.setattr(motion, "step", scaled)
+    moved = motion.run(start, 1)
+    misfits = {
+        length: motion.misfit(motion.residual(start + length * changes[0]))
+        for length in (1, 0.5, 0.25, 0.125, 0)
+    }
+    length = next((one for one in misfits if misfits[one] < misfits[0]), 0)
+    np.testing.assert_array_equal(moved, start + length * changes[0])
+    assert {1.0: length == 1, 7.0: 0 < length < 1, -1.0: length == 0}[factor]
+
+
+def test_steps_end_at_the_noise_that_is_told(levels, u, deviation):
+    """From above: the step that reaches it may go below, but not to what fits the noise."""
+    data = noisy(u[100:104], 0.05, deviation)
+    less, right, more = (
+        [LevelSet(levels)(d, told * 0.05 * deviation) for d in data] for told in (1 / 3, 1, 3)
+    )
+    assert all(0.5 < one.misfit <= level_set._FITS for one in right)
+    assert all(0.2 < one.misfit <= level_set._FITS for one in more)  # 1/9 is the noise alone
+    assert all(one.misfit > 2 for one in less)  # 9 is the noise alone
+    for few, some, many in zip(more, right, less, strict=True):
+        assert 10 < few.solves < some.solves < many.solves < 1500
+
+
+def test_phases_are_found_from_nearly_clean_data(levels, fractions, u, deviation):
+    found = [LevelSet(levels)(noisy(one, 0.01, deviation), 0.01 * deviation) for one in u[100:106]]
+    shares = [wrong(one, p) for one, p in zip(found, fractions[100:106], strict=True)]
+    assert np.mean(shares) < 0.02
+
+
+def test_a_shape_of_no_law_is_found(levels, deviation):
+    x, y = np.meshgrid(GRID.x, GRID.x, indexing="ij")
+    ring = (abs(np.hypot(x - 0.5, y - 0.45) - 0.25) < 0.1).astype(float)
+    data = noisy(solved(3 + 9 * ring[None])[0], 0.01, deviation)
+    assert wrong(LevelSet(levels)(data, 0.01 * deviation), ring) < 0.06
+
+
+def test_the_law_of_the_field_is_not_used(levels, u, deviation):
+    other = SquareGaussianField("dirichlet", 1.0, 20.0, 3.0, 9)
+    without = tuple(replace(one, prior=Prior(other, one.prior.grid)) for one in levels)
+    data = noisy(u[101], 0.05, deviation)
+    first, again = (LevelSet(of)(data, 0.05 * deviation) for of in (levels, without))
+    assert np.array_equal(first.level_set, again.level_set)
+
+
+def test_impossible_smoothing_is_refused(levels):
+    with pytest.raises(ValueError, match=r"smoothing must be positive, got 0\.0"):
+        LevelSet(levels, 0.0)

@@ -13,7 +13,8 @@ from pdegen.equations.pipe.problem import relative_errors
 from pdegen.equations.pipe.solver import RATE, Pipe
 from pdegen.numerics.failure import SolveError
 from pdegen.recipe import load_recipe
-from pdegen.schema import SchemaError
+from tests.pdegen import small
+from tests.pdegen.test_law import findings
 from tests.validation.pipe import errors
 
 NU, LENGTH = 0.005, 10.0
@@ -33,22 +34,6 @@ def solved(case, n, gauss=4):
     pipe = Pipe(n, n, LENGTH, NU, gauss)
     centre = line(case)(2 * n + 1)
     return pipe, centre, pipe.solve(centre)
-
-
-# centre lines
-
-
-def test_a_centre_line_has_its_heights_and_slopes_at_the_knots():
-    centre, n = line("A"), 4 * 1000 + 1
-    y = centre(n)[0]
-    np.testing.assert_allclose(y[::1000], centre.heights[0], atol=1e-15)
-    slopes = np.gradient(y, 1e-3)  # over a quarter of the pipe
-    np.testing.assert_allclose(slopes[1000:-1:1000], centre.slopes[0, 1:-1], atol=3e-3)
-    assert (y[1] - y[0]) * 1000 == pytest.approx(centre.slopes[0, 0], abs=0.01)
-
-
-def test_finer_lines_are_the_same_curve():
-    np.testing.assert_allclose(line("B")(65)[:, ::4], line("B")(17), atol=1e-15)
 
 
 # exact solutions
@@ -175,20 +160,6 @@ def test_exact_integrals_change_less_than_the_mesh():
         assert abs(figures(solved(case, n)[2].flow)[:2] - FIGURES[case, n][:2]).max() < limit
 
 
-def test_the_mean_is_that_of_the_parabola():
-    flow = solved("A", 64, gauss=3)[2].flow
-    assert flow.velocity[0, 0].mean() == pytest.approx(0.165365, abs=3e-6)
-    assert np.sqrt(np.mean(flow.velocity[0, 0] ** 2)) == pytest.approx(0.183917, abs=2e-6)
-
-
-def test_the_mirrored_pipe_has_the_mirrored_flow():
-    pipe, centre, (flow, _, _) = solved("B", 16)
-    other = pipe.solve(-centre).flow
-    mirrored = flow.velocity[..., ::-1] * np.array([1, -1])[:, None, None]
-    np.testing.assert_allclose(other.velocity, mirrored, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(other.pressure, flow.pressure[..., ::-1], rtol=0, atol=1e-12)
-
-
 def test_many_pipes_at_once_are_as_one_by_one_on_a_device_too():
     """Some need more steps than others, which rest meanwhile."""
     centre = np.concatenate([line(case)(33) for case in "ABC"])
@@ -238,20 +209,9 @@ def test_the_sample_whose_matrix_is_singular_is_named(device):
 # labels
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def quick():
-    problem = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33}).problem
-    return problem, problem.compute(0, range(24))
-
-
-def test_a_sample_is_made_again_from_its_numbers_and_alone(quick):
-    problem, labels = quick
-    for name, values in problem.compute(0, range(7, 8)).items():
-        assert np.array_equal(values[0], labels[name][7]), name
-    centre = problem.centre.build(labels["knots"][7:8])(33)
-    flow = Pipe(16, 16, LENGTH, NU).solve(centre).flow
-    np.testing.assert_allclose(labels["u"][7], flow.velocity[0, 0], atol=1e-7)
-    np.testing.assert_allclose(labels["p"][7, ::2, ::2], flow.pressure[0], atol=1e-7)
+    return small.problem("pipe-quick"), small.samples("pipe-quick")
 
 
 def test_labels_lie_on_their_pipes(quick):
@@ -277,6 +237,8 @@ def test_stated_errors_are_relative_over_the_area(quick):
     problem, labels = quick
     line = problem.centre.build(labels["knots"][7:8])
     flow = Pipe(16, 16, LENGTH, NU).solve(line(33)).flow
+    np.testing.assert_allclose(labels["u"][7], flow.velocity[0, 0], atol=1e-7)
+    np.testing.assert_allclose(labels["p"][7, ::2, ::2], flow.pressure[0], atol=1e-7)
     other = Pipe(32, 16, LENGTH, NU).improved(line(65), flow.refined((1,)))
     for k, name in enumerate(("error", "error_v", "error_p")):
         found, expected = ([*one.velocity[0], one.at_nodes[0]][k] for one in (flow, other))
@@ -316,27 +278,22 @@ def test_a_straight_pipe_has_no_error():
         assert labels[name][0] < 1e-4  # rounding, over 1e-10 of the speed
 
 
-def test_a_device_makes_the_same_labels_in_blocks(quick, monkeypatch):
-    """In float64 to 1e-10; to one rounding what is stored in float32."""
-    monkeypatch.setattr("pdegen.equations.base.samples_at_once", lambda values: 2)
-    problem, labels = quick
-    for name, values in problem.compute(0, range(5), "cpu").items():
-        assert values.dtype == labels[name].dtype
-        eps = 1e-10 if values.dtype == np.float64 else np.finfo(np.float32).eps
-        np.testing.assert_allclose(values, labels[name][:5], rtol=eps, atol=eps, err_msg=name)
-
-
-def test_a_pipe_that_bends_too_far_is_named_in_a_block_of_a_device(monkeypatch):
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize(
+    ("overrides", "samples", "said"),
+    [
+        ({"heights": [-300.0, 300.0]}, range(3, 5), "sample 3: .*the pipe bends too far"),
+        ({"heights": [-8.0, 8.0]}, range(3, 8), "sample 5: u is off by"),
+        # slow flow through a steep pipe converges, whatever the mesh
+        ({"viscosity": 1e3, "heights": [-10.0, 10.0]}, range(3),
+         r"sample 0: u is off by 1\.\d, at most 0.5 is allowed"),
+    ],
+)  # fmt: skip
+def test_a_sample_that_cannot_be_solved_is_named(overrides, samples, said, device, monkeypatch):
     monkeypatch.setattr("pdegen.equations.base.samples_at_once", lambda values: 2)
     recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33})
-    problem = recipe.with_overrides({"heights": [-8.0, 8.0]}).problem
-    said = list[str]()
-    for device in (None, "cpu"):
-        with pytest.raises(SampleError) as error:
-            problem.compute(0, range(3, 8), device)
-        said.append(str(error.value))
-    assert said[0] == said[1]
-    assert said[0].startswith("sample 5: u is off by")
+    with pytest.raises(SampleError, match=said):
+        recipe.with_overrides(overrides).problem.compute(0, samples, device)
 
 
 def test_stated_errors_are_true_ones():
@@ -357,45 +314,7 @@ def test_a_finer_solution_by_a_key_has_the_same_points_and_smaller_errors(quick)
         np.testing.assert_allclose(off, labels[error][:3], rtol=0.4)
 
 
-def test_pipes_that_bend_too_far_are_named_samples():
-    recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33})
-    problem = recipe.with_overrides({"heights": [-300.0, 300.0]}).problem
-    with pytest.raises(SampleError, match=r"sample 3: .*the pipe bends too far"):
-        problem.compute(0, range(3, 5))
-
-
-def test_a_label_that_is_too_far_off_is_a_named_sample():
-    """Slow flow through a steep pipe converges, whatever the mesh."""
-    recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33})
-    problem = recipe.with_overrides({"viscosity": 1e3, "heights": [-10.0, 10.0]}).problem
-    with pytest.raises(SampleError, match=r"sample 0: u is off by 1\.\d, at most 0.5 is allowed"):
-        problem.compute(0, range(3))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        ({"problem.resolution": 128}, "one more than a multiple of 8"),
-        ({"problem.resolution": 25}, "problem.resolution"),
-        ({"viscosity": 0.0}, "must be at least 1e-12"),
-        ({"length": 0.9}, "must be at least 1"),
-        ({"heights": [1.0, -1.0]}, "two numbers that do not fall"),
-        ({"slopes": [0.0, float("inf")]}, "slopes"),
-        ({"refinement": 9}, "must be at most 8"),
-        ({"viscosity": 1e38}, "must be at most"),
-        ({"length": 1e5}, "must be at most"),
-    ],
-)
-def test_what_cannot_be_is_refused(overrides, said):
-    with pytest.raises(SchemaError, match=said):
-        load_recipe("pipe").with_overrides(overrides)
-
-
 # the law
-
-
-def findings(problem, values):
-    return problem.law().check([(np.arange(len(values["u"])), values)])
 
 
 def at_point(change):
@@ -436,31 +355,18 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_law_notices(quick, change):
     problem, values = quick
-    assert findings(problem, values) == []
     name, changed = CHANGES[change]
-    found = {one.variable for one in findings(problem, {**values, name: changed(values[name])})}
+    found = findings(problem.law(), {**values, name: changed(values[name])})
     also = {"knots": {"y"}, "v": {"u", "p"}, "u": {"p"}}.get(name, set())
-    assert found & {name, *also}
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [{"viscosity": 5e-4, "slopes": [-0.5, 0.5], "heights": [-0.1, 0.1]}, {"viscosity": 0.5},
-     {"length": 100.0}, {"length": 3.0, "heights": [0.0, 0.0], "slopes": [0.0, 0.0]},
-     {"viscosity": 1e6, "slopes": [-5.0, 5.0]}, {"length": 1e4}, {"seed": 5},
-     {"length": 1.0, "heights": [-0.1, 0.1], "slopes": [-0.1, 0.1]}],
-)  # fmt: skip
-def test_sound_stores_of_unusual_pipes_pass(overrides):
-    recipe = load_recipe("pipe-quick").with_overrides({"problem.resolution": 33, **overrides})
-    assert findings(recipe.problem, recipe.problem.compute(recipe.seed, range(6))) == []
+    assert {one.variable for one in found} & {name, *also}
 
 
 def test_the_law_of_a_finer_solution_notices_other_ones(quick):
     problem, _ = quick
     fine = problem.model_copy(update={"refinement": 2})
     values = fine.compute(0, range(4))
-    assert findings(fine, values) == []
+    assert findings(fine.law(), values) == []
     changed = values["u"].copy()
     changed[:, 8:24, 8:24] *= 1.5
-    assert findings(fine, {**values, "u": changed})
-    assert findings(problem, values)  # no solution on the mesh of the points
+    assert findings(fine.law(), {**values, "u": changed})
+    assert findings(problem.law(), values)  # no solution on the mesh of the points

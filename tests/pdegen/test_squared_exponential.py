@@ -31,19 +31,6 @@ def test_the_modes_are_those_of_the_covariance():
     np.testing.assert_allclose(expected, covariance, atol=1e-15)  # the tail beyond 32: 1e-30
 
 
-def test_the_constant_has_the_variance_that_the_literature_gives():
-    assert FIELD.deviations[0] ** 2 == pytest.approx(0.06 * np.sqrt(2 * np.pi), rel=1e-14)
-    assert FIELD.deviations[1] ** 2 == pytest.approx(0.3008 * np.exp(-0.07106), rel=1e-3)
-
-
-def test_samples_have_the_covariance():
-    u = values(coefficients(range(4000)), 64)
-    covariance = (u[:, :1] * u).mean(axis=0)
-    x = np.arange(64) / 64
-    expected = FIELD.deviations**2 @ np.cos(2 * np.pi * np.outer(np.arange(33), x))
-    assert abs(covariance - expected).max() < 5 * np.sqrt(2 / 4000)  # five deviations at least
-
-
 @pytest.mark.parametrize("n", [3, 16, 17, 64, 65, 66, 67, 256])
 def test_values_are_those_of_the_sum_on_any_grid(n):
     c = coefficients()
@@ -60,26 +47,10 @@ def test_averages_are_exact_on_any_cells(n):
     np.testing.assert_allclose(averages(c, n), exact, atol=1e-12)
 
 
-def test_averages_over_coarser_cells_are_averages_of_averages():
-    c = coefficients()
-    fine = averages(c, 960)
-    for n in (1, 8, 64, 96, 480):
-        mean = fine.reshape(len(c), n, -1).mean(axis=2)
-        np.testing.assert_allclose(averages(c, n), mean, atol=1e-13)
-
-
 def test_the_antiderivative_rises_by_the_averages():
     c = coefficients()
     np.testing.assert_allclose(np.diff(antiderivative(c, 100)) * 100, averages(c, 100), atol=1e-12)
     assert not antiderivative(c, 100)[:, 0].any()
-
-
-def test_a_sample_depends_on_its_number_alone_and_more_modes_refine_it():
-    few, many = SquaredExponentialField(0.06, 5), SquaredExponentialField(0.06, 9)
-    assert np.array_equal(few.normals(3, range(10))[7:8], few.normals(3, [7]))
-    c = [field.coefficients(field.normals(3, [7])) for field in (few, many)]
-    assert np.array_equal(c[0], c[1][:, :6])
-    assert np.array_equal(averages(coefficients(), 64)[2:3], averages(coefficients([2]), 64))
 
 
 @pytest.mark.parametrize("n", [8, 64, 256])

@@ -32,33 +32,6 @@ def test_a_sample_is_the_series_with_the_coefficients_of_its_stream():
     np.testing.assert_allclose(found[0], expected, atol=1e-13)
 
 
-def test_wave_vectors_are_ordered_by_their_length():
-    k = FIELD.wave_vectors
-    keys = [(a * a + b * b, a, b) for a, b in k.tolist()]
-    assert keys == sorted(keys)
-    assert len(set(keys)) == len(keys)
-    assert all(a > 0 or b > 0 for _, a, b in keys)
-    assert not {(-a, -b) for _, a, b in keys} & {(a, b) for _, a, b in keys}
-    inside = sum(a * a + b * b <= 31**2 for a in range(-31, 32) for b in range(-31, 32))
-    assert 2 * len(k) + 1 == inside
-
-
-def test_more_modes_refine_the_same_function():
-    torus = square(96)
-    fine = FIELD.coefficients(torus, 0, [1, 4])
-    coarse = TorusGaussianField(FIELD.sigma, 7.0, 2.5, modes=10).coefficients(torus, 0, [1, 4])
-    there = coarse != 0
-    assert there.sum() > 100
-    assert np.array_equal(coarse[there], fine[there])
-
-
-def test_a_sample_depends_on_its_number_alone():
-    torus = square(96)
-    both = FIELD(torus, 2, [11, 5])
-    assert np.array_equal(both[1], FIELD(torus, 2, [5])[0])
-    assert not np.array_equal(both[1], FIELD(torus, 3, [5])[0])
-
-
 def test_a_device_of_pytorch_gives_the_same_samples():
     torus = square(96)
     found = FIELD(torus, 2, [3, 7], device="cpu")

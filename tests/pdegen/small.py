@@ -1,0 +1,70 @@
+"""Recipes of every equation that are solved within a second or two, and their first samples."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pdegen.equations.base import Problem
+from pdegen.recipe import load_recipe
+
+# overrides under which the time steps make the error
+SEMILINEAR: dict[str, dict[str, Any]] = {
+    "kdv": {"dt": 0.004, "problem.solver.resolution": 256, "times": [0.4]},
+    "kuramoto-sivashinsky": {"dt": 0.1, "times": [2.0, 4.0]},
+    "allen-cahn": {"dt": 0.2, "problem.resolution": 32, "problem.solver.resolution": 64,
+                   "diffusion": 0.02, "times": [1.0, 2.0]},
+    "fisher-kpp": {"dt": 0.05, "times": [0.2, 0.4]},
+    "swift-hohenberg": {"dt": 0.1, "modes": 5, "problem.resolution": 32,
+                        "problem.solver.resolution": 64, "length": 20.0, "times": [1.0, 2.0]},
+    "gray-scott": {"dt": 4.0, "problem.resolution": 32, "problem.solver.resolution": 64,
+                   "length": 0.35, "times": [20.0, 40.0]},
+    "burgers-2d": {"dt": 0.04, "problem.resolution": 32, "problem.solver.resolution": 64,
+                   "diffusion": 0.05, "times": [0.1, 0.2]},
+}  # fmt: skip
+TOLERANCES = {"kdv": 1e-5, "swift-hohenberg": 5e-2, "gray-scott": 2e-2}
+FLOW = {"times": [0.5, 1.0], "problem.resolution": 32, "modes": 31, "solver.resolution": 96,
+        "dt": 0.05, "tolerance": 0.1}  # fmt: skip
+
+SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of samples
+    "advection": ({}, 60),
+    "airfoil-quick": ({"mach": 0.6}, 2),  # slower flows are found sooner
+    "burgers-r10": ({"resolution": 1024, "samples": 200}, 200),
+    "burgers-shock": (
+        {"problem.resolution": 128, "modes": 127, "viscosity": 0.01,
+         "solver.resolution": 512, "dt": 0.01, "tolerance": 1e-2}, 50),
+    "burgers-trajectory": (
+        {"problem.resolution": 128, "modes": 255, "solver.resolution": 512}, 60),
+    "darcy-421": ({"resolution": 61, "modes": 141}, 64),
+    "darcy-421-published": ({"resolution": 43, "modes": 85}, 48),
+    "darcy-fem": ({"resolution": 21, "modes": 85}, 16),
+    "darcy-lognormal": ({"resolution": 41, "modes": 141}, 64),
+    "elasticity-quick": ({}, 160),
+    "elasticity-hyperelastic": ({"problem.resolution": 12}, 4),
+    "heat": ({}, 12),
+    "inviscid-burgers-quick": ({}, 120),
+    "ns-1e-3": (FLOW, 8),
+    "ns-1e-4": (FLOW, 8),
+    "ns-1e-5": ({**FLOW, "certified": 1.0}, 8),
+    "ns-quick": ({"times": [1.0, 4.0]}, 12),
+    "pipe-quick": ({"problem.resolution": 33}, 24),
+    "plasticity-quick": ({"resolution": 21}, 6),
+    "pulses-quick": ({}, 200),
+    "shock-tube-quick": ({}, 150),
+    **{name: ({**changes, "tolerance": TOLERANCES.get(name, 1e-2)}, 12)
+       for name, changes in SEMILINEAR.items()},
+}  # fmt: skip
+
+
+@cache
+def problem(name: str) -> Problem:
+    """The problem of a small recipe."""
+    return load_recipe(name).with_overrides(SMALL[name][0]).problem
+
+
+@cache
+def samples(name: str) -> dict[str, np.ndarray]:
+    """Its first samples, to be read only."""
+    return problem(name).compute(0, range(SMALL[name][1]))

@@ -1,0 +1,68 @@
+"""What holds of every equation, by small recipes; of airfoils, which take long, in their file."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from pdegen.equations.registry import names
+from pdegen.recipe import load_recipe
+from tests.pdegen.small import SMALL, problem, samples
+from tests.pdegen.test_law import findings
+
+ON_THE_CPU = ("airfoil", "darcy-421-published", "darcy-fem", "elasticity", "inviscid", "plasticity",
+              "pulses", "shock-tube")  # fmt: skip
+PUBLISHED = {  # samples, those of the splits, and points of a target
+    "airfoil": (1200, 900, 100, 200, (221, 51)),
+    "inviscid-burgers": (1280, 1024, 128, 128, (1024,)),
+    "plasticity": (987, 827, 80, 80, (20, 2, 101, 31)),
+    "pulses": (1280, 1024, 128, 128, (1024,)),
+    "shock-tube": (1280, 1024, 128, 128, (3, 2048)),
+}
+
+
+@pytest.fixture(params=[name for name in SMALL if not name.startswith("airfoil")])
+def name(request):
+    if request.param == "darcy-fem":
+        request.getfixturevalue("dolfinx")
+    return request.param
+
+
+def test_every_equation_has_a_small_recipe():
+    assert {problem(name).word for name in SMALL} == set(names())
+
+
+def test_sound_samples_follow_the_law(name):
+    assert findings(problem(name).law(), samples(name)) == []
+
+
+def test_a_sample_is_a_function_of_its_number_alone(name, monkeypatch):
+    """In any company, whatever the size of a block; and a problem comes to another process."""
+    again = pickle.loads(pickle.dumps(problem(name)))
+    assert (again, hash(again)) == (problem(name), hash(problem(name)))
+    start, last = SMALL[name][1] - 2, SMALL[name][1]
+    monkeypatch.setattr(type(again), "at_once", 1)
+    found = again.compute(0, range(start, last))
+    shapes = {variable.name: variable.shape for variable in again.variables()}
+    assert {variable: values.shape[1:] for variable, values in found.items()} == shapes
+    for variable, values in found.items():
+        np.testing.assert_array_equal(values, samples(name)[variable][start:], variable)
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if not name.startswith(ON_THE_CPU)])
+def test_a_device_of_pytorch_computes_the_same(name, monkeypatch):
+    """In blocks: up to the rounding of what is stored, and of what is estimated."""
+    monkeypatch.setattr("pdegen.equations.base.samples_at_once", lambda values: 2)
+    for variable, values in problem(name).compute(0, range(3), "cpu").items():
+        expected = samples(name)[variable][:3]
+        assert values.dtype == expected.dtype
+        np.testing.assert_allclose(values, expected, rtol=1e-3, atol=2e-6, err_msg=variable)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_sets_have_their_sizes(name):
+    recipe, (count, train, validation, test, shape) = load_recipe(name), PUBLISHED[name]
+    splits = recipe.splits
+    assert (recipe.samples, splits.train, splits.validation, splits.test) == (
+        count, train, validation, test)  # fmt: skip
+    assert next(v.shape for v in recipe.problem.variables() if v.name == "u") == shape
